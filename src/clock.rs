@@ -1,0 +1,88 @@
+//! The only reader of the wall clock.
+//!
+//! Time is `i64` milliseconds since the Unix epoch. Within a process it never runs backwards: what
+//! was expired once stays expired, also when someone sets the computer's clock back.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// The latest time any store of this process has seen on the system clock.
+static LATEST: AtomicI64 = AtomicI64::new(0);
+
+/// The system's time, never less than what it was before in this process.
+pub(crate) fn system_now_ms() -> i64 {
+    let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        Err(_) => 0, // a clock before 1970
+    };
+    never_back(&LATEST, now)
+}
+
+fn never_back(latest: &AtomicI64, now: i64) -> i64 {
+    let seen = latest.load(Ordering::Relaxed);
+    if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
+}
+
+/// The clock of one store: the system's, or one that was injected for tests and for devices
+/// without a clock of their own.
+#[derive(Default)]
+pub(crate) struct Clock {
+    injected: AtomicBool,
+    source: RwLock<Option<Source>>,
+    latest: AtomicI64,
+}
+
+impl Clock {
+    pub(crate) fn now_ms(&self) -> i64 {
+        if !self.injected.load(Ordering::Acquire) {
+            return system_now_ms();
+        }
+        let source = self.source.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match source {
+            Some(now) => never_back(&self.latest, now().max(0)),
+            None => system_now_ms(),
+        }
+    }
+
+    /// Uses `source` from now on; `None` goes back to the system clock.
+    pub(crate) fn inject(&self, source: Option<Source>) {
+        let mut slot = self.source.write().unwrap_or_else(PoisonError::into_inner);
+        self.latest.store(0, Ordering::Relaxed);
+        self.injected.store(source.is_some(), Ordering::Release);
+        *slot = source;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_never_runs_backwards() {
+        let ticks = Arc::new(AtomicI64::new(100));
+        let clock = Clock::default();
+        let source = Arc::clone(&ticks);
+        clock.inject(Some(Arc::new(move || source.load(Ordering::Relaxed))));
+        assert_eq!(clock.now_ms(), 100);
+        ticks.store(40, Ordering::Relaxed);
+        assert_eq!(clock.now_ms(), 100);
+        ticks.store(-7, Ordering::Relaxed);
+        assert_eq!(clock.now_ms(), 100);
+        ticks.store(101, Ordering::Relaxed);
+        assert_eq!(clock.now_ms(), 101);
+    }
+
+    #[test]
+    fn a_new_injected_clock_may_start_earlier_than_the_one_before() {
+        let clock = Clock::default();
+        clock.inject(Some(Arc::new(|| 1_000)));
+        assert_eq!(clock.now_ms(), 1_000);
+        clock.inject(Some(Arc::new(|| 10)));
+        assert_eq!(clock.now_ms(), 10);
+        clock.inject(None);
+        assert!(clock.now_ms() > 1_600_000_000_000);
+    }
+}

@@ -1,0 +1,236 @@
+//! How to open a store: every setting, its default and its bounds.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// Default size of the page cache, in pages.
+pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
+/// Default page size of new files, in bytes.
+pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
+/// Default of the longest value, in bytes.
+pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
+/// The most [`Config::max_value_size`] may allow, in bytes.
+pub(crate) const MAX_VALUE_SIZE_LIMIT: usize = 512 * 1024 * 1024;
+/// The longest key, in bytes.
+pub(crate) const MAX_KEY_SIZE: usize = 65_536;
+/// The longest family name, in bytes.
+pub(crate) const MAX_NAME_SIZE: usize = 255;
+/// The WAL is checkpointed when it has grown by this many pages.
+pub(crate) const AUTO_CHECKPOINT_PAGES: u32 = 4000;
+/// Default size of the memory map, in bytes; address space is scarce on 32 bits.
+pub(crate) const DEFAULT_MMAP_SIZE: u64 =
+    if cfg!(target_pointer_width = "64") { 256 * 1024 * 1024 } else { 0 };
+
+/// How SQLite keeps transactions atomic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum JournalMode {
+    /// A write-ahead log: readers and a writer do not block each other.
+    #[default]
+    Wal,
+    /// A rollback journal, deleted at each commit: one file, readers and writers take turns.
+    Delete,
+}
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SyncLevel {
+    /// In WAL mode a power cut may lose the last commits, never the file's integrity.
+    #[default]
+    Normal,
+    /// A commit is on the disk when the call returns.
+    Full,
+    /// Nothing is synced: a power cut may damage the file. For data that can be made again.
+    Off,
+}
+
+/// How far a checkpoint goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointMode {
+    /// As much as is possible without waiting for anyone.
+    Passive,
+    /// Wait for writers, then everything.
+    Full,
+    /// Like `Full`, and wait for readers, so that the next writer starts the WAL anew.
+    Restart,
+    /// Like `Restart`, and cut the WAL to zero bytes.
+    Truncate,
+}
+
+/// Settings of a store handle. [`Config::new`] gives the defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// let config = kvstore::Config::new()
+///     .sync(kvstore::SyncLevel::Full)
+///     .busy_timeout(Duration::from_secs(5));
+/// # let store = kvstore::Store::open_in_memory(&config)?;
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(crate) journal_mode: JournalMode,
+    pub(crate) sync: SyncLevel,
+    pub(crate) cache_pages: u32,
+    pub(crate) page_size: u32,
+    pub(crate) read_only: bool,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) checkpoint_every: Option<u32>,
+    pub(crate) max_value_size: usize,
+    pub(crate) mmap_size: u64,
+    pub(crate) exclusive: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            journal_mode: JournalMode::default(),
+            sync: SyncLevel::default(),
+            cache_pages: DEFAULT_CACHE_PAGES,
+            page_size: DEFAULT_PAGE_SIZE,
+            read_only: false,
+            busy_timeout: Duration::ZERO,
+            checkpoint_every: None,
+            max_value_size: DEFAULT_MAX_VALUE_SIZE,
+            mmap_size: DEFAULT_MMAP_SIZE,
+            exclusive: false,
+        }
+    }
+}
+
+impl Config {
+    /// The defaults: WAL, normal sync, 2000 pages of cache, 4096-byte pages, no waiting for locks,
+    /// values up to 10 MiB, and a WAL that is checkpointed every 4000 pages.
+    #[must_use]
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// The journal mode; an existing file is converted when no other handle has it open.
+    #[must_use]
+    pub fn journal_mode(mut self, mode: JournalMode) -> Config {
+        self.journal_mode = mode;
+        self
+    }
+
+    /// What a commit waits for.
+    #[must_use]
+    pub fn sync(mut self, level: SyncLevel) -> Config {
+        self.sync = level;
+        self
+    }
+
+    /// Size of the page cache, in pages (default 2000).
+    #[must_use]
+    pub fn cache_pages(mut self, pages: u32) -> Config {
+        self.cache_pages = pages;
+        self
+    }
+
+    /// Page size of a new file, in bytes: a power of two from 512 to 65536 (default 4096). An
+    /// existing file keeps its own.
+    #[must_use]
+    pub fn page_size(mut self, bytes: u32) -> Config {
+        self.page_size = bytes;
+        self
+    }
+
+    /// Opens for reading only: the file must exist, and nothing is ever written to it.
+    #[must_use]
+    pub fn read_only(mut self, yes: bool) -> Config {
+        self.read_only = yes;
+        self
+    }
+
+    /// How long a call waits for another handle's lock before it fails with
+    /// [`Busy`](crate::ErrorKind::Busy); zero (the default) fails at once. At most about 24 days.
+    #[must_use]
+    pub fn busy_timeout(mut self, wait: Duration) -> Config {
+        self.busy_timeout = wait;
+        self
+    }
+
+    /// Checkpoint the WAL after every `commits` write commits, instead of by its size. At least 1.
+    #[must_use]
+    pub fn checkpoint_every(mut self, commits: u32) -> Config {
+        self.checkpoint_every = Some(commits);
+        self
+    }
+
+    /// The longest value that may be written, in bytes: up to 512 MiB (default 10 MiB).
+    #[must_use]
+    pub fn max_value_size(mut self, bytes: usize) -> Config {
+        self.max_value_size = bytes;
+        self
+    }
+
+    /// How much of the file is read through a memory map, in bytes; 0 for none (default 256 MiB on
+    /// 64-bit systems, none on 32-bit ones).
+    #[must_use]
+    pub fn mmap_size(mut self, bytes: u64) -> Config {
+        self.mmap_size = bytes;
+        self
+    }
+
+    /// This handle alone owns the file, also against other processes: the fastest way, for devices
+    /// with one user. Another open fails with [`Busy`](crate::ErrorKind::Busy).
+    #[must_use]
+    pub fn exclusive(mut self, yes: bool) -> Config {
+        self.exclusive = yes;
+        self
+    }
+
+    /// Refuses settings that are out of bounds.
+    pub(crate) fn check(&self) -> Result<()> {
+        let bad = |text: String| Err(Error::Invalid(text));
+        if !(512..=65_536).contains(&self.page_size) || !self.page_size.is_power_of_two() {
+            return bad(format!("page size {}: must be a power of two from 512 to 65536", self.page_size));
+        }
+        if self.cache_pages == 0 || i32::try_from(self.cache_pages).is_err() {
+            return bad(format!("cache size {} pages: must be from 1 to {}", self.cache_pages, i32::MAX));
+        }
+        if i32::try_from(self.busy_timeout.as_millis()).is_err() {
+            return bad(format!("busy timeout {:?}: must be at most {} ms", self.busy_timeout, i32::MAX));
+        }
+        if self.checkpoint_every == Some(0) {
+            return bad("checkpoint_every 0: must be at least 1 commit".into());
+        }
+        if !(1..=MAX_VALUE_SIZE_LIMIT).contains(&self.max_value_size) {
+            return bad(format!(
+                "max value size {}: must be from 1 to {MAX_VALUE_SIZE_LIMIT} bytes",
+                self.max_value_size
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a key that is empty or too long.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() || key.len() > MAX_KEY_SIZE {
+        return Err(Error::Invalid(format!(
+            "a key of {} bytes: keys are 1 to {MAX_KEY_SIZE} bytes long",
+            key.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a family name that cannot be one.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > MAX_NAME_SIZE || name.contains('\0') {
+        return Err(Error::Invalid(format!(
+            "a family name of {} bytes: names are 1 to {MAX_NAME_SIZE} bytes of UTF-8 without NUL",
+            name.len()
+        )));
+    }
+    if ["__", "_snkv_", "kvstore"].iter().any(|reserved| name.starts_with(reserved)) {
+        return Err(Error::Invalid(
+            "family names that start with \"__\", \"_snkv_\" or \"kvstore\" are reserved; choose another"
+                .into(),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,401 @@
+//! One connection: its transactions, checkpoints and maintenance. Opening is in `open.rs`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, ffi};
+
+use super::engine::Engine;
+use super::engine::sql::SqlEngine;
+use super::schema::{self, Tables};
+use super::{integrity, open};
+use crate::config::{AUTO_CHECKPOINT_PAGES, CheckpointMode, Config, JournalMode, SyncLevel};
+use crate::error::{Error, Result};
+
+/// The caller's transaction on a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Transaction {
+    None,
+    Read,
+    Write,
+    /// A write transaction in which a write failed half-way: all it can do is roll back.
+    Doomed(Error),
+}
+
+/// A SQLite connection to a store.
+pub(crate) struct Db {
+    pub(super) conn: Connection,
+    pub(super) transaction: Transaction,
+    /// The file, unless in memory.
+    pub(super) path: Option<PathBuf>,
+    pub(super) journal_mode: JournalMode,
+    pub(super) sync: SyncLevel,
+    pub(super) busy_timeout: Duration,
+    pub(super) read_only: bool,
+    /// The most bytes a row may have without spilling into overflow pages.
+    pub(super) max_local_row: usize,
+    /// Frames in the WAL after the last commit, written by the WAL hook.
+    pub(super) wal_frames: Arc<AtomicU32>,
+    /// Frames from which on an automatic checkpoint is tried.
+    pub(super) checkpoint_at: u32,
+    pub(super) checkpoint_every: Option<u32>,
+    pub(super) commits_since_checkpoint: u32,
+    /// Last, so that it is dropped after the connection.
+    pub(super) file: Option<crate::fork::OpenFile>,
+}
+
+impl Db {
+    /// Opens the store at `path` (`None`: in memory), making it if it is not there.
+    pub(crate) fn open(path: Option<&std::path::Path>, config: &Config, now_ms: i64) -> Result<Db> {
+        open::open(path, config, now_ms)
+    }
+
+    /// The row operations.
+    pub(crate) fn rows(&self) -> impl Engine + '_ {
+        SqlEngine { conn: &self.conn }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// How many bytes a key and an inline value may have together.
+    pub(crate) fn max_inline(&self) -> usize {
+        self.max_local_row
+    }
+
+    // ---- transactions ------------------------------------------------------------------------
+
+    pub(crate) fn transaction(&self) -> &Transaction {
+        &self.transaction
+    }
+
+    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    pub(crate) fn begin_read(&mut self) -> Result<()> {
+        self.execute("BEGIN")?;
+        // BEGIN alone takes no snapshot; the first read does.
+        if let Err(e) = self.read_number("SELECT count(*) FROM kvstore_meta") {
+            self.roll_back_quietly();
+            return Err(e);
+        }
+        self.transaction = Transaction::Read;
+        Ok(())
+    }
+
+    /// Begins the caller's write transaction.
+    pub(crate) fn begin_write(&mut self) -> Result<()> {
+        self.begin_immediate()?;
+        self.transaction = Transaction::Write;
+        Ok(())
+    }
+
+    /// Commits the caller's transaction. After `Busy` it is still open, and commit may be called
+    /// again; after any other failure it can only be rolled back.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        match &self.transaction {
+            Transaction::None => return Err(no_transaction("commit")),
+            Transaction::Doomed(why) => {
+                return Err(why.with_message(format!(
+                    "the transaction cannot be committed because a write in it failed ({why}); roll it back"
+                )));
+            }
+            Transaction::Read | Transaction::Write => {}
+        }
+        match self.execute("COMMIT") {
+            Ok(()) => {
+                self.transaction = Transaction::None;
+                Ok(())
+            }
+            Err(e) => {
+                if self.transaction == Transaction::Write
+                    && (e.kind() != crate::ErrorKind::Busy || self.is_idle())
+                {
+                    self.transaction = Transaction::Doomed(e.clone());
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Rolls the caller's transaction back.
+    pub(crate) fn rollback(&mut self) -> Result<()> {
+        if self.transaction == Transaction::None {
+            return Err(no_transaction("roll back"));
+        }
+        self.transaction = Transaction::None;
+        if self.is_idle() {
+            return Ok(()); // SQLite itself has rolled back after the failure
+        }
+        self.execute("ROLLBACK")
+    }
+
+    /// Marks the caller's write transaction as one that can only be rolled back.
+    pub(crate) fn doom(&mut self, why: &Error) {
+        if self.transaction == Transaction::Write {
+            self.transaction = Transaction::Doomed(why.clone());
+        }
+    }
+
+    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for another writer's
+    /// lock as long as the configuration says.
+    pub(crate) fn in_own_transaction<R>(
+        &mut self,
+        wait: bool,
+        f: impl FnOnce(&Db) -> Result<R>,
+    ) -> Result<R> {
+        if wait {
+            self.begin_immediate()?;
+        } else {
+            self.set_busy_timeout(Duration::ZERO)?;
+            let begun = self.begin_immediate();
+            self.set_busy_timeout(self.busy_timeout)?;
+            begun?;
+        }
+        let done = f(self).and_then(|r| self.execute("COMMIT").map(|()| r));
+        if done.is_err() {
+            self.roll_back_quietly();
+        }
+        done
+    }
+
+    /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
+    pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        if self.transaction != Transaction::None {
+            return f(self);
+        }
+        self.execute("BEGIN")?;
+        let done = f(self);
+        self.roll_back_quietly(); // nothing was written: this only ends the snapshot
+        done
+    }
+
+    fn begin_immediate(&self) -> Result<()> {
+        self.execute("BEGIN IMMEDIATE")
+    }
+
+    fn roll_back_quietly(&self) {
+        if !self.is_idle() {
+            // A rollback that fails has nothing left to roll back: the error that led here counts.
+            let _ = self.execute("ROLLBACK");
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.conn.is_autocommit()
+    }
+
+    // ---- families ----------------------------------------------------------------------------
+
+    /// Makes a family, inside a write transaction; `false`: it is there already.
+    pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
+        if schema::family_exists(&self.conn, tables.family())? {
+            return Ok(false);
+        }
+        schema::create_family(&self.conn, tables, now_ms)?;
+        Ok(true)
+    }
+
+    /// Drops a family, inside a write transaction; `false`: there is none.
+    pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
+        schema::drop_family(&self.conn, tables)
+    }
+
+    pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
+        schema::family_exists(&self.conn, family)
+    }
+
+    /// All families, the default one included.
+    pub(crate) fn families(&self) -> Result<Vec<String>> {
+        schema::families(&self.conn)
+    }
+
+    pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
+        schema::create_ttl_tables(&self.conn, tables)
+    }
+
+    pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
+        schema::create_blob_table(&self.conn, tables)
+    }
+
+    // ---- maintenance -------------------------------------------------------------------------
+
+    /// Writes the WAL's content to the database file; gives the WAL's length and how much of it is
+    /// written, in frames.
+    pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        if self.transaction != Transaction::None {
+            return Err(Error::Busy(
+                "a transaction is open on this handle: commit or roll back, then checkpoint".into(),
+            ));
+        }
+        if self.journal_mode != JournalMode::Wal || self.path.is_none() {
+            return Ok((0, 0));
+        }
+        let mode = match mode {
+            CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
+            CheckpointMode::Full => rusqlite::wal::CheckpointMode::FULL,
+            CheckpointMode::Restart => rusqlite::wal::CheckpointMode::RESTART,
+            CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
+        };
+        let (log, done) = self.conn.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
+        let (log, done) = (log.max(0).unsigned_abs(), done.max(0).unsigned_abs());
+        self.commits_since_checkpoint = 0;
+        if log == done {
+            self.wal_frames.store(0, Ordering::Relaxed);
+            self.checkpoint_at = AUTO_CHECKPOINT_PAGES;
+        }
+        Ok((log, done))
+    }
+
+    /// To be called after each write commit: checkpoints the WAL when it is due, and says whether
+    /// it did. A checkpoint that cannot be done now is no failure of the commit before it.
+    pub(crate) fn checkpoint_if_due(&mut self) -> bool {
+        if self.journal_mode != JournalMode::Wal {
+            return false;
+        }
+        self.commits_since_checkpoint = self.commits_since_checkpoint.saturating_add(1);
+        let frames = self.wal_frames();
+        let due = match self.checkpoint_every {
+            Some(every) => self.commits_since_checkpoint >= every,
+            None => frames >= self.checkpoint_at,
+        };
+        if !due {
+            return false;
+        }
+        let done = self.checkpoint(CheckpointMode::Passive).is_ok();
+        if self.wal_frames() != 0 {
+            // A reader still needs the WAL: try again when it has grown some more.
+            self.checkpoint_at = frames.saturating_add(AUTO_CHECKPOINT_PAGES / 4);
+        }
+        done
+    }
+
+    pub(crate) fn wal_frames(&self) -> u32 {
+        self.wal_frames.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn page_count(&self) -> Result<u64> {
+        self.read_number("PRAGMA page_count").map(i64::unsigned_abs)
+    }
+
+    /// Makes all commits so far durable.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        let Some(path) = self.path.clone() else { return Ok(()) };
+        match (self.journal_mode, self.sync) {
+            // Commits are in the WAL, and checkpoints sync by themselves. The WAL carries no locks,
+            // so it may be opened and closed beside SQLite.
+            (JournalMode::Wal, SyncLevel::Normal | SyncLevel::Full) => sync_wal(&path),
+            (JournalMode::Delete, SyncLevel::Normal | SyncLevel::Full) => Ok(()), // each commit synced
+            (_, SyncLevel::Off) if self.read_only => Ok(()),
+            (_, SyncLevel::Off) if self.transaction != Transaction::None => Err(Error::Busy(
+                "a transaction is open: with sync level OFF, sync works only after commit or rollback".into(),
+            )),
+            (_, SyncLevel::Off) => self.sync_by_commit(),
+        }
+    }
+
+    /// With sync level OFF nothing was ever synced. A synced commit and, in WAL mode, a checkpoint
+    /// sync everything there is.
+    fn sync_by_commit(&mut self) -> Result<()> {
+        let version = schema::FORMAT_VERSION;
+        self.execute("PRAGMA synchronous = FULL")?;
+        let done = self
+            .execute(&format!("PRAGMA user_version = {version}"))
+            .and_then(|()| self.checkpoint(CheckpointMode::Passive).map(drop));
+        self.execute("PRAGMA synchronous = OFF")?;
+        done
+    }
+
+    /// Gives free pages back to the file system: at most `pages`, or all.
+    pub(crate) fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
+        let sql = match pages {
+            Some(pages) => format!("PRAGMA incremental_vacuum({pages})"),
+            None => "PRAGMA incremental_vacuum".to_owned(),
+        };
+        let mut statement = self.conn.prepare(&sql).map_err(translate)?;
+        let mut rows = statement.raw_query();
+        while rows.next().map_err(translate)?.is_some() {} // one page a step
+        Ok(())
+    }
+
+    /// Checks the file and the agreement of all tables; the first disagreement is the error.
+    pub(crate) fn integrity_check(&self) -> Result<()> {
+        self.in_snapshot(|db| integrity::check(&db.conn))
+    }
+
+    /// Rolls back what is open and closes. The connection is gone even if this fails.
+    pub(crate) fn close(self) -> Result<()> {
+        self.roll_back_quietly();
+        let Db { conn, file, .. } = self;
+        let closed = conn.close().map_err(|(_, e)| translate(e));
+        drop(file);
+        closed
+    }
+
+    // ---- helpers -----------------------------------------------------------------------------
+
+    pub(super) fn set_busy_timeout(&self, wait: Duration) -> Result<()> {
+        self.conn.busy_timeout(wait).map_err(translate)
+    }
+
+    pub(super) fn execute(&self, sql: &str) -> Result<()> {
+        let mut statement = self.conn.prepare_cached(sql).map_err(translate)?;
+        let mut rows = statement.raw_query();
+        while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
+        Ok(())
+    }
+
+    pub(super) fn read_number(&self, sql: &str) -> Result<i64> {
+        self.conn.prepare_cached(sql).and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)
+    }
+}
+
+fn no_transaction(what: &str) -> Error {
+    Error::Invalid(format!("there is no transaction to {what}: begin one first"))
+}
+
+fn sync_wal(path: &std::path::Path) -> Result<()> {
+    let failed = |e: std::io::Error| Error::Io(format!("cannot sync the WAL: {e}"));
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    match std::fs::File::open(&wal) {
+        Ok(file) => file.sync_all().map_err(failed)?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()), // nothing was ever committed to it
+        Err(e) => return Err(failed(e)),
+    }
+    // The WAL may be new: its directory entry must last, too.
+    match path.parent().map(std::fs::File::open) {
+        Some(Ok(directory)) => directory.sync_all().map_err(failed),
+        _ => Ok(()), // a system on which directories cannot be opened
+    }
+}
+
+/// SQLite's error as ours. SQLite's texts name tables and columns, never their content.
+pub(super) fn translate(error: rusqlite::Error) -> Error {
+    let (code, text) = match &error {
+        rusqlite::Error::SqliteFailure(error, message) => {
+            (*error, message.clone().unwrap_or_else(|| error.to_string()))
+        }
+        rusqlite::Error::SqlInputError { error, msg, .. } => (*error, msg.clone()),
+        _ => return Error::Failed(error.to_string()),
+    };
+    match code.code {
+        ErrorCode::DatabaseBusy => Error::Busy(format!(
+            "another handle or process holds the lock ({text}): retry, or set a busy timeout"
+        )),
+        ErrorCode::DatabaseLocked => Error::Locked(text),
+        ErrorCode::OutOfMemory => Error::NoMemory(text),
+        ErrorCode::ReadOnly => Error::ReadOnly(text),
+        ErrorCode::SystemIoFailure => Error::Io(text),
+        ErrorCode::DatabaseCorrupt => Error::Corrupt(text),
+        ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::NoLargeFileSupport => {
+            Error::CantOpen(text)
+        }
+        ErrorCode::FileLockingProtocolFailed => Error::Protocol(text),
+        ErrorCode::NotADatabase => Error::NotADatabase(text),
+        ErrorCode::DiskFull => Error::Full(text),
+        _ if code.extended_code == ffi::SQLITE_AUTH => Error::AuthFailed(text),
+        _ => Error::Failed(text),
+    }
+}

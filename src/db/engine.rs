@@ -1,0 +1,138 @@
+//! Row operations: the one interface under which the engines sit.
+//!
+//! An engine reads and writes single rows of one family's tables inside whatever transaction the
+//! connection is in. It never begins or ends one, never touches the schema, and decides nothing:
+//! which rows belong together is `family.rs`'s knowledge.
+
+pub(super) mod sql;
+
+use std::ops::Bound;
+
+use super::schema::Tables;
+use crate::error::Result;
+
+/// A data row without its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// When the row dies; `None`: never.
+    pub(crate) expire_ms: Option<i64>,
+    /// Where the value is, when it is out of line.
+    pub(crate) blob_id: Option<i64>,
+    /// When the row was written, in a family that tracks that.
+    pub(crate) written_ms: Option<i64>,
+}
+
+/// A data row to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row<'a> {
+    /// The value, or `None` when `head.blob_id` says where it is.
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) head: Head,
+}
+
+/// A data row being looked at, inside the snapshot it was found in.
+pub(crate) struct RowView<'a, E> {
+    pub(super) engine: &'a E,
+    pub(super) tables: &'a Tables,
+    pub(super) inline: Option<&'a [u8]>,
+    pub(super) head: Head,
+}
+
+impl<E: Engine> RowView<'_, E> {
+    pub(crate) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Shows the value, which is fetched only now if it is out of line.
+    pub(crate) fn value<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        match (self.inline, self.head.blob_id) {
+            (Some(value), _) => Ok(visit(value)),
+            (None, Some(id)) => self.engine.blob(self.tables, id, visit),
+            (None, None) => Err(crate::Error::Corrupt(format!(
+                "a row of family \"{}\" has neither a value nor a blob_id",
+                self.tables.family()
+            ))),
+        }
+    }
+}
+
+/// Which rows to walk over, and in which direction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scan<'a> {
+    pub(crate) lower: Bound<&'a [u8]>,
+    pub(crate) upper: Bound<&'a [u8]>,
+    pub(crate) reverse: bool,
+}
+
+/// What a visitor of rows wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Continue,
+    Stop,
+}
+
+/// The row operations of a family.
+///
+/// The two index tables and the blob table are made only when first needed. An operation that
+/// reads them treats a missing table as an empty one; one that writes them says so (`None`,
+/// `false`), and the caller makes the table and calls again.
+pub(crate) trait Engine: Sized {
+    /// Finds a row and shows it.
+    fn get<R>(
+        &self,
+        tables: &Tables,
+        key: &[u8],
+        visit: impl FnOnce(RowView<'_, Self>) -> Result<R>,
+    ) -> Result<Option<R>>;
+
+    /// Finds a row without its value.
+    fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>>;
+
+    /// Writes a row that has nothing but an inline value, if the key is new or its old row is of
+    /// that sort, too; otherwise changes nothing and says `false`.
+    fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool>;
+
+    /// Writes a row, replacing an old one.
+    fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()>;
+
+    /// Deletes a row that has nothing but an inline value; otherwise changes nothing and says `false`.
+    fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool>;
+
+    /// Deletes a row.
+    fn delete(&self, tables: &Tables, key: &[u8]) -> Result<()>;
+
+    /// Shows rows in key order until the visitor or the range ends; says whether the range did.
+    fn scan(
+        &self,
+        tables: &Tables,
+        scan: Scan<'_>,
+        visit: impl FnMut(&[u8], RowView<'_, Self>) -> Result<Step>,
+    ) -> Result<bool>;
+
+    /// Number of rows, expired ones included.
+    fn count(&self, tables: &Tables) -> Result<u64>;
+
+    /// Deletes every row of every table of the family.
+    fn clear(&self, tables: &Tables) -> Result<()>;
+
+    /// Shows a large value. It must be there.
+    fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R>;
+
+    /// Stores a large value and gives its id; `None`: the table is not made yet.
+    fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>>;
+
+    /// Overwrites a large value in its place.
+    fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()>;
+
+    fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()>;
+
+    /// Changes a key's entries in the two index tables from `old` to `new`; `false`: the tables are
+    /// not made yet, and nothing was changed.
+    fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
+
+    /// Removes one entry of the expiry index, if it is there.
+    fn drop_expiry_entry(&self, tables: &Tables, expire_ms: i64, key: &[u8]) -> Result<()>;
+
+    /// Shows entries of the expiry index from the earliest on, as `(expire_ms, key)`.
+    fn by_expiry(&self, tables: &Tables, visit: impl FnMut(i64, &[u8]) -> Result<Step>) -> Result<()>;
+}

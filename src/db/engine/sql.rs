@@ -1,0 +1,324 @@
+//! The `sql` engine: row operations as cached prepared statements. Portable to any SQLite, and the
+//! reference for what is correct.
+
+use std::ops::Bound;
+
+use rusqlite::types::{Null, ValueRef};
+use rusqlite::{CachedStatement, Connection, Row as SqlRow, ToSql, ffi};
+
+use super::{Engine, Head, Row, RowView, Scan, Step};
+use crate::db::connection::translate;
+use crate::db::schema::Tables;
+use crate::error::{Error, Result};
+
+/// The texts of all statements on one family's tables, made once per family handle.
+#[derive(Debug, Default)]
+pub(in crate::db) struct Statements {
+    get: String,
+    head: String,
+    put_plain: String,
+    put: String,
+    delete_plain: String,
+    delete: String,
+    count: String,
+    /// By `(reverse, has an upper bound)`.
+    scan: [[String; 2]; 2],
+    clear: [String; 5],
+    blob: String,
+    blob_insert: String,
+    blob_update: String,
+    blob_delete: String,
+    key_put: String,
+    key_delete: String,
+    expiry_put: String,
+    expiry_delete: String,
+    by_expiry: String,
+}
+
+impl Statements {
+    pub(in crate::db) fn of(tables: &Tables) -> Statements {
+        let Tables { data, blob, ttl_key, ttl_expiry, .. } = tables;
+        const PLAIN: &str = "expire_ms IS NULL AND blob_id IS NULL AND written_ms IS NULL";
+        let scan = |reverse: bool, bounded: bool| {
+            let upper = if bounded { " AND key < ?2" } else { "" };
+            let order = if reverse { " DESC" } else { "" };
+            format!(
+                "SELECT expire_ms, blob_id, written_ms, value, key FROM {data} WHERE key >= ?1{upper} ORDER BY key{order}"
+            )
+        };
+        Statements {
+            get: format!("SELECT expire_ms, blob_id, written_ms, value FROM {data} WHERE key = ?1"),
+            head: format!("SELECT expire_ms, blob_id, written_ms FROM {data} WHERE key = ?1"),
+            put_plain: format!(
+                "INSERT INTO {data}(key, value) VALUES(?1, ?2)
+                 ON CONFLICT(key) DO UPDATE SET value = excluded.value WHERE {PLAIN}"
+            ),
+            put: format!(
+                "REPLACE INTO {data}(key, value, expire_ms, blob_id, written_ms) VALUES(?1, ?2, ?3, ?4, ?5)"
+            ),
+            delete_plain: format!("DELETE FROM {data} WHERE key = ?1 AND {PLAIN}"),
+            delete: format!("DELETE FROM {data} WHERE key = ?1"),
+            count: format!("SELECT count(*) FROM {data}"),
+            scan: [[scan(false, false), scan(false, true)], [scan(true, false), scan(true, true)]],
+            clear: tables.all().map(|table| format!("DELETE FROM {table}")),
+            blob: format!("SELECT value FROM {blob} WHERE id = ?1"),
+            blob_insert: format!("INSERT INTO {blob}(value) VALUES(?1)"),
+            blob_update: format!("UPDATE {blob} SET value = ?2 WHERE id = ?1"),
+            blob_delete: format!("DELETE FROM {blob} WHERE id = ?1"),
+            key_put: format!("REPLACE INTO {ttl_key}(key, expire_ms) VALUES(?1, ?2)"),
+            key_delete: format!("DELETE FROM {ttl_key} WHERE key = ?1"),
+            expiry_put: format!("REPLACE INTO {ttl_expiry}(expire_ms, key) VALUES(?1, ?2)"),
+            expiry_delete: format!("DELETE FROM {ttl_expiry} WHERE expire_ms = ?1 AND key = ?2"),
+            by_expiry: format!("SELECT expire_ms, key FROM {ttl_expiry} ORDER BY expire_ms, key"),
+        }
+    }
+}
+
+/// The engine: nothing but the connection, whose statement cache does the rest.
+pub(in crate::db) struct SqlEngine<'c> {
+    pub(in crate::db) conn: &'c Connection,
+}
+
+impl SqlEngine<'_> {
+    fn prepare(&self, tables: &Tables, sql: &str) -> Result<CachedStatement<'_>> {
+        self.conn.prepare_cached(sql).map_err(|e| failed(tables, e))
+    }
+
+    /// Prepares a statement on a table that may not be made yet.
+    fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
+        match self.conn.prepare_cached(sql) {
+            Ok(statement) => Ok(Some(statement)),
+            Err(e) if is_missing_table(&e) => Ok(None),
+            Err(e) => Err(translate(e)),
+        }
+    }
+
+    /// Runs a write statement and tells how many rows it changed.
+    fn execute(&self, tables: &Tables, sql: &str, params: &[&dyn ToSql]) -> Result<usize> {
+        self.prepare(tables, sql)?.execute(params).map_err(|e| failed(tables, e))
+    }
+
+    /// The same on a table that may not be made yet.
+    fn execute_optional(&self, sql: &str, params: &[&dyn ToSql]) -> Result<Option<usize>> {
+        let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(None) };
+        match statement.execute(params) {
+            Ok(changed) => Ok(Some(changed)),
+            Err(e) if is_missing_table(&e) => Ok(None), // made earlier, gone since
+            Err(e) => Err(translate(e)),
+        }
+    }
+
+    fn view<'a>(&'a self, tables: &'a Tables, row: &'a SqlRow<'_>) -> Result<RowView<'a, Self>> {
+        let inline = match row.get_ref(3).map_err(translate)? {
+            ValueRef::Blob(value) => Some(value),
+            ValueRef::Null => None,
+            _ => return Err(wrong_type(tables, "value")),
+        };
+        Ok(RowView { engine: self, tables, inline, head: head_of(tables, row)? })
+    }
+}
+
+impl Engine for SqlEngine<'_> {
+    fn get<R>(
+        &self,
+        tables: &Tables,
+        key: &[u8],
+        visit: impl FnOnce(RowView<'_, Self>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let mut statement = self.prepare(tables, &tables.statements.get)?;
+        let mut rows = statement.query([key]).map_err(|e| failed(tables, e))?;
+        // While `rows` is alive the snapshot is, too: a large value is read from the same one.
+        match rows.next().map_err(|e| failed(tables, e))? {
+            Some(row) => visit(self.view(tables, row)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>> {
+        let mut statement = self.prepare(tables, &tables.statements.head)?;
+        let mut rows = statement.query([key]).map_err(|e| failed(tables, e))?;
+        rows.next().map_err(|e| failed(tables, e))?.map(|row| head_of(tables, row)).transpose()
+    }
+
+    fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(self.execute(tables, &tables.statements.put_plain, &[&key, &value])? > 0)
+    }
+
+    fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()> {
+        let Head { expire_ms, blob_id, written_ms } = row.head;
+        let value: &dyn ToSql = if row.value.is_some() { &row.value } else { &Null };
+        self.execute(tables, &tables.statements.put, &[&key, value, &expire_ms, &blob_id, &written_ms])?;
+        Ok(())
+    }
+
+    fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool> {
+        Ok(self.execute(tables, &tables.statements.delete_plain, &[&key])? > 0)
+    }
+
+    fn delete(&self, tables: &Tables, key: &[u8]) -> Result<()> {
+        self.execute(tables, &tables.statements.delete, &[&key]).map(drop)
+    }
+
+    fn scan(
+        &self,
+        tables: &Tables,
+        scan: Scan<'_>,
+        mut visit: impl FnMut(&[u8], RowView<'_, Self>) -> Result<Step>,
+    ) -> Result<bool> {
+        // Keys are byte strings: the least one greater than k is k followed by a zero byte.
+        let successor = |key: &[u8]| [key, &[0]].concat();
+        let lower = match scan.lower {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => successor(key),
+            Bound::Unbounded => Vec::new(),
+        };
+        let upper = match scan.upper {
+            Bound::Included(key) => Some(successor(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
+        };
+        let [forward, backward] = &tables.statements.scan;
+        let [open, bounded] = if scan.reverse { backward } else { forward };
+        let mut statement = self.prepare(tables, if upper.is_some() { bounded } else { open })?;
+        statement.raw_bind_parameter(1, lower).map_err(translate)?;
+        if let Some(upper) = upper {
+            statement.raw_bind_parameter(2, upper).map_err(translate)?;
+        }
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(|e| failed(tables, e))? {
+            let key = blob_column(tables, row, 4, "key")?;
+            if visit(key, self.view(tables, row)?)? == Step::Stop {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn count(&self, tables: &Tables) -> Result<u64> {
+        self.prepare(tables, &tables.statements.count)?
+            .query_row([], |row| row.get::<_, i64>(0))
+            .map(i64::unsigned_abs)
+            .map_err(|e| failed(tables, e))
+    }
+
+    fn clear(&self, tables: &Tables) -> Result<()> {
+        let [data, optional @ ..] = &tables.statements.clear;
+        self.execute(tables, data, &[])?;
+        for sql in optional {
+            self.execute_optional(sql, &[])?;
+        }
+        Ok(())
+    }
+
+    fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let dangling =
+            || Error::Corrupt(format!("a blob_id of family \"{}\" points nowhere", tables.family()));
+        let mut statement = self.prepare_optional(&tables.statements.blob)?.ok_or_else(dangling)?;
+        let mut rows = statement.query([id]).map_err(|e| failed(tables, e))?;
+        let row = rows.next().map_err(|e| failed(tables, e))?.ok_or_else(dangling)?;
+        Ok(visit(blob_column(tables, row, 0, "large value")?))
+    }
+
+    fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
+        let inserted = self.execute_optional(&tables.statements.blob_insert, &[&value])?;
+        Ok(inserted.map(|_| self.conn.last_insert_rowid()))
+    }
+
+    fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
+        match self.execute(tables, &tables.statements.blob_update, &[&id, &value])? {
+            0 => Err(Error::Corrupt(format!("a blob_id of family \"{}\" points nowhere", tables.family()))),
+            _ => Ok(()),
+        }
+    }
+
+    fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()> {
+        self.execute_optional(&tables.statements.blob_delete, &[&id]).map(drop)
+    }
+
+    fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        if old == new {
+            return Ok(true);
+        }
+        let texts = &tables.statements;
+        let mut all_made = true;
+        if let Some(old) = old {
+            all_made &= self.execute_optional(&texts.expiry_delete, &[&old, &key])?.is_some();
+        }
+        match new {
+            Some(new) => {
+                all_made = all_made && self.execute_optional(&texts.expiry_put, &[&new, &key])?.is_some();
+                all_made = all_made && self.execute_optional(&texts.key_put, &[&key, &new])?.is_some();
+            }
+            None => all_made = all_made && self.execute_optional(&texts.key_delete, &[&key])?.is_some(),
+        }
+        Ok(all_made)
+    }
+
+    fn drop_expiry_entry(&self, tables: &Tables, expire_ms: i64, key: &[u8]) -> Result<()> {
+        self.execute_optional(&tables.statements.expiry_delete, &[&expire_ms, &key]).map(drop)
+    }
+
+    fn by_expiry(&self, tables: &Tables, mut visit: impl FnMut(i64, &[u8]) -> Result<Step>) -> Result<()> {
+        let Some(mut statement) = self.prepare_optional(&tables.statements.by_expiry)? else { return Ok(()) };
+        let mut rows = statement.raw_query();
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => return Ok(()),
+                Err(e) if is_missing_table(&e) => return Ok(()),
+                Err(e) => return Err(translate(e)),
+            };
+            let ValueRef::Integer(expire_ms) = row.get_ref(0).map_err(translate)? else {
+                return Err(wrong_type(tables, "expire_ms"));
+            };
+            if visit(expire_ms, blob_column(tables, row, 1, "key")?)? == Step::Stop {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The first three columns of every statement that shows a data row.
+fn head_of(tables: &Tables, row: &SqlRow<'_>) -> Result<Head> {
+    let integer = |column: usize, name: &str| match row.get_ref(column).map_err(translate)? {
+        ValueRef::Null => Ok(None),
+        ValueRef::Integer(i) => Ok(Some(i)),
+        _ => Err(wrong_type(tables, name)),
+    };
+    Ok(Head {
+        expire_ms: integer(0, "expire_ms")?,
+        blob_id: integer(1, "blob_id")?,
+        written_ms: integer(2, "written_ms")?,
+    })
+}
+
+fn blob_column<'a>(tables: &Tables, row: &'a SqlRow<'_>, column: usize, name: &str) -> Result<&'a [u8]> {
+    match row.get_ref(column).map_err(translate)? {
+        ValueRef::Blob(bytes) => Ok(bytes),
+        _ => Err(wrong_type(tables, name)),
+    }
+}
+
+fn wrong_type(tables: &Tables, column: &str) -> Error {
+    Error::Corrupt(format!("a {column} in family \"{}\" has the wrong type", tables.family()))
+}
+
+/// Translates an error of a statement on the data table, which is there as long as the family is.
+fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
+    if is_missing_table(&error) {
+        return Error::Invalid(format!(
+            "family \"{}\" no longer exists: it was dropped; open or create it again",
+            tables.family()
+        ));
+    }
+    translate(error)
+}
+
+fn is_missing_table(error: &rusqlite::Error) -> bool {
+    let (code, message) = match error {
+        rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
+        rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),
+        _ => return false,
+    };
+    code == ffi::SQLITE_ERROR && message.starts_with("no such table")
+}

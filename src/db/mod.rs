@@ -1,0 +1,15 @@
+//! The only place that knows SQLite.
+//!
+//! [`connection`] opens the file and runs transactions and maintenance, [`schema`] owns the tables,
+//! [`engine`] the row operations of a family, [`integrity`] the check of it all. Nothing here reads
+//! the clock: time is always an argument.
+
+mod connection;
+mod engine;
+mod integrity;
+mod open;
+mod schema;
+
+pub(crate) use connection::{Db, Transaction};
+pub(crate) use engine::{Engine, Head, Row, Scan, Step};
+pub(crate) use schema::{DEFAULT_FAMILY, Tables};

@@ -1,0 +1,284 @@
+//! Opening a connection: is the file ours, making it if it is new, and applying the configuration.
+//!
+//! A file that is not a store is left exactly as it was found.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::connection::{Db, Transaction, translate};
+use super::schema;
+use crate::config::{AUTO_CHECKPOINT_PAGES, Config, JournalMode, SyncLevel};
+use crate::error::{Error, Result};
+use crate::fork::OpenFile;
+
+/// Making a file or converting its journal needs a lock that others hold only for moments while
+/// they open it: wait at least this long for it, also where the configuration says not to wait.
+const OPEN_WAIT: Duration = Duration::from_secs(2);
+
+/// What a data record has beside key and value, at most: its header and three integers.
+const RECORD_OVERHEAD: usize = 40;
+
+pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
+    config.check()?;
+    let base = OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let Some(path) = path else {
+        if config.read_only {
+            return Err(Error::Invalid("an in-memory store cannot be read-only: it would stay empty".into()));
+        }
+        let flags = base | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let conn = Connection::open_in_memory_with_flags(flags).map_err(translate)?;
+        return set_up(conn, None, None, config, now_ms);
+    };
+
+    // Absolute, so that SQLite gives no meaning to names like "file:x" or ":memory:".
+    let path = std::path::absolute(path)
+        .map_err(|e| Error::CantOpen(format!("cannot find the current directory: {e}")))?;
+    check_kind(&path, config.read_only)?;
+    let mut file = OpenFile::register(&path)?;
+    if file.is_some() {
+        check_header(&path, config.read_only)?;
+    }
+    let flags = if config.read_only {
+        OpenFlags::SQLITE_OPEN_READ_ONLY
+    } else {
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
+    };
+    let conn = Connection::open_with_flags(&path, base | flags).map_err(translate)?;
+    if file.is_none() {
+        file = OpenFile::register(&path)?;
+    }
+    // The name SQLite uses, with symbolic links followed: the WAL is beside that one.
+    let path = conn.path().map_or(path, PathBuf::from);
+    set_up(conn, Some(path), file, config, now_ms)
+}
+
+/// Refuses what is no regular file before anybody opens it: opening a FIFO would wait for ever.
+fn check_kind(path: &Path, read_only: bool) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {
+            if read_only && found.len() == 0 {
+                return Err(Error::CantOpen(
+                    "the file is empty, and a read-only open cannot make a store".into(),
+                ));
+            }
+            Ok(())
+        }
+        Ok(found) if found.is_dir() => Err(Error::CantOpen("the path is a directory, not a file".into())),
+        Ok(_) => Err(Error::CantOpen("the path is not a regular file".into())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            if read_only {
+                return Err(Error::CantOpen(
+                    "the file does not exist, and a read-only open cannot make it".into(),
+                ));
+            }
+            Ok(())
+        }
+        Err(e) => Err(Error::CantOpen(format!("cannot look at the file: {e}"))),
+    }
+}
+
+/// Refuses a file that is not ours, through a connection that neither locks nor writes anything
+/// (a plain one might roll a stranger's journal back, or checkpoint its WAL, just by looking).
+fn check_header(path: &Path, read_only: bool) -> Result<()> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(immutable_uri(path.as_os_str()), flags).map_err(translate)?;
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(translate);
+    let id = number("PRAGMA application_id").map_err(|e| match e {
+        Error::NotADatabase(_) => {
+            Error::NotADatabase("the file is not a SQLite database, so it is no store".into())
+        }
+        e => e,
+    })?;
+    if id == i64::from(schema::APPLICATION_ID) {
+        return Ok(());
+    }
+    if id != 0 || number("SELECT count(*) FROM sqlite_schema")? != 0 {
+        return Err(not_ours());
+    }
+    if read_only {
+        return Err(Error::CantOpen(
+            "the file has no store in it, and a read-only open cannot make one".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn not_ours() -> Error {
+    Error::NotADatabase(
+        "the file is a SQLite database of another application, not a store; it was left as it is".into(),
+    )
+}
+
+fn immutable_uri(path: &OsStr) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => uri.push(char::from(*byte)),
+            _ => {
+                let _ = write!(uri, "%{byte:02X}"); // writing to a String cannot fail
+            }
+        }
+    }
+    uri + "?immutable=1"
+}
+
+fn set_up(
+    mut conn: Connection,
+    path: Option<PathBuf>,
+    file: Option<OpenFile>,
+    config: &Config,
+    now_ms: i64,
+) -> Result<Db> {
+    let wal_frames = Arc::new(AtomicU32::new(0));
+    let frames = Arc::clone(&wal_frames);
+    // Also keeps SQLite from checkpointing by itself: when to do that is `Db`'s decision.
+    conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
+        frames.store(pages.max(0).unsigned_abs(), Ordering::Relaxed);
+        Ok(())
+    }))
+    .map_err(translate)?;
+    // Triggers and functions somebody put into the file must not run in this process.
+    for (option, on) in
+        [(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false), (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)]
+    {
+        conn.set_db_config(option, on).map_err(translate)?;
+    }
+    conn.set_prepared_statement_cache_capacity(256);
+
+    let mut db = Db {
+        conn,
+        transaction: Transaction::None,
+        path,
+        journal_mode: config.journal_mode,
+        sync: config.sync,
+        busy_timeout: config.busy_timeout,
+        read_only: config.read_only,
+        max_local_row: 0,
+        wal_frames,
+        checkpoint_at: AUTO_CHECKPOINT_PAGES,
+        checkpoint_every: config.checkpoint_every,
+        commits_since_checkpoint: 0,
+        file,
+    };
+    db.set_busy_timeout(config.busy_timeout.max(OPEN_WAIT))?;
+    apply_before_first_read(&db, config)?;
+    if !config.read_only {
+        create_if_new(&db, now_ms)?;
+        convert_journal(&db, config.journal_mode)?;
+    }
+    check_format(&db)?;
+    if db.path.is_some() && config.read_only {
+        let mode: String =
+            db.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)?;
+        db.journal_mode = if mode == "wal" { JournalMode::Wal } else { JournalMode::Delete };
+    }
+    let page_size = u64::try_from(db.read_number("PRAGMA page_size")?).unwrap_or(0);
+    // The most a record of an index-like table may have on its page (fileformat2.html, 1.6).
+    let local = usize::try_from(page_size.saturating_sub(12) * 64 / 255).unwrap_or(0);
+    db.max_local_row = local.saturating_sub(23 + RECORD_OVERHEAD);
+    db.execute(&format!("PRAGMA journal_size_limit = {}", u64::from(AUTO_CHECKPOINT_PAGES) * page_size))?;
+    db.set_busy_timeout(config.busy_timeout)?;
+    Ok(db)
+}
+
+fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
+    let sync = match config.sync {
+        SyncLevel::Normal => "NORMAL",
+        SyncLevel::Full => "FULL",
+        SyncLevel::Off => "OFF",
+    };
+    if config.exclusive {
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")?;
+    }
+    for (name, value) in [
+        ("page_size", config.page_size.to_string()),
+        ("auto_vacuum", "INCREMENTAL".to_owned()),
+        ("cache_size", config.cache_pages.to_string()),
+        ("mmap_size", config.mmap_size.to_string()),
+        ("synchronous", sync.to_owned()),
+        ("temp_store", "MEMORY".to_owned()), // no files but those beside the store
+        ("foreign_keys", "OFF".to_owned()),
+    ] {
+        db.execute(&format!("PRAGMA {name} = {value}"))?;
+    }
+    Ok(())
+}
+
+/// Makes the store in one transaction of the rollback journal, so that the mark of the format is in
+/// the main file from the start, never only in a WAL.
+fn create_if_new(db: &Db, now_ms: i64) -> Result<()> {
+    if is_ours(db)? {
+        return Ok(());
+    }
+    db.execute("BEGIN IMMEDIATE")?;
+    let made = (|| {
+        if is_ours(db)? {
+            return Ok(()); // somebody else was faster
+        }
+        if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
+            return Err(not_ours());
+        }
+        schema::create_store(&db.conn, now_ms)
+    })()
+    .and_then(|()| db.execute("COMMIT"));
+    if made.is_err() && !db.conn.is_autocommit() {
+        let _ = db.execute("ROLLBACK"); // the first error is the one to report
+    }
+    made
+}
+
+fn is_ours(db: &Db) -> Result<bool> {
+    Ok(db.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
+}
+
+fn convert_journal(db: &Db, wanted: JournalMode) -> Result<()> {
+    if db.path.is_none() {
+        return Ok(());
+    }
+    let wanted = match wanted {
+        JournalMode::Wal => "wal",
+        JournalMode::Delete => "delete",
+    };
+    let is: String = db
+        .conn
+        .query_row(&format!("PRAGMA journal_mode = {wanted}"), [], |row| row.get(0))
+        .map_err(translate)?;
+    if is == wanted {
+        return Ok(());
+    }
+    Err(Error::Busy(format!(
+        "the file's journal mode is \"{is}\" and cannot become \"{wanted}\" while another handle has it open: \
+         close that one, or open with the same mode"
+    )))
+}
+
+fn check_format(db: &Db) -> Result<()> {
+    if !is_ours(db)? {
+        return Err(not_ours());
+    }
+    let version = db.read_number("PRAGMA user_version")?;
+    if version > i64::from(schema::FORMAT_VERSION) {
+        return Err(Error::CantOpen(format!(
+            "the file has format version {version}, and this library knows versions up to {}: use a newer library",
+            schema::FORMAT_VERSION
+        )));
+    }
+    let damaged = |what: &str| Error::Corrupt(format!("the file is marked as a store, but {what}"));
+    if version < i64::from(schema::FORMAT_VERSION) {
+        return Err(damaged(&format!("has format version {version}, which never was")));
+    }
+    match schema::family_exists(&db.conn, schema::DEFAULT_FAMILY) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(damaged("its catalogue has no default family")),
+        Err(Error::Failed(_)) => Err(damaged("it has no catalogue of families")),
+        Err(e) => Err(e),
+    }
+}

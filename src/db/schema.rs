@@ -1,0 +1,218 @@
+//! The tables: their names, their definitions, and who makes them when.
+//!
+//! The file format is described in `docs/file-format.md`; this is the one place that writes it down
+//! in SQL. Row statements are in `engine/sql.rs`.
+
+use std::fmt::Write as _;
+
+use rusqlite::Connection;
+
+use super::connection::translate;
+use super::engine::sql::Statements;
+use crate::error::{Error, Result};
+
+/// Marks a SQLite file as a store ("KVS1").
+pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
+/// Version of the file format.
+pub(super) const FORMAT_VERSION: i32 = 1;
+/// The family that is always there.
+pub(crate) const DEFAULT_FAMILY: &str = "default";
+
+/// The names of one family's tables, with the texts of the statements on them.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    family: String,
+    pub(super) data: String,
+    pub(super) blob: String,
+    pub(super) ttl_key: String,
+    pub(super) ttl_expiry: String,
+    pub(super) written: String,
+    pub(super) live: String,
+    pub(super) statements: Statements,
+}
+
+impl Tables {
+    pub(crate) fn of(family: &str) -> Tables {
+        let suffix = table_suffix(family);
+        let quoted = |kind: &str| quote(&format!("{kind}:{suffix}"));
+        let mut tables = Tables {
+            family: family.to_owned(),
+            data: quoted("data"),
+            blob: quoted("blob"),
+            ttl_key: quoted("ttl_key"),
+            ttl_expiry: quoted("ttl_expiry"),
+            written: quoted("written"),
+            live: quoted("live"),
+            statements: Statements::default(),
+        };
+        tables.statements = Statements::of(&tables);
+        tables
+    }
+
+    pub(crate) fn family(&self) -> &str {
+        &self.family
+    }
+
+    /// Every table a family can have, quoted; the data table first.
+    pub(super) fn all(&self) -> [&str; 5] {
+        [&self.data, &self.blob, &self.ttl_key, &self.ttl_expiry, &self.written]
+    }
+}
+
+/// The part of a table's name behind the colon: the family's name, in which an upper-case ASCII
+/// letter (and `^` itself) is preceded by `^`. SQLite's names ignore ASCII case; family names do not.
+pub(super) fn table_suffix(family: &str) -> String {
+    let mut suffix = String::with_capacity(family.len() + 4);
+    for c in family.chars() {
+        if c == '^' || c.is_ascii_uppercase() {
+            suffix.push('^');
+        }
+        suffix.push(c);
+    }
+    suffix
+}
+
+/// An SQL identifier.
+pub(super) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Makes the two tables every store has, the default family, and the marks of the format. In a
+/// transaction of the caller's.
+pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE kvstore_meta(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+             CREATE TABLE kvstore_family(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER,
+                 track_writes INTEGER) WITHOUT ROWID;
+             INSERT INTO kvstore_meta VALUES('created_by', CAST('kvstore {}' AS BLOB));
+             PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {FORMAT_VERSION};",
+            env!("CARGO_PKG_VERSION"),
+        ),
+    )?;
+    create_family(conn, &Tables::of(DEFAULT_FAMILY), now_ms)
+}
+
+/// Enters a family in the catalogue and makes its data table and view.
+pub(super) fn create_family(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
+    conn.prepare_cached("INSERT INTO kvstore_family VALUES(?1, ?2, 0, 0)")
+        .and_then(|mut s| s.execute((tables.family(), now_ms)))
+        .map_err(translate)?;
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE {}(key BLOB PRIMARY KEY, value BLOB, expire_ms INTEGER, blob_id INTEGER,
+                 written_ms INTEGER) WITHOUT ROWID; {}",
+            tables.data,
+            live_view(tables, false)
+        ),
+    )
+}
+
+/// Makes the key index and the expiry index.
+pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()> {
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE IF NOT EXISTS {}(key BLOB PRIMARY KEY, expire_ms INTEGER NOT NULL) WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS {}(expire_ms INTEGER NOT NULL, key BLOB NOT NULL,
+                 PRIMARY KEY(expire_ms, key)) WITHOUT ROWID;",
+            tables.ttl_key, tables.ttl_expiry
+        ),
+    )
+}
+
+/// Makes the table of large values, and the view that joins them in.
+pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()> {
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE IF NOT EXISTS {}(id INTEGER PRIMARY KEY, value BLOB); {}",
+            tables.blob,
+            live_view(tables, true)
+        ),
+    )
+}
+
+/// Removes a family with all its tables; `false`: there is none.
+pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
+    let removed = conn
+        .prepare_cached("DELETE FROM kvstore_family WHERE name = ?1")
+        .and_then(|mut s| s.execute([tables.family()]))
+        .map_err(translate)?;
+    if removed == 0 {
+        return Ok(false);
+    }
+    let mut sql = format!("DROP VIEW IF EXISTS {};", tables.live);
+    for table in tables.all() {
+        let _ = write!(sql, "DROP TABLE IF EXISTS {table};"); // writing to a String cannot fail
+    }
+    run(conn, &sql)?;
+    Ok(true)
+}
+
+pub(super) fn family_exists(conn: &Connection, family: &str) -> Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM kvstore_family WHERE name = ?1")
+        .and_then(|mut s| s.exists([family]))
+        .map_err(translate)
+}
+
+/// The names of all families, in byte order, the default one included.
+pub(super) fn families(conn: &Connection) -> Result<Vec<String>> {
+    let mut statement =
+        conn.prepare_cached("SELECT name FROM kvstore_family ORDER BY name").map_err(translate)?;
+    let mut rows = statement.raw_query();
+    let mut names = Vec::new();
+    while let Some(row) = rows.next().map_err(translate)? {
+        match row.get_ref(0).map_err(translate)?.as_str() {
+            Ok(name) => names.push(name.to_owned()),
+            Err(_) => return Err(Error::Corrupt("a name in kvstore_family is not UTF-8 text".into())),
+        }
+    }
+    Ok(names)
+}
+
+/// The view of live rows. `julianday` works in every SQLite since 2003, and is exact to the
+/// millisecond.
+fn live_view(tables: &Tables, with_blobs: bool) -> String {
+    let Tables { data, blob, live, .. } = tables;
+    let (value, join) = if with_blobs {
+        ("coalesce(d.value, b.value)", format!("LEFT JOIN {blob} AS b ON b.id = d.blob_id"))
+    } else {
+        ("d.value", String::new())
+    };
+    format!(
+        "DROP VIEW IF EXISTS {live};
+         CREATE VIEW {live} AS SELECT d.key AS key, {value} AS value, d.expire_ms AS expire_ms FROM {data} AS d {join}
+         WHERE d.expire_ms IS NULL
+            OR d.expire_ms > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);"
+    )
+}
+
+fn run(conn: &Connection, sql: &str) -> Result<()> {
+    conn.execute_batch(sql).map_err(translate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_case_get_different_tables() {
+        let names = ["users", "Users", "USERS", "^users", "^^users", "uSers", "u^sers"];
+        for (i, a) in names.iter().enumerate() {
+            for b in names.iter().skip(i + 1) {
+                assert!(!table_suffix(a).eq_ignore_ascii_case(&table_suffix(b)), "{a} {b}");
+            }
+        }
+        assert_eq!(table_suffix("sessions:v1"), "sessions:v1");
+        assert_eq!(table_suffix("userID"), "user^I^D");
+    }
+
+    #[test]
+    fn quotes_in_a_name_stay_inside_the_identifier() {
+        assert_eq!(quote("data:a\"b"), "\"data:a\"\"b\"");
+    }
+}

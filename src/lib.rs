@@ -1,0 +1,75 @@
+//! An embedded, ordered key-value store with native per-key expiry, in one SQLite file.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # let directory = tempfile::tempdir().map_err(|_| ()).unwrap();
+//! # let path = directory.path().join("app.db");
+//! let store = kvstore::Store::open(path)?;
+//! store.put("user:1", "Ada")?;
+//! store.put_ttl("otp:1", "123456", Duration::from_secs(30))?;
+//! assert_eq!(store.get("user:1")?.as_deref(), Some(&b"Ada"[..]));
+//!
+//! let sessions = store.create_family("sessions")?;
+//! store.transaction(|tx| {
+//!     sessions.put("a", "1")?;
+//!     tx.delete("user:1").map(drop)
+//! })?;
+//! for entry in store.prefix("otp:") {
+//!     let (key, value) = entry?;
+//!     println!("{} bytes under {:?}", value.len(), key);
+//! }
+//! store.purge_expired()?;
+//! # Ok::<(), kvstore::Error>(())
+//! ```
+//!
+//! Expiry is exact on read: a key whose time has come is never returned, through whatever handle or
+//! process the time was set. Dead rows are removed by the reads that meet them and by
+//! [`Family::purge_expired`]; there is no background thread.
+//!
+//! The C API (`include/kvstore.h`) is a thin layer over this one.
+//!
+//! **Forks.** A child process may neither use a handle its parent opened nor open a file its parent
+//! had open when it forked. Through the C API that is noticed and refused; a Rust program that calls
+//! `fork` itself without ever having opened a store through the C API must keep to it unaided.
+
+#![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs, unreachable_pub)]
+// What a caller or a byte of a file can reach must not panic.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::undocumented_unsafe_blocks
+)]
+
+mod clock;
+mod config;
+mod db;
+mod error;
+mod expiry;
+mod family;
+mod ffi;
+mod fork;
+mod iter;
+mod purge;
+mod stats;
+mod store;
+
+pub use config::{CheckpointMode, Config, JournalMode, SyncLevel};
+pub use error::{Error, ErrorKind, Result};
+pub use expiry::{Expiry, Ttl};
+pub use family::Family;
+pub use iter::{Cursor, Direction, Iter, KeyRange};
+pub use stats::Stats;
+pub use store::{Store, Transaction};
+
+/// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
+/// than it was before in this process.
+#[must_use]
+pub fn now_ms() -> i64 {
+    clock::system_now_ms()
+}
+
+/// The version of this library, such as `"0.1.0"`.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
