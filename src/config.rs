@@ -11,9 +11,9 @@ pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
 /// Default of the longest value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
 /// The most [`Config::max_value_size`] may allow, in bytes.
-pub(crate) const MAX_VALUE_SIZE_LIMIT: usize = 512 * 1024 * 1024;
+pub const MAX_VALUE_SIZE_LIMIT: usize = 512 * 1024 * 1024;
 /// The longest key, in bytes.
-pub(crate) const MAX_KEY_SIZE: usize = 65_536;
+pub const MAX_KEY_SIZE: usize = 65_536;
 /// The longest family name, in bytes.
 pub(crate) const MAX_NAME_SIZE: usize = 255;
 /// The WAL is checkpointed when it has grown by this many pages.

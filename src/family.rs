@@ -7,6 +7,7 @@
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::config::check_key;
@@ -34,6 +35,7 @@ const ALWAYS_INLINE: usize = 64;
 /// `NoMemory` when that is what happened.
 pub struct Family {
     shared: Arc<Shared>,
+    released: AtomicBool,
 }
 
 /// What a family's handle and its iterators share.
@@ -51,7 +53,8 @@ enum Found<R> {
 impl Family {
     pub(crate) fn new(inner: &Arc<Inner>, name: &str) -> Family {
         inner.family_opened(name);
-        Family { shared: Arc::new(Shared { inner: Arc::clone(inner), tables: Tables::of(name) }) }
+        let shared = Shared { inner: Arc::clone(inner), tables: Tables::of(name) };
+        Family { shared: Arc::new(shared), released: AtomicBool::new(false) }
     }
 
     /// The family's name.
@@ -280,6 +283,16 @@ impl Family {
         Cursor::new(Arc::clone(&self.shared), range, direction)
     }
 
+    // ---- for the C layer ---------------------------------------------------------------------
+
+    /// Ends this handle without dropping it: the family can be dropped from now on.
+    #[doc(hidden)]
+    pub fn release(&self) {
+        if !self.released.swap(true, Ordering::Relaxed) {
+            self.inner().family_closed(self.name());
+        }
+    }
+
     // ---- the write plan ----------------------------------------------------------------------
 
     /// Writes one row and all that belongs to it. `old` is the head of the row it replaces.
@@ -380,7 +393,9 @@ impl Family {
         head.expire_ms.is_some_and(|expire_ms| expiry::is_expired(expire_ms, self.inner().clock.now_ms()))
     }
 
-    fn ttl_until(&self, expiry: Expiry) -> Ttl {
+    /// What is left until `expiry`, by this store's clock.
+    #[must_use]
+    pub fn ttl_until(&self, expiry: Expiry) -> Ttl {
         expiry.millis().map_or(Ttl::None, |expire_ms| {
             let left = expiry::remaining_ms(expire_ms, self.inner().clock.now_ms());
             Ttl::Remaining(Duration::from_millis(left.unsigned_abs()))
@@ -419,13 +434,13 @@ fn is_inline(db: &Db, key: &[u8], value: &[u8]) -> bool {
 impl Clone for Family {
     fn clone(&self) -> Family {
         self.inner().family_opened(self.name());
-        Family { shared: Arc::clone(&self.shared) }
+        Family { shared: Arc::clone(&self.shared), released: AtomicBool::new(false) }
     }
 }
 
 impl Drop for Family {
     fn drop(&mut self) {
-        self.inner().family_closed(self.name());
+        self.release();
     }
 }
 

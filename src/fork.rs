@@ -2,8 +2,7 @@
 //!
 //! SQLite keeps its locks per process, and its memory says "this process holds them" also in a
 //! forked child, where it is no longer true. So a child may neither use an inherited handle nor
-//! open a file that its parent had open when it forked. The C layer registers
-//! [`note_fork`] with `pthread_atfork`; a Rust program that forks by itself must follow the rule.
+//! open a file that its parent had open when it forked.
 
 use std::fs::Metadata;
 use std::path::Path;
@@ -20,8 +19,10 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// To be called in the child after each fork. Only stores to an atomic, as a fork handler must.
-pub(crate) fn note_fork() {
+/// Tells the library that this process is the child of a fork: handles from before answer
+/// [`Misuse`](crate::ErrorKind::Misuse) from now on. Only adds to an atomic, as is allowed in a
+/// handler of `pthread_atfork`, where the C API calls it.
+pub fn note_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -181,10 +181,7 @@ impl Cursor {
     /// See [`Cursor`].
     #[allow(clippy::should_implement_trait)] // `Iter` is the iterator
     pub fn next(&mut self) -> Result<bool> {
-        if self.family.inner.is_closed() {
-            self.forget();
-            return Err(Error::Misuse("the store is closed".into()));
-        }
+        self.check_open()?;
         if self.changes != self.family.inner.changes() && (self.at < self.slots.len() || self.more) {
             // What was read ahead may be out of date: go on behind the current entry.
             let behind = self.key().map(<[u8]>::to_vec).or_else(|| self.read_to.take());
@@ -198,28 +195,43 @@ impl Cursor {
         self.settle()
     }
 
-    /// Whether the cursor is at an entry.
+    /// Whether the cursor is at an entry. Never when the store is closed.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.at < self.slots.len()
+        self.slot().is_some()
     }
 
     /// The key of the current entry.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
-        self.bytes.get(self.slots.get(self.at)?.key.clone())
+        self.bytes.get(self.slot()?.key.clone())
     }
 
     /// The value of the current entry.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
-        self.bytes.get(self.slots.get(self.at)?.value.clone())
+        self.bytes.get(self.slot()?.value.clone())
     }
 
     /// The end of life of the current entry.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
-        self.slots.get(self.at).map(|slot| slot.expire_ms.map_or(Expiry::Never, Expiry::At))
+        self.slot().map(|slot| slot.expire_ms.map_or(Expiry::Never, Expiry::At))
+    }
+
+    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store is closed.
+    ///
+    /// # Errors
+    /// Only that one.
+    pub fn check_open(&self) -> Result<()> {
+        if self.family.inner.is_closed() {
+            return Err(Error::Misuse("the store is closed".into()));
+        }
+        Ok(())
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        self.slots.get(self.at).filter(|_| !self.family.inner.is_closed())
     }
 
     /// Goes on from `at` to the first row that is alive now, reading further chunks as needed.

@@ -30,8 +30,8 @@
 //! The C API (`include/kvstore.h`) is a thin layer over this one.
 //!
 //! **Forks.** A child process may neither use a handle its parent opened nor open a file its parent
-//! had open when it forked. Through the C API that is noticed and refused; a Rust program that calls
-//! `fork` itself without ever having opened a store through the C API must keep to it unaided.
+//! had open when it forked. Through the C API that is noticed and refused; a Rust program that forks
+//! calls [`note_fork`] in the child.
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, unreachable_pub)]
@@ -56,10 +56,11 @@ mod purge;
 mod stats;
 mod store;
 
-pub use config::{CheckpointMode, Config, JournalMode, SyncLevel};
+pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Expiry, Ttl};
 pub use family::Family;
+pub use fork::note_fork;
 pub use iter::{Cursor, Direction, Iter, KeyRange};
 pub use stats::Stats;
 pub use store::{Store, Transaction};

@@ -532,12 +532,6 @@ impl Store {
     pub fn use_system_clock(&self) {
         self.inner.clock.inject(None);
     }
-
-    /// Counts a call that failed before it reached the store, such as one with a NULL pointer.
-    #[doc(hidden)]
-    pub fn note_failed_call(&self) {
-        self.inner.counters.errors.add(1);
-    }
 }
 
 fn no_family(name: &str) -> Error {

@@ -1,0 +1,849 @@
+/*
+ * kvstore: an embedded, ordered key-value store with native per-key expiry.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * This file is generated from src/ffi of the kvstore crate. Do not edit it.
+ *
+ * Conventions
+ *   Results    Functions that can fail return int: KVSTORE_OK (0) or another KVSTORE_* code, never
+ *              anything else. kvstore_errmsg has the text. A call that fails changes nothing.
+ *   Pointers   A NULL handle, a NULL pointer that is needed and a bad length are KVSTORE_ERROR; a closed
+ *              handle is KVSTORE_MISUSE. Handle outputs are NULL after any failure; other outputs are
+ *              written only on success, except as a function says.
+ *   Lengths    int, in bytes. Keys are 1 to 65536 bytes, values 0 to 10 MiB (KVStoreConfig.maxValueSize),
+ *              any bytes at all.
+ *   Times      int64_t, milliseconds since the Unix epoch. A key is expired from its expire_ms on, and
+ *              is never returned then, through whatever handle or process the time was set.
+ *   Memory     What the library hands out is freed with kvstore_free. It keeps no pointer to arguments.
+ *   Threads    Any handle may be shared by threads, which take turns; an iterator is used by one
+ *              thread at a time.
+ *   Forks      A child process can use neither its parent's handles nor a file the parent had open when
+ *              it forked: KVSTORE_MISUSE.
+ *   Files      One SQLite file (with -wal and -shm beside it while open). Other programs may read it
+ *              with any SQLite. In a process that has the store open, do not open the file with another
+ *              copy of SQLite (Python's sqlite3, say): closing it would drop this library's locks.
+ */
+
+#ifndef KVSTORE_H
+#define KVSTORE_H
+
+#include <stdint.h>
+
+/** What a remaining time is for a key that never expires. */
+#define KVSTORE_NO_TTL ((int64_t)-1)
+
+/**
+ * Success.
+ */
+#define KVSTORE_OK 0
+
+/**
+ * A wrong argument, a wrong order of calls, or a failure without a code of its own.
+ */
+#define KVSTORE_ERROR 1
+
+/**
+ * Another handle or process holds a lock: retry, or set busyTimeout.
+ */
+#define KVSTORE_BUSY 5
+
+/**
+ * A lock inside this process stands in the way: retry.
+ */
+#define KVSTORE_LOCKED 6
+
+/**
+ * Out of memory.
+ */
+#define KVSTORE_NOMEM 7
+
+/**
+ * A write where only reading is allowed.
+ */
+#define KVSTORE_READONLY 8
+
+/**
+ * The operating system failed to read, write or sync.
+ */
+#define KVSTORE_IOERR 10
+
+/**
+ * The file is damaged.
+ */
+#define KVSTORE_CORRUPT 11
+
+/**
+ * No such key (or it has expired), or no such family.
+ */
+#define KVSTORE_NOTFOUND 12
+
+/**
+ * Wrong password, or a tampered value.
+ */
+#define KVSTORE_AUTH_FAILED 13
+
+/**
+ * The file cannot be opened.
+ */
+#define KVSTORE_CANTOPEN 14
+
+/**
+ * The locking protocol of the file failed.
+ */
+#define KVSTORE_PROTOCOL 15
+
+/**
+ * The handle is closed, was inherited through a fork, or is unusable after an internal failure.
+ */
+#define KVSTORE_MISUSE 21
+
+/**
+ * The file is not a store.
+ */
+#define KVSTORE_NOTADB 26
+
+/**
+ * The disk is full.
+ */
+#define KVSTORE_FULL 113
+
+/**
+ * Journal mode: a write-ahead log (the default). Readers and a writer do not block each other.
+ */
+#define KVSTORE_JOURNAL_WAL 1
+
+/**
+ * Journal mode: a rollback journal. One file; readers and writers take turns.
+ */
+#define KVSTORE_JOURNAL_DELETE 2
+
+/**
+ * Sync level (the default): a power cut may lose the last commits, never the file.
+ */
+#define KVSTORE_SYNC_NORMAL 1
+
+/**
+ * Sync level: a commit is on the disk when the call returns.
+ */
+#define KVSTORE_SYNC_FULL 2
+
+/**
+ * Sync level: nothing is synced; a power cut may destroy the file.
+ */
+#define KVSTORE_SYNC_OFF 3
+
+/**
+ * Checkpoint as much as is possible without waiting.
+ */
+#define KVSTORE_CHECKPOINT_PASSIVE 0
+
+/**
+ * Wait for writers, then checkpoint everything.
+ */
+#define KVSTORE_CHECKPOINT_FULL 1
+
+/**
+ * Like FULL, and wait for readers, so that the next writer starts the WAL anew.
+ */
+#define KVSTORE_CHECKPOINT_RESTART 2
+
+/**
+ * Like RESTART, and cut the WAL to zero bytes.
+ */
+#define KVSTORE_CHECKPOINT_TRUNCATE 3
+
+/**
+ * A documented number of families that surely works. Not a limit.
+ */
+#define KVSTORE_MAX_COLUMN_FAMILIES 64
+
+/**
+ * Version of this header.
+ */
+#define KVSTORE_VERSION_MAJOR 0
+
+/**
+ * Version of this header.
+ */
+#define KVSTORE_VERSION_MINOR 1
+
+/**
+ * Version of this header.
+ */
+#define KVSTORE_VERSION_PATCH 0
+
+/**
+ * A handle on a family of keys. May be shared by threads.
+ */
+typedef struct KVColumnFamily KVColumnFamily;
+
+/**
+ * A position among the live entries of a family. For one thread at a time.
+ */
+typedef struct KVIterator KVIterator;
+
+/**
+ * A handle on a store: one connection to one file. May be shared by threads, which take turns;
+ * open several for parallel reads.
+ */
+typedef struct KVStore KVStore;
+
+/**
+ * How to open a store. All zeros is the default configuration, and a safe one: initialise with
+ * `KVStoreConfig cfg = {0};` and set what you need.
+ */
+typedef struct {
+    /**
+     * KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. An existing file is converted.
+     */
+    int journalMode;
+    /**
+     * KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
+     */
+    int syncLevel;
+    /**
+     * Page cache, in pages; 0: 2000.
+     */
+    int cacheSize;
+    /**
+     * Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
+     */
+    int pageSize;
+    /**
+     * Non-zero: read only; the file must exist.
+     */
+    int readOnly;
+    /**
+     * How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY.
+     */
+    int busyTimeout;
+    /**
+     * N > 0: a passive checkpoint after every N write commits; 0: automatic, every 4000 pages of WAL.
+     */
+    int walSizeLimit;
+    /**
+     * Ignored.
+     */
+    int allowEncrypted;
+    /**
+     * Ignored: handles are always safe to share.
+     */
+    int fullMutex;
+    /**
+     * The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
+     */
+    int maxValueSize;
+    /**
+     * How much of the file is read through a memory map, in bytes; 0: 256 MiB on 64-bit systems, none
+     * on 32-bit ones; negative: none.
+     */
+    int64_t mmapSize;
+    /**
+     * Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY.
+     */
+    int exclusive;
+    /**
+     * 0: the library may keep a read snapshot between calls; negative: never.
+     */
+    int holdReads;
+    /**
+     * Must be zero.
+     */
+    int reserved[8];
+} KVStoreConfig;
+
+/**
+ * What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
+ * succeeded count, except in nErrors.
+ */
+typedef struct {
+    /**
+     * Keys written.
+     */
+    uint64_t nPuts;
+    /**
+     * Values read.
+     */
+    uint64_t nGets;
+    /**
+     * Keys deleted.
+     */
+    uint64_t nDeletes;
+    /**
+     * Iterators made.
+     */
+    uint64_t nIterations;
+    /**
+     * Calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
+     */
+    uint64_t nErrors;
+    /**
+     * Bytes of values read.
+     */
+    uint64_t nBytesRead;
+    /**
+     * Bytes of keys and values written.
+     */
+    uint64_t nBytesWritten;
+    /**
+     * Write transactions committed.
+     */
+    uint64_t nWalCommits;
+    /**
+     * Checkpoints run, automatic ones included.
+     */
+    uint64_t nCheckpoints;
+    /**
+     * Gets, exists and ttl calls that met an expired key.
+     */
+    uint64_t nTtlExpired;
+    /**
+     * Keys removed by purges.
+     */
+    uint64_t nTtlPurged;
+    /**
+     * Pages of the database now; not reset.
+     */
+    uint64_t nDbPages;
+    /**
+     * Frames in the WAL after this handle's last commit or checkpoint; not reset.
+     */
+    uint64_t nWalFrames;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[7];
+} KVStoreStats;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of the library, such as "0.1.0". The text is static.
+ */
+const char *kvstore_version(void);
+
+/**
+ * What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a
+ * text, too.
+ */
+const char *kvstore_strerror(int code);
+
+/**
+ * The time the library uses: milliseconds since the Unix epoch, never less than before in this
+ * process.
+ */
+int64_t kvstore_now_ms(void);
+
+/**
+ * Allocates n bytes, all zero. NULL if n is negative or memory is out. Free with kvstore_free.
+ */
+void *kvstore_malloc(int n);
+
+/**
+ * Frees memory that this library handed out (it comes from malloc). NULL is allowed.
+ */
+void kvstore_free(void *memory);
+
+/**
+ * Opens the store at `path` with the default configuration; makes it if it is not there.
+ *
+ * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. `journalMode` is
+ * KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. Otherwise as kvstore_open_v2.
+ */
+int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
+
+/**
+ * Opens the store at `path` with a configuration (NULL: the default one); makes it if it is not
+ * there.
+ *
+ * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. On success `*ppKV` is the
+ * handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
+ * text. `config` is only read during the call.
+ *
+ * Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
+ * missing or empty file with readOnly, a newer file format); KVSTORE_NOTADB (not a store: the file is
+ * left as it is); KVSTORE_BUSY (another handle has it open exclusively, or in the other journal mode);
+ * KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_MISUSE (the file was open in
+ * this process's parent when it forked); KVSTORE_ERROR (ppKV is NULL, a setting is out of bounds).
+ */
+int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *config);
+
+/**
+ * Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it
+ * that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
+ * A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
+ *
+ * Errors: KVSTORE_MISUSE (closed already, or opened before a fork); what failed while closing, after
+ * which the handle is closed all the same. The text is in kvstore_errmsg(NULL).
+ */
+int kvstore_close(KVStore *kv);
+
+/**
+ * The text of the last call that failed on this handle, its families and its iterators; with NULL,
+ * of this thread's last call that failed without a handle (such as kvstore_open). Never NULL: "no
+ * error" where nothing failed. A key that is not found is no failure. Valid until the next failing
+ * call on the handle.
+ */
+const char *kvstore_errmsg(KVStore *kv);
+
+/**
+ * Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
+ * without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
+ * called from whatever thread uses the handle, and must not call this store. A time before one it
+ * has returned counts as that one. `context` must stay valid until the clock is replaced or the
+ * store is closed.
+ *
+ * Errors: KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ */
+int kvstore_set_clock(KVStore *kv, int64_t (*now_ms)(void *context), void *context);
+
+/**
+ * Makes a family. `name` is 1 to 255 bytes of UTF-8; names that begin with "__", "_snkv_" or
+ * "kvstore" are reserved; case matters. On success `*ppCF` is a handle, to be closed with
+ * kvstore_cf_close; on failure it is NULL.
+ *
+ * Errors: KVSTORE_ERROR (it exists, a bad name, a NULL pointer), KVSTORE_BUSY, KVSTORE_READONLY,
+ * KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+ */
+int kvstore_cf_create(KVStore *kv, const char *name, KVColumnFamily **ppCF);
+
+/**
+ * Opens a family; "default" is the default one. Otherwise as kvstore_cf_create.
+ *
+ * Errors: KVSTORE_NOTFOUND (there is none of that name), KVSTORE_ERROR (a bad name, a NULL pointer),
+ * KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+ */
+int kvstore_cf_open(KVStore *kv, const char *name, KVColumnFamily **ppCF);
+
+/**
+ * Gives a handle on the default family, the one the functions without "cf" work on. To be closed
+ * with kvstore_cf_close.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ */
+int kvstore_cf_get_default(KVStore *kv, KVColumnFamily **ppCF);
+
+/**
+ * Drops a family with everything in it.
+ *
+ * Errors: KVSTORE_NOTFOUND (there is none of that name), KVSTORE_BUSY (a handle to it is open on this
+ * store, or another handle is writing), KVSTORE_ERROR ("default", a reserved name, a NULL pointer),
+ * KVSTORE_READONLY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+ */
+int kvstore_cf_drop(KVStore *kv, const char *name);
+
+/**
+ * Lists the names of all families but the default one, in byte order. On success `*pazNames` is an
+ * array of `*pnCount` strings with a NULL behind them; free each string and then the array with
+ * kvstore_free.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM,
+ * KVSTORE_CORRUPT.
+ */
+int kvstore_cf_list(KVStore *kv, char ***pazNames, int *pnCount);
+
+/**
+ * The name of a family. Never NULL (an empty string for NULL and closed handles); valid until the
+ * handle is closed.
+ */
+const char *kvstore_cf_name(KVColumnFamily *cf);
+
+/**
+ * Closes a family's handle. NULL is allowed, and so are handles of a closed store.
+ */
+void kvstore_cf_close(KVColumnFamily *cf);
+
+/**
+ * Writes a value. The key loses the TTL it had, and gets the family's default TTL if there is one.
+ *
+ * A key is 1 to 65536 bytes, any bytes. A value is 0 bytes to the configured maximum (10 MiB by
+ * default); (NULL, 0) is an empty value. Both are copied.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer, a bad length), KVSTORE_BUSY (another handle is writing; only
+ * outside a transaction), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
+ * KVSTORE_CORRUPT, KVSTORE_MISUSE. Nothing is changed then; inside a transaction a failure for I/O,
+ * space or memory leaves only the rollback.
+ */
+int kvstore_put(KVStore *kv, const void *pKey, int nKey, const void *pValue, int nValue);
+
+/**
+ * kvstore_put in any family.
+ */
+int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *pValue, int nValue);
+
+/**
+ * Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL behind them, to be
+ * freed with kvstore_free; it is never NULL, also for an empty value.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired: *ppValue is NULL and *pnValue 0), KVSTORE_ERROR (a
+ * NULL pointer, a bad length), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
+ * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ */
+int kvstore_get(KVStore *kv, const void *pKey, int nKey, void **ppValue, int *pnValue);
+
+/**
+ * kvstore_get in any family.
+ */
+int kvstore_cf_get(KVColumnFamily *cf, const void *pKey, int nKey, void **ppValue, int *pnValue);
+
+/**
+ * Deletes a key, with its TTL.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
+ */
+int kvstore_delete(KVStore *kv, const void *pKey, int nKey);
+
+/**
+ * kvstore_delete in any family.
+ */
+int kvstore_cf_delete(KVColumnFamily *cf, const void *pKey, int nKey);
+
+/**
+ * Says in `*pExists` whether a key is there and alive: 1 or 0.
+ *
+ * Errors: as kvstore_get, but a missing key is KVSTORE_OK and 0.
+ */
+int kvstore_exists(KVStore *kv, const void *pKey, int nKey, int *pExists);
+
+/**
+ * kvstore_exists in any family.
+ */
+int kvstore_cf_exists(KVColumnFamily *cf, const void *pKey, int nKey, int *pExists);
+
+/**
+ * Writes a value only if the key is absent; an expired key is. `expire_ms` is when the new key
+ * expires, in milliseconds since the Unix epoch; 0: never. `*pInserted` (may be NULL) says whether it
+ * wrote: 1, or 0 when the key was alive, which then keeps its value and TTL. Check and write are one
+ * step for every other handle and process.
+ *
+ * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ */
+int kvstore_put_if_absent(KVStore *kv,
+                          const void *pKey,
+                          int nKey,
+                          const void *pValue,
+                          int nValue,
+                          int64_t expire_ms,
+                          int *pInserted);
+
+/**
+ * kvstore_put_if_absent in any family.
+ */
+int kvstore_cf_put_if_absent(KVColumnFamily *cf,
+                             const void *pKey,
+                             int nKey,
+                             const void *pValue,
+                             int nValue,
+                             int64_t expire_ms,
+                             int *pInserted);
+
+/**
+ * Counts the rows, expired ones that nothing has removed yet included. Reads the whole key tree.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
+ * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ */
+int kvstore_count(KVStore *kv, int64_t *pnCount);
+
+/**
+ * kvstore_count of any family.
+ */
+int kvstore_cf_count(KVColumnFamily *cf, int64_t *pnCount);
+
+/**
+ * Deletes everything in the default family.
+ *
+ * Errors: as kvstore_put.
+ */
+int kvstore_clear(KVStore *kv);
+
+/**
+ * kvstore_clear of any family.
+ */
+int kvstore_cf_clear(KVColumnFamily *cf);
+
+/**
+ * Writes a value that expires at `expire_ms`, in milliseconds since the Unix epoch (such as
+ * kvstore_now_ms() + 60000); 0: never. A time in the past is allowed: the key is invisible at once.
+ *
+ * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ */
+int kvstore_put_ttl(KVStore *kv,
+                    const void *pKey,
+                    int nKey,
+                    const void *pValue,
+                    int nValue,
+                    int64_t expire_ms);
+
+/**
+ * kvstore_put_ttl in any family.
+ */
+int kvstore_cf_put_ttl(KVColumnFamily *cf,
+                       const void *pKey,
+                       int nKey,
+                       const void *pValue,
+                       int nValue,
+                       int64_t expire_ms);
+
+/**
+ * Reads a value, as kvstore_get does, and what is left of its life: `*pnRemaining` (may be NULL) is
+ * in milliseconds, or KVSTORE_NO_TTL.
+ *
+ * Errors: as kvstore_get; with KVSTORE_NOTFOUND *pnRemaining is 0.
+ */
+int kvstore_get_ttl(KVStore *kv,
+                    const void *pKey,
+                    int nKey,
+                    void **ppValue,
+                    int *pnValue,
+                    int64_t *pnRemaining);
+
+/**
+ * kvstore_get_ttl in any family.
+ */
+int kvstore_cf_get_ttl(KVColumnFamily *cf,
+                       const void *pKey,
+                       int nKey,
+                       void **ppValue,
+                       int *pnValue,
+                       int64_t *pnRemaining);
+
+/**
+ * Says in `*pnRemaining` what is left of a key's life, in milliseconds: KVSTORE_NO_TTL for a key that
+ * never expires, 0 for one that has expired but whose row this call still met (and removes).
+ *
+ * Errors: KVSTORE_NOTFOUND (no row); otherwise as kvstore_get.
+ */
+int kvstore_ttl_remaining(KVStore *kv, const void *pKey, int nKey, int64_t *pnRemaining);
+
+/**
+ * kvstore_ttl_remaining in any family.
+ */
+int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pnRemaining);
+
+/**
+ * Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many.
+ * The work grows with that number only. It is done in transactions of at most 256 keys, between which
+ * others may write; or all in the open transaction.
+ *
+ * Errors: as kvstore_put. What earlier transactions removed stays removed.
+ */
+int kvstore_purge_expired(KVStore *kv, int *pnDeleted);
+
+/**
+ * kvstore_purge_expired of any family.
+ */
+int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
+
+/**
+ * Makes an iterator over the live entries of the default family, from the least key to the greatest.
+ * It is at eof until kvstore_iterator_first or kvstore_iterator_seek. On success `*ppIter` is the
+ * iterator, to be closed with kvstore_iterator_close; on failure it is NULL.
+ *
+ * An iterator holds no lock and no snapshot between calls (inside a transaction it has the
+ * transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
+ * of its position, what its own store handle writes, and what others commit, sooner or later.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ */
+int kvstore_iterator_create(KVStore *kv, KVIterator **ppIter);
+
+/**
+ * kvstore_iterator_create in any family.
+ */
+int kvstore_cf_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
+
+/**
+ * Makes an iterator from the greatest key to the least. It is at eof until kvstore_iterator_last or
+ * kvstore_iterator_seek, and moves with kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
+ */
+int kvstore_reverse_iterator_create(KVStore *kv, KVIterator **ppIter);
+
+/**
+ * kvstore_reverse_iterator_create in any family.
+ */
+int kvstore_cf_reverse_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
+
+/**
+ * Makes an iterator over the keys that start with a prefix of 1 to 65536 bytes. It is at the first of
+ * them from the start (or at eof). Otherwise as kvstore_iterator_create; errors also as kvstore_get.
+ */
+int kvstore_prefix_iterator_create(KVStore *kv, const void *pPrefix, int nPrefix, KVIterator **ppIter);
+
+/**
+ * kvstore_prefix_iterator_create in any family.
+ */
+int kvstore_cf_prefix_iterator_create(KVColumnFamily *cf,
+                                      const void *pPrefix,
+                                      int nPrefix,
+                                      KVIterator **ppIter);
+
+/**
+ * Makes an iterator over the keys that start with a prefix, from the greatest to the least. It is at
+ * the greatest from the start (or at eof). Otherwise as kvstore_prefix_iterator_create.
+ */
+int kvstore_reverse_prefix_iterator_create(KVStore *kv,
+                                           const void *pPrefix,
+                                           int nPrefix,
+                                           KVIterator **ppIter);
+
+/**
+ * kvstore_reverse_prefix_iterator_create in any family.
+ */
+int kvstore_cf_reverse_prefix_iterator_create(KVColumnFamily *cf,
+                                              const void *pPrefix,
+                                              int nPrefix,
+                                              KVIterator **ppIter);
+
+/**
+ * Moves to the first entry of the iterator's range; on a reverse iterator it acts as
+ * kvstore_iterator_last. Nothing there: KVSTORE_OK, and eof.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
+ * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the iterator or its store is closed).
+ */
+int kvstore_iterator_first(KVIterator *it);
+
+/**
+ * Moves a reverse iterator to the last entry of its range.
+ *
+ * Errors: as kvstore_iterator_first; KVSTORE_ERROR on a forward iterator.
+ */
+int kvstore_iterator_last(KVIterator *it);
+
+/**
+ * Moves to the next entry; on a reverse iterator it acts as kvstore_iterator_prev. At eof it stays.
+ *
+ * Errors: as kvstore_iterator_first. After a failure the iterator is at eof; the next move goes on
+ * behind the last entry.
+ */
+int kvstore_iterator_next(KVIterator *it);
+
+/**
+ * Moves a reverse iterator to the entry before. At eof it stays.
+ *
+ * Errors: as kvstore_iterator_next; KVSTORE_ERROR on a forward iterator.
+ */
+int kvstore_iterator_prev(KVIterator *it);
+
+/**
+ * Moves to the first entry whose key is at or behind `key`; on a reverse iterator, at or before it. A
+ * key outside the iterator's prefix, or nothing there: KVSTORE_OK, and eof. May be called any number
+ * of times.
+ *
+ * Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length.
+ */
+int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
+
+/**
+ * 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
+ */
+int kvstore_iterator_eof(KVIterator *it);
+
+/**
+ * Shows the key of the current entry. The memory is the iterator's, and valid until it moves or is
+ * closed.
+ *
+ * Errors: KVSTORE_ERROR (at eof, a NULL pointer), KVSTORE_MISUSE (the iterator or its store is
+ * closed).
+ */
+int kvstore_iterator_key(KVIterator *it, void **ppKey, int *pnKey);
+
+/**
+ * Shows the value of the current entry. Otherwise as kvstore_iterator_key.
+ */
+int kvstore_iterator_value(KVIterator *it, void **ppValue, int *pnValue);
+
+/**
+ * Closes an iterator. NULL is allowed, and so are iterators of a closed store.
+ */
+void kvstore_iterator_close(KVIterator *it);
+
+/**
+ * Begins a transaction on this handle. `write` is 0 for a stable snapshot that only reads, anything
+ * else for a write transaction, whose reads see its own writes. Every call on the handle and its
+ * families, from whatever thread, is part of it until kvstore_commit or kvstore_rollback.
+ *
+ * Errors: KVSTORE_ERROR (one is open already, and goes on), KVSTORE_BUSY (another handle is writing),
+ * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ */
+int kvstore_begin(KVStore *kv, int write);
+
+/**
+ * Commits the open transaction.
+ *
+ * Errors: KVSTORE_ERROR (none is open); KVSTORE_BUSY (others are reading; only in DELETE journal
+ * mode: the transaction is still open, try again); KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM and
+ * others: nothing was committed, and only kvstore_rollback is possible. The same code is reported
+ * when a write inside the transaction failed before. KVSTORE_MISUSE.
+ */
+int kvstore_commit(KVStore *kv);
+
+/**
+ * Rolls the open transaction back: nothing in it has happened.
+ *
+ * Errors: KVSTORE_ERROR (none is open), KVSTORE_IOERR, KVSTORE_MISUSE.
+ */
+int kvstore_rollback(KVStore *kv);
+
+/**
+ * Fills `*pStats` with what this handle has done.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_IOERR, KVSTORE_MISUSE.
+ */
+int kvstore_stats(KVStore *kv, KVStoreStats *pStats);
+
+/**
+ * Sets the counters of this handle to zero.
+ *
+ * Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+ */
+int kvstore_stats_reset(KVStore *kv);
+
+/**
+ * Checks the whole file: SQLite's own check, that nothing foreign is in it, and that the tables of
+ * every family agree. Reads everything, on one snapshot.
+ *
+ * `*pzMessage` (may be NULL) is NULL when all is well; with KVSTORE_CORRUPT it names the first
+ * disagreement, and is to be freed with kvstore_free.
+ *
+ * Errors: KVSTORE_CORRUPT; KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_NOMEM,
+ * KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ */
+int kvstore_integrity_check(KVStore *kv, char **pzMessage);
+
+/**
+ * Makes every commit so far survive a power cut. Never commits or ends an open transaction.
+ *
+ * Errors: KVSTORE_IOERR; with KVSTORE_SYNC_OFF also KVSTORE_BUSY (a transaction is open, or another
+ * handle is writing); KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ */
+int kvstore_sync(KVStore *kv);
+
+/**
+ * Gives free pages back to the file system: at most `nPage`, or all with 0. In WAL mode the file
+ * shrinks at the next checkpoint.
+ *
+ * Errors: KVSTORE_ERROR (nPage is negative, kv is NULL); otherwise as kvstore_put.
+ */
+int kvstore_incremental_vacuum(KVStore *kv, int nPage);
+
+/**
+ * Writes the WAL into the database file. `mode` is one of KVSTORE_CHECKPOINT_*. `*pnLog` is the number
+ * of frames in the WAL, `*pnCkpt` how many of them are in the file now; both may be NULL, and are 0
+ * when not in WAL mode. After TRUNCATE the WAL has 0 bytes.
+ *
+ * Errors: KVSTORE_BUSY (a transaction is open on this handle; other handles stand in the way, except
+ * for PASSIVE), KVSTORE_ERROR (an unknown mode, kv is NULL), KVSTORE_IOERR, KVSTORE_FULL,
+ * KVSTORE_READONLY, KVSTORE_MISUSE.
+ */
+int kvstore_checkpoint(KVStore *kv, int mode, int *pnLog, int *pnCkpt);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* KVSTORE_H */

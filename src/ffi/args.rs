@@ -1,0 +1,115 @@
+//! Pointers in, pointers out: each conversion has its one place here.
+//!
+//! The safety condition of all `unsafe fn`s here is the one of the C documentation: a pointer is
+//! NULL, or valid for as many bytes as the length beside it says, or for the one output it is for.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::{Error, Expiry, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The arguments were wrong, and the store does not know of the call.
+    Argument(Error),
+    /// The store said so.
+    Store(Error),
+}
+
+pub(super) type Outcome<T> = Result<T, Failure>;
+
+pub(super) fn bad_argument<T>(text: &str) -> Outcome<T> {
+    Err(Failure::Argument(Error::Invalid(text.to_owned())))
+}
+
+/// The bytes of a key or prefix. The length is checked before the memory is looked at.
+pub(super) unsafe fn key<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
+    if pointer.is_null() {
+        return bad_argument("the key is NULL");
+    }
+    match usize::try_from(length) {
+        // SAFETY: not NULL, so valid for `length` bytes.
+        Ok(length @ 1..=MAX_KEY_SIZE) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) }),
+        _ => bad_argument(&format!("a key of {length} bytes: keys are 1 to {MAX_KEY_SIZE} bytes long")),
+    }
+}
+
+/// The bytes of a value; `(NULL, 0)` is an empty one. A store may allow less than the limit checked
+/// here; it compares the length before it reads.
+pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
+    match usize::try_from(length) {
+        Ok(0) => Ok(&[]),
+        Ok(_) if pointer.is_null() => bad_argument(&format!("the value is NULL, but its length is {length}")),
+        // SAFETY: not NULL, so valid for `length` bytes.
+        Ok(length @ ..=MAX_VALUE_SIZE_LIMIT) => {
+            Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
+        }
+        _ => bad_argument(&format!(
+            "a value of {length} bytes: values are 0 to {MAX_VALUE_SIZE_LIMIT} bytes long"
+        )),
+    }
+}
+
+/// A name: UTF-8 that ends with NUL.
+pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
+    if pointer.is_null() {
+        return bad_argument("the family name is NULL");
+    }
+    // SAFETY: not NULL, so a NUL-terminated string.
+    match unsafe { CStr::from_ptr(pointer) }.to_str() {
+        Ok(name) => Ok(name),
+        Err(_) => bad_argument("the family name is not UTF-8"),
+    }
+}
+
+/// An `expire_ms`: 0 for never.
+pub(super) fn expiry(expire_ms: i64) -> Outcome<Expiry> {
+    Expiry::from_millis(expire_ms).map_err(Failure::Argument)
+}
+
+/// An output that must be there.
+pub(super) unsafe fn output<'a, T>(pointer: *mut T, what: &str) -> Outcome<&'a mut Output<T>> {
+    if pointer.is_null() {
+        return bad_argument(&format!("{what} is NULL: there is nowhere to put the result"));
+    }
+    // SAFETY: not NULL, so valid for one T, and Output<T> has the layout of T.
+    Ok(unsafe { &mut *pointer.cast::<Output<T>>() })
+}
+
+/// An output the caller may not care about.
+pub(super) unsafe fn optional_output<'a, T>(pointer: *mut T) -> Option<&'a mut Output<T>> {
+    // SAFETY: NULL, or valid for one T; Output<T> has the layout of T.
+    unsafe { pointer.cast::<Output<T>>().as_mut() }
+}
+
+/// Memory to write a `T` to, which may not have been initialised.
+#[repr(transparent)]
+pub(super) struct Output<T>(std::mem::MaybeUninit<T>);
+
+impl<T: Copy> Output<T> {
+    pub(super) fn set(&mut self, value: T) {
+        self.0.write(value);
+    }
+}
+
+/// A malloc'd copy of bytes, with a NUL behind them; NULL if memory is out.
+pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
+    // SAFETY: the copy goes into one more byte than there are, all of which malloc gave.
+    unsafe {
+        let copy = libc::malloc(bytes.len() + 1).cast::<u8>();
+        if !copy.is_null() {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
+            copy.add(bytes.len()).write(0);
+        }
+        copy.cast()
+    }
+}
+
+pub(super) fn out_of_memory() -> Failure {
+    Failure::Store(Error::NoMemory("out of memory for the result".into()))
+}
+
+/// A length for C; every length the store gives fits.
+pub(super) fn c_length(length: usize) -> c_int {
+    c_int::try_from(length).unwrap_or(c_int::MAX)
+}

@@ -1,0 +1,249 @@
+//! What happens around every call: the panic guard, the result code, the error text.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use super::args::{Failure, Outcome};
+use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_OK, code_of};
+use super::handle::{FamilyHandle, IteratorHandle, NotOpen, Opaque, StoreHandle, close, value, value_mut};
+use super::types::KVIterator;
+use crate::{Cursor, Error};
+
+/// How many error texts of a handle stay readable: the contract promises the last one, but another
+/// thread may fail between this thread's failure and its kvstore_errmsg.
+const KEPT_TEXTS: usize = 16;
+
+/// What a store's handle shares with its families and iterators.
+#[derive(Default)]
+pub(super) struct Session {
+    texts: Mutex<Texts>,
+    /// Calls that failed before they reached the store, such as those with a NULL pointer.
+    pub(super) bad_calls: AtomicU64,
+    /// A call panicked: what it left behind is not to be trusted.
+    poisoned: AtomicBool,
+}
+
+#[derive(Default)]
+struct Texts {
+    ring: [CString; KEPT_TEXTS],
+    last: Option<usize>,
+}
+
+impl Session {
+    fn set_error(&self, text: &str) {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = texts.last.map_or(0, |last| (last + 1) % KEPT_TEXTS);
+        if let Some(place) = texts.ring.get_mut(next) {
+            *place = c_string(text);
+        }
+        texts.last = Some(next);
+    }
+
+    /// Valid until this store has failed as often as texts are kept.
+    pub(super) fn error_text(&self) -> *const c_char {
+        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = texts.last.and_then(|last| texts.ring.get(last));
+        last.map_or(NO_ERROR.as_ptr(), |text| text.as_ptr())
+    }
+}
+
+/// A value behind a handle.
+pub(super) trait HasSession {
+    fn session(&self) -> &Arc<Session>;
+}
+
+impl HasSession for StoreHandle {
+    fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl HasSession for FamilyHandle {
+    fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+const NO_ERROR: &CStr = c"no error";
+
+thread_local! {
+    static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The text of this thread's last failure without a handle.
+pub(super) fn thread_error() -> *const c_char {
+    THREAD_ERROR.with_borrow(|text| text.as_ptr())
+}
+
+fn set_thread_error(text: &str) {
+    THREAD_ERROR.with_borrow_mut(|kept| *kept = c_string(text));
+}
+
+fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}
+
+/// Runs a call on a handle.
+///
+/// # Safety
+/// `handle` is NULL or came from `handle::open`.
+pub(super) unsafe fn call<T: Opaque>(handle: *const T, f: impl FnOnce(&T::Value) -> Outcome<c_int>) -> c_int
+where
+    T::Value: HasSession,
+{
+    // SAFETY: passed on.
+    match unsafe { value(handle) } {
+        Ok(value) => run(value.session(), || f(value)),
+        Err(why) => not_open::<T>(why),
+    }
+}
+
+/// Runs a call on an iterator.
+///
+/// # Safety
+/// As [`call`]; and no other thread uses the iterator meanwhile.
+pub(super) unsafe fn call_iterator(
+    handle: *mut KVIterator,
+    f: impl FnOnce(&mut Cursor) -> Outcome<c_int>,
+) -> c_int {
+    // SAFETY: passed on.
+    match unsafe { value_mut(handle) } {
+        Ok(IteratorHandle { cursor: Some(cursor), session }) => run(session, || f(cursor)),
+        Ok(_) => not_open::<KVIterator>(NotOpen::Closed),
+        Err(why) => not_open::<KVIterator>(why),
+    }
+}
+
+/// Runs a call that has no handle yet.
+pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    let (code, text) = match guarded(f) {
+        Ok(Ok(code)) => return code,
+        Ok(Err(failure)) => failure_code(&failure),
+        Err(_) => (KVSTORE_ERROR, INTERNAL.to_owned()),
+    };
+    set_thread_error(&text);
+    code
+}
+
+/// Closes a handle. Its own error text is out of reach afterwards, so the thread has it.
+///
+/// # Safety
+/// As [`call`].
+pub(super) unsafe fn call_close<T: Opaque>(
+    handle: *mut T,
+    f: impl FnOnce(&T::Value) -> Outcome<c_int>,
+) -> c_int {
+    if handle.is_null() {
+        return KVSTORE_OK;
+    }
+    // SAFETY: passed on.
+    match unsafe { close(handle, |value| call_without_handle(|| f(value))) } {
+        Ok(code) => code,
+        Err(why) => not_open::<T>(why),
+    }
+}
+
+const INTERNAL: &str = "internal failure: close this store and open it again; please report this";
+
+fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    if session.poisoned.load(Relaxed) {
+        session.set_error(INTERNAL);
+        return KVSTORE_MISUSE;
+    }
+    match guarded(f) {
+        Ok(Ok(code)) => code,
+        Ok(Err(failure)) => {
+            if let Failure::Argument(_) = failure {
+                session.bad_calls.fetch_add(1, Relaxed);
+            }
+            let (code, text) = failure_code(&failure);
+            session.set_error(&text);
+            code
+        }
+        Err(_) => {
+            session.poisoned.store(true, Relaxed);
+            session.set_error(INTERNAL);
+            KVSTORE_ERROR
+        }
+    }
+}
+
+fn failure_code(failure: &Failure) -> (c_int, String) {
+    let (Failure::Argument(error) | Failure::Store(error)) = failure;
+    (code_of(error.kind()), error.to_string())
+}
+
+fn not_open<T: Opaque>(why: NotOpen) -> c_int {
+    let (code, text) = match why {
+        NotOpen::Null => (KVSTORE_ERROR, format!("the {} handle is NULL", T::NAME)),
+        NotOpen::Closed => (KVSTORE_MISUSE, format!("the {} handle is closed, or is no {0}", T::NAME)),
+    };
+    set_thread_error(&text);
+    code
+}
+
+/// Lets no panic out, and none print: the library never prints.
+fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+    let outer = GUARDED.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(f));
+    GUARDED.set(outer);
+    done
+}
+
+/// Silences the panic hook for panics that [`guarded`] catches. Called at each open; works once.
+pub(super) fn silence_guarded_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !GUARDED.try_with(Cell::get).unwrap_or(false) {
+                before(panic);
+            }
+        }));
+    });
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_and_poisons_the_store() {
+        silence_guarded_panics();
+        let session = Session::default();
+        assert_eq!(run(&session, || panic!("must not get out")), KVSTORE_ERROR);
+        assert_eq!(run(&session, || Ok(KVSTORE_OK)), KVSTORE_MISUSE);
+        // SAFETY: the text lives as long as the session.
+        let text = unsafe { CStr::from_ptr(session.error_text()) };
+        assert_eq!(text.to_str(), Ok(INTERNAL));
+    }
+
+    #[test]
+    fn a_panic_without_a_handle_becomes_an_error() {
+        silence_guarded_panics();
+        assert_eq!(call_without_handle(|| panic!("must not get out")), KVSTORE_ERROR);
+    }
+
+    #[test]
+    fn an_error_text_stays_readable_while_a_few_more_calls_fail() {
+        let session = Session::default();
+        session.set_error("first");
+        let first = session.error_text();
+        for _ in 1..KEPT_TEXTS {
+            session.set_error("later");
+        }
+        // SAFETY: fewer failures followed than texts are kept.
+        assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
+    }
+}

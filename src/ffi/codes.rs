@@ -1,0 +1,114 @@
+//! Result codes and other constants of the header.
+
+#![allow(dead_code)] // some constants only the header uses
+
+use std::ffi::{CStr, c_int};
+
+use crate::ErrorKind;
+
+/// Success.
+pub const KVSTORE_OK: c_int = 0;
+/// A wrong argument, a wrong order of calls, or a failure without a code of its own.
+pub const KVSTORE_ERROR: c_int = 1;
+/// Another handle or process holds a lock: retry, or set busyTimeout.
+pub const KVSTORE_BUSY: c_int = 5;
+/// A lock inside this process stands in the way: retry.
+pub const KVSTORE_LOCKED: c_int = 6;
+/// Out of memory.
+pub const KVSTORE_NOMEM: c_int = 7;
+/// A write where only reading is allowed.
+pub const KVSTORE_READONLY: c_int = 8;
+/// The operating system failed to read, write or sync.
+pub const KVSTORE_IOERR: c_int = 10;
+/// The file is damaged.
+pub const KVSTORE_CORRUPT: c_int = 11;
+/// No such key (or it has expired), or no such family.
+pub const KVSTORE_NOTFOUND: c_int = 12;
+/// Wrong password, or a tampered value.
+pub const KVSTORE_AUTH_FAILED: c_int = 13;
+/// The file cannot be opened.
+pub const KVSTORE_CANTOPEN: c_int = 14;
+/// The locking protocol of the file failed.
+pub const KVSTORE_PROTOCOL: c_int = 15;
+/// The handle is closed, was inherited through a fork, or is unusable after an internal failure.
+pub const KVSTORE_MISUSE: c_int = 21;
+/// The file is not a store.
+pub const KVSTORE_NOTADB: c_int = 26;
+/// The disk is full.
+pub const KVSTORE_FULL: c_int = 113;
+
+/// Journal mode: a write-ahead log (the default). Readers and a writer do not block each other.
+pub const KVSTORE_JOURNAL_WAL: c_int = 1;
+/// Journal mode: a rollback journal. One file; readers and writers take turns.
+pub const KVSTORE_JOURNAL_DELETE: c_int = 2;
+
+/// Sync level (the default): a power cut may lose the last commits, never the file.
+pub const KVSTORE_SYNC_NORMAL: c_int = 1;
+/// Sync level: a commit is on the disk when the call returns.
+pub const KVSTORE_SYNC_FULL: c_int = 2;
+/// Sync level: nothing is synced; a power cut may destroy the file.
+pub const KVSTORE_SYNC_OFF: c_int = 3;
+
+/// Checkpoint as much as is possible without waiting.
+pub const KVSTORE_CHECKPOINT_PASSIVE: c_int = 0;
+/// Wait for writers, then checkpoint everything.
+pub const KVSTORE_CHECKPOINT_FULL: c_int = 1;
+/// Like FULL, and wait for readers, so that the next writer starts the WAL anew.
+pub const KVSTORE_CHECKPOINT_RESTART: c_int = 2;
+/// Like RESTART, and cut the WAL to zero bytes.
+pub const KVSTORE_CHECKPOINT_TRUNCATE: c_int = 3;
+
+/// A documented number of families that surely works. Not a limit.
+pub const KVSTORE_MAX_COLUMN_FAMILIES: c_int = 64;
+
+/// Version of this header.
+pub const KVSTORE_VERSION_MAJOR: c_int = 0;
+/// Version of this header.
+pub const KVSTORE_VERSION_MINOR: c_int = 1;
+/// Version of this header.
+pub const KVSTORE_VERSION_PATCH: c_int = 0;
+
+/// What `remaining` means for a key without a TTL. The header has it with its type (cbindgen.toml).
+pub(super) const NO_TTL: i64 = -1;
+
+/// The one mapping of kinds to codes.
+pub(super) fn code_of(kind: ErrorKind) -> c_int {
+    match kind {
+        ErrorKind::Error => KVSTORE_ERROR,
+        ErrorKind::Busy => KVSTORE_BUSY,
+        ErrorKind::Locked => KVSTORE_LOCKED,
+        ErrorKind::NoMemory => KVSTORE_NOMEM,
+        ErrorKind::ReadOnly => KVSTORE_READONLY,
+        ErrorKind::Io => KVSTORE_IOERR,
+        ErrorKind::Corrupt => KVSTORE_CORRUPT,
+        ErrorKind::NotFound => KVSTORE_NOTFOUND,
+        ErrorKind::AuthFailed => KVSTORE_AUTH_FAILED,
+        ErrorKind::CantOpen => KVSTORE_CANTOPEN,
+        ErrorKind::Protocol => KVSTORE_PROTOCOL,
+        ErrorKind::Misuse => KVSTORE_MISUSE,
+        ErrorKind::NotADatabase => KVSTORE_NOTADB,
+        ErrorKind::Full => KVSTORE_FULL,
+    }
+}
+
+/// The name of a code.
+pub(super) fn name_of(code: c_int) -> &'static CStr {
+    match code {
+        KVSTORE_OK => c"ok",
+        KVSTORE_ERROR => c"error",
+        KVSTORE_BUSY => c"busy: another handle or process holds the lock",
+        KVSTORE_LOCKED => c"locked inside this process",
+        KVSTORE_NOMEM => c"out of memory",
+        KVSTORE_READONLY => c"read-only",
+        KVSTORE_IOERR => c"input/output error",
+        KVSTORE_CORRUPT => c"the file is damaged",
+        KVSTORE_NOTFOUND => c"not found",
+        KVSTORE_AUTH_FAILED => c"wrong password or tampered value",
+        KVSTORE_CANTOPEN => c"cannot open the file",
+        KVSTORE_PROTOCOL => c"locking protocol failed",
+        KVSTORE_MISUSE => c"the handle is closed or may not be used",
+        KVSTORE_NOTADB => c"the file is not a store",
+        KVSTORE_FULL => c"the disk is full",
+        _ => c"unknown code",
+    }
+}

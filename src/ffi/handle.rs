@@ -1,0 +1,178 @@
+//! What the pointers of the C API point to.
+//!
+//! A handle's memory is made once and never given back to the allocator: closing marks it, and only
+//! after many more closes it is used for a new handle of the same type. So a call with a handle that
+//! was closed, or that is of another type, is told apart by the mark in its first bytes, and no
+//! thread that is still in a call sees its value go away.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::call::Session;
+use super::types::{KVColumnFamily, KVIterator, KVStore};
+use crate::{Cursor, Family, Store};
+
+/// How many closed handles of a type lie fallow before the first is used again. They keep a few
+/// kilobytes each.
+const FALLOW: usize = 64;
+const CLOSED: u32 = 0;
+
+/// Behind `KVStore *`.
+pub(super) struct StoreHandle {
+    pub(super) store: Store,
+    pub(super) session: Arc<Session>,
+}
+
+/// Behind `KVColumnFamily *`.
+pub(super) struct FamilyHandle {
+    pub(super) family: Family,
+    pub(super) name: std::ffi::CString,
+    pub(super) session: Arc<Session>,
+}
+
+/// Behind `KVIterator *`.
+pub(super) struct IteratorHandle {
+    /// `None` once closed: its buffers are not kept.
+    pub(super) cursor: Option<Cursor>,
+    pub(super) session: Arc<Session>,
+}
+
+/// A C type with the Rust value behind it.
+pub(super) trait Opaque: Sized {
+    type Value: 'static;
+    /// The mark of an open handle: letters that a memory dump shows.
+    const MARK: u32;
+    const NAME: &'static str;
+    fn fallow() -> &'static Fallow<Self::Value>;
+}
+
+#[repr(C)] // the mark comes first in every type
+pub(super) struct Slot<V> {
+    mark: AtomicU32,
+    value: UnsafeCell<V>,
+}
+
+/// Closed handles, the longest closed first.
+pub(super) struct Fallow<V>(Mutex<VecDeque<SlotPointer<V>>>);
+
+struct SlotPointer<V>(*mut Slot<V>);
+
+// SAFETY: a slot in the queue is owned by the queue alone: its handle was closed.
+unsafe impl<V: Send> Send for SlotPointer<V> {}
+
+impl Opaque for KVStore {
+    type Value = StoreHandle;
+    const MARK: u32 = u32::from_be_bytes(*b"KVst");
+    const NAME: &'static str = "KVStore";
+    fn fallow() -> &'static Fallow<StoreHandle> {
+        static FALLOW: Fallow<StoreHandle> = Fallow(Mutex::new(VecDeque::new()));
+        &FALLOW
+    }
+}
+
+impl Opaque for KVColumnFamily {
+    type Value = FamilyHandle;
+    const MARK: u32 = u32::from_be_bytes(*b"KVcf");
+    const NAME: &'static str = "KVColumnFamily";
+    fn fallow() -> &'static Fallow<FamilyHandle> {
+        static FALLOW: Fallow<FamilyHandle> = Fallow(Mutex::new(VecDeque::new()));
+        &FALLOW
+    }
+}
+
+impl Opaque for KVIterator {
+    type Value = IteratorHandle;
+    const MARK: u32 = u32::from_be_bytes(*b"KVit");
+    const NAME: &'static str = "KVIterator";
+    fn fallow() -> &'static Fallow<IteratorHandle> {
+        static FALLOW: Fallow<IteratorHandle> = Fallow(Mutex::new(VecDeque::new()));
+        &FALLOW
+    }
+}
+
+/// Why a pointer is not an open handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotOpen {
+    Null,
+    Closed,
+}
+
+/// Makes an open handle.
+pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
+    let reused = {
+        let mut fallow = T::fallow().0.lock().unwrap_or_else(PoisonError::into_inner);
+        if fallow.len() >= FALLOW { fallow.pop_front() } else { None }
+    };
+    match reused {
+        Some(SlotPointer(slot)) => {
+            // SAFETY: the queue owned the slot, and closing handed it over exactly once.
+            unsafe {
+                *(*slot).value.get() = value;
+                (*slot).mark.store(T::MARK, Ordering::Release);
+            }
+            slot.cast()
+        }
+        None => {
+            let slot = Slot { mark: AtomicU32::new(T::MARK), value: UnsafeCell::new(value) };
+            Box::into_raw(Box::new(slot)).cast()
+        }
+    }
+}
+
+/// The value behind a handle.
+///
+/// # Safety
+/// `handle` is NULL, or came from [`open`] of some type.
+pub(super) unsafe fn value<'a, T: Opaque>(handle: *const T) -> Result<&'a T::Value, NotOpen> {
+    // SAFETY: passed on; the slot's memory is never freed, and its value is only replaced long
+    // after it was closed.
+    unsafe { slot(handle).map(|slot| &*slot.value.get()) }
+}
+
+/// The value behind a handle that one thread at a time uses.
+///
+/// # Safety
+/// As [`value`]; and no other thread uses this handle meanwhile.
+pub(super) unsafe fn value_mut<'a, T: Opaque>(handle: *mut T) -> Result<&'a mut T::Value, NotOpen> {
+    // SAFETY: passed on.
+    unsafe { slot(handle).map(|slot| &mut *slot.value.get()) }
+}
+
+/// Marks a handle as closed and lets it lie fallow, `last` having seen its value. Of several threads
+/// that close one handle, one succeeds.
+///
+/// # Safety
+/// As [`value`]; `last` gets a shared reference other threads may have, too.
+pub(super) unsafe fn close<T: Opaque, R>(
+    handle: *mut T,
+    last: impl FnOnce(&T::Value) -> R,
+) -> Result<R, NotOpen> {
+    // SAFETY: passed on.
+    let slot = unsafe { slot(handle)? };
+    if slot.mark.compare_exchange(T::MARK, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return Err(NotOpen::Closed);
+    }
+    // SAFETY: as in `value`.
+    let done = last(unsafe { &*slot.value.get() });
+    T::fallow().0.lock().unwrap_or_else(PoisonError::into_inner).push_back(SlotPointer(handle.cast()));
+    Ok(done)
+}
+
+/// # Safety
+/// As [`value`].
+unsafe fn slot<'a, T: Opaque>(handle: *const T) -> Result<&'a Slot<T::Value>, NotOpen> {
+    let slot = handle.cast::<Slot<T::Value>>();
+    if slot.is_null() || !slot.is_aligned() {
+        return Err(NotOpen::Null);
+    }
+    // SAFETY: a pointer from `open` points to a slot for ever, and the mark, which every type of slot
+    // begins with, says whether it is one of this type.
+    unsafe {
+        if (*std::ptr::addr_of!((*slot).mark)).load(Ordering::Acquire) != T::MARK {
+            return Err(NotOpen::Closed);
+        }
+        Ok(&*slot)
+    }
+}

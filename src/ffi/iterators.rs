@@ -1,0 +1,290 @@
+//! Iterators.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::args::{Outcome, bad_argument, c_length, key, optional_output, output};
+use super::call::{HasSession as _, call, call_close, call_iterator};
+use super::codes::KVSTORE_OK;
+use super::data::HasFamily;
+use super::handle::{self, IteratorHandle, Opaque};
+use super::types::{KVColumnFamily, KVIterator, KVStore};
+use crate::{Cursor, Direction, KeyRange};
+
+/// Makes an iterator over the live entries of the default family, from the least key to the greatest.
+/// It is at eof until kvstore_iterator_first or kvstore_iterator_seek. On success `*ppIter` is the
+/// iterator, to be closed with kvstore_iterator_close; on failure it is NULL.
+///
+/// An iterator holds no lock and no snapshot between calls (inside a transaction it has the
+/// transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
+/// of its position, what its own store handle writes, and what others commit, sooner or later.
+///
+/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_create(kv: *mut KVStore, ppIter: *mut *mut KVIterator) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(kv, ppIter, None, Direction::Forward) }
+}
+
+/// kvstore_iterator_create in any family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_iterator_create(
+    cf: *mut KVColumnFamily,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(cf, ppIter, None, Direction::Forward) }
+}
+
+/// Makes an iterator from the greatest key to the least. It is at eof until kvstore_iterator_last or
+/// kvstore_iterator_seek, and moves with kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_reverse_iterator_create(
+    kv: *mut KVStore,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(kv, ppIter, None, Direction::Reverse) }
+}
+
+/// kvstore_reverse_iterator_create in any family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_reverse_iterator_create(
+    cf: *mut KVColumnFamily,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(cf, ppIter, None, Direction::Reverse) }
+}
+
+/// Makes an iterator over the keys that start with a prefix of 1 to 65536 bytes. It is at the first of
+/// them from the start (or at eof). Otherwise as kvstore_iterator_create; errors also as kvstore_get.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_prefix_iterator_create(
+    kv: *mut KVStore,
+    pPrefix: *const c_void,
+    nPrefix: c_int,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(kv, ppIter, Some((pPrefix, nPrefix)), Direction::Forward) }
+}
+
+/// kvstore_prefix_iterator_create in any family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_prefix_iterator_create(
+    cf: *mut KVColumnFamily,
+    pPrefix: *const c_void,
+    nPrefix: c_int,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(cf, ppIter, Some((pPrefix, nPrefix)), Direction::Forward) }
+}
+
+/// Makes an iterator over the keys that start with a prefix, from the greatest to the least. It is at
+/// the greatest from the start (or at eof). Otherwise as kvstore_prefix_iterator_create.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_reverse_prefix_iterator_create(
+    kv: *mut KVStore,
+    pPrefix: *const c_void,
+    nPrefix: c_int,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(kv, ppIter, Some((pPrefix, nPrefix)), Direction::Reverse) }
+}
+
+/// kvstore_reverse_prefix_iterator_create in any family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_reverse_prefix_iterator_create(
+    cf: *mut KVColumnFamily,
+    pPrefix: *const c_void,
+    nPrefix: c_int,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { create(cf, ppIter, Some((pPrefix, nPrefix)), Direction::Reverse) }
+}
+
+unsafe fn create<T: Opaque>(
+    handle: *mut T,
+    result: *mut *mut KVIterator,
+    prefix: Option<(*const c_void, c_int)>,
+    direction: Direction,
+) -> c_int
+where
+    T::Value: HasFamily,
+{
+    // SAFETY: NULL or valid, as documented.
+    if let Some(result) = unsafe { optional_output(result) } {
+        result.set(std::ptr::null_mut());
+    }
+    // SAFETY: as documented.
+    unsafe {
+        call(handle, |value| {
+            let result = output(result, "ppIter")?;
+            let family = value.family();
+            let cursor = match prefix {
+                None => {
+                    let cursor = family.cursor(KeyRange::all(), direction);
+                    cursor.check_open()?;
+                    cursor
+                }
+                Some((prefix, length)) => {
+                    let mut cursor = family.cursor(KeyRange::prefix(key(prefix, length)?), direction);
+                    cursor.first()?;
+                    cursor
+                }
+            };
+            let session = Arc::clone(value.session());
+            result.set(handle::open(IteratorHandle { cursor: Some(cursor), session }));
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Moves to the first entry of the iterator's range; on a reverse iterator it acts as
+/// kvstore_iterator_last. Nothing there: KVSTORE_OK, and eof.
+///
+/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
+/// KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the iterator or its store is closed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_first(it: *mut KVIterator) -> c_int {
+    // SAFETY: as documented.
+    unsafe { call_iterator(it, |cursor| moved(cursor.first())) }
+}
+
+/// Moves a reverse iterator to the last entry of its range.
+///
+/// Errors: as kvstore_iterator_first; KVSTORE_ERROR on a forward iterator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call_iterator(it, |cursor| {
+            must_be_reverse(cursor, "last")?;
+            moved(cursor.first())
+        })
+    }
+}
+
+/// Moves to the next entry; on a reverse iterator it acts as kvstore_iterator_prev. At eof it stays.
+///
+/// Errors: as kvstore_iterator_first. After a failure the iterator is at eof; the next move goes on
+/// behind the last entry.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
+    // SAFETY: as documented.
+    unsafe { call_iterator(it, |cursor| moved(cursor.next())) }
+}
+
+/// Moves a reverse iterator to the entry before. At eof it stays.
+///
+/// Errors: as kvstore_iterator_next; KVSTORE_ERROR on a forward iterator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_prev(it: *mut KVIterator) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call_iterator(it, |cursor| {
+            must_be_reverse(cursor, "prev")?;
+            moved(cursor.next())
+        })
+    }
+}
+
+/// Moves to the first entry whose key is at or behind `key`; on a reverse iterator, at or before it. A
+/// key outside the iterator's prefix, or nothing there: KVSTORE_OK, and eof. May be called any number
+/// of times.
+///
+/// Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_seek(
+    it: *mut KVIterator,
+    pKey: *const c_void,
+    nKey: c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { call_iterator(it, |cursor| moved(cursor.seek(key(pKey, nKey)?))) }
+}
+
+fn moved(done: crate::Result<bool>) -> Outcome<c_int> {
+    done?;
+    Ok(KVSTORE_OK)
+}
+
+fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
+    match cursor.direction() {
+        Direction::Reverse => Ok(()),
+        Direction::Forward => {
+            bad_argument(&format!("{what} works on reverse iterators only: this one goes forward"))
+        }
+    }
+}
+
+/// 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
+    // SAFETY: NULL or an iterator, as documented.
+    match unsafe { handle::value(it) } {
+        Ok(IteratorHandle { cursor: Some(cursor), .. }) => c_int::from(!cursor.is_valid()),
+        _ => 1,
+    }
+}
+
+/// Shows the key of the current entry. The memory is the iterator's, and valid until it moves or is
+/// closed.
+///
+/// Errors: KVSTORE_ERROR (at eof, a NULL pointer), KVSTORE_MISUSE (the iterator or its store is
+/// closed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_key(
+    it: *mut KVIterator,
+    ppKey: *mut *mut c_void,
+    pnKey: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { call_iterator(it, |cursor| show(cursor, Cursor::key, ppKey, pnKey)) }
+}
+
+/// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_value(
+    it: *mut KVIterator,
+    ppValue: *mut *mut c_void,
+    pnValue: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { call_iterator(it, |cursor| show(cursor, Cursor::value, ppValue, pnValue)) }
+}
+
+unsafe fn show(
+    cursor: &Cursor,
+    part: fn(&Cursor) -> Option<&[u8]>,
+    pp: *mut *mut c_void,
+    pn: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
+    let (bytes, length) = unsafe { (output(pp, "the output pointer")?, output(pn, "the output length")?) };
+    cursor.check_open()?;
+    let Some(part) = part(cursor) else {
+        return bad_argument(
+            "the iterator is at eof: call first, last or seek, and check kvstore_iterator_eof",
+        );
+    };
+    bytes.set(part.as_ptr().cast_mut().cast());
+    length.set(c_length(part.len()));
+    Ok(KVSTORE_OK)
+}
+
+/// Closes an iterator. NULL is allowed, and so are iterators of a closed store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_close(it: *mut KVIterator) {
+    // SAFETY: NULL or an iterator, as documented; nobody else uses it, so its buffers can go now.
+    unsafe {
+        if let Ok(iterator) = handle::value_mut(it) {
+            iterator.cursor = None;
+            call_close(it, |_| Ok(KVSTORE_OK));
+        }
+    }
+}

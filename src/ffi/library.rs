@@ -1,0 +1,47 @@
+//! The library itself: version, code names, time, memory.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::codes::name_of;
+
+/// The version of the library, such as "0.1.0". The text is static.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_version() -> *const c_char {
+    const VERSION: &std::ffi::CStr =
+        match std::ffi::CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
+    VERSION.as_ptr()
+}
+
+/// What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a
+/// text, too.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_strerror(code: c_int) -> *const c_char {
+    name_of(code).as_ptr()
+}
+
+/// The time the library uses: milliseconds since the Unix epoch, never less than before in this
+/// process.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_now_ms() -> i64 {
+    crate::now_ms()
+}
+
+/// Allocates n bytes, all zero. NULL if n is negative or memory is out. Free with kvstore_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_malloc(n: c_int) -> *mut c_void {
+    match usize::try_from(n) {
+        // SAFETY: calloc has no preconditions.
+        Ok(n) => unsafe { libc::calloc(n.max(1), 1) },
+        Err(_) => std::ptr::null_mut(),
+    }
+}
+
+/// Frees memory that this library handed out (it comes from malloc). NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_free(memory: *mut c_void) {
+    // SAFETY: NULL, or from this library's malloc and not freed before.
+    unsafe { libc::free(memory) }
+}

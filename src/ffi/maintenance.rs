@@ -1,0 +1,151 @@
+//! Statistics, checks, syncs, checkpoints, vacuum.
+
+use std::ffi::{c_char, c_int};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::args::{bad_argument, c_length, malloc_copy, optional_output, output};
+use super::call::call;
+use super::codes::{
+    KVSTORE_CHECKPOINT_FULL, KVSTORE_CHECKPOINT_PASSIVE, KVSTORE_CHECKPOINT_RESTART,
+    KVSTORE_CHECKPOINT_TRUNCATE, KVSTORE_OK,
+};
+use super::types::{KVStore, KVStoreStats};
+use crate::{CheckpointMode, ErrorKind};
+
+/// Fills `*pStats` with what this handle has done.
+///
+/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_IOERR, KVSTORE_MISUSE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_stats(kv: *mut KVStore, pStats: *mut KVStoreStats) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            let stats = output(pStats, "pStats")?;
+            stats.set(KVStoreStats::of(kv.store.stats()?, kv.session.bad_calls.load(Relaxed)));
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Sets the counters of this handle to zero.
+///
+/// Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_stats_reset(kv: *mut KVStore) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            kv.store.reset_stats()?;
+            kv.session.bad_calls.store(0, Relaxed);
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Checks the whole file: SQLite's own check, that nothing foreign is in it, and that the tables of
+/// every family agree. Reads everything, on one snapshot.
+///
+/// `*pzMessage` (may be NULL) is NULL when all is well; with KVSTORE_CORRUPT it names the first
+/// disagreement, and is to be freed with kvstore_free.
+///
+/// Errors: KVSTORE_CORRUPT; KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_NOMEM,
+/// KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *mut *mut c_char) -> c_int {
+    // SAFETY: NULL or valid, as documented.
+    let mut message = unsafe { optional_output(pzMessage) };
+    if let Some(message) = &mut message {
+        message.set(std::ptr::null_mut());
+    }
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            let checked = kv.store.integrity_check();
+            if let (Err(e), Some(message)) = (&checked, message)
+                && e.kind() == ErrorKind::Corrupt
+            {
+                message.set(malloc_copy(e.to_string().as_bytes()).cast());
+            }
+            checked?;
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Makes every commit so far survive a power cut. Never commits or ends an open transaction.
+///
+/// Errors: KVSTORE_IOERR; with KVSTORE_SYNC_OFF also KVSTORE_BUSY (a transaction is open, or another
+/// handle is writing); KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_sync(kv: *mut KVStore) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            kv.store.sync()?;
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Gives free pages back to the file system: at most `nPage`, or all with 0. In WAL mode the file
+/// shrinks at the next checkpoint.
+///
+/// Errors: KVSTORE_ERROR (nPage is negative, kv is NULL); otherwise as kvstore_put.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_incremental_vacuum(kv: *mut KVStore, nPage: c_int) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            let pages = match u32::try_from(nPage) {
+                Ok(0) => None,
+                Ok(pages) => Some(pages),
+                Err(_) => {
+                    return bad_argument(&format!(
+                        "{nPage} pages: pass how many to free at most, or 0 for all"
+                    ));
+                }
+            };
+            kv.store.incremental_vacuum(pages)?;
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Writes the WAL into the database file. `mode` is one of KVSTORE_CHECKPOINT_*. `*pnLog` is the number
+/// of frames in the WAL, `*pnCkpt` how many of them are in the file now; both may be NULL, and are 0
+/// when not in WAL mode. After TRUNCATE the WAL has 0 bytes.
+///
+/// Errors: KVSTORE_BUSY (a transaction is open on this handle; other handles stand in the way, except
+/// for PASSIVE), KVSTORE_ERROR (an unknown mode, kv is NULL), KVSTORE_IOERR, KVSTORE_FULL,
+/// KVSTORE_READONLY, KVSTORE_MISUSE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_checkpoint(
+    kv: *mut KVStore,
+    mode: c_int,
+    pnLog: *mut c_int,
+    pnCkpt: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            let mode = match mode {
+                KVSTORE_CHECKPOINT_PASSIVE => CheckpointMode::Passive,
+                KVSTORE_CHECKPOINT_FULL => CheckpointMode::Full,
+                KVSTORE_CHECKPOINT_RESTART => CheckpointMode::Restart,
+                KVSTORE_CHECKPOINT_TRUNCATE => CheckpointMode::Truncate,
+                other => {
+                    return bad_argument(&format!(
+                        "checkpoint mode {other}: pass one of KVSTORE_CHECKPOINT_*"
+                    ));
+                }
+            };
+            let (log, done) = kv.store.checkpoint(mode)?;
+            for (output, frames) in [(pnLog, log), (pnCkpt, done)] {
+                if let Some(output) = optional_output(output) {
+                    output.set(c_length(frames as usize));
+                }
+            }
+            Ok(KVSTORE_OK)
+        })
+    }
+}

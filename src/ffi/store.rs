@@ -1,0 +1,153 @@
+//! Opening and closing.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Once};
+
+use super::args::{Outcome, output};
+use super::call::{call, call_close, call_without_handle, silence_guarded_panics, thread_error};
+use super::codes::KVSTORE_OK;
+use super::handle::{self, NotOpen, StoreHandle};
+use super::types::{KVStore, KVStoreConfig, journal_mode};
+use crate::{Config, Store};
+
+/// Opens the store at `path` with the default configuration; makes it if it is not there.
+///
+/// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. `journalMode` is
+/// KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. Otherwise as kvstore_open_v2.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_open(
+    path: *const c_char,
+    ppKV: *mut *mut KVStore,
+    journalMode: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise is the same.
+    unsafe { open(path, ppKV, || Ok(Config::new().journal_mode(journal_mode(journalMode)?))) }
+}
+
+/// Opens the store at `path` with a configuration (NULL: the default one); makes it if it is not
+/// there.
+///
+/// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. On success `*ppKV` is the
+/// handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
+/// text. `config` is only read during the call.
+///
+/// Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
+/// missing or empty file with readOnly, a newer file format); KVSTORE_NOTADB (not a store: the file is
+/// left as it is); KVSTORE_BUSY (another handle has it open exclusively, or in the other journal mode);
+/// KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_MISUSE (the file was open in
+/// this process's parent when it forked); KVSTORE_ERROR (ppKV is NULL, a setting is out of bounds).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_open_v2(
+    path: *const c_char,
+    ppKV: *mut *mut KVStore,
+    config: *const KVStoreConfig,
+) -> c_int {
+    // SAFETY: `config` is NULL or valid.
+    let config = unsafe { config.as_ref() }.copied();
+    // SAFETY: the caller's promise is the same.
+    unsafe { open(path, ppKV, || config.map_or_else(|| Ok(Config::new()), KVStoreConfig::to_config)) }
+}
+
+unsafe fn open(
+    path: *const c_char,
+    result: *mut *mut KVStore,
+    config: impl FnOnce() -> Outcome<Config>,
+) -> c_int {
+    silence_guarded_panics();
+    watch_forks();
+    call_without_handle(|| {
+        // SAFETY: NULL or valid, as documented.
+        let result = unsafe { output(result, "ppKV")? };
+        result.set(std::ptr::null_mut());
+        let config = config()?;
+        // SAFETY: NULL or a NUL-terminated string, as documented.
+        let path = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+        let store = match path.to_bytes() {
+            b"" | b":memory:" => Store::open_in_memory(&config)?,
+            path => Store::open_with(OsStr::from_bytes(path), &config)?,
+        };
+        result.set(handle::open(StoreHandle { store, session: Arc::default() }));
+        Ok(KVSTORE_OK)
+    })
+}
+
+/// Has every forked child told that its handles are its parent's.
+fn watch_forks() {
+    extern "C" fn in_child() {
+        crate::note_fork();
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only adds to an atomic, which is allowed in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it
+/// that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
+/// A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
+///
+/// Errors: KVSTORE_MISUSE (closed already, or opened before a fork); what failed while closing, after
+/// which the handle is closed all the same. The text is in kvstore_errmsg(NULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
+    // SAFETY: NULL or a handle, as documented.
+    unsafe {
+        call_close(kv, |kv| {
+            kv.store.close()?;
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// The text of the last call that failed on this handle, its families and its iterators; with NULL,
+/// of this thread's last call that failed without a handle (such as kvstore_open). Never NULL: "no
+/// error" where nothing failed. A key that is not found is no failure. Valid until the next failing
+/// call on the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
+    // SAFETY: NULL or a handle, as documented.
+    match unsafe { handle::value(kv) } {
+        Ok(kv) => kv.session.error_text(),
+        Err(NotOpen::Null) => thread_error(),
+        Err(NotOpen::Closed) => c"the store is closed".as_ptr(),
+    }
+}
+
+/// Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
+/// without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
+/// called from whatever thread uses the handle, and must not call this store. A time before one it
+/// has returned counts as that one. `context` must stay valid until the clock is replaced or the
+/// store is closed.
+///
+/// Errors: KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_set_clock(
+    kv: *mut KVStore,
+    now_ms: Option<unsafe extern "C" fn(context: *mut c_void) -> i64>,
+    context: *mut c_void,
+) -> c_int {
+    struct Context(*mut c_void);
+    // SAFETY: the caller promises that the clock may be read from any thread.
+    unsafe impl Send for Context {}
+    // SAFETY: likewise.
+    unsafe impl Sync for Context {}
+    impl Context {
+        fn pointer(&self) -> *mut c_void {
+            self.0
+        }
+    }
+    let context = Context(context);
+    // SAFETY: NULL or a handle, as documented.
+    unsafe {
+        call(kv, |kv| {
+            match now_ms {
+                // SAFETY: the caller's function, with the caller's context.
+                Some(now_ms) => kv.store.set_clock(move || now_ms(context.pointer())),
+                None => kv.store.use_system_clock(),
+            }
+            Ok(KVSTORE_OK)
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! The types of the header.
+
+#![allow(non_snake_case)] // the fields have their C names
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use super::args::{Outcome, bad_argument};
+use super::codes::{
+    KVSTORE_JOURNAL_DELETE, KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_FULL, KVSTORE_SYNC_NORMAL, KVSTORE_SYNC_OFF,
+};
+use crate::{Config, JournalMode, Stats, SyncLevel};
+
+/// A handle on a store: one connection to one file. May be shared by threads, which take turns;
+/// open several for parallel reads.
+pub struct KVStore {
+    _opaque: [u8; 0],
+}
+
+/// A handle on a family of keys. May be shared by threads.
+pub struct KVColumnFamily {
+    _opaque: [u8; 0],
+}
+
+/// A position among the live entries of a family. For one thread at a time.
+pub struct KVIterator {
+    _opaque: [u8; 0],
+}
+
+/// How to open a store. All zeros is the default configuration, and a safe one: initialise with
+/// `KVStoreConfig cfg = {0};` and set what you need.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KVStoreConfig {
+    /// KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. An existing file is converted.
+    pub journalMode: c_int,
+    /// KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
+    pub syncLevel: c_int,
+    /// Page cache, in pages; 0: 2000.
+    pub cacheSize: c_int,
+    /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
+    pub pageSize: c_int,
+    /// Non-zero: read only; the file must exist.
+    pub readOnly: c_int,
+    /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY.
+    pub busyTimeout: c_int,
+    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, every 4000 pages of WAL.
+    pub walSizeLimit: c_int,
+    /// Ignored.
+    pub allowEncrypted: c_int,
+    /// Ignored: handles are always safe to share.
+    pub fullMutex: c_int,
+    /// The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
+    pub maxValueSize: c_int,
+    /// How much of the file is read through a memory map, in bytes; 0: 256 MiB on 64-bit systems, none
+    /// on 32-bit ones; negative: none.
+    pub mmapSize: i64,
+    /// Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY.
+    pub exclusive: c_int,
+    /// 0: the library may keep a read snapshot between calls; negative: never.
+    pub holdReads: c_int,
+    /// Must be zero.
+    pub reserved: [c_int; 8],
+}
+
+/// What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
+/// succeeded count, except in nErrors.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KVStoreStats {
+    /// Keys written.
+    pub nPuts: u64,
+    /// Values read.
+    pub nGets: u64,
+    /// Keys deleted.
+    pub nDeletes: u64,
+    /// Iterators made.
+    pub nIterations: u64,
+    /// Calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
+    pub nErrors: u64,
+    /// Bytes of values read.
+    pub nBytesRead: u64,
+    /// Bytes of keys and values written.
+    pub nBytesWritten: u64,
+    /// Write transactions committed.
+    pub nWalCommits: u64,
+    /// Checkpoints run, automatic ones included.
+    pub nCheckpoints: u64,
+    /// Gets, exists and ttl calls that met an expired key.
+    pub nTtlExpired: u64,
+    /// Keys removed by purges.
+    pub nTtlPurged: u64,
+    /// Pages of the database now; not reset.
+    pub nDbPages: u64,
+    /// Frames in the WAL after this handle's last commit or checkpoint; not reset.
+    pub nWalFrames: u64,
+    /// Zero.
+    pub reserved: [u64; 7],
+}
+
+impl KVStoreConfig {
+    pub(super) fn to_config(self) -> Outcome<Config> {
+        if self.reserved.iter().any(|&field| field != 0) {
+            return bad_argument(
+                "KVStoreConfig.reserved must be zero: initialise with KVStoreConfig cfg = {0}",
+            );
+        }
+        let mut config = Config::new()
+            .journal_mode(journal_mode(self.journalMode)?)
+            .sync(match self.syncLevel {
+                0 | KVSTORE_SYNC_NORMAL => SyncLevel::Normal,
+                KVSTORE_SYNC_FULL => SyncLevel::Full,
+                KVSTORE_SYNC_OFF => SyncLevel::Off,
+                other => {
+                    return bad_argument(&format!("syncLevel {other}: pass one of KVSTORE_SYNC_*, or 0"));
+                }
+            })
+            .read_only(self.readOnly != 0)
+            .exclusive(self.exclusive != 0);
+        if let Some(pages) = positive("cacheSize", self.cacheSize)? {
+            config = config.cache_pages(pages);
+        }
+        if let Some(bytes) = positive("pageSize", self.pageSize)? {
+            config = config.page_size(bytes);
+        }
+        if let Some(ms) = positive("busyTimeout", self.busyTimeout)? {
+            config = config.busy_timeout(Duration::from_millis(u64::from(ms)));
+        }
+        if let Some(commits) = positive("walSizeLimit", self.walSizeLimit)? {
+            config = config.checkpoint_every(commits);
+        }
+        if let Some(bytes) = positive("maxValueSize", self.maxValueSize)? {
+            config = config.max_value_size(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        match self.mmapSize {
+            0 => {}
+            bytes => config = config.mmap_size(u64::try_from(bytes).unwrap_or(0)),
+        }
+        Ok(config)
+    }
+}
+
+pub(super) fn journal_mode(mode: c_int) -> Outcome<JournalMode> {
+    match mode {
+        0 | KVSTORE_JOURNAL_WAL => Ok(JournalMode::Wal),
+        KVSTORE_JOURNAL_DELETE => Ok(JournalMode::Delete),
+        other => bad_argument(&format!("journal mode {other}: pass one of KVSTORE_JOURNAL_*, or 0")),
+    }
+}
+
+/// A setting of which 0 means the default.
+fn positive(name: &str, value: c_int) -> Outcome<Option<u32>> {
+    match u32::try_from(value) {
+        Ok(0) => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(_) => bad_argument(&format!("{name} is {value}: it cannot be negative")),
+    }
+}
+
+impl KVStoreStats {
+    /// `bad_calls` are those that failed before they reached the store.
+    pub(super) fn of(stats: Stats, bad_calls: u64) -> KVStoreStats {
+        KVStoreStats {
+            nPuts: stats.puts,
+            nGets: stats.gets,
+            nDeletes: stats.deletes,
+            nIterations: stats.iterations,
+            nErrors: stats.errors + bad_calls,
+            nBytesRead: stats.bytes_read,
+            nBytesWritten: stats.bytes_written,
+            nWalCommits: stats.wal_commits,
+            nCheckpoints: stats.checkpoints,
+            nTtlExpired: stats.ttl_expired,
+            nTtlPurged: stats.ttl_purged,
+            nDbPages: stats.db_pages,
+            nWalFrames: stats.wal_frames,
+            reserved: [0; 7],
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the test files share: a clock to turn by hand, files to throw away, a second SQLite.
+//!
+//! Must not enter: tests, and anything only one file needs.
+
+#![allow(dead_code)] // each test file is a crate of its own and uses its part
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use kvstore::{Config, Cursor, ErrorKind, Iter, Result, Store};
+
+/// A clock that stands still until a test moves it. Clones are the same clock.
+#[derive(Clone)]
+pub struct TestClock(Arc<AtomicI64>);
+
+impl TestClock {
+    pub fn at(now_ms: i64) -> TestClock {
+        TestClock(Arc::new(AtomicI64::new(now_ms)))
+    }
+
+    pub fn set(&self, now_ms: i64) {
+        self.0.store(now_ms, Ordering::SeqCst);
+    }
+
+    pub fn now(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub fn drive(&self, store: &Store) {
+        let clock = self.clone();
+        store.set_clock(move || clock.now());
+    }
+}
+
+/// A store in memory.
+pub fn memory() -> Store {
+    Store::open_in_memory(&Config::new()).unwrap()
+}
+
+/// A store in memory, with its clock at `now_ms`.
+pub fn memory_at(now_ms: i64) -> (Store, TestClock) {
+    let (store, clock) = (memory(), TestClock::at(now_ms));
+    clock.drive(&store);
+    (store, clock)
+}
+
+/// A directory that is removed at the end of the test, with a store file in it.
+pub struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        Scratch { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where the store of this directory is.
+    pub fn path(&self) -> PathBuf {
+        self.file("store.db")
+    }
+
+    pub fn wal(&self) -> PathBuf {
+        self.file("store.db-wal")
+    }
+
+    pub fn shm(&self) -> PathBuf {
+        self.file("store.db-shm")
+    }
+
+    /// A handle on the store.
+    pub fn open(&self) -> Store {
+        Store::open(self.path()).unwrap()
+    }
+
+    pub fn open_with(&self, config: &Config) -> Store {
+        Store::open_with(self.path(), config).unwrap()
+    }
+
+    /// A handle whose clock is `clock`.
+    pub fn open_at(&self, clock: &TestClock) -> Store {
+        let store = self.open();
+        clock.drive(&store);
+        store
+    }
+
+    /// Every file of the directory with its bytes.
+    pub fn bytes(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(self.dir()).unwrap().map(Result::unwrap);
+        entries
+            .filter(|entry| entry.file_type().unwrap().is_file())
+            .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+            .collect()
+    }
+}
+
+/// The kind of the error a call must have given.
+#[track_caller]
+pub fn kind<T: Debug>(result: Result<T>) -> ErrorKind {
+    result.expect_err("the call should have failed").kind()
+}
+
+/// The keys an iterator still has.
+#[track_caller]
+pub fn keys(iter: Iter) -> Vec<Vec<u8>> {
+    iter.map(|entry| entry.unwrap().0).collect()
+}
+
+/// The keys a cursor meets from its first entry on.
+#[track_caller]
+pub fn walk(cursor: &mut Cursor) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    let mut at_entry = cursor.first().unwrap();
+    while at_entry {
+        keys.push(cursor.key().unwrap().to_vec());
+        at_entry = cursor.next().unwrap();
+    }
+    keys
+}
+
+/// Numbered keys that sort by their number.
+pub fn numbered(n: usize) -> Vec<u8> {
+    format!("key {n:06}").into_bytes()
+}
+
+/// Runs a Python program in a process of its own and gives what it printed. `con` is a connection
+/// to the database at `path`, made with Python's own SQLite, in autocommit mode.
+#[track_caller]
+pub fn python(path: &Path, program: &str) -> String {
+    let prelude = "import sqlite3, sys, os\ncon = sqlite3.connect(sys.argv[1], isolation_level=None)\n";
+    let done = Command::new("python3")
+        .arg("-c")
+        .arg(format!("{prelude}{program}\n"))
+        .arg(path)
+        .output()
+        .expect("these tests need python3");
+    assert!(done.status.success(), "python failed: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
+}

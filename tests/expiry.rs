@@ -1,0 +1,436 @@
+//! Time to live: exact on every read, set through whichever handle, removed lazily or by a purge,
+//! and never at the cost of a live key.
+
+mod common;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered};
+use kvstore::{Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, Ttl};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn left(ms: u64) -> Ttl {
+    Ttl::Remaining(Duration::from_millis(ms))
+}
+
+/// Whether any read shows the key.
+fn is_visible(store: &Store, key: &str) -> bool {
+    // First those that do not remove a dead row.
+    let forward = keys(store.iter()).contains(&key.as_bytes().to_vec());
+    let reverse = keys(store.iter().rev()).contains(&key.as_bytes().to_vec());
+    let prefix = !keys(store.prefix(key)).is_empty();
+    let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
+    let sought = cursor.seek(key).unwrap() && cursor.key() == Some(key.as_bytes());
+    let got = store.get(key).unwrap().is_some();
+    let with_ttl = store.get_ttl(key).unwrap().is_some();
+    let exists = store.exists(key).unwrap();
+    let answers = [forward, reverse, prefix, sought, got, with_ttl, exists];
+    assert!(answers.iter().all(|answer| *answer == got), "{answers:?}");
+    got
+}
+
+// ---- what a TTL means ----------------------------------------------------------------------------
+
+#[test]
+fn a_key_is_gone_exactly_at_its_expiry_time_for_every_read() {
+    for value in [&b"small"[..], &[7; 5_000]] {
+        let (store, clock) = memory_at(1_000);
+        store.put_until("a", value, Expiry::At(2_000)).unwrap();
+        clock.set(1_999);
+        assert!(is_visible(&store, "a"));
+        clock.set(2_000);
+        assert!(!is_visible(&store, "a"));
+    }
+}
+
+#[test]
+fn a_duration_counts_from_now_and_fractions_of_a_millisecond_count_up() {
+    let (store, clock) = memory_at(1_000);
+    store.put_ttl("a", "1", Duration::from_micros(4_001)).unwrap();
+    assert_eq!(store.ttl("a").unwrap(), Some(left(5)));
+    store.put_ttl("zero", "1", Duration::ZERO).unwrap();
+    assert!(!store.exists("zero").unwrap());
+    store.put_ttl("max", "1", Duration::MAX).unwrap();
+    assert_eq!(store.ttl("max").unwrap(), Some(left((i64::MAX - 1_000).unsigned_abs())));
+    clock.set(1_005);
+    assert!(!store.exists("a").unwrap());
+    clock.set(i64::MAX - 1);
+    assert!(store.exists("max").unwrap());
+}
+
+#[test]
+fn a_plain_put_clears_the_ttl() {
+    let (store, clock) = memory_at(1_000);
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put("a", "2").unwrap();
+    assert_eq!(store.get_ttl("a").unwrap(), Some((b"2".to_vec(), Ttl::None)));
+    clock.set(9_000);
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    assert!(is_visible(&store, "a"));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn an_expiry_of_zero_is_never_and_a_negative_one_is_refused() {
+    let (store, clock) = memory_at(1_000);
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_until("a", "2", Expiry::At(0)).unwrap();
+    assert_eq!(store.ttl("a").unwrap(), Some(Ttl::None));
+    for bad in [-1, i64::MIN] {
+        assert_eq!(kind(store.put_until("a", "3", Expiry::At(bad))), ErrorKind::Error);
+    }
+    clock.set(9_000);
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn an_expiry_in_the_past_is_accepted_and_the_key_invisible_at_once() {
+    let (store, _clock) = memory_at(1_000);
+    store.put("a", "1").unwrap();
+    for past in [1, 999, 1_000] {
+        store.put_until("a", "2", Expiry::At(past)).unwrap();
+        assert!(!is_visible(&store, "a"));
+        store.put_until("a", "2", Expiry::At(past)).unwrap();
+        assert_eq!(store.purge_expired().unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_ttl_is_moved_forwards_and_backwards_by_writing_again() {
+    let (store, clock) = memory_at(1_000);
+    store.put_until("later", "1", Expiry::At(2_000)).unwrap();
+    store.put_until("later", "1", Expiry::At(3_000)).unwrap();
+    store.put_until("sooner", "1", Expiry::At(3_000)).unwrap();
+    store.put_until("sooner", "1", Expiry::At(2_000)).unwrap();
+    store.integrity_check().unwrap();
+    clock.set(2_500);
+    assert!(is_visible(&store, "later"));
+    assert!(!is_visible(&store, "sooner"));
+}
+
+#[test]
+fn what_is_left_is_told_with_none_for_permanent_and_zero_for_just_expired() {
+    let (store, clock) = memory_at(1_000);
+    store.put("permanent", "1").unwrap();
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_until("b", "1", Expiry::At(2_000)).unwrap();
+    assert_eq!(store.ttl("permanent").unwrap(), Some(Ttl::None));
+    assert_eq!(store.get_ttl("permanent").unwrap(), Some((b"1".to_vec(), Ttl::None)));
+    assert_eq!(store.ttl("missing").unwrap(), None);
+    assert_eq!(store.get_ttl("missing").unwrap(), None);
+    clock.set(1_999);
+    assert_eq!(store.ttl("a").unwrap(), Some(left(1)));
+    assert_eq!(store.get_ttl("a").unwrap(), Some((b"1".to_vec(), left(1))));
+    clock.set(2_000);
+    assert_eq!(store.ttl("a").unwrap(), Some(left(0)));
+    assert_eq!(store.ttl("a").unwrap(), None);
+    assert_eq!(store.get_ttl("b").unwrap(), None);
+}
+
+#[test]
+fn a_system_time_is_an_expiry() {
+    let store = memory();
+    store.put_until("a", "1", Expiry::from(SystemTime::now() + Duration::from_secs(100))).unwrap();
+    store.put_until("b", "1", Expiry::from(SystemTime::now() - Duration::from_secs(100))).unwrap();
+    assert_eq!(keys(store.iter()), [b"a"]);
+}
+
+#[test]
+fn the_clock_of_a_store_never_runs_backwards() {
+    let (store, clock) = memory_at(1_000);
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_until("b", "1", Expiry::At(2_000)).unwrap();
+    clock.set(2_000);
+    assert!(!store.exists("a").unwrap());
+    clock.set(500);
+    assert!(!is_visible(&store, "b"));
+    store.put_ttl("c", "1", MS).unwrap();
+    assert_eq!(store.ttl("c").unwrap(), Some(left(1)));
+    clock.set(-5);
+    assert_eq!(store.ttl("c").unwrap(), Some(left(1)));
+}
+
+#[test]
+fn the_system_clock_can_be_taken_back() {
+    let (store, _clock) = memory_at(1_000);
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    assert!(store.exists("a").unwrap());
+    assert!(kvstore::now_ms() > 1_600_000_000_000);
+    store.use_system_clock();
+    assert!(!store.exists("a").unwrap());
+}
+
+#[test]
+fn a_key_lives_and_dies_by_the_wall_clock() {
+    let store = memory();
+    let put_at = Instant::now();
+    store.put_ttl("a", "1", 60 * MS).unwrap();
+    let mut seen_alive = 0;
+    while store.exists("a").unwrap() {
+        seen_alive += 1;
+        assert!(put_at.elapsed() < Duration::from_secs(20), "the key never expired");
+        sleep(MS);
+    }
+    // One millisecond for the rounding between the two clocks.
+    assert!(put_at.elapsed() >= 59 * MS && seen_alive > 0);
+    assert_eq!(store.get("a").unwrap(), None);
+}
+
+#[test]
+fn a_ttl_set_through_another_handle_counts_at_once_also_where_none_was_ever_used() {
+    let scratch = Scratch::new();
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let clock = TestClock::at(1_000);
+        let config = Config::new().journal_mode(mode);
+        let (one, two) = (scratch.open_with(&config), scratch.open_with(&config));
+        clock.drive(&one);
+        clock.drive(&two);
+        one.put("a", "1").unwrap();
+        assert!(is_visible(&one, "a"));
+        two.put_until("a", "1", Expiry::At(2_000)).unwrap();
+        assert_eq!(one.ttl("a").unwrap(), Some(left(1_000)));
+        clock.set(2_000);
+        assert!(!is_visible(&one, "a"));
+        assert!(!is_visible(&two, "a"));
+        one.clear().unwrap();
+    }
+}
+
+#[test]
+fn ttls_of_families_are_their_own() {
+    let (store, clock) = memory_at(1_000);
+    let (one, two) = (store.create_family("one").unwrap(), store.create_family("two").unwrap());
+    for (family, at) in [(&one, 2_000), (&two, 3_000)] {
+        family.put_until("a", "1", Expiry::At(at)).unwrap();
+        family.put_until("b", "1", Expiry::At(at)).unwrap();
+    }
+    clock.set(2_500);
+    assert!(keys(one.iter()).is_empty());
+    assert_eq!(keys(two.iter()).len(), 2);
+    assert_eq!(two.purge_expired().unwrap(), 0);
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    assert_eq!(one.count().unwrap(), 2);
+    assert_eq!(one.purge_expired().unwrap(), 2);
+}
+
+#[test]
+fn a_ttl_survives_reopening() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.close().unwrap();
+    let store = scratch.open_at(&clock);
+    assert_eq!(store.ttl("a").unwrap(), Some(left(1_000)));
+    clock.set(2_000);
+    assert!(!is_visible(&store, "a"));
+}
+
+// ---- lazy removal --------------------------------------------------------------------------------
+
+/// A store on a file with keys that have just expired.
+fn with_dead_keys(scratch: &Scratch) -> (Store, TestClock) {
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    for key in ["get", "get_ttl", "exists", "ttl", "delete", "iter"] {
+        store.put_until(key, key, Expiry::At(2_000)).unwrap();
+    }
+    clock.set(2_000);
+    (store, clock)
+}
+
+fn read_all(store: &Store) {
+    assert_eq!(store.get("get").unwrap(), None);
+    assert_eq!(store.get_ttl("get_ttl").unwrap(), None);
+    assert!(!store.exists("exists").unwrap());
+    assert_eq!(store.ttl("ttl").unwrap(), Some(left(0)));
+    assert_eq!(store.iter().count(), 0);
+}
+
+#[test]
+fn each_look_up_removes_the_dead_row_it_meets_and_an_iterator_none() {
+    let scratch = Scratch::new();
+    let (store, _clock) = with_dead_keys(&scratch);
+    assert_eq!(store.iter().count(), 0);
+    assert_eq!(store.count().unwrap(), 6);
+    read_all(&store);
+    assert_eq!(store.count().unwrap(), 2);
+    assert!(!store.delete("delete").unwrap());
+    assert_eq!(store.count().unwrap(), 1);
+    assert_eq!(store.stats().unwrap().ttl_purged, 0);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn lazy_removal_gives_up_silently_while_another_handle_writes() {
+    let scratch = Scratch::new();
+    // It does not wait for the lock either, whatever the configured timeout is.
+    drop(with_dead_keys(&scratch));
+    let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(3_600)));
+    TestClock::at(2_000).drive(&store);
+    let other = scratch.open();
+    other.begin(true).unwrap();
+    read_all(&store);
+    assert_eq!(store.count().unwrap(), 6);
+    assert_eq!(store.stats().unwrap().errors, 0);
+    assert_eq!(store.ttl("ttl").unwrap(), Some(left(0)));
+    other.rollback().unwrap();
+    read_all(&store);
+    assert_eq!(store.count().unwrap(), 2);
+}
+
+#[test]
+fn a_read_transaction_removes_nothing() {
+    let scratch = Scratch::new();
+    let (store, _clock) = with_dead_keys(&scratch);
+    store.begin(false).unwrap();
+    read_all(&store);
+    read_all(&store);
+    assert_eq!(store.count().unwrap(), 6);
+    store.commit().unwrap();
+    assert_eq!(store.count().unwrap(), 6);
+}
+
+#[test]
+fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
+    let scratch = Scratch::new();
+    let (store, _clock) = with_dead_keys(&scratch);
+    let other = scratch.open();
+    store.begin(true).unwrap();
+    read_all(&store);
+    assert_eq!(store.count().unwrap(), 2);
+    assert_eq!(other.count().unwrap(), 6);
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 6);
+    store.begin(true).unwrap();
+    read_all(&store);
+    store.commit().unwrap();
+    assert_eq!(other.count().unwrap(), 2);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_look_up_of_a_dead_row_never_ends_the_callers_transaction() {
+    let scratch = Scratch::new();
+    let (store, _clock) = with_dead_keys(&scratch);
+    store.begin(true).unwrap();
+    store.put("mine", "1").unwrap();
+    read_all(&store);
+    store.rollback().unwrap();
+    assert!(!store.exists("mine").unwrap());
+}
+
+// ---- purge ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_purge_removes_every_dead_key_and_says_exactly_how_many() {
+    let (store, clock) = memory_at(1_000);
+    for n in 0..1_000 {
+        store.put_until(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
+    }
+    store.put("permanent", "1").unwrap();
+    for (now, dead) in
+        [(1_999, 0), (2_000, 1), (2_255, 255), (2_511, 256), (2_768, 257), (2_998, 230), (9_000, 1)]
+    {
+        clock.set(now);
+        assert_eq!(store.purge_expired().unwrap(), dead, "at {now}");
+        store.integrity_check().unwrap();
+    }
+    assert_eq!(store.stats().unwrap().ttl_purged, 1_000);
+    assert_eq!(keys(store.iter()), [b"permanent"]);
+    assert_eq!(store.count().unwrap(), 1);
+}
+
+#[test]
+fn a_purge_works_in_transactions_of_at_most_256_keys() {
+    let (store, clock) = memory_at(1_000);
+    store.begin(true).unwrap();
+    for n in 0..1_000 {
+        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+    }
+    store.commit().unwrap();
+    clock.set(2_000);
+    let before = store.stats().unwrap().wal_commits;
+    assert_eq!(store.purge_expired().unwrap(), 1_000);
+    assert_eq!(store.stats().unwrap().wal_commits - before, 4);
+}
+
+#[test]
+fn a_purge_inside_a_write_transaction_is_part_of_it() {
+    let (store, clock) = memory_at(1_000);
+    for n in 0..600 {
+        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+    }
+    clock.set(2_000);
+    store.begin(true).unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 600);
+    assert_eq!(store.count().unwrap(), 0);
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 600);
+    store.begin(true).unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 600);
+    store.commit().unwrap();
+    assert_eq!(store.count().unwrap(), 0);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn keys_that_were_refreshed_or_made_permanent_survive_a_purge() {
+    let (store, clock) = memory_at(1_000);
+    for key in ["dead", "refreshed", "permanent", "replaced"] {
+        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+    }
+    clock.set(1_500);
+    store.put_until("refreshed", "2", Expiry::At(3_000)).unwrap();
+    store.put("permanent", "2").unwrap();
+    clock.set(2_000);
+    assert!(store.put_if_absent("replaced", "2", Expiry::At(2_001)).unwrap());
+    assert_eq!(store.purge_expired().unwrap(), 1);
+    assert_eq!(keys(store.iter()), [&b"permanent"[..], b"refreshed", b"replaced"]);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_key_another_handle_has_overwritten_survives_this_handles_purge() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (one, two) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    one.put_until("plain", "1", Expiry::At(2_000)).unwrap();
+    one.put_until("longer", "1", Expiry::At(2_000)).unwrap();
+    two.put("plain", "2").unwrap();
+    two.put_until("longer", "2", Expiry::At(3_000)).unwrap();
+    clock.set(2_000);
+    assert_eq!(one.purge_expired().unwrap(), 0);
+    assert_eq!(keys(one.iter()), [&b"longer"[..], b"plain"]);
+    assert_eq!(keys(two.iter()), [&b"longer"[..], b"plain"]);
+}
+
+#[test]
+fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    other.begin(true).unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    clock.set(2_000);
+    assert_eq!(kind(store.purge_expired()), ErrorKind::Busy);
+    other.rollback().unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 1);
+    store.begin(false).unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    store.commit().unwrap();
+}
+
+#[test]
+fn a_purge_of_dead_keys_inside_a_read_transaction_is_refused() {
+    let (store, clock) = memory_at(1_000);
+    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    clock.set(2_000);
+    store.begin(false).unwrap();
+    assert_eq!(kind(store.purge_expired()), ErrorKind::ReadOnly);
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 1);
+}

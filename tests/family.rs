@@ -1,0 +1,471 @@
+//! Families, and the data calls on them: names, sizes, values that move in and out of their rows.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered, python};
+use kvstore::{Config, Direction, ErrorKind, Expiry, KeyRange, Store, Ttl};
+
+const ODD_NAMES: [&str; 22] = [
+    "users",
+    "Users",
+    "USERS",
+    "^users",
+    "^Users",
+    "a b",
+    " ",
+    "it's",
+    "say \"hi\"",
+    "\"\"",
+    "back`tick",
+    "[x]",
+    "100%",
+    "a:b",
+    "data:users",
+    "semi;colon--",
+    "new\nline",
+    "zażółć",
+    "ZAŻÓŁĆ",
+    "🔑",
+    "default ",
+    "Default",
+];
+
+// ---- families ------------------------------------------------------------------------------------
+
+#[test]
+fn families_of_odd_and_similar_names_are_kept_apart() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let long = "x".repeat(255);
+    let names: Vec<&str> = ODD_NAMES.into_iter().chain([long.as_str()]).collect();
+    for name in &names {
+        let family = store.create_family(name).unwrap();
+        assert_eq!(family.name(), *name);
+        family.put("name", name).unwrap();
+        family.put_ttl("large", name.repeat(500), Duration::from_secs(1000)).unwrap();
+    }
+    let mut sorted: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    sorted.sort();
+    assert_eq!(store.families().unwrap(), sorted);
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+
+    let store = scratch.open();
+    for name in &names {
+        let family = store.family(name).unwrap();
+        assert_eq!(family.get("name").unwrap().as_deref(), Some(name.as_bytes()));
+        assert_eq!(family.get("large").unwrap(), Some(name.repeat(500).into_bytes()));
+    }
+    for (at, name) in names.iter().enumerate() {
+        store.drop_family(name).unwrap();
+        assert_eq!(store.families().unwrap().len(), names.len() - at - 1);
+    }
+    store.integrity_check().unwrap();
+    assert_eq!(store.count().unwrap(), 0);
+}
+
+#[test]
+fn creating_an_existing_family_fails_and_leaves_it_alone() {
+    let store = memory();
+    store.create_family("f").unwrap().put("a", "1").unwrap();
+    assert_eq!(kind(store.create_family("f")), ErrorKind::Error);
+    assert_eq!(kind(store.create_family("default")), ErrorKind::Error);
+    assert_eq!(keys(store.family("f").unwrap().iter()), [b"a"]);
+}
+
+#[test]
+fn opening_a_missing_family_is_not_found() {
+    let store = memory();
+    assert_eq!(kind(store.family("f")), ErrorKind::NotFound);
+    assert!(store.families().unwrap().is_empty());
+}
+
+#[test]
+fn opening_or_creating_gives_the_same_family_each_time() {
+    let store = memory();
+    store.family_or_create("f").unwrap().put("a", "1").unwrap();
+    assert_eq!(keys(store.family_or_create("f").unwrap().iter()), [b"a"]);
+    assert_eq!(kind(store.family_or_create("__f")), ErrorKind::Error);
+}
+
+#[test]
+fn the_name_default_opens_the_default_family_which_is_not_listed() {
+    let store = memory();
+    store.put("a", "1").unwrap();
+    assert_eq!(keys(store.family("default").unwrap().iter()), [b"a"]);
+    assert_eq!(keys(store.default_family().iter()), [b"a"]);
+    assert_eq!(store.name(), "default");
+    assert!(store.families().unwrap().is_empty());
+}
+
+#[test]
+fn reserved_and_impossible_names_are_refused_for_create_open_and_drop() {
+    let store = memory();
+    let long = "x".repeat(256);
+    let wide = "é".repeat(128);
+    for name in ["", "__", "__x", "_snkv_", "_snkv_x", "kvstore", "kvstore_meta", "a\0b", &long, &wide] {
+        assert_eq!(kind(store.create_family(name)), ErrorKind::Error, "{name:?}");
+        assert_eq!(kind(store.family(name)), ErrorKind::Error, "{name:?}");
+        assert_eq!(kind(store.drop_family(name)), ErrorKind::Error, "{name:?}");
+    }
+    for name in ["_x", "_snkv", "kvstor", "Kvstore", "a__"] {
+        store.create_family(name).unwrap();
+    }
+}
+
+#[test]
+fn dropping_the_default_family_fails_and_a_missing_one_is_not_found() {
+    let store = memory();
+    store.put("a", "1").unwrap();
+    assert_eq!(kind(store.drop_family("default")), ErrorKind::Error);
+    assert_eq!(keys(store.iter()), [b"a"]);
+    assert_eq!(kind(store.drop_family("f")), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_family_with_an_open_handle_on_the_store_is_busy_until_the_last_is_gone() {
+    let store = memory();
+    let one = store.create_family("f").unwrap();
+    let two = one.clone();
+    let three = store.family("f").unwrap();
+    one.put("a", "1").unwrap();
+    for handle in [one, two, three] {
+        assert_eq!(kind(store.drop_family("f")), ErrorKind::Busy);
+        assert_eq!(handle.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+    store.drop_family("f").unwrap();
+    assert_eq!(kind(store.family("f")), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_busy_drop_does_not_spoil_the_transaction_around_it() {
+    let store = memory();
+    let family = store.create_family("f").unwrap();
+    store.begin(true).unwrap();
+    assert_eq!(kind(store.drop_family("f")), ErrorKind::Busy);
+    assert_eq!(kind(store.create_family("f")), ErrorKind::Error);
+    assert_eq!(kind(store.drop_family("g")), ErrorKind::NotFound);
+    family.put("a", "1").unwrap();
+    store.commit().unwrap();
+    assert_eq!(keys(family.iter()), [b"a"]);
+}
+
+#[test]
+fn a_family_can_be_dropped_while_an_iterator_is_alive_which_then_reports_it() {
+    let store = memory();
+    let family = store.create_family("f").unwrap();
+    for n in 0..100 {
+        family.put(numbered(n), "1").unwrap();
+    }
+    let mut cursor = family.cursor(KeyRange::all(), Direction::Forward);
+    assert!(cursor.first().unwrap());
+    drop(family);
+    store.drop_family("f").unwrap();
+    assert_eq!(kind(cursor.next()), ErrorKind::Error);
+    assert!(!cursor.is_valid());
+    assert_eq!(kind(cursor.first()), ErrorKind::Error);
+    store.put("others", "go on").unwrap();
+}
+
+#[test]
+fn a_drop_takes_all_tables_of_the_family() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let list = "print(sorted(x[0] for x in con.execute('select name from sqlite_schema')))";
+    let before = python(&scratch.path(), list);
+    let family = store.create_family("f").unwrap();
+    family.put_ttl("a", vec![1; 10_000], Duration::from_secs(1000)).unwrap();
+    assert_ne!(python(&scratch.path(), list), before);
+    drop(family);
+    store.drop_family("f").unwrap();
+    assert_eq!(python(&scratch.path(), list), before);
+    let family = store.create_family("f").unwrap();
+    assert_eq!(family.count().unwrap(), 0);
+    assert_eq!(family.ttl("a").unwrap(), None);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_handle_to_a_family_another_store_dropped_reports_it_and_works_on_a_new_one() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.open(), scratch.open());
+    let family = one.create_family("f").unwrap();
+    family.put_ttl("a", vec![1; 5_000], Duration::from_secs(1000)).unwrap();
+    two.drop_family("f").unwrap();
+    let failures = [
+        kind(family.get("a")),
+        kind(family.put("a", "1")),
+        kind(family.delete("a")),
+        kind(family.count()),
+        kind(family.clear()),
+        kind(family.iter().next().unwrap()),
+    ];
+    assert!(failures.iter().all(|kind| *kind == ErrorKind::Error), "{failures:?}");
+    two.create_family("f").unwrap();
+    assert_eq!(family.get("a").unwrap(), None);
+    family.put("b", vec![2; 5_000]).unwrap();
+    family.put_ttl("c", "1", Duration::from_secs(1000)).unwrap();
+    assert_eq!(keys(two.family("f").unwrap().iter()), [b"b", b"c"]);
+    two.integrity_check().unwrap();
+}
+
+#[test]
+fn two_hundred_families_work_side_by_side() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store
+        .transaction(|tx| {
+            (0..200)
+                .try_for_each(|n| tx.create_family(&format!("f{n}")).and_then(|f| f.put("n", numbered(n))))
+        })
+        .unwrap();
+    assert_eq!(store.families().unwrap().len(), 200);
+    let families: Vec<_> = (0..200).map(|n| store.family(&format!("f{n}")).unwrap()).collect();
+    for (n, family) in families.iter().enumerate() {
+        family.put_ttl("m", numbered(n), Duration::from_secs(1000)).unwrap();
+    }
+    for (n, family) in families.iter().enumerate() {
+        assert_eq!(family.get("n").unwrap(), Some(numbered(n)));
+        assert_eq!(family.get("m").unwrap(), Some(numbered(n)));
+    }
+    store.integrity_check().unwrap();
+}
+
+// ---- data ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_put_is_read_back_and_replaced_and_deleted() {
+    let store = memory();
+    assert_eq!(store.get("a").unwrap(), None);
+    assert!(!store.exists("a").unwrap());
+    store.put("a", "1").unwrap();
+    store.put("a", "22").unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"22"[..]));
+    assert!(store.exists("a").unwrap());
+    assert!(store.delete("a").unwrap());
+    assert!(!store.delete("a").unwrap());
+    assert_eq!(store.get("a").unwrap(), None);
+}
+
+#[test]
+fn keys_and_values_are_any_bytes() {
+    let store = memory();
+    for a in [0_u8, 1, 39, 127, 128, 255] {
+        for key in [vec![a], vec![a, 0], vec![0, a, 0], vec![a; 300]] {
+            store.put(&key, [&key[..], b"\0\xff"].concat()).unwrap();
+        }
+    }
+    for (key, value) in store.iter().map(Result::unwrap) {
+        assert_eq!(value, [&key[..], b"\0\xff"].concat());
+    }
+    assert!(keys(store.iter()).is_sorted());
+    assert_eq!(store.count().unwrap(), 24);
+}
+
+#[test]
+fn keys_are_one_to_65536_bytes_long() {
+    let store = memory();
+    let longest = vec![7; 65_536];
+    store.put(&longest, "1").unwrap();
+    store.put_ttl(&longest, vec![1; 100_000], Duration::from_secs(9)).unwrap();
+    assert_eq!(store.get(&longest).unwrap(), Some(vec![1; 100_000]));
+    let mut cursor = store.cursor(KeyRange::all(), Direction::Reverse);
+    assert!(cursor.seek(&longest).unwrap());
+    store.integrity_check().unwrap();
+    assert!(store.delete(&longest).unwrap());
+    for bad in [vec![], vec![7; 65_537]] {
+        let failures = [
+            kind(store.put(&bad, "1")),
+            kind(store.put_ttl(&bad, "1", Duration::from_secs(1))),
+            kind(store.put_if_absent(&bad, "1", Expiry::Never)),
+            kind(store.get(&bad)),
+            kind(store.get_ttl(&bad)),
+            kind(store.exists(&bad)),
+            kind(store.ttl(&bad)),
+            kind(store.delete(&bad)),
+            kind(cursor.seek(&bad)),
+        ];
+        assert!(failures.iter().all(|kind| *kind == ErrorKind::Error), "{failures:?}");
+    }
+    assert_eq!(store.count().unwrap(), 0);
+}
+
+#[test]
+fn values_are_up_to_ten_mebibytes_long_unless_configured_otherwise() {
+    let store = memory();
+    let longest = vec![3; 10 * 1024 * 1024];
+    store.put("a", &longest).unwrap();
+    assert_eq!(store.get("a").unwrap(), Some(longest));
+    assert_eq!(kind(store.put("a", vec![4; 10 * 1024 * 1024 + 1])), ErrorKind::Error);
+    assert_eq!(store.get("a").unwrap().unwrap()[0], 3);
+    let small = Store::open_in_memory(&Config::new().max_value_size(10)).unwrap();
+    small.put("a", [1; 10]).unwrap();
+    assert_eq!(kind(small.put("a", [2; 11])), ErrorKind::Error);
+    assert_eq!(kind(small.put_if_absent("b", [2; 11], Expiry::Never)), ErrorKind::Error);
+    assert_eq!(small.get("a").unwrap(), Some(vec![1; 10]));
+    let large = Store::open_in_memory(&Config::new().max_value_size(20 * 1024 * 1024)).unwrap();
+    large.put("a", vec![5; 20 * 1024 * 1024]).unwrap();
+    assert_eq!(large.get_with("a", |value, _| value.len()).unwrap(), Some(20 * 1024 * 1024));
+}
+
+#[test]
+fn an_empty_value_is_a_value() {
+    let store = memory();
+    store.put("a", "").unwrap();
+    store.put_ttl("b", "", Duration::from_secs(1000)).unwrap();
+    for key in ["a", "b"] {
+        assert_eq!(store.get(key).unwrap(), Some(Vec::new()));
+        assert!(store.exists(key).unwrap());
+        assert!(!store.put_if_absent(key, "1", Expiry::Never).unwrap());
+    }
+    assert_eq!(store.iter().map(|entry| entry.unwrap().1.len()).sum::<usize>(), 0);
+    store.put("a", vec![1; 5_000]).unwrap();
+    store.put("a", "").unwrap();
+    assert_eq!(store.get("a").unwrap(), Some(Vec::new()));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn put_if_absent_writes_only_where_no_live_key_is() {
+    let (store, clock) = memory_at(1_000);
+    assert!(store.put_if_absent("a", "1", Expiry::At(2_000)).unwrap());
+    assert!(!store.put_if_absent("a", "2", Expiry::Never).unwrap());
+    assert_eq!(
+        store.get_ttl("a").unwrap(),
+        Some((b"1".to_vec(), Ttl::Remaining(Duration::from_millis(1_000))))
+    );
+    clock.set(2_000);
+    assert!(store.put_if_absent("a", "3", Expiry::Never).unwrap());
+    assert_eq!(store.get_ttl("a").unwrap(), Some((b"3".to_vec(), Ttl::None)));
+    assert!(store.put_if_absent("past", "1", Expiry::At(500)).unwrap());
+    assert!(!store.exists("past").unwrap());
+    assert_eq!(kind(store.put_if_absent("b", "1", Expiry::At(-1))), ErrorKind::Error);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn count_is_of_rows_expired_ones_included_until_they_are_purged() {
+    let (store, clock) = memory_at(1_000);
+    for n in 0..10 {
+        store.put_until(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
+    }
+    store.put("plain", "1").unwrap();
+    clock.set(2_004);
+    assert_eq!(store.count().unwrap(), 11);
+    assert_eq!(store.purge_expired().unwrap(), 5);
+    assert_eq!(store.count().unwrap(), 6);
+}
+
+#[test]
+fn clear_empties_one_family_and_leaves_the_others() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let family = store.create_family("f").unwrap();
+    for at in [store.default_family(), &family] {
+        at.put("a", "1").unwrap();
+        at.put("b", vec![1; 5_000]).unwrap();
+        at.put_ttl("c", vec![1; 5_000], Duration::from_secs(1000)).unwrap();
+        at.put_ttl("d", "1", Duration::from_secs(1000)).unwrap();
+    }
+    family.clear().unwrap();
+    assert_eq!(family.count().unwrap(), 0);
+    assert_eq!(store.count().unwrap(), 4);
+    store.integrity_check().unwrap();
+    let rows = python(
+        &scratch.path(),
+        "print(sum(con.execute('select count(*) from \"%s:f\"' % t).fetchone()[0]
+for t in ('data', 'blob', 'ttl_key', 'ttl_expiry')))",
+    );
+    assert_eq!(rows, "0");
+    family.put_ttl("e", vec![2; 5_000], Duration::from_secs(1000)).unwrap();
+    assert_eq!(keys(family.iter()), [b"e"]);
+    family.clear().unwrap();
+    family.clear().unwrap();
+    store.integrity_check().unwrap();
+}
+
+// ---- values in their rows and out of them --------------------------------------------------------
+
+#[test]
+fn every_size_around_the_boundary_is_read_back_for_short_and_long_keys() {
+    let store = memory();
+    let value = |len: usize| (0..len).map(|at| (at * 7 + len) as u8).collect::<Vec<u8>>();
+    for key_len in [1, 12, 200, 890, 900, 961, 962, 963, 2_000] {
+        let key = |len: usize| [vec![b'k'; key_len], len.to_be_bytes().to_vec()].concat();
+        let lens = || (0..=80).chain(700..=1_100).step_by(3).chain([62, 64, 65, 66, 3_000, 70_000]);
+        store.begin(true).unwrap();
+        lens().for_each(|len| store.put(key(len), value(len)).unwrap());
+        store.commit().unwrap();
+        for len in lens() {
+            assert_eq!(store.get(key(len)).unwrap(), Some(value(len)), "key {key_len} value {len}");
+        }
+        assert!(store.iter().map(Result::unwrap).all(|(_, bytes)| bytes == value(bytes.len())));
+        store.integrity_check().unwrap();
+        store.clear().unwrap();
+    }
+}
+
+#[test]
+fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    let blobs = |store: &Store| {
+        store.integrity_check().unwrap();
+        python(&scratch.path(), "print(*con.execute('select count(*) from \"blob:default\"').fetchone())")
+    };
+    let (small, large) = (vec![1; 20], vec![2; 5_000]);
+    let expiries = [Expiry::Never, Expiry::At(9_000), Expiry::At(8_000)];
+    store.put("other", &large).unwrap();
+    for from in expiries {
+        for to in expiries {
+            store.put_until("a", &small, from).unwrap();
+            assert_eq!(blobs(&store), "1");
+            store.put_until("a", &large, to).unwrap();
+            assert_eq!(store.get("a").unwrap().as_ref(), Some(&large));
+            assert_eq!(blobs(&store), "2");
+            store.put_until("a", vec![3; 6_000], from).unwrap();
+            assert_eq!(store.get("a").unwrap(), Some(vec![3; 6_000]));
+            assert_eq!(blobs(&store), "2");
+            store.put_until("a", &small, to).unwrap();
+            assert_eq!(store.get("a").unwrap().as_ref(), Some(&small));
+            assert_eq!(blobs(&store), "1");
+            store.put_until("a", &large, from).unwrap();
+            assert!(store.delete("a").unwrap());
+            assert_eq!(blobs(&store), "1");
+        }
+    }
+    assert_eq!(store.get("other").unwrap(), Some(large));
+}
+
+#[test]
+fn an_expired_large_value_leaves_no_orphan_whoever_removes_it() {
+    let (store, clock) = memory_at(1_000);
+    for key in ["get", "purge", "delete", "absent", "put"] {
+        store.put_until(key, vec![1; 5_000], Expiry::At(2_000)).unwrap();
+    }
+    clock.set(2_000);
+    assert_eq!(store.get("get").unwrap(), None);
+    store.integrity_check().unwrap();
+    assert!(!store.delete("delete").unwrap());
+    store.integrity_check().unwrap();
+    assert!(store.put_if_absent("absent", "1", Expiry::Never).unwrap());
+    store.integrity_check().unwrap();
+    store.put("put", "1").unwrap();
+    store.integrity_check().unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 1);
+    store.integrity_check().unwrap();
+    assert_eq!(keys(store.iter()), [&b"absent"[..], b"put"]);
+}
+
+#[test]
+fn a_value_is_shown_without_a_copy_together_with_its_end_of_life() {
+    let store = memory();
+    store.put_until("a", "123", Expiry::At(i64::MAX)).unwrap();
+    assert_eq!(
+        store.get_with("a", |value, expiry| (value.len(), expiry)).unwrap(),
+        Some((3, Expiry::At(i64::MAX)))
+    );
+    assert_eq!(store.get_with("b", |_, _| ()).unwrap(), None);
+}

@@ -1,0 +1,476 @@
+//! Opening and closing: what becomes of files, other people's above all, and the bounds of the
+//! configuration.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, memory, python};
+use kvstore::{CheckpointMode, Config, Direction, ErrorKind, JournalMode, KeyRange, Store, SyncLevel};
+
+fn delete_mode() -> Config {
+    Config::new().journal_mode(JournalMode::Delete)
+}
+
+// ---- open and close ------------------------------------------------------------------------------
+
+#[test]
+fn what_was_put_is_there_after_reopening() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    store.create_family("f").unwrap().put("b", "2").unwrap();
+    store.close().unwrap();
+    let store = scratch.open();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(store.family("f").unwrap().get("b").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn the_wal_files_exist_from_open_to_the_last_close() {
+    let scratch = Scratch::new();
+    let (first, second) = (scratch.open(), scratch.open());
+    assert!(scratch.wal().exists() && scratch.shm().exists());
+    first.put("a", "1").unwrap();
+    first.close().unwrap();
+    assert!(scratch.wal().exists() && scratch.shm().exists());
+    second.close().unwrap();
+    assert_eq!(scratch.bytes().into_keys().collect::<Vec<_>>(), ["store.db"]);
+    let again = scratch.open();
+    assert!(scratch.wal().exists() && scratch.shm().exists());
+    assert_eq!(again.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn dropping_the_handle_closes_the_file_after_the_last_family_and_cursor() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let family = store.create_family("f").unwrap();
+    let cursor = family.cursor(KeyRange::all(), Direction::Forward);
+    drop(store);
+    family.put("still", "works").unwrap();
+    drop(family);
+    assert!(scratch.wal().exists());
+    drop(cursor);
+    assert!(!scratch.wal().exists());
+}
+
+#[test]
+fn close_rolls_the_open_transaction_back() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("before", "1").unwrap();
+    store.begin(true).unwrap();
+    store.put("inside", "1").unwrap();
+    store.close().unwrap();
+    assert_eq!(keys(scratch.open().iter()), [b"before"]);
+}
+
+#[test]
+fn after_close_everything_answers_misuse() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let family = store.create_family("f").unwrap();
+    family.put("a", "1").unwrap();
+    let mut cursor = family.cursor(KeyRange::all(), Direction::Forward);
+    assert!(cursor.first().unwrap());
+    store.close().unwrap();
+    let misuse = [
+        kind(store.get("a")),
+        kind(store.put("a", "1")),
+        kind(store.begin(true)),
+        kind(store.commit()),
+        kind(store.stats()),
+        kind(store.reset_stats()),
+        kind(store.integrity_check()),
+        kind(store.sync()),
+        kind(store.checkpoint(CheckpointMode::Passive)),
+        kind(store.incremental_vacuum(None)),
+        kind(store.families()),
+        kind(store.create_family("g")),
+        kind(store.family("f")),
+        kind(store.drop_family("f")),
+        kind(family.get("a")),
+        kind(family.exists("a")),
+        kind(family.ttl("a")),
+        kind(family.count()),
+        kind(family.purge_expired()),
+        kind(family.clear()),
+        kind(family.delete("a")),
+        kind(cursor.next()),
+        kind(cursor.first()),
+        kind(cursor.seek("a")),
+        kind(family.iter().next().unwrap()),
+        kind(store.close()),
+    ];
+    assert!(misuse.iter().all(|kind| *kind == ErrorKind::Misuse), "{misuse:?}");
+}
+
+#[test]
+fn stores_in_memory_are_separate_and_have_no_file() {
+    let (one, two) = (memory(), memory());
+    one.put("a", "1").unwrap();
+    assert_eq!(two.get("a").unwrap(), None);
+    assert_eq!(one.checkpoint(CheckpointMode::Truncate).unwrap(), (0, 0));
+    one.sync().unwrap();
+    one.integrity_check().unwrap();
+    assert_eq!(kind(Store::open_in_memory(&Config::new().read_only(true))), ErrorKind::Error);
+}
+
+#[test]
+fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
+    let scratch = Scratch::new();
+    for name in [":memory:", "file:x?mode=memory", "a b%20c?d#e", "ünï'\"", "-x"] {
+        Store::open(scratch.file(name)).unwrap().put("a", name).unwrap();
+        assert!(scratch.file(name).is_file(), "{name}");
+        let again = Store::open(scratch.file(name)).unwrap();
+        assert_eq!(again.get("a").unwrap().as_deref(), Some(name.as_bytes()), "{name}");
+    }
+}
+
+#[test]
+fn a_symbolic_link_opens_the_store_it_points_to() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    symlink(scratch.path(), scratch.file("link.db")).unwrap();
+    let link = Store::open(scratch.file("link.db")).unwrap();
+    link.put("a", "1").unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    link.sync().unwrap();
+    assert!(!scratch.file("link.db-wal").exists());
+}
+
+#[test]
+fn two_handles_see_each_others_commits_at_once() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.open(), scratch.open());
+    for n in 0..50_u8 {
+        one.put("n", [n]).unwrap();
+        assert_eq!(two.get("n").unwrap(), Some(vec![n]));
+        two.delete("n").unwrap();
+        assert!(!one.exists("n").unwrap());
+    }
+}
+
+#[test]
+fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
+    let scratch = Scratch::new();
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let config = Config::new().exclusive(true).journal_mode(mode);
+        let owner = scratch.open_with(&config);
+        owner.put("a", "1").unwrap();
+        assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::Busy, "{mode:?}");
+        assert_eq!(owner.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+        owner.close().unwrap();
+        assert_eq!(scratch.open_with(&config).get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+}
+
+// ---- journal modes -------------------------------------------------------------------------------
+
+#[test]
+fn reopening_with_the_other_journal_mode_converts_the_file() {
+    let scratch = Scratch::new();
+    scratch.open_with(&delete_mode()).put("a", "1").unwrap();
+    assert_eq!(scratch.bytes().into_keys().collect::<Vec<_>>(), ["store.db"]);
+    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma journal_mode').fetchone())"), "delete");
+    scratch.open().put("b", "1").unwrap();
+    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma journal_mode').fetchone())"), "wal");
+    let store = scratch.open_with(&delete_mode());
+    store.put("c", "1").unwrap();
+    assert!(!scratch.wal().exists());
+    assert_eq!(store.checkpoint(CheckpointMode::Full).unwrap(), (0, 0));
+    assert_eq!(keys(store.iter()), [b"a", b"b", b"c"]);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_wal_file_that_another_handle_has_open_is_not_converted() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    assert_eq!(kind(Store::open_with(scratch.path(), &delete_mode())), ErrorKind::Busy);
+    store.put("b", "1").unwrap();
+    assert_eq!(keys(scratch.open().iter()), [b"a", b"b"]);
+    assert!(scratch.wal().exists());
+}
+
+#[test]
+fn a_handle_goes_on_when_another_converts_the_file_to_wal() {
+    let scratch = Scratch::new();
+    let old = scratch.open_with(&delete_mode());
+    old.put("a", "1").unwrap();
+    match Store::open(scratch.path()) {
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Busy),
+        Ok(new) => {
+            new.put("b", "1").unwrap();
+            old.put("c", "1").unwrap();
+            assert_eq!(keys(new.iter()), [b"a", b"b", b"c"]);
+            assert_eq!(keys(old.iter()), [b"a", b"b", b"c"]);
+            // The file is in WAL mode now, so what is promised of checkpoints holds for it.
+            old.checkpoint(CheckpointMode::Truncate).unwrap();
+            assert_eq!(fs::metadata(scratch.wal()).unwrap().len(), 0);
+        }
+    }
+}
+
+// ---- read-only -----------------------------------------------------------------------------------
+
+#[test]
+fn a_read_only_handle_reads_and_refuses_every_write() {
+    let scratch = Scratch::new();
+    let writer = scratch.open();
+    writer.put("a", "1").unwrap();
+    writer.create_family("f").unwrap();
+    let store = scratch.open_with(&Config::new().read_only(true));
+    let family = store.family("f").unwrap();
+    let refused = [
+        kind(store.put("b", "1")),
+        kind(store.put_if_absent("b", "1", kvstore::Expiry::Never)),
+        kind(store.delete("a")),
+        kind(store.clear()),
+        kind(store.create_family("g")),
+        kind(store.drop_family("nothing")),
+        kind(store.begin(true)),
+        kind(store.incremental_vacuum(None)),
+        kind(family.put_ttl("b", "1", Duration::from_secs(1))),
+    ];
+    assert!(refused.iter().all(|kind| *kind == ErrorKind::ReadOnly), "{refused:?}");
+    writer.put("later", "1").unwrap();
+    assert_eq!(keys(store.iter()), [&b"a"[..], b"later"]);
+    store.begin(false).unwrap();
+    assert_eq!(store.count().unwrap(), 2);
+    store.commit().unwrap();
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    for config in [Config::new(), delete_mode()] {
+        let writer = scratch.open_with(&config);
+        clock.drive(&writer);
+        writer.put_until("dead", "1", kvstore::Expiry::At(2_000)).unwrap();
+        writer.put("live", "1").unwrap();
+        writer.close().unwrap();
+        clock.set(3_000);
+        let before = fs::read(scratch.path()).unwrap();
+        let store = scratch.open_with(&config.clone().read_only(true));
+        clock.drive(&store);
+        assert_eq!(store.get("dead").unwrap(), None);
+        assert!(store.exists("live").unwrap());
+        assert_eq!(keys(store.iter()), [b"live"]);
+        assert_eq!(store.count().unwrap(), 2);
+        assert_eq!(kind(store.purge_expired()), ErrorKind::ReadOnly);
+        store.sync().unwrap();
+        store.close().unwrap();
+        assert_eq!(fs::read(scratch.path()).unwrap(), before);
+        clock.set(1_000);
+        scratch.open_with(&config).clear().unwrap();
+    }
+}
+
+#[test]
+fn a_read_only_open_makes_nothing() {
+    let scratch = Scratch::new();
+    let config = Config::new().read_only(true);
+    assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::CantOpen);
+    assert!(scratch.bytes().is_empty());
+    fs::write(scratch.path(), "").unwrap();
+    assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::CantOpen);
+    assert_eq!(scratch.bytes(), [("store.db".to_owned(), Vec::new())].into());
+}
+
+// ---- what is no store ----------------------------------------------------------------------------
+
+/// Opens what is at the store's path in every way, and demands that each fails and no byte of any
+/// file changes.
+#[track_caller]
+fn stays_untouched(scratch: &Scratch, expected: ErrorKind) {
+    let before = scratch.bytes();
+    for config in [Config::new(), delete_mode(), Config::new().read_only(true), Config::new().exclusive(true)]
+    {
+        let refused = Store::open_with(scratch.path(), &config).expect_err("this is no store");
+        assert_eq!(refused.kind(), expected, "{refused}");
+        let after = scratch.bytes();
+        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{config:?}");
+        for (name, bytes) in &before {
+            assert!(after[name] == *bytes, "{name} was changed by opening with {config:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_file_is_refused_and_untouched() {
+    for text in ["x", "not a database, but a text of more than a hundred bytes\n".repeat(200).as_str()] {
+        let scratch = Scratch::new();
+        fs::write(scratch.path(), text).unwrap();
+        stays_untouched(&scratch, ErrorKind::NotADatabase);
+    }
+}
+
+#[test]
+fn another_programs_sqlite_file_is_refused_and_untouched() {
+    for program in [
+        "con.execute('create table t(a)')",
+        "con.execute('pragma application_id = 7')",
+        "con.execute('pragma application_id = 7'); con.execute('create table t(a)')",
+        "con.execute('pragma journal_mode = wal'); con.execute('create table t(a)')",
+    ] {
+        let scratch = Scratch::new();
+        python(&scratch.path(), program);
+        stays_untouched(&scratch, ErrorKind::NotADatabase);
+    }
+}
+
+#[test]
+fn another_programs_file_with_a_leftover_wal_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    python(
+        &scratch.path(),
+        "con.execute('create table t(a)'); con.execute('pragma journal_mode = wal')
+con.execute('insert into t values(1)'); os._exit(0)",
+    );
+    assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn another_programs_file_whose_tables_are_only_in_its_wal_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    python(
+        &scratch.path(),
+        "con.execute('pragma journal_mode = wal'); con.execute('create table t(a)')
+con.execute('insert into t values(1)'); os._exit(0)",
+    );
+    assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn another_programs_file_with_a_hot_journal_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    python(
+        &scratch.path(),
+        "con.execute('create table t(a)'); con.execute('insert into t values(zeroblob(100000))')
+con.execute('pragma cache_size = 1'); con.execute('begin')
+con.execute('update t set a = randomblob(100000)'); con.execute('insert into t values(randomblob(900000))')
+os._exit(0)",
+    );
+    assert!(scratch.file("store.db-journal").exists());
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
+    for program in ["con.execute('vacuum')", "con.execute('pragma user_version = 0')", "pass"] {
+        let scratch = Scratch::new();
+        python(&scratch.path(), program);
+        scratch.open().put("a", "1").unwrap();
+        assert_eq!(keys(scratch.open().iter()), [b"a"]);
+    }
+}
+
+#[test]
+fn a_store_of_a_newer_format_is_refused_and_untouched() {
+    for mode in ["wal", "delete"] {
+        let scratch = Scratch::new();
+        scratch.open().put("a", "1").unwrap();
+        python(
+            &scratch.path(),
+            &format!("con.execute('pragma user_version = 2'); con.execute('pragma journal_mode = {mode}')"),
+        );
+        let before = scratch.bytes();
+        for config in [Config::new(), delete_mode()] {
+            let refused = Store::open_with(scratch.path(), &config).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::CantOpen);
+            assert!(refused.to_string().contains("version 2"), "{refused}");
+            assert!(scratch.bytes() == before, "a {mode} file was changed by {config:?}");
+        }
+    }
+}
+
+#[test]
+fn directories_and_fifos_and_missing_directories_cannot_be_opened() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.file("dir")).unwrap();
+    assert!(Command::new("mkfifo").arg(scratch.file("fifo")).status().unwrap().success());
+    for read_only in [false, true] {
+        let config = Config::new().read_only(read_only);
+        for path in [scratch.file("dir"), scratch.file("fifo"), scratch.file("missing/store.db")] {
+            assert_eq!(kind(Store::open_with(&path, &config)), ErrorKind::CantOpen, "{path:?}");
+        }
+    }
+    assert_eq!(kind(Store::open("")), ErrorKind::CantOpen);
+    assert_eq!(fs::read_dir(scratch.dir()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(scratch.file("dir")).unwrap().count(), 0);
+}
+
+// ---- configuration -------------------------------------------------------------------------------
+
+#[test]
+fn page_sizes_are_powers_of_two_and_an_existing_file_keeps_its_own() {
+    for good in [512, 1024, 4096, 32_768, 65_536] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&Config::new().page_size(good));
+        store.put(vec![1; 3_000], vec![7; 70_000]).unwrap();
+        store.integrity_check().unwrap();
+        store.close().unwrap();
+        let size = || python(&scratch.path(), "print(*con.execute('pragma page_size').fetchone())");
+        assert_eq!(size(), good.to_string());
+        let again = scratch.open_with(&Config::new().page_size(8192));
+        again.put("b", vec![7; 2_000]).unwrap();
+        assert_eq!(again.get(vec![1; 3_000]).unwrap(), Some(vec![7; 70_000]));
+        drop(again);
+        assert_eq!(size(), good.to_string());
+    }
+    for bad in [0, 1, 256, 511, 1000, 4095, 131_072, u32::MAX] {
+        assert_eq!(kind(Store::open_in_memory(&Config::new().page_size(bad))), ErrorKind::Error, "{bad}");
+    }
+}
+
+#[test]
+fn settings_out_of_bounds_are_refused_before_a_file_is_made() {
+    let scratch = Scratch::new();
+    for config in [
+        Config::new().page_size(3),
+        Config::new().cache_pages(0),
+        Config::new().cache_pages(u32::MAX),
+        Config::new().busy_timeout(Duration::MAX),
+        Config::new().busy_timeout(Duration::from_millis(1 << 31)),
+        Config::new().checkpoint_every(0),
+        Config::new().max_value_size(0),
+        Config::new().max_value_size(512 * 1024 * 1024 + 1),
+    ] {
+        assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::Error, "{config:?}");
+    }
+    assert!(scratch.bytes().is_empty());
+}
+
+#[test]
+fn settings_at_their_bounds_work() {
+    for config in [
+        Config::new().cache_pages(1),
+        Config::new().cache_pages(i32::MAX.unsigned_abs()),
+        Config::new().busy_timeout(Duration::from_millis((1 << 31) - 1)),
+        Config::new().checkpoint_every(1),
+        Config::new().checkpoint_every(u32::MAX),
+        Config::new().max_value_size(512 * 1024 * 1024),
+        Config::new().mmap_size(0),
+        Config::new().mmap_size(u64::MAX),
+        Config::new().sync(SyncLevel::Full),
+        Config::new().sync(SyncLevel::Off),
+    ] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&config);
+        store.put("a", vec![1; 5_000]).unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.get("a").unwrap(), Some(vec![1; 5_000]), "{config:?}");
+        store.close().unwrap();
+        assert!(scratch.open_with(&config).exists("a").unwrap(), "{config:?}");
+    }
+}
