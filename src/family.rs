@@ -17,8 +17,8 @@ use crate::expiry::{self, Expiry, Ttl};
 use crate::iter::{Cursor, Direction, Iter, KeyRange};
 use crate::store::Inner;
 
-/// A value up to this many bytes stays in its row, also beside a key so long that the row spills:
-/// a second look-up would cost more.
+/// A value up to this many bytes stays in its row, however long the key beside it is: out of line it
+/// would save nothing.
 const ALWAYS_INLINE: usize = 64;
 
 /// A handle on a family of keys: an ordered map from byte strings to byte strings, each with an
@@ -426,7 +426,7 @@ impl Family {
     }
 }
 
-/// Whether a value is kept in its row. A row that spills into overflow pages is many times slower.
+/// Whether a value is kept in its row. Long rows make scans cheaper and random writes dearer.
 fn is_inline(db: &Db, key: &[u8], value: &[u8]) -> bool {
     value.len() <= ALWAYS_INLINE || key.len() + value.len() <= db.max_inline()
 }

@@ -34,8 +34,7 @@ pub(crate) struct Db {
     pub(super) sync: SyncLevel,
     pub(super) busy_timeout: Duration,
     pub(super) read_only: bool,
-    /// The most bytes a row may have without spilling into overflow pages.
-    pub(super) max_local_row: usize,
+    pub(super) max_inline: usize,
     /// Frames in the WAL after the last commit, written by the WAL hook.
     pub(super) wal_frames: Arc<AtomicU32>,
     /// Frames from which on an automatic checkpoint is tried.
@@ -61,9 +60,9 @@ impl Db {
         self.read_only
     }
 
-    /// How many bytes a key and an inline value may have together.
+    /// How many bytes a key and an inline value may have together, in this file.
     pub(crate) fn max_inline(&self) -> usize {
-        self.max_local_row
+        self.max_inline
     }
 
     // ---- transactions ------------------------------------------------------------------------

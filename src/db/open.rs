@@ -14,16 +14,13 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::connection::{Db, Transaction, translate};
 use super::schema;
-use crate::config::{AUTO_CHECKPOINT_PAGES, Config, JournalMode, SyncLevel};
+use crate::config::{AUTO_CHECKPOINT_PAGES, Config, INLINE_PAGE_FRACTION, JournalMode, SyncLevel};
 use crate::error::{Error, Result};
 use crate::fork::OpenFile;
 
 /// Making a file or converting its journal needs a lock that others hold only for moments while
 /// they open it: wait at least this long for it, also where the configuration says not to wait.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
-
-/// What a data record has beside key and value, at most: its header and three integers.
-const RECORD_OVERHEAD: usize = 40;
 
 pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
     config.check()?;
@@ -161,7 +158,7 @@ fn set_up(
         sync: config.sync,
         busy_timeout: config.busy_timeout,
         read_only: config.read_only,
-        max_local_row: 0,
+        max_inline: 0,
         wal_frames,
         checkpoint_at: AUTO_CHECKPOINT_PAGES,
         checkpoint_every: config.checkpoint_every,
@@ -181,9 +178,7 @@ fn set_up(
         db.journal_mode = if mode == "wal" { JournalMode::Wal } else { JournalMode::Delete };
     }
     let page_size = u64::try_from(db.read_number("PRAGMA page_size")?).unwrap_or(0);
-    // The most a record of an index-like table may have on its page (fileformat2.html, 1.6).
-    let local = usize::try_from(page_size.saturating_sub(12) * 64 / 255).unwrap_or(0);
-    db.max_local_row = local.saturating_sub(23 + RECORD_OVERHEAD);
+    db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
     db.execute(&format!("PRAGMA journal_size_limit = {}", u64::from(AUTO_CHECKPOINT_PAGES) * page_size))?;
     db.set_busy_timeout(config.busy_timeout)?;
     Ok(db)
