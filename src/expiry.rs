@@ -32,6 +32,16 @@ impl Expiry {
         }
     }
 
+    /// Refuses a moment that is not after 1970 began: it is surely a mistake.
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            Expiry::At(expire_ms @ ..=0) => Err(Error::Invalid(format!(
+                "an expiry time of {expire_ms} ms: times are milliseconds since 1970, and greater than 0"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The moment in milliseconds since the Unix epoch, or `None` for never.
     #[must_use]
     pub fn millis(self) -> Option<i64> {
@@ -67,12 +77,58 @@ pub(crate) fn is_expired(expire_ms: i64, now_ms: i64) -> bool {
 /// The moment a TTL that starts now ends. Fractions of a millisecond count up, so that a key never
 /// dies early.
 pub(crate) fn after(now_ms: i64, ttl: Duration) -> i64 {
-    now_ms.saturating_add(millis_rounded_up(ttl)).max(1)
+    after_ms(now_ms, millis_rounded_up(ttl))
+}
+
+/// The same for a TTL in milliseconds.
+pub(crate) fn after_ms(now_ms: i64, ttl_ms: i64) -> i64 {
+    now_ms.saturating_add(ttl_ms).max(1)
 }
 
 /// Milliseconds left, 0 when expired.
 pub(crate) fn remaining_ms(expire_ms: i64, now_ms: i64) -> i64 {
     expire_ms.saturating_sub(now_ms).max(0)
+}
+
+/// Longest default TTL: 20 years, as in Cassandra, in milliseconds.
+pub(crate) const MAX_DEFAULT_TTL_MS: i64 = 630_720_000_000;
+
+/// A default TTL in milliseconds; `None` is 0.
+pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
+    match ttl.map_or(0, millis_rounded_up) {
+        ms @ 0..=MAX_DEFAULT_TTL_MS => Ok(ms),
+        _ => Err(Error::Invalid("a default TTL is at most 20 years (630720000 seconds)".into())),
+    }
+}
+
+/// A condition on the end of life a key has before it gets a new one. Never is later than any moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Condition {
+    /// None: always change it.
+    #[default]
+    Always,
+    /// Only if the key has no TTL.
+    NoTtl,
+    /// Only if the key has a TTL.
+    HasTtl,
+    /// Only if the new end is later than the old one.
+    Later,
+    /// Only if the new end is earlier than the old one.
+    Earlier,
+}
+
+impl Condition {
+    pub(crate) fn holds(self, old: Option<i64>, new: Option<i64>) -> bool {
+        let end = |expire_ms: Option<i64>| expire_ms.map_or((1, 0), |expire_ms| (0, expire_ms));
+        match self {
+            Condition::Always => true,
+            Condition::NoTtl => old.is_none(),
+            Condition::HasTtl => old.is_some(),
+            Condition::Later => end(new) > end(old),
+            Condition::Earlier => end(new) < end(old),
+        }
+    }
 }
 
 fn millis_rounded_up(d: Duration) -> i64 {
@@ -114,6 +170,29 @@ mod tests {
         assert_eq!(Expiry::from_millis(7), Ok(Expiry::At(7)));
         assert!(Expiry::from_millis(-1).is_err());
         assert!(Expiry::from_millis(i64::MIN).is_err());
+    }
+
+    #[test]
+    fn no_ttl_counts_as_later_than_any_moment() {
+        for (condition, changes) in [
+            (Condition::Always, [true, true, true, true, true]),
+            (Condition::NoTtl, [false, false, false, true, true]),
+            (Condition::HasTtl, [true, true, true, false, false]),
+            (Condition::Later, [true, false, true, false, false]),
+            (Condition::Earlier, [false, false, false, true, false]),
+        ] {
+            let cases =
+                [(Some(5), Some(6)), (Some(5), Some(5)), (Some(5), None), (None, Some(6)), (None, None)];
+            assert_eq!(cases.map(|(old, new)| condition.holds(old, new)), changes, "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn default_ttls_end_at_twenty_years() {
+        assert_eq!(default_ttl_ms(None), Ok(0));
+        assert_eq!(default_ttl_ms(Some(Duration::from_secs(630_720_000))), Ok(MAX_DEFAULT_TTL_MS));
+        assert!(default_ttl_ms(Some(Duration::from_millis(630_720_000_001))).is_err());
+        assert!(default_ttl_ms(Some(Duration::MAX)).is_err());
     }
 
     #[test]

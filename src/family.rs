@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::conditional::PutOptions;
 use crate::config::check_key;
 use crate::db::{Db, Engine, Head, Row, Tables};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
-use crate::iter::{Cursor, Direction, Iter, KeyRange};
+use crate::iter::{Cursor, Direction, Iter};
+use crate::range::KeyRange;
+use crate::row_key::row_key;
 use crate::store::Inner;
 
 /// A value up to this many bytes stays in its row, however long the key beside it is: out of line it
@@ -53,8 +56,20 @@ enum Found<R> {
 impl Family {
     pub(crate) fn new(inner: &Arc<Inner>, name: &str) -> Family {
         inner.family_opened(name);
+        let family = Family::unregistered_of(inner, name);
+        family.released.store(false, Ordering::Relaxed);
+        family
+    }
+
+    /// A family for use inside the library: no handle that keeps it from being dropped.
+    pub(crate) fn unregistered_of(inner: &Arc<Inner>, name: &str) -> Family {
         let shared = Shared { inner: Arc::clone(inner), tables: Tables::of(name) };
-        Family { shared: Arc::new(shared), released: AtomicBool::new(false) }
+        Family { shared: Arc::new(shared), released: AtomicBool::new(true) }
+    }
+
+    /// The same without making the tables' names again.
+    pub(crate) fn unregistered(&self) -> Family {
+        Family { shared: Arc::clone(&self.shared), released: AtomicBool::new(true) }
     }
 
     /// The family's name.
@@ -73,12 +88,13 @@ impl Family {
 
     // ---- writes ------------------------------------------------------------------------------
 
-    /// Writes a value. The key lives for ever, whatever TTL it had before.
+    /// Writes a value. The key loses the TTL it had, and gets the family's
+    /// [default TTL](Family::default_ttl) if there is one.
     ///
     /// # Errors
     /// See [`Family`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_until(key, value, Expiry::Never)
+        self.put_with(key, value, &PutOptions::new().default_ttl()).map(drop)
     }
 
     /// Writes a value that lives for `ttl` from now on; fractions of a millisecond count up.
@@ -86,31 +102,16 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn put_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
-        let ends = expiry::after(self.inner().clock.now_ms(), ttl);
-        self.put_until(key, value, Expiry::At(ends))
+        self.put_until(key, value, self.expiry_in(ttl))
     }
 
-    /// Writes a value with an absolute end of life. If that is in the past, the key is invisible at
-    /// once.
+    /// Writes a value with an absolute end of life; [`Expiry::Never`] also against a default TTL. If
+    /// the moment is in the past, the key is invisible at once.
     ///
     /// # Errors
     /// See [`Family`].
     pub fn put_until(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expiry: Expiry) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let expire_ms = self.check_entry(key, value, expiry)?;
-        self.inner().write(|db| {
-            let rows = db.rows();
-            if expire_ms.is_none()
-                && is_inline(db, key, value)
-                && rows.put_plain(self.tables(), key, value)?
-            {
-                return Ok(());
-            }
-            let old = rows.head(self.tables(), key)?;
-            self.write_row(db, key, value, expire_ms, old)
-        })?;
-        self.count_put(key, value);
-        Ok(())
+        self.put_with(key, value, &PutOptions::new().expiry(expiry)).map(drop)
     }
 
     /// Writes a value only if the key is absent (an expired key is); says whether it did. A live
@@ -124,20 +125,13 @@ impl Family {
         value: impl AsRef<[u8]>,
         expiry: Expiry,
     ) -> Result<bool> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let expire_ms = self.check_entry(key, value, expiry)?;
-        let written = self.inner().write(|db| {
-            let old = db.rows().head(self.tables(), key)?;
-            if old.is_some_and(|head| !self.is_expired(head)) {
-                return Ok(false);
-            }
-            self.write_row(db, key, value, expire_ms, old)?;
-            Ok(true)
-        })?;
-        if written {
-            self.count_put(key, value);
-        }
-        Ok(written)
+        self.put_with(key, value, &PutOptions::new().expiry(expiry).if_absent())
+    }
+
+    /// The end of life of something that begins now, by this store's clock, and lives for `ttl`.
+    #[must_use]
+    pub fn expiry_in(&self, ttl: Duration) -> Expiry {
+        Expiry::At(expiry::after(self.inner().clock.now_ms(), ttl))
     }
 
     /// Deletes a key; says whether it was there and alive.
@@ -146,16 +140,8 @@ impl Family {
     /// See [`Family`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
-        self.inner().count_failure(check_key(key))?;
-        let deleted = self.inner().write(|db| {
-            let rows = db.rows();
-            if rows.delete_plain(self.tables(), key)? {
-                return Ok(true);
-            }
-            let Some(head) = rows.head(self.tables(), key)? else { return Ok(false) };
-            self.delete_row(db, key, head)?;
-            Ok(!self.is_expired(head))
-        })?;
+        self.check_key(key)?;
+        let deleted = self.inner().write(|db| self.delete_in(db, key))?;
         if deleted {
             self.inner().counters.deletes.add(1);
         }
@@ -202,8 +188,7 @@ impl Family {
             })
         })?;
         let Some(Found::Live((shown, bytes))) = found else { return Ok(None) };
-        self.inner().counters.gets.add(1);
-        self.inner().counters.bytes_read.add(bytes as u64);
+        self.count_get(bytes);
         Ok(Some(shown))
     }
 
@@ -221,7 +206,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(matches!(self.look_up_head(key.as_ref())?, Some(Found::Live(_))))
+        Ok(self.look_up_head(key.as_ref())?.is_some())
     }
 
     /// What is left of a key's life; `None` if the key is missing. A key that has expired, but
@@ -230,7 +215,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
-        Ok(self.look_up_head(key.as_ref())?.map(|found| match found {
+        Ok(self.find_head(key.as_ref())?.map(|found| match found {
             Found::Live(head) => self.ttl_until(head.expire_ms.map_or(Expiry::Never, Expiry::At)),
             Found::Expired => Ttl::Remaining(Duration::ZERO),
         }))
@@ -283,6 +268,26 @@ impl Family {
         Cursor::new(Arc::clone(&self.shared), range, direction)
     }
 
+    /// A cursor over one partition of [row keys](crate::row_key), not positioned yet. `clusterings`
+    /// bounds the clustering parts, which is also what the cursor's keys are.
+    ///
+    /// # Errors
+    /// `Error` if a bound makes a key that is too long.
+    pub fn row_cursor(&self, partition: &[u8], clusterings: &KeyRange, direction: Direction) -> Result<Cursor> {
+        let row_key = |clustering: &[u8]| self.inner().count_failure(row_key(partition, clustering));
+        let prefix = row_key(&[])?;
+        let range = clusterings.within_prefix(&prefix);
+        Ok(self.cursor(range, direction).without_prefix(prefix))
+    }
+
+    /// A cursor over the keys whose end of life is at or after `from_ms` and before `to_ms`, in the
+    /// order of their ends; keys that have expired but are still there included. It cannot seek.
+    #[must_use]
+    pub fn expiring(&self, from_ms: i64, to_ms: i64) -> Cursor {
+        self.inner().counters.iterations.add(1);
+        Cursor::by_expiry(Arc::clone(&self.shared), from_ms, to_ms)
+    }
+
     // ---- for the C layer ---------------------------------------------------------------------
 
     /// Ends this handle without dropping it: the family can be dropped from now on.
@@ -296,7 +301,7 @@ impl Family {
     // ---- the write plan ----------------------------------------------------------------------
 
     /// Writes one row and all that belongs to it. `old` is the head of the row it replaces.
-    fn write_row(
+    pub(crate) fn write_row(
         &self,
         db: &Db,
         key: &[u8],
@@ -315,14 +320,39 @@ impl Family {
             }
             None => Some(self.insert_blob(db, value)?),
         };
-        let head = Head { expire_ms, blob_id, written_ms: None };
+        let written_ms = db.settings(tables)?.track_writes.then(|| self.inner().clock.now_ms());
+        let head = Head { expire_ms, blob_id, written_ms };
         if blob_id.is_none() || old != Some(head) {
             rows.put(tables, key, Row { value: inline.then_some(value), head })?;
         }
         if let (None, Some(id)) = (blob_id, old_blob) {
             rows.blob_delete(tables, id)?;
         }
-        self.index(db, key, old.and_then(|head| head.expire_ms), expire_ms)
+        self.index(db, key, old, Some(head))
+    }
+
+    /// Changes the end of life of a row without touching its value. If the new one has come already,
+    /// the row goes.
+    pub(crate) fn write_expiry(&self, db: &Db, key: &[u8], old: Head, expire_ms: Option<i64>) -> Result<()> {
+        let new = Head { expire_ms, ..old };
+        if self.is_expired(new) {
+            return self.delete_row(db, key, old);
+        }
+        if new != old {
+            db.rows().set_expiry(self.tables(), key, expire_ms)?;
+        }
+        self.index(db, key, Some(old), Some(new))
+    }
+
+    /// Deletes a key inside a write transaction; says whether it was alive.
+    pub(crate) fn delete_in(&self, db: &Db, key: &[u8]) -> Result<bool> {
+        let rows = db.rows();
+        if rows.delete_plain(self.tables(), key)? {
+            return Ok(true);
+        }
+        let Some(head) = rows.head(self.tables(), key)? else { return Ok(false) };
+        self.delete_row(db, key, head)?;
+        Ok(!self.is_expired(head))
     }
 
     /// Deletes one row and all that belongs to it.
@@ -332,7 +362,7 @@ impl Family {
         if let Some(id) = head.blob_id {
             rows.blob_delete(self.tables(), id)?;
         }
-        self.index(db, key, head.expire_ms, None)
+        self.index(db, key, Some(head), None)
     }
 
     fn insert_blob(&self, db: &Db, value: &[u8]) -> Result<i64> {
@@ -343,20 +373,25 @@ impl Family {
         db.rows().blob_insert(self.tables(), value)?.ok_or_else(|| self.no_table("blob"))
     }
 
-    /// Moves a key in the two index tables from its old to its new expiry time.
-    fn index(&self, db: &Db, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<()> {
-        if old == new || db.rows().index(self.tables(), key, old, new)? {
-            return Ok(());
+    /// Moves a key in the index tables from the times of its old row to those of its new one.
+    fn index(&self, db: &Db, key: &[u8], old: Option<Head>, new: Option<Head>) -> Result<()> {
+        let (rows, tables) = (db.rows(), self.tables());
+        let expire_ms = |head: Option<Head>| head.and_then(|head| head.expire_ms);
+        if !rows.index(tables, key, expire_ms(old), expire_ms(new))? {
+            db.create_ttl_tables(tables)?;
+            if !rows.index(tables, key, expire_ms(old), expire_ms(new))? {
+                return Err(self.no_table("index"));
+            }
         }
-        db.create_ttl_tables(self.tables())?;
-        match db.rows().index(self.tables(), key, old, new)? {
+        let written_ms = |head: Option<Head>| head.and_then(|head| head.written_ms);
+        match rows.index_written(tables, key, written_ms(old), written_ms(new))? {
             true => Ok(()),
-            false => Err(self.no_table("index")),
+            false => Err(self.no_table("write time")), // made when tracking was switched on
         }
     }
 
     fn no_table(&self, kind: &str) -> Error {
-        Error::Corrupt(format!("the {kind} table of family \"{}\" was made but is not there", self.name()))
+        Error::Corrupt(format!("the {kind} table of family \"{}\" should be there, but is not", self.name()))
     }
 
     // ---- helpers -----------------------------------------------------------------------------
@@ -367,7 +402,7 @@ impl Family {
         key: &[u8],
         look: impl FnOnce(&Db) -> Result<Option<Found<R>>>,
     ) -> Result<Option<Found<R>>> {
-        self.inner().count_failure(check_key(key))?;
+        self.check_key(key)?;
         self.inner().with(|db| {
             let found = look(db)?;
             if let Some(Found::Expired) = found {
@@ -381,11 +416,24 @@ impl Family {
         })
     }
 
-    fn look_up_head(&self, key: &[u8]) -> Result<Option<Found<Head>>> {
+    fn find_head(&self, key: &[u8]) -> Result<Option<Found<Head>>> {
         self.look_up(key, |db| {
             let head = db.rows().head(self.tables(), key)?;
             Ok(head.map(|head| if self.is_expired(head) { Found::Expired } else { Found::Live(head) }))
         })
+    }
+
+    /// The head of a live key's row; a dead row is removed.
+    pub(crate) fn look_up_head(&self, key: &[u8]) -> Result<Option<Head>> {
+        Ok(self.find_head(key)?.and_then(|found| match found {
+            Found::Live(head) => Some(head),
+            Found::Expired => None,
+        }))
+    }
+
+    /// The head of a key's row if the key is alive.
+    pub(crate) fn live_head(&self, db: &Db, key: &[u8]) -> Result<Option<Head>> {
+        Ok(db.rows().head(self.tables(), key)?.filter(|head| !self.is_expired(*head)))
     }
 
     /// Reads the clock only for a row that can expire.
@@ -402,32 +450,39 @@ impl Family {
         })
     }
 
-    /// Checks what is to be written; gives the `expire_ms` of the row.
-    fn check_entry(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Option<i64>> {
+    /// Refuses a key of a bad length, and counts the failure.
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        self.inner().count_failure(check_key(key))
+    }
+
+    /// Refuses a key or value of a bad length, and a time that is none.
+    pub(crate) fn check_entry(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
         let checked = check_key(key).and_then(|()| {
-            let max = self.inner().max_value_size;
+            let max = self.inner().config.max_value_size;
             if value.len() > max {
                 return Err(Error::Invalid(format!(
                     "a value of {} bytes: this store takes values up to {max} bytes (see the maximum value size)",
                     value.len()
                 )));
             }
-            match expiry {
-                Expiry::At(expire_ms) => Expiry::from_millis(expire_ms).map(Expiry::millis),
-                Expiry::Never => Ok(None),
-            }
+            expiry.check()
         });
         self.inner().count_failure(checked)
     }
 
-    fn count_put(&self, key: &[u8], value: &[u8]) {
+    pub(crate) fn count_put(&self, key: &[u8], value: &[u8]) {
         self.inner().counters.puts.add(1);
         self.inner().counters.bytes_written.add((key.len() + value.len()) as u64);
+    }
+
+    pub(crate) fn count_get(&self, bytes: usize) {
+        self.inner().counters.gets.add(1);
+        self.inner().counters.bytes_read.add(bytes as u64);
     }
 }
 
 /// Whether a value is kept in its row. Long rows make scans cheaper and random writes dearer.
-fn is_inline(db: &Db, key: &[u8], value: &[u8]) -> bool {
+pub(crate) fn is_inline(db: &Db, key: &[u8], value: &[u8]) -> bool {
     value.len() <= ALWAYS_INLINE || key.len() + value.len() <= db.max_inline()
 }
 

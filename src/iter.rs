@@ -8,10 +8,13 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use crate::config::check_key;
-use crate::db::{Engine, Scan, Step};
+use crate::db::{Engine, Scan, Step, TimeIndex};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry};
+#[allow(unused_imports)] // named in documentation
+use crate::family::Family;
 use crate::family::Shared;
+use crate::range::KeyRange;
 
 /// Rows in the first chunk; it doubles until [`MAX_ROWS`].
 const FIRST_ROWS: usize = 16;
@@ -31,60 +34,6 @@ pub enum Direction {
     Reverse,
 }
 
-/// A range of keys, in byte order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyRange {
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
-}
-
-impl KeyRange {
-    /// All keys.
-    #[must_use]
-    pub fn all() -> KeyRange {
-        KeyRange::new(Bound::Unbounded, Bound::Unbounded)
-    }
-
-    /// The keys between two bounds; none, if the lower is above the upper.
-    #[must_use]
-    pub fn new(lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> KeyRange {
-        KeyRange { lower, upper }
-    }
-
-    /// The keys that start with `prefix`.
-    #[must_use]
-    pub fn prefix(prefix: &[u8]) -> KeyRange {
-        let mut end = prefix.to_vec();
-        let upper = loop {
-            match end.pop() {
-                None => break Bound::Unbounded, // nothing but 0xFF: no key is above them all
-                Some(0xFF) => {}
-                Some(byte) => {
-                    end.push(byte + 1);
-                    break Bound::Excluded(end);
-                }
-            }
-        };
-        KeyRange::new(Bound::Included(prefix.to_vec()), upper)
-    }
-
-    /// Whether `key` is in the range.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        let above = match &self.lower {
-            Bound::Included(lower) => key >= lower.as_slice(),
-            Bound::Excluded(lower) => key > lower.as_slice(),
-            Bound::Unbounded => true,
-        };
-        let below = match &self.upper {
-            Bound::Included(upper) => key <= upper.as_slice(),
-            Bound::Excluded(upper) => key < upper.as_slice(),
-            Bound::Unbounded => true,
-        };
-        above && below
-    }
-}
-
 /// A row that was read ahead: where its bytes are in the chunk, and when it dies.
 struct Slot {
     key: Range<usize>,
@@ -95,22 +44,24 @@ struct Slot {
 /// A position in a family that moves over live entries.
 ///
 /// A cursor is made at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). It never
-/// shows an entry that had expired when the cursor came to it. Outside a transaction it sees, ahead
-/// of its position, what its own handle writes, and from chunk to chunk what others commit; inside
-/// one, the transaction's view.
+/// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]). Outside a
+/// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
+/// others commit; inside one, the transaction's view.
 ///
-/// Moves fail as the reads of [`Family`](crate::Family) do. After a failure the cursor is at no
-/// entry, and [`next`](Cursor::next) goes on behind the last one.
+/// Moves fail as the reads of [`Family`] do. After a failure the cursor is at no entry, and
+/// [`next`](Cursor::next) goes on behind the last one.
 pub struct Cursor {
     family: Arc<Shared>,
-    range: KeyRange,
-    direction: Direction,
+    walk: Walk,
+    /// What all keys begin with and [`key`](Cursor::key) does not show.
+    prefix: Vec<u8>,
+    keys_only: bool,
     bytes: Vec<u8>,
     slots: Vec<Slot>,
     /// The current entry is `slots[at]`.
     at: usize,
-    /// The last key read ahead, live or dead: the next chunk starts behind it.
-    read_to: Option<Vec<u8>>,
+    /// The last entry read ahead, live or dead: the next chunk starts behind it.
+    read_to: Option<Place>,
     /// Whether there may be rows behind the chunk.
     more: bool,
     chunk_rows: usize,
@@ -118,19 +69,41 @@ pub struct Cursor {
     changes: u64,
 }
 
+/// What a cursor walks over.
+enum Walk {
+    Keys(KeyRange, Direction),
+    /// The expiry index from the first time to before the second.
+    Expiry(i64, i64),
+}
+
+/// Where a row is in a walk; the time counts in the expiry index only.
+struct Place {
+    time_ms: i64,
+    key: Vec<u8>,
+}
+
 /// Where a chunk starts.
-enum From<'a> {
+enum From {
     Start,
-    At(&'a [u8]),
-    Behind(&'a [u8]),
+    At(Vec<u8>),
+    Behind(Place),
 }
 
 impl Cursor {
     pub(crate) fn new(family: Arc<Shared>, range: KeyRange, direction: Direction) -> Cursor {
+        Cursor::over(family, Walk::Keys(range, direction))
+    }
+
+    pub(crate) fn by_expiry(family: Arc<Shared>, from_ms: i64, to_ms: i64) -> Cursor {
+        Cursor::over(family, Walk::Expiry(from_ms, to_ms))
+    }
+
+    fn over(family: Arc<Shared>, walk: Walk) -> Cursor {
         Cursor {
             family,
-            range,
-            direction,
+            walk,
+            prefix: Vec::new(),
+            keys_only: false,
             bytes: Vec::new(),
             slots: Vec::new(),
             at: 0,
@@ -141,10 +114,32 @@ impl Cursor {
         }
     }
 
+    /// All keys of the walk begin with `prefix`: shows, and seeks, what is behind it.
+    pub(crate) fn without_prefix(mut self, prefix: Vec<u8>) -> Cursor {
+        self.prefix = prefix;
+        self
+    }
+
+    /// Reads no values: out-of-line ones are not even looked at. To be called before the first move.
+    #[must_use]
+    pub fn keys_only(mut self) -> Cursor {
+        self.keys_only = true;
+        self
+    }
+
+    /// Whether it reads no values.
+    #[must_use]
+    pub fn is_keys_only(&self) -> bool {
+        self.keys_only
+    }
+
     /// The direction it walks in.
     #[must_use]
     pub fn direction(&self) -> Direction {
-        self.direction
+        match self.walk {
+            Walk::Keys(_, direction) => direction,
+            Walk::Expiry(..) => Direction::Forward,
+        }
     }
 
     /// Moves to the first entry in its direction; says whether there is one.
@@ -161,12 +156,18 @@ impl Cursor {
     /// key outside the cursor's range leaves it at no entry.
     ///
     /// # Errors
-    /// See [`Cursor`]; also `Error` for a key of a bad length.
+    /// See [`Cursor`]; also `Error` for a key of a bad length, and in the order of expiry.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        self.family.inner.count_failure(check_key(key))?;
+        let key = [&self.prefix, key.as_ref()].concat();
+        self.family.inner.count_failure(check_key(&key))?;
+        self.check_open()?;
+        let Walk::Keys(range, _) = &self.walk else {
+            return self.family.inner.count_failure(Err(Error::Invalid(
+                "an iterator in the order of expiry cannot seek a key: make one that starts at another time".into(),
+            )));
+        };
         self.chunk_rows = FIRST_ROWS;
-        if !self.range.contains(key) {
+        if !range.contains(&key) {
             self.forget();
             self.more = false;
             return Ok(false);
@@ -184,11 +185,8 @@ impl Cursor {
         self.check_open()?;
         if self.changes != self.family.inner.changes() && (self.at < self.slots.len() || self.more) {
             // What was read ahead may be out of date: go on behind the current entry.
-            let behind = self.key().map(<[u8]>::to_vec).or_else(|| self.read_to.take());
-            match behind {
-                Some(key) => self.load(From::Behind(&key))?,
-                None => self.load(From::Start)?,
-            }
+            let behind = self.place().or_else(|| self.read_to.take());
+            self.load(behind.map_or(From::Start, From::Behind))?;
             return self.settle();
         }
         self.at += 1;
@@ -201,15 +199,18 @@ impl Cursor {
         self.slot().is_some()
     }
 
-    /// The key of the current entry.
+    /// The key of the current entry; of a row, its clustering part.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
-        self.bytes.get(self.slot()?.key.clone())
+        self.bytes.get(self.slot()?.key.clone())?.get(self.prefix.len()..)
     }
 
-    /// The value of the current entry.
+    /// The value of the current entry; `None` also if the cursor reads no values.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
+        if self.keys_only {
+            return None;
+        }
         self.bytes.get(self.slot()?.value.clone())
     }
 
@@ -234,22 +235,29 @@ impl Cursor {
         self.slots.get(self.at).filter(|_| !self.family.inner.is_closed())
     }
 
-    /// Goes on from `at` to the first row that is alive now, reading further chunks as needed.
+    fn place(&self) -> Option<Place> {
+        let slot = self.slots.get(self.at)?;
+        let key = self.bytes.get(slot.key.clone())?.to_vec();
+        Some(Place { time_ms: slot.expire_ms.unwrap_or_default(), key })
+    }
+
+    /// Goes on from `at` to the first row that is to be shown now, reading further chunks as needed.
     fn settle(&mut self) -> Result<bool> {
+        let hide_expired = matches!(self.walk, Walk::Keys(..));
         loop {
             while let Some(slot) = self.slots.get(self.at) {
                 match slot.expire_ms {
-                    Some(at) if expiry::is_expired(at, self.family.inner.clock.now_ms()) => self.at += 1,
+                    Some(at) if hide_expired && expiry::is_expired(at, self.family.inner.clock.now_ms()) => {
+                        self.at += 1;
+                    }
                     _ => return Ok(true),
                 }
             }
             if !self.more {
                 return Ok(false);
             }
-            match self.read_to.take() {
-                Some(key) => self.load(From::Behind(&key))?,
-                None => self.load(From::Start)?,
-            }
+            let behind = self.read_to.take();
+            self.load(behind.map_or(From::Start, From::Behind))?;
         }
     }
 
@@ -261,61 +269,23 @@ impl Cursor {
     }
 
     /// Reads a chunk. If that fails, `next` tries again from the same place.
-    fn load(&mut self, from: From<'_>) -> Result<()> {
+    fn load(&mut self, from: From) -> Result<()> {
         self.forget();
-        let Cursor { family, range, direction, bytes, slots, read_to, more, chunk_rows, changes, .. } = self;
-        let reverse = *direction == Direction::Reverse;
-        let bound = |bound: &Bound<Vec<u8>>| -> Bound<Vec<u8>> { bound.clone() };
-        let (mut lower, mut upper) = (bound(&range.lower), bound(&range.upper));
-        let near = if reverse { &mut upper } else { &mut lower };
-        match from {
-            From::Start => *read_to = None,
-            From::At(key) => {
-                *near = Bound::Included(key.to_vec());
-                *read_to = None;
+        self.more = true;
+        let loaded = match &self.walk {
+            Walk::Keys(range, direction) => {
+                let (range, direction) = (range.clone(), *direction);
+                self.load_keys(range, direction, from)
             }
-            From::Behind(key) => {
-                *near = Bound::Excluded(key.to_vec());
-                *read_to = Some(key.to_vec());
+            Walk::Expiry(from_ms, to_ms) => {
+                let (from_ms, to_ms) = (*from_ms, *to_ms);
+                self.load_expiry(from_ms, to_ms, from)
             }
-        }
-        *more = true;
-        let inner = &family.inner;
-        let mut skipped = 0;
-        let full = *chunk_rows;
-        let ended = inner.with(|db| {
-            *changes = inner.changes();
-            let scan = Scan {
-                lower: lower.as_ref().map(Vec::as_slice),
-                upper: upper.as_ref().map(Vec::as_slice),
-                reverse,
-            };
-            db.rows().scan(&family.tables, scan, |key, row| {
-                let expire_ms = row.head().expire_ms;
-                if expire_ms.is_some_and(|at| expiry::is_expired(at, inner.clock.now_ms())) {
-                    skipped += 1;
-                    if skipped < MAX_SKIPPED {
-                        return Ok(Step::Continue);
-                    }
-                    *read_to = Some(key.to_vec());
-                    return Ok(Step::Stop);
-                }
-                let start = bytes.len();
-                bytes.extend_from_slice(key);
-                let middle = bytes.len();
-                row.value(|value| bytes.extend_from_slice(value))?;
-                slots.push(Slot { key: start..middle, value: middle..bytes.len(), expire_ms });
-                if slots.len() < full && bytes.len() < MAX_BYTES {
-                    return Ok(Step::Continue);
-                }
-                *read_to = Some(key.to_vec());
-                Ok(Step::Stop)
-            })
-        });
-        match ended {
+        };
+        match loaded {
             Ok(ended) => {
-                *more = !ended;
-                *chunk_rows = (full * 2).min(MAX_ROWS);
+                self.more = !ended;
+                self.chunk_rows = (self.chunk_rows * 2).min(MAX_ROWS);
                 Ok(())
             }
             Err(e) => {
@@ -324,13 +294,118 @@ impl Cursor {
             }
         }
     }
+
+    /// Says whether the walk is at its end.
+    fn load_keys(&mut self, range: KeyRange, direction: Direction, from: From) -> Result<bool> {
+        let range = match from {
+            From::Start => {
+                self.read_to = None;
+                range
+            }
+            From::At(key) => {
+                self.read_to = None;
+                range.from(Bound::Included(key), direction)
+            }
+            From::Behind(place) => {
+                let behind = range.from(Bound::Excluded(place.key.clone()), direction);
+                self.read_to = Some(place);
+                behind
+            }
+        };
+        let family = Arc::clone(&self.family);
+        let inner = &family.inner;
+        let mut skipped = 0;
+        inner.with(|db| {
+            self.changes = inner.changes();
+            let scan = Scan { reverse: direction == Direction::Reverse, ..range.scan() };
+            db.rows().scan(&family.tables, scan, |key, row| {
+                let expire_ms = row.head().expire_ms;
+                if expire_ms.is_some_and(|at| expiry::is_expired(at, inner.clock.now_ms())) {
+                    skipped += 1;
+                    if skipped < MAX_SKIPPED {
+                        return Ok(Step::Continue);
+                    }
+                } else {
+                    let value = self.begin(key, expire_ms);
+                    if value {
+                        row.value(|value| self.bytes.extend_from_slice(value))?;
+                    }
+                    if !self.end() {
+                        return Ok(Step::Continue);
+                    }
+                }
+                self.read_to = Some(Place { time_ms: 0, key: key.to_vec() });
+                Ok(Step::Stop)
+            })
+        })
+    }
+
+    /// Says whether the walk is at its end.
+    fn load_expiry(&mut self, from_ms: i64, to_ms: i64, from: From) -> Result<bool> {
+        let after = match from {
+            From::Behind(place) => {
+                let after = (place.time_ms, place.key.clone());
+                self.read_to = Some(place);
+                after
+            }
+            From::Start | From::At(_) => {
+                self.read_to = None;
+                (from_ms, Vec::new()) // no key is empty
+            }
+        };
+        let family = Arc::clone(&self.family);
+        let (inner, tables) = (&family.inner, &family.tables);
+        let mut ended = true;
+        inner.with(|db| {
+            db.in_snapshot(|db| {
+                self.changes = inner.changes();
+                let rows = db.rows();
+                rows.by_time(tables, TimeIndex::Expiry, (after.0, &after.1), |expire_ms, key| {
+                    if expire_ms >= to_ms {
+                        return Ok(Step::Stop);
+                    }
+                    rows.get(tables, key, |row| {
+                        if self.begin(key, Some(expire_ms)) {
+                            row.value(|value| self.bytes.extend_from_slice(value))?;
+                        }
+                        Ok(())
+                    })?;
+                    if !self.end() {
+                        return Ok(Step::Continue);
+                    }
+                    ended = false;
+                    self.read_to = Some(Place { time_ms: expire_ms, key: key.to_vec() });
+                    Ok(Step::Stop)
+                })
+            })
+        })?;
+        Ok(ended)
+    }
+
+    /// Begins an entry with its key; says whether its value is to follow.
+    fn begin(&mut self, key: &[u8], expire_ms: Option<i64>) -> bool {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let end = self.bytes.len();
+        self.slots.push(Slot { key: start..end, value: end..end, expire_ms });
+        !self.keys_only
+    }
+
+    /// Ends the entry; says whether the chunk is full.
+    fn end(&mut self) -> bool {
+        let end = self.bytes.len();
+        if let Some(slot) = self.slots.last_mut() {
+            slot.value.end = end;
+        }
+        self.slots.len() >= self.chunk_rows || end >= MAX_BYTES
+    }
 }
 
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cursor")
             .field("family", &self.family.tables.family())
-            .field("direction", &self.direction)
+            .field("direction", &self.direction())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
     }
@@ -352,10 +427,12 @@ impl Iter {
     /// The same entries from the last to the first. To be called before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Iter {
-        self.cursor.direction = match self.cursor.direction {
-            Direction::Forward => Direction::Reverse,
-            Direction::Reverse => Direction::Forward,
-        };
+        if let Walk::Keys(_, direction) = &mut self.cursor.walk {
+            *direction = match direction {
+                Direction::Forward => Direction::Reverse,
+                Direction::Reverse => Direction::Forward,
+            };
+        }
         self.started = false;
         self
     }
@@ -379,21 +456,3 @@ impl Iterator for Iter {
 }
 
 impl std::iter::FusedIterator for Iter {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_range_has_exactly_the_keys_with_that_prefix() {
-        for (prefix, inside, outside) in [
-            (&b"ab"[..], &[&b"ab"[..], b"ab\0", b"ab\xff\xff"][..], &[&b"aa\xff"[..], b"ac", b"a"][..]),
-            (b"a\xff", &[b"a\xff", b"a\xff\xff"], &[b"a", b"b", b"a\xfe\xff"]),
-            (b"\xff\xff", &[b"\xff\xff", b"\xff\xff\xff"], &[b"\xff", b"\xff\xfe"]),
-        ] {
-            let range = KeyRange::prefix(prefix);
-            assert!(inside.iter().all(|key| range.contains(key)), "{prefix:?}");
-            assert!(!outside.iter().any(|key| range.contains(key)), "{prefix:?}");
-        }
-    }
-}

@@ -43,7 +43,12 @@
     clippy::undocumented_unsafe_blocks
 )]
 
+mod age;
+mod backup;
+mod batch;
+mod cleaner;
 mod clock;
+mod conditional;
 mod config;
 mod db;
 mod error;
@@ -52,16 +57,24 @@ mod family;
 mod ffi;
 mod fork;
 mod iter;
+mod lifetime;
 mod purge;
+mod range;
+mod row_key;
 mod stats;
 mod store;
 
+pub use batch::WriteBatch;
+pub use conditional::PutOptions;
 pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 pub use error::{Error, ErrorKind, Result};
-pub use expiry::{Expiry, Ttl};
+pub use expiry::{Condition, Expiry, Ttl};
 pub use family::Family;
 pub use fork::note_fork;
-pub use iter::{Cursor, Direction, Iter, KeyRange};
+pub use iter::{Cursor, Direction, Iter};
+pub use purge::PurgeStep;
+pub use range::KeyRange;
+pub use row_key::row_key;
 pub use stats::Stats;
 pub use store::{Store, Transaction};
 

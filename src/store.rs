@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cleaner::Cleaner;
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config, check_name};
 use crate::db::{DEFAULT_FAMILY, Db, Transaction as State};
@@ -40,9 +41,11 @@ pub(crate) struct Inner {
     /// Counts what may have changed what this handle's iterators have read ahead.
     changes: AtomicU64,
     open_families: Mutex<HashMap<String, usize>>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
-    pub(crate) max_value_size: usize,
+    /// What the handle was opened with.
+    pub(crate) config: Config,
+    cleaner: Mutex<Option<Cleaner>>,
 }
 
 impl Inner {
@@ -180,10 +183,24 @@ impl Inner {
         Err(Error::Misuse("the handle was opened before a fork: open a new one in the child process".into()))
     }
 
+    /// Runs `f` while nobody uses the handle, if no transaction is open on it.
+    pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
+        self.with_uncounted(|db| if *db.transaction() == State::None { f().map(Some) } else { Ok(None) })
+    }
+
+    /// The cleaner, if one is running.
+    pub(crate) fn cleaner(&self) -> std::sync::MutexGuard<'_, Option<Cleaner>> {
+        self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn close(&self) -> Result<()> {
         self.check_process()?;
         if self.owner.load(Ordering::Relaxed) == thread_token() {
             return Err(Error::Misuse("a callback cannot close the store it was called by".into()));
+        }
+        let cleaner = self.cleaner().take();
+        if let Some(cleaner) = cleaner {
+            cleaner.stop();
         }
         self.closed.store(true, Ordering::Relaxed);
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -197,6 +214,7 @@ impl Drop for Inner {
             // The connection is the parent's: closing it here could remove the parent's WAL.
             let db = self.db.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             std::mem::forget(db);
+            std::mem::forget(self.cleaner().take()); // its thread is the parent's, too
         }
     }
 }
@@ -249,7 +267,15 @@ impl Store {
     }
 
     fn new(path: Option<&Path>, config: &Config) -> Result<Store> {
-        let clock = Clock::default();
+        Store::with_clock(path, config, Arc::default())
+    }
+
+    /// Opens a second connection to the file of a store, which uses that one's clock.
+    pub(crate) fn open_beside(inner: &Inner, path: &Path, config: &Config) -> Result<Store> {
+        Store::with_clock(Some(path), config, Arc::clone(&inner.clock))
+    }
+
+    fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
         let db = Db::open(path, config, clock.now_ms())?;
         let inner = Arc::new(Inner {
             db: Mutex::new(Some(db)),
@@ -260,7 +286,8 @@ impl Store {
             open_families: Mutex::new(HashMap::new()),
             clock,
             counters: Counters::default(),
-            max_value_size: config.max_value_size,
+            config: config.clone(),
+            cleaner: Mutex::new(None),
         });
         Ok(Store { default: Family::new(&inner, DEFAULT_FAMILY), inner })
     }
@@ -276,6 +303,15 @@ impl Store {
     }
 
     // ---- families ----------------------------------------------------------------------------
+
+    pub(crate) fn shared(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// A family by a name from the catalogue, for work inside the library.
+    pub(crate) fn unregistered_family(&self, name: &str) -> Family {
+        Family::unregistered_of(&self.inner, name)
+    }
 
     /// The family that is always there, and that the data methods of the store itself use.
     #[must_use]

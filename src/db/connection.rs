@@ -1,15 +1,17 @@
 //! One connection: its transactions, checkpoints and maintenance. Opening is in `open.rs`.
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, ffi};
+use rusqlite::{Connection, ErrorCode, FileControl, ffi};
 
 use super::engine::Engine;
 use super::engine::sql::SqlEngine;
-use super::schema::{self, Tables};
+use super::schema::{self, Settings, Tables};
 use super::{integrity, open};
 use crate::config::{AUTO_CHECKPOINT_PAGES, CheckpointMode, Config, JournalMode, SyncLevel};
 use crate::error::{Error, Result};
@@ -41,19 +43,32 @@ pub(crate) struct Db {
     pub(super) checkpoint_at: u32,
     pub(super) checkpoint_every: Option<u32>,
     pub(super) commits_since_checkpoint: u32,
+    pub(super) settings: RefCell<SettingsCache>,
     /// Last, so that it is dropped after the connection.
     pub(super) file: Option<crate::fork::OpenFile>,
 }
 
+/// Settings of families as read at a certain state of the file.
+#[derive(Default)]
+pub(super) struct SettingsCache {
+    data_version: u32,
+    of: HashMap<String, Settings>,
+}
+
 impl Db {
     /// Opens the store at `path` (`None`: in memory), making it if it is not there.
-    pub(crate) fn open(path: Option<&std::path::Path>, config: &Config, now_ms: i64) -> Result<Db> {
+    pub(crate) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
         open::open(path, config, now_ms)
     }
 
     /// The row operations.
     pub(crate) fn rows(&self) -> impl Engine + '_ {
         SqlEngine { conn: &self.conn }
+    }
+
+    /// The file, with symbolic links followed; `None` in memory.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.path.clone()
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -124,6 +139,7 @@ impl Db {
             return Err(no_transaction("roll back"));
         }
         self.transaction = Transaction::None;
+        self.forget_settings();
         if self.is_idle() {
             return Ok(()); // SQLite itself has rolled back after the failure
         }
@@ -170,11 +186,25 @@ impl Db {
         done
     }
 
+    /// Runs `f` inside a write transaction such that, if it fails, nothing of it is left in it.
+    pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.execute("SAVEPOINT kvstore")?;
+        let done = f(self);
+        if done.is_err() && !self.is_idle() {
+            self.execute("ROLLBACK TO kvstore")?;
+        }
+        if !self.is_idle() {
+            self.execute("RELEASE kvstore")?;
+        }
+        done
+    }
+
     fn begin_immediate(&self) -> Result<()> {
         self.execute("BEGIN IMMEDIATE")
     }
 
     fn roll_back_quietly(&self) {
+        self.forget_settings(); // they may have been changed in what is rolled back
         if !self.is_idle() {
             // A rollback that fails has nothing left to roll back: the error that led here counts.
             let _ = self.execute("ROLLBACK");
@@ -192,12 +222,14 @@ impl Db {
         if schema::family_exists(&self.conn, tables.family())? {
             return Ok(false);
         }
+        self.forget_settings();
         schema::create_family(&self.conn, tables, now_ms)?;
         Ok(true)
     }
 
     /// Drops a family, inside a write transaction; `false`: there is none.
     pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
+        self.forget_settings();
         schema::drop_family(&self.conn, tables)
     }
 
@@ -208,6 +240,55 @@ impl Db {
     /// All families, the default one included.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
         schema::families(&self.conn)
+    }
+
+    /// The settings of a family, as they are in the open write transaction: others may change them
+    /// at any time, and the change counts from its commit on.
+    pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
+        // Changes when this transaction sees commits of other connections; no statement is run.
+        let mut data_version = 0u32;
+        self.conn
+            .file_control(Some(c"main"), FileControl::DataVersion(&mut data_version))
+            .map_err(translate)?;
+        let mut cache = self.settings.borrow_mut();
+        if cache.data_version != data_version {
+            cache.data_version = data_version;
+            cache.of.clear();
+        }
+        if let Some(settings) = cache.of.get(tables.family()) {
+            return Ok(*settings);
+        }
+        let settings = self.read_settings(tables)?;
+        cache.of.insert(tables.family().to_owned(), settings);
+        Ok(settings)
+    }
+
+    /// The settings of a family, read from the file.
+    pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
+        schema::settings(&self.conn, tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
+    }
+
+    /// Sets the TTL of plain puts, inside a write transaction.
+    pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
+        self.settings(tables)?; // is the family still there?
+        self.forget_settings();
+        schema::set_default_ttl(&self.conn, tables.family(), ttl_ms)
+    }
+
+    /// Switches write tracking, inside a write transaction.
+    pub(crate) fn set_write_tracking(&self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
+        if self.settings(tables)?.track_writes == on {
+            return Ok(());
+        }
+        self.forget_settings();
+        match on {
+            true => schema::track_writes(&self.conn, tables, now_ms),
+            false => schema::forget_writes(&self.conn, tables),
+        }
+    }
+
+    fn forget_settings(&self) {
+        self.settings.borrow_mut().of.clear();
     }
 
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
@@ -354,7 +435,7 @@ fn no_transaction(what: &str) -> Error {
     Error::Invalid(format!("there is no transaction to {what}: begin one first"))
 }
 
-fn sync_wal(path: &std::path::Path) -> Result<()> {
+fn sync_wal(path: &Path) -> Result<()> {
     let failed = |e: std::io::Error| Error::Io(format!("cannot sync the WAL: {e}"));
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");

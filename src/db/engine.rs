@@ -71,6 +71,20 @@ pub(crate) enum Step {
     Stop,
 }
 
+/// The indexes that order keys by a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimeIndex {
+    /// By `expire_ms`.
+    Expiry,
+    /// By `written_ms`.
+    Written,
+}
+
+/// Before every entry of an index by time whose time is at least this.
+pub(crate) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
+    (time_ms, &[]) // no key is empty
+}
+
 /// The row operations of a family.
 ///
 /// The two index tables and the blob table are made only when first needed. An operation that
@@ -130,9 +144,25 @@ pub(crate) trait Engine: Sized {
     /// not made yet, and nothing was changed.
     fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
-    /// Removes one entry of the expiry index, if it is there.
-    fn drop_expiry_entry(&self, tables: &Tables, expire_ms: i64, key: &[u8]) -> Result<()>;
+    /// Changes the `expire_ms` of a row, and nothing else.
+    fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()>;
 
-    /// Shows entries of the expiry index from the earliest on, as `(expire_ms, key)`.
-    fn by_expiry(&self, tables: &Tables, visit: impl FnMut(i64, &[u8]) -> Result<Step>) -> Result<()>;
+    /// Changes a key's entry in the index of write times from `old` to `new`; `false`: the table is
+    /// not made yet, and nothing was changed.
+    fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
+
+    /// Removes one entry of an index by time, if it is there.
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()>;
+
+    /// Shows the entries of an index by time that are behind `after`, as `(time, key)`, in order.
+    fn by_time(
+        &self,
+        tables: &Tables,
+        index: TimeIndex,
+        after: (i64, &[u8]),
+        visit: impl FnMut(i64, &[u8]) -> Result<Step>,
+    ) -> Result<()>;
+
+    /// Number of entries of the expiry index up to `now_ms`.
+    fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64>;
 }

@@ -132,6 +132,7 @@ fn check_family(conn: &Connection, tables: &Tables) -> Result<()> {
             format!("SELECT length(key) FROM {data} WHERE blob_id IS NOT NULL"),
         )?;
     }
+    check_write_times(conn, tables, &find)?;
     if has_keys != has_expiries {
         return Err(Error::Corrupt(format!(
             "family \"{family}\": only one of its two index tables is there"
@@ -169,6 +170,46 @@ fn check_family(conn: &Connection, tables: &Tables) -> Result<()> {
         format!(
             "SELECT length(d.key) FROM {data} AS d WHERE d.expire_ms IS NOT NULL
                 AND NOT EXISTS (SELECT 1 FROM {ttl_expiry} AS i WHERE i.expire_ms = d.expire_ms AND i.key = d.key)"
+        ),
+    )
+}
+
+/// A family that tracks writes has a write time in every row, and the same in the index; another has none.
+fn check_write_times(
+    conn: &Connection,
+    tables: &Tables,
+    find: &dyn Fn(&str, String) -> Result<()>,
+) -> Result<()> {
+    let Tables { data, written, .. } = tables;
+    let family = tables.family();
+    let tracked = schema::settings(conn, family)?.is_some_and(|settings| settings.track_writes);
+    let indexed = exists(conn, &format!("written:{}", schema::table_suffix(family)))?;
+    if tracked != indexed {
+        let what = if tracked { "no index of write times, though it tracks them" } else { "an index of write times, though it does not track them" };
+        return Err(Error::Corrupt(format!("family \"{family}\" has {what}")));
+    }
+    if !tracked {
+        return find(
+            "a data row has a write time, though the family does not track them",
+            format!("SELECT length(key) FROM {data} WHERE written_ms IS NOT NULL"),
+        );
+    }
+    find(
+        "a data row has no write time, though the family tracks them",
+        format!("SELECT length(key) FROM {data} WHERE written_ms IS NULL"),
+    )?;
+    find(
+        "the index of write times has an entry that no data row agrees with",
+        format!(
+            "SELECT length(i.key) FROM {written} AS i
+             WHERE NOT EXISTS (SELECT 1 FROM {data} AS d WHERE d.key = i.key AND d.written_ms = i.written_ms)"
+        ),
+    )?;
+    find(
+        "a data row has a write time that the index does not have",
+        format!(
+            "SELECT length(d.key) FROM {data} AS d
+             WHERE NOT EXISTS (SELECT 1 FROM {written} AS i WHERE i.written_ms = d.written_ms AND i.key = d.key)"
         ),
     )
 }

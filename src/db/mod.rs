@@ -4,12 +4,14 @@
 //! [`engine`] the row operations of a family, [`integrity`] the check of it all. Nothing here reads
 //! the clock: time is always an argument.
 
+mod backup;
 mod connection;
 mod engine;
 mod integrity;
 mod open;
 mod schema;
 
+pub(crate) use backup::copy;
 pub(crate) use connection::{Db, Transaction};
-pub(crate) use engine::{Engine, Head, Row, Scan, Step};
+pub(crate) use engine::{Engine, Head, Row, Scan, Step, TimeIndex, from_time};
 pub(crate) use schema::{DEFAULT_FAMILY, Tables};

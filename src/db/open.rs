@@ -2,6 +2,7 @@
 //!
 //! A file that is not a store is left exactly as it was found.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -163,6 +164,7 @@ fn set_up(
         checkpoint_at: AUTO_CHECKPOINT_PAGES,
         checkpoint_every: config.checkpoint_every,
         commits_since_checkpoint: 0,
+        settings: RefCell::default(),
         file,
     };
     db.set_busy_timeout(config.busy_timeout.max(OPEN_WAIT))?;

@@ -136,6 +136,70 @@ pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()
     )
 }
 
+/// What the catalogue says of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// TTL of plain puts, in milliseconds; 0: none.
+    pub(crate) default_ttl_ms: i64,
+    /// Whether each row has its write time, and an entry in the index of write times.
+    pub(crate) track_writes: bool,
+}
+
+/// The settings of a family; `None`: there is no such family.
+pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Settings>> {
+    let mut statement = conn
+        .prepare_cached("SELECT default_ttl_ms, track_writes FROM kvstore_family WHERE name = ?1")
+        .map_err(translate)?;
+    let mut rows = statement.query([family]).map_err(translate)?;
+    let Some(row) = rows.next().map_err(translate)? else { return Ok(None) };
+    // What is no integer counts as 0; the integrity check reports it.
+    let integer = |column: usize| row.get_ref(column).map(|value| value.as_i64().unwrap_or(0)).map_err(translate);
+    Ok(Some(Settings { default_ttl_ms: integer(0)?.max(0), track_writes: integer(1)? != 0 }))
+}
+
+pub(super) fn set_default_ttl(conn: &Connection, family: &str, ttl_ms: i64) -> Result<()> {
+    conn.prepare_cached("UPDATE kvstore_family SET default_ttl_ms = ?2 WHERE name = ?1")
+        .and_then(|mut s| s.execute((family, ttl_ms)))
+        .map_err(translate)
+        .map(drop)
+}
+
+/// Begins to track write times: the rows that are there count as written at `now_ms`.
+pub(super) fn track_writes(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
+    let Tables { data, written, .. } = tables;
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE IF NOT EXISTS {written}(written_ms INTEGER, key BLOB, PRIMARY KEY(written_ms, key))
+                 WITHOUT ROWID;
+             DELETE FROM {written};
+             UPDATE {data} SET written_ms = {now_ms};
+             INSERT INTO {written} SELECT {now_ms}, key FROM {data};"
+        ),
+    )?;
+    set_track_writes(conn, tables, true)
+}
+
+/// Stops tracking write times, and forgets them.
+pub(super) fn forget_writes(conn: &Connection, tables: &Tables) -> Result<()> {
+    let Tables { data, written, .. } = tables;
+    run(
+        conn,
+        &format!(
+            "UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL;
+             DROP TABLE IF EXISTS {written};"
+        ),
+    )?;
+    set_track_writes(conn, tables, false)
+}
+
+fn set_track_writes(conn: &Connection, tables: &Tables, on: bool) -> Result<()> {
+    conn.prepare_cached("UPDATE kvstore_family SET track_writes = ?2 WHERE name = ?1")
+        .and_then(|mut s| s.execute((tables.family(), on)))
+        .map_err(translate)
+        .map(drop)
+}
+
 /// Removes a family with all its tables; `false`: there is none.
 pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
     let removed = conn
@@ -151,6 +215,14 @@ pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
     }
     run(conn, &sql)?;
     Ok(true)
+}
+
+/// What a call on a family answers that another handle has dropped.
+pub(super) fn no_longer_exists(tables: &Tables) -> Error {
+    Error::Invalid(format!(
+        "family \"{}\" no longer exists: it was dropped; open or create it again",
+        tables.family()
+    ))
 }
 
 pub(super) fn family_exists(conn: &Connection, family: &str) -> Result<bool> {

@@ -6,9 +6,9 @@ use std::ops::Bound;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::{CachedStatement, Connection, Row as SqlRow, ToSql, ffi};
 
-use super::{Engine, Head, Row, RowView, Scan, Step};
+use super::{Engine, Head, Row, RowView, Scan, Step, TimeIndex};
 use crate::db::connection::translate;
-use crate::db::schema::Tables;
+use crate::db::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
 /// The texts of all statements on one family's tables, made once per family handle.
@@ -30,14 +30,35 @@ pub(in crate::db) struct Statements {
     blob_delete: String,
     key_put: String,
     key_delete: String,
-    expiry_put: String,
-    expiry_delete: String,
-    by_expiry: String,
+    set_expiry: String,
+    count_expired: String,
+    expiry: TimeStatements,
+    written: TimeStatements,
+}
+
+/// The texts of the statements on an index by time.
+#[derive(Debug, Default)]
+struct TimeStatements {
+    put: String,
+    delete: String,
+    walk: String,
+}
+
+impl TimeStatements {
+    fn of(table: &str, column: &str) -> TimeStatements {
+        TimeStatements {
+            put: format!("REPLACE INTO {table}({column}, key) VALUES(?1, ?2)"),
+            delete: format!("DELETE FROM {table} WHERE {column} = ?1 AND key = ?2"),
+            walk: format!(
+                "SELECT {column}, key FROM {table} WHERE ({column}, key) > (?1, ?2) ORDER BY {column}, key"
+            ),
+        }
+    }
 }
 
 impl Statements {
     pub(in crate::db) fn of(tables: &Tables) -> Statements {
-        let Tables { data, blob, ttl_key, ttl_expiry, .. } = tables;
+        let Tables { data, blob, ttl_key, ttl_expiry, written, .. } = tables;
         const PLAIN: &str = "expire_ms IS NULL AND blob_id IS NULL AND written_ms IS NULL";
         let scan = |reverse: bool, bounded: bool| {
             let upper = if bounded { " AND key < ?2" } else { "" };
@@ -67,9 +88,10 @@ impl Statements {
             blob_delete: format!("DELETE FROM {blob} WHERE id = ?1"),
             key_put: format!("REPLACE INTO {ttl_key}(key, expire_ms) VALUES(?1, ?2)"),
             key_delete: format!("DELETE FROM {ttl_key} WHERE key = ?1"),
-            expiry_put: format!("REPLACE INTO {ttl_expiry}(expire_ms, key) VALUES(?1, ?2)"),
-            expiry_delete: format!("DELETE FROM {ttl_expiry} WHERE expire_ms = ?1 AND key = ?2"),
-            by_expiry: format!("SELECT expire_ms, key FROM {ttl_expiry} ORDER BY expire_ms, key"),
+            set_expiry: format!("UPDATE {data} SET expire_ms = ?2 WHERE key = ?1"),
+            count_expired: format!("SELECT count(*) FROM {ttl_expiry} WHERE expire_ms <= ?1"),
+            expiry: TimeStatements::of(ttl_expiry, "expire_ms"),
+            written: TimeStatements::of(written, "written_ms"),
         }
     }
 }
@@ -239,27 +261,42 @@ impl Engine for SqlEngine<'_> {
         if old == new {
             return Ok(true);
         }
+        let made = self.move_time_entry(&tables.statements.expiry, key, old, new)?;
         let texts = &tables.statements;
-        let mut all_made = true;
-        if let Some(old) = old {
-            all_made &= self.execute_optional(&texts.expiry_delete, &[&old, &key])?.is_some();
-        }
-        match new {
-            Some(new) => {
-                all_made = all_made && self.execute_optional(&texts.expiry_put, &[&new, &key])?.is_some();
-                all_made = all_made && self.execute_optional(&texts.key_put, &[&key, &new])?.is_some();
-            }
-            None => all_made = all_made && self.execute_optional(&texts.key_delete, &[&key])?.is_some(),
-        }
-        Ok(all_made)
+        Ok(made
+            && match new {
+                Some(new) => self.execute_optional(&texts.key_put, &[&key, &new])?.is_some(),
+                None => self.execute_optional(&texts.key_delete, &[&key])?.is_some(),
+            })
     }
 
-    fn drop_expiry_entry(&self, tables: &Tables, expire_ms: i64, key: &[u8]) -> Result<()> {
-        self.execute_optional(&tables.statements.expiry_delete, &[&expire_ms, &key]).map(drop)
+    fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()> {
+        self.execute(tables, &tables.statements.set_expiry, &[&key, &expire_ms]).map(drop)
     }
 
-    fn by_expiry(&self, tables: &Tables, mut visit: impl FnMut(i64, &[u8]) -> Result<Step>) -> Result<()> {
-        let Some(mut statement) = self.prepare_optional(&tables.statements.by_expiry)? else { return Ok(()) };
+    fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        if old == new {
+            return Ok(true);
+        }
+        self.move_time_entry(&tables.statements.written, key, old, new)
+    }
+
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+        self.execute_optional(&tables.statements.on(index).delete, &[&time_ms, &key]).map(drop)
+    }
+
+    fn by_time(
+        &self,
+        tables: &Tables,
+        index: TimeIndex,
+        after: (i64, &[u8]),
+        mut visit: impl FnMut(i64, &[u8]) -> Result<Step>,
+    ) -> Result<()> {
+        let Some(mut statement) = self.prepare_optional(&tables.statements.on(index).walk)? else {
+            return Ok(());
+        };
+        statement.raw_bind_parameter(1, after.0).map_err(translate)?;
+        statement.raw_bind_parameter(2, after.1).map_err(translate)?;
         let mut rows = statement.raw_query();
         loop {
             let row = match rows.next() {
@@ -268,12 +305,47 @@ impl Engine for SqlEngine<'_> {
                 Err(e) if is_missing_table(&e) => return Ok(()),
                 Err(e) => return Err(translate(e)),
             };
-            let ValueRef::Integer(expire_ms) = row.get_ref(0).map_err(translate)? else {
-                return Err(wrong_type(tables, "expire_ms"));
+            let ValueRef::Integer(time_ms) = row.get_ref(0).map_err(translate)? else {
+                return Err(wrong_type(tables, "time"));
             };
-            if visit(expire_ms, blob_column(tables, row, 1, "key")?)? == Step::Stop {
+            if visit(time_ms, blob_column(tables, row, 1, "key")?)? == Step::Stop {
                 return Ok(());
             }
+        }
+    }
+
+    fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64> {
+        let Some(mut statement) = self.prepare_optional(&tables.statements.count_expired)? else {
+            return Ok(0);
+        };
+        match statement.query_row([now_ms], |row| row.get::<_, i64>(0)) {
+            Ok(count) => Ok(count.unsigned_abs()),
+            Err(e) if is_missing_table(&e) => Ok(0),
+            Err(e) => Err(translate(e)),
+        }
+    }
+}
+
+impl SqlEngine<'_> {
+    /// `false`: the table is not made yet.
+    fn move_time_entry(&self, texts: &TimeStatements, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        if let Some(old) = old
+            && self.execute_optional(&texts.delete, &[&old, &key])?.is_none()
+        {
+            return Ok(false);
+        }
+        match new {
+            Some(new) => Ok(self.execute_optional(&texts.put, &[&new, &key])?.is_some()),
+            None => Ok(true),
+        }
+    }
+}
+
+impl Statements {
+    fn on(&self, index: TimeIndex) -> &TimeStatements {
+        match index {
+            TimeIndex::Expiry => &self.expiry,
+            TimeIndex::Written => &self.written,
         }
     }
 }
@@ -306,10 +378,7 @@ fn wrong_type(tables: &Tables, column: &str) -> Error {
 /// Translates an error of a statement on the data table, which is there as long as the family is.
 fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     if is_missing_table(&error) {
-        return Error::Invalid(format!(
-            "family \"{}\" no longer exists: it was dropped; open or create it again",
-            tables.family()
-        ));
+        return no_longer_exists(tables);
     }
     translate(error)
 }

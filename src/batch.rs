@@ -1,0 +1,238 @@
+//! Several writes at once: all or nothing.
+
+use std::ops::Range;
+
+use crate::conditional::PutOptions;
+use crate::db::Engine;
+use crate::error::{Error, Result};
+use crate::expiry::Expiry;
+use crate::family::Family;
+use crate::store::Store;
+
+/// Writes to be committed together, in the order they were added, over any families of one store.
+#[derive(Default)]
+pub struct WriteBatch {
+    bytes: Vec<u8>,
+    writes: Vec<Write>,
+    /// The families the writes are for, each once. A batch is no handle: they can be dropped meanwhile.
+    families: Vec<Family>,
+}
+
+struct Write {
+    family: usize,
+    key: Range<usize>,
+    action: Action,
+}
+
+enum Action {
+    Put(Range<usize>, PutOptions),
+    Delete,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Adds a write, as [`Family::put_with`] without a condition does it at the commit.
+    ///
+    /// # Errors
+    /// `Error` for a key or value of a bad length, a bad time, or a family of another store than the
+    /// batch's other writes. Nothing is added then.
+    pub fn put(
+        &mut self,
+        family: &Family,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        family.check_entry(key, value, expiry)?;
+        let family = self.family(family)?;
+        let (key, value) = (self.keep(key), self.keep(value));
+        let options = PutOptions::new().expiry(expiry);
+        self.writes.push(Write { family, key, action: Action::Put(value, options) });
+        Ok(())
+    }
+
+    /// Adds a deletion. A key that is missing at the commit is no error.
+    ///
+    /// # Errors
+    /// As [`put`](WriteBatch::put).
+    pub fn delete(&mut self, family: &Family, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        family.check_key(key)?;
+        let family = self.family(family)?;
+        let key = self.keep(key);
+        self.writes.push(Write { family, key, action: Action::Delete });
+        Ok(())
+    }
+
+    /// Number of writes and deletions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Forgets them all.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.writes.clear();
+        self.families.clear();
+    }
+
+    fn family(&mut self, family: &Family) -> Result<usize> {
+        if let Some(first) = self.families.first()
+            && !std::ptr::eq(first.inner(), family.inner())
+        {
+            return family.inner().count_failure(Err(Error::Invalid(
+                "the family belongs to another store handle than the batch's other writes".into(),
+            )));
+        }
+        if let Some(known) = self.families.iter().position(|known| known.name() == family.name()) {
+            return Ok(known);
+        }
+        self.families.push(family.unregistered());
+        Ok(self.families.len() - 1)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+}
+
+impl Store {
+    /// Commits a batch in one transaction, or as part of the open one. The batch is empty afterwards,
+    /// but only if this succeeds.
+    ///
+    /// # Errors
+    /// As for the writes; nothing of the batch has happened then (inside a transaction, when it is
+    /// rolled back). `Error` if the batch is for another store.
+    pub fn commit_batch(&self, batch: &mut WriteBatch) -> Result<()> {
+        let inner = self.default_family().inner();
+        if let Some(first) = batch.families.first()
+            && !std::ptr::eq(first.inner(), inner)
+        {
+            return inner.count_failure(Err(Error::Invalid("the batch was made for another store handle".into())));
+        }
+        if batch.is_empty() {
+            return inner.with(|_| Ok(()));
+        }
+        let WriteBatch { bytes, writes, families } = &*batch;
+        let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
+        let (puts, deletes, written) = inner.write(|db| db.in_savepoint(|db| {
+            let (mut puts, mut deletes, mut written) = (0, 0, 0);
+            for write in writes {
+                let Some(family) = families.get(write.family) else { continue };
+                let key = slice(&write.key);
+                match &write.action {
+                    Action::Put(value, options) => {
+                        family.put_in(db, key, slice(value), options)?;
+                        puts += 1;
+                        written += write.key.len() + value.len();
+                    }
+                    Action::Delete => deletes += u64::from(family.delete_in(db, key)?),
+                }
+            }
+            Ok((puts, deletes, written))
+        }))?;
+        inner.counters.puts.add(puts);
+        inner.counters.deletes.add(deletes);
+        inner.counters.bytes_written.add(written as u64);
+        batch.clear();
+        Ok(())
+    }
+}
+
+impl Family {
+    /// Deletes the keys of a range (see [`KeyRange`](crate::KeyRange)), all in one transaction; returns
+    /// how many were alive.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn delete_range(&self, range: &crate::KeyRange) -> Result<u64> {
+        let deleted = self.inner().write(|db| {
+            let mut deleted = 0;
+            loop {
+                // Not while walking: a step of the walk must not meet what the step before changed.
+                let mut rows = Vec::new();
+                let ended = db.rows().scan(self.tables(), range.scan(), |key, row| {
+                    rows.push((key.to_vec(), row.head()));
+                    Ok(if rows.len() < 1024 { crate::db::Step::Continue } else { crate::db::Step::Stop })
+                })?;
+                for (key, head) in rows {
+                    self.delete_row(db, &key, head)?;
+                    deleted += u64::from(!self.is_expired(head));
+                }
+                if ended {
+                    return Ok(deleted);
+                }
+            }
+        })?;
+        self.inner().counters.deletes.add(deleted);
+        Ok(deleted)
+    }
+
+    /// The values of several keys, from one snapshot; `None` for each that is missing or expired.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = Vec::new();
+        self.get_many_with(keys, |_, value| values.push(value.map(<[u8]>::to_vec)))?;
+        Ok(values)
+    }
+
+    /// The same, showing each value to `visit` with its number, without a copy. `visit` must not call
+    /// this store.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn get_many_with<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        mut visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        for key in &keys {
+            self.check_key(key.as_ref())?;
+        }
+        self.inner().with(|db| {
+            db.in_snapshot(|db| {
+                for (number, key) in keys.iter().enumerate() {
+                    let found = db.rows().get(self.tables(), key.as_ref(), |row| {
+                        if self.is_expired(row.head()) {
+                            self.inner().counters.ttl_expired.add(1);
+                            return Ok(false);
+                        }
+                        row.value(|value| {
+                            self.count_get(value.len());
+                            visit(number, Some(value));
+                        })?;
+                        Ok(true)
+                    })?;
+                    if found != Some(true) {
+                        visit(number, None);
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+impl std::fmt::Debug for WriteBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteBatch").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
