@@ -40,8 +40,8 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
         Ok(_) if pointer.is_null() => bad_argument(&format!("the value is NULL, but its length is {length}")),
-        // SAFETY: not NULL, so valid for `length` bytes.
         Ok(length @ ..=MAX_VALUE_SIZE_LIMIT) => {
+            // SAFETY: not NULL, so valid for `length` bytes.
             Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
         }
         _ => bad_argument(&format!(
