@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// The sources of the header, in its order.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 14] = [
     "codes.rs",
     "types.rs",
     "library.rs",
@@ -13,6 +13,10 @@ const SOURCES: [&str; 10] = [
     "data.rs",
     "ttl.rs",
     "iterators.rs",
+    "conditional.rs",
+    "lifetime.rs",
+    "ranges.rs",
+    "many.rs",
     "transactions.rs",
     "maintenance.rs",
 ];

@@ -70,7 +70,9 @@ impl Family {
                             live += u64::from(!self.is_expired(head));
                         }
                         // Only in a damaged store: the sweep must not meet this entry for ever.
-                        _ => db.rows().drop_time_entry(self.tables(), TimeIndex::Written, written_ms, &key)?,
+                        _ => {
+                            db.rows().drop_time_entry(self.tables(), TimeIndex::Written, written_ms, &key)?
+                        }
                     }
                 }
                 Ok(live)

@@ -26,11 +26,9 @@ impl Store {
         let cleanup = RemoveOnDrop(&partial);
         // A connection of its own, so that the callback may use this store, and this store goes on.
         let copied = match inner.with(|db| Ok(db.path()))? {
-            Some(source) if !inner.config.exclusive => {
-                create_like(&source, &partial)
-                    .and_then(|()| Store::open_beside(inner, &source, &inner.config.clone().read_only(true)))
-                    .and_then(|source| source.shared().with(|db| db::copy(db, &partial, &mut progress)))
-            }
+            Some(source) if !inner.config.exclusive => create_like(&source, &partial)
+                .and_then(|()| Store::open_beside(inner, &source, &inner.config.clone().read_only(true)))
+                .and_then(|source| source.shared().with(|db| db::copy(db, &partial, &mut progress))),
             // Nobody else can read it: the handle itself must, and is busy meanwhile.
             _ => inner.with(|db| match db.transaction() {
                 db::Transaction::None => db::copy(db, &partial, &mut progress),
@@ -39,7 +37,9 @@ impl Store {
         };
         let finished = copied.and_then(|whole| {
             if !whole {
-                return Err(Error::Invalid("the backup was stopped by its progress callback; no file is left".into()));
+                return Err(Error::Invalid(
+                    "the backup was stopped by its progress callback; no file is left".into(),
+                ));
             }
             let failed = |e: std::io::Error| Error::Io(format!("cannot finish the backup: {e}"));
             fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(failed)?;
@@ -56,7 +56,9 @@ impl Store {
 
 fn refuse_existing(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(_) => Err(Error::Invalid("the backup's file exists already: name a new one, or remove it first".into())),
+        Ok(_) => {
+            Err(Error::Invalid("the backup's file exists already: name a new one, or remove it first".into()))
+        }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::CantOpen(format!("cannot look at the backup's path: {e}"))),
     }
@@ -89,7 +91,8 @@ fn give_name(partial: &Path, path: &Path) -> Result<()> {
 
 /// The name the backup has until it is whole.
 fn partial_name(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| Error::Invalid("the backup's path does not name a file".into()))?;
+    let name =
+        path.file_name().ok_or_else(|| Error::Invalid("the backup's path does not name a file".into()))?;
     let mut name = name.to_owned();
     name.push(".partial");
     Ok(path.with_file_name(name))

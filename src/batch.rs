@@ -1,17 +1,19 @@
 //! Several writes at once: all or nothing.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::conditional::PutOptions;
 use crate::db::Engine;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;
-use crate::store::Store;
+use crate::store::{Inner, Store};
 
-/// Writes to be committed together, in the order they were added, over any families of one store.
-#[derive(Default)]
+/// Writes to be committed together, in the order they were added, over any families of one store. Made
+/// by [`Store::batch`].
 pub struct WriteBatch {
+    inner: Arc<Inner>,
     bytes: Vec<u8>,
     writes: Vec<Write>,
     /// The families the writes are for, each once. A batch is no handle: they can be dropped meanwhile.
@@ -30,17 +32,11 @@ enum Action {
 }
 
 impl WriteBatch {
-    /// An empty batch.
-    #[must_use]
-    pub fn new() -> WriteBatch {
-        WriteBatch::default()
-    }
-
     /// Adds a write, as [`Family::put_with`] without a condition does it at the commit.
     ///
     /// # Errors
-    /// `Error` for a key or value of a bad length, a bad time, or a family of another store than the
-    /// batch's other writes. Nothing is added then.
+    /// `Error` for a key or value of a bad length, a bad time, or a family of another store handle;
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed. Nothing is added then.
     pub fn put(
         &mut self,
         family: &Family,
@@ -90,13 +86,12 @@ impl WriteBatch {
     }
 
     fn family(&mut self, family: &Family) -> Result<usize> {
-        if let Some(first) = self.families.first()
-            && !std::ptr::eq(first.inner(), family.inner())
-        {
-            return family.inner().count_failure(Err(Error::Invalid(
-                "the family belongs to another store handle than the batch's other writes".into(),
+        if !std::ptr::eq(family.inner(), &raw const *self.inner) {
+            return self.inner.count_failure(Err(Error::Invalid(
+                "the family belongs to another store handle than the batch".into(),
             )));
         }
+        self.inner.count_failure(self.inner.check_open())?;
         if let Some(known) = self.families.iter().position(|known| known.name() == family.name()) {
             return Ok(known);
         }
@@ -109,48 +104,54 @@ impl WriteBatch {
         self.bytes.extend_from_slice(bytes);
         start..self.bytes.len()
     }
-}
 
-impl Store {
-    /// Commits a batch in one transaction, or as part of the open one. The batch is empty afterwards,
-    /// but only if this succeeds.
+    /// Commits the batch in one transaction, or as part of the open one. It is empty afterwards, but only
+    /// if this succeeds.
     ///
     /// # Errors
-    /// As for the writes; nothing of the batch has happened then (inside a transaction, when it is
-    /// rolled back). `Error` if the batch is for another store.
-    pub fn commit_batch(&self, batch: &mut WriteBatch) -> Result<()> {
-        let inner = self.default_family().inner();
-        if let Some(first) = batch.families.first()
-            && !std::ptr::eq(first.inner(), inner)
-        {
-            return inner.count_failure(Err(Error::Invalid("the batch was made for another store handle".into())));
+    /// As for the writes; nothing of the batch has happened then, also inside a transaction.
+    pub fn commit(&mut self) -> Result<()> {
+        if self.is_empty() {
+            return self.inner.with(|_| Ok(()));
         }
-        if batch.is_empty() {
-            return inner.with(|_| Ok(()));
-        }
-        let WriteBatch { bytes, writes, families } = &*batch;
+        let WriteBatch { inner, bytes, writes, families } = &*self;
         let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
-        let (puts, deletes, written) = inner.write(|db| db.in_savepoint(|db| {
-            let (mut puts, mut deletes, mut written) = (0, 0, 0);
-            for write in writes {
-                let Some(family) = families.get(write.family) else { continue };
-                let key = slice(&write.key);
-                match &write.action {
-                    Action::Put(value, options) => {
-                        family.put_in(db, key, slice(value), options)?;
-                        puts += 1;
-                        written += write.key.len() + value.len();
+        let (puts, deletes, written) = inner.write(|db| {
+            db.in_savepoint(|db| {
+                let (mut puts, mut deletes, mut written) = (0, 0, 0);
+                for write in writes {
+                    let Some(family) = families.get(write.family) else { continue };
+                    let key = slice(&write.key);
+                    match &write.action {
+                        Action::Put(value, options) => {
+                            family.put_in(db, key, slice(value), options)?;
+                            puts += 1;
+                            written += write.key.len() + value.len();
+                        }
+                        Action::Delete => deletes += u64::from(family.delete_in(db, key)?),
                     }
-                    Action::Delete => deletes += u64::from(family.delete_in(db, key)?),
                 }
-            }
-            Ok((puts, deletes, written))
-        }))?;
+                Ok((puts, deletes, written))
+            })
+        })?;
         inner.counters.puts.add(puts);
         inner.counters.deletes.add(deletes);
         inner.counters.bytes_written.add(written as u64);
-        batch.clear();
+        self.clear();
         Ok(())
+    }
+}
+
+impl Store {
+    /// An empty batch for this store.
+    #[must_use]
+    pub fn batch(&self) -> WriteBatch {
+        WriteBatch {
+            inner: Arc::clone(self.shared()),
+            bytes: Vec::new(),
+            writes: Vec::new(),
+            families: Vec::new(),
+        }
     }
 }
 
@@ -187,7 +188,10 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn get_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Vec<u8>>>> {
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
         let mut values = Vec::new();
         self.get_many_with(keys, |_, value| values.push(value.map(<[u8]>::to_vec)))?;
         Ok(values)

@@ -48,7 +48,9 @@ impl Cleaner {
     fn start(inner: &Arc<Inner>, interval: Duration, max_keys: Option<u64>) -> Result<Cleaner> {
         let path = inner.with(|db| {
             db.path().ok_or_else(|| {
-                Error::Invalid("a store in memory has no file a cleaner could open: call purge_step instead".into())
+                Error::Invalid(
+                    "a store in memory has no file a cleaner could open: call purge_step instead".into(),
+                )
             })
         })?;
         let own = Store::open_beside(inner, &path, &inner.config.clone().busy_timeout(Duration::ZERO))?;
@@ -119,7 +121,8 @@ impl Store {
     pub fn start_cleaner(&self, interval: Duration, max_keys: Option<u64>) -> Result<()> {
         let inner = self.shared();
         if interval.is_zero() {
-            return inner.count_failure(Err(Error::Invalid("a cleaner's interval must be longer than 0".into())));
+            return inner
+                .count_failure(Err(Error::Invalid("a cleaner's interval must be longer than 0".into())));
         }
         if inner.with(|db| Ok(db.is_read_only()))? {
             return inner.count_failure(Err(Error::ReadOnly("the store was opened read-only".into())));

@@ -99,7 +99,8 @@ impl Family {
             false => options.expiry.millis(),
         };
         let rows = db.rows();
-        let plain = expire_ms.is_none() && !settings.track_writes && !options.keep_ttl && options.only.is_none();
+        let plain =
+            expire_ms.is_none() && !settings.track_writes && !options.keep_ttl && options.only.is_none();
         if plain && is_inline(db, key, value) && rows.put_plain(self.tables(), key, value)? {
             return Ok(true);
         }
@@ -214,8 +215,7 @@ impl Family {
     }
 
     fn default_end(&self, default_ttl_ms: i64) -> Option<i64> {
-        (default_ttl_ms > 0)
-            .then(|| expiry::after_ms(self.inner().clock.now_ms(), default_ttl_ms))
+        (default_ttl_ms > 0).then(|| expiry::after_ms(self.inner().clock.now_ms(), default_ttl_ms))
     }
 }
 

@@ -273,7 +273,12 @@ impl Family {
     ///
     /// # Errors
     /// `Error` if a bound makes a key that is too long.
-    pub fn row_cursor(&self, partition: &[u8], clusterings: &KeyRange, direction: Direction) -> Result<Cursor> {
+    pub fn row_cursor(
+        &self,
+        partition: &[u8],
+        clusterings: &KeyRange,
+        direction: Direction,
+    ) -> Result<Cursor> {
         let row_key = |clustering: &[u8]| self.inner().count_failure(row_key(partition, clustering));
         let prefix = row_key(&[])?;
         let range = clusterings.within_prefix(&prefix);

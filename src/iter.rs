@@ -163,7 +163,8 @@ impl Cursor {
         self.check_open()?;
         let Walk::Keys(range, _) = &self.walk else {
             return self.family.inner.count_failure(Err(Error::Invalid(
-                "an iterator in the order of expiry cannot seek a key: make one that starts at another time".into(),
+                "an iterator in the order of expiry cannot seek a key: make one that starts at another time"
+                    .into(),
             )));
         };
         self.chunk_rows = FIRST_ROWS;
@@ -225,10 +226,7 @@ impl Cursor {
     /// # Errors
     /// Only that one.
     pub fn check_open(&self) -> Result<()> {
-        if self.family.inner.is_closed() {
-            return Err(Error::Misuse("the store is closed".into()));
-        }
-        Ok(())
+        self.family.inner.check_open()
     }
 
     fn slot(&self) -> Option<&Slot> {

@@ -87,3 +87,15 @@ pub fn now_ms() -> i64 {
 
 /// The version of this library, such as `"0.1.0"`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version of the SQLite inside, such as `"3.54.1"`.
+#[must_use]
+pub fn sqlite_version() -> &'static std::ffi::CStr {
+    db::SQLITE_VERSION
+}
+
+/// The engine of this build: `"sql"` or `"btree"`.
+#[must_use]
+pub fn engine() -> &'static std::ffi::CStr {
+    db::ENGINE
+}

@@ -15,7 +15,12 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn expire(&self, key: impl AsRef<[u8]>, expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
+    pub fn expire(
+        &self,
+        key: impl AsRef<[u8]>,
+        expiry: Expiry,
+        condition: Condition,
+    ) -> Result<Option<bool>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
         self.inner().write(|db| {
@@ -51,18 +56,19 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn get_and_expire(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<Option<Vec<u8>>> {
-        self.get_and_expire_with(key, expiry, <[u8]>::to_vec)
+        self.get_and_expire_with(key, expiry, |value| Ok(value.to_vec()))
     }
 
-    /// The same, showing the value to `visit` without a copy. `visit` must not call this store.
+    /// The same, showing the value to `visit` without a copy, before anything is changed. `visit` must
+    /// not call this store.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`]; what `visit` returns, and nothing is changed then.
     pub fn get_and_expire_with<R>(
         &self,
         key: impl AsRef<[u8]>,
         expiry: Expiry,
-        visit: impl FnOnce(&[u8]) -> R,
+        visit: impl FnOnce(&[u8]) -> Result<R>,
     ) -> Result<Option<R>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
@@ -72,7 +78,7 @@ impl Family {
                 if self.is_expired(head) {
                     return Ok(None);
                 }
-                row.value(|value| Some((head, value.len(), visit(value))))
+                row.value(|value| Ok(Some((head, value.len(), visit(value)?))))?
             })?;
             let Some((head, bytes, shown)) = found.flatten() else { return Ok(None) };
             self.write_expiry(db, key, head, expiry.millis())?;
@@ -123,7 +129,10 @@ impl Family {
                 let all = db.rows().count(self.tables())?;
                 let expired = db.rows().count_expired(self.tables(), self.inner().clock.now_ms())?;
                 all.checked_sub(expired).ok_or_else(|| {
-                    Error::Corrupt(format!("the expiry index of family \"{}\" has too many entries", self.name()))
+                    Error::Corrupt(format!(
+                        "the expiry index of family \"{}\" has too many entries",
+                        self.name()
+                    ))
                 })
             })
         })

@@ -160,8 +160,7 @@ impl Store {
             if earliest.len() >= max && earliest.last().is_some_and(|(_, last_ms, _)| *last_ms <= first_ms) {
                 break; // this family and those behind it have nothing earlier
             }
-            let entries =
-                family.entries_before(db, TimeIndex::Expiry, now_ms.saturating_add(1), max)?;
+            let entries = family.entries_before(db, TimeIndex::Expiry, now_ms.saturating_add(1), max)?;
             earliest.extend(entries.into_iter().map(|(ms, key)| (family.unregistered(), ms, key)));
             earliest.sort_by_key(|(_, ms, _)| *ms);
             earliest.truncate(max);

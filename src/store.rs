@@ -2,7 +2,7 @@
 //!
 //! What one operation does to a family's tables is in `family.rs`; SQL is in `db`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::fork;
 use crate::stats::{Counters, Stats};
+
+/// The most pages one transaction of a vacuum moves.
+const VACUUM_PAGES_PER_STEP: u64 = 1000;
 
 /// A handle on a store. It is also its own default family: `store.put(…)`.
 ///
@@ -40,7 +43,7 @@ pub(crate) struct Inner {
     generation: u32,
     /// Counts what may have changed what this handle's iterators have read ahead.
     changes: AtomicU64,
-    open_families: Mutex<HashMap<String, usize>>,
+    open_families: Mutex<BTreeMap<String, usize>>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
     /// What the handle was opened with.
@@ -145,6 +148,10 @@ impl Inner {
         }
     }
 
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -172,7 +179,7 @@ impl Inner {
         }
     }
 
-    fn families_open(&self) -> std::sync::MutexGuard<'_, HashMap<String, usize>> {
+    fn families_open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, usize>> {
         self.open_families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -283,7 +290,7 @@ impl Store {
             closed: AtomicBool::new(false),
             generation: fork::generation(),
             changes: AtomicU64::new(0),
-            open_families: Mutex::new(HashMap::new()),
+            open_families: Mutex::new(BTreeMap::new()),
             clock,
             counters: Counters::default(),
             config: config.clone(),
@@ -550,12 +557,26 @@ impl Store {
         Ok(done)
     }
 
-    /// Gives free pages back to the file system: at most `pages`, or all.
+    /// Gives free pages back to the file system: at most `pages`, or all. In transactions of at most 1000
+    /// pages, so that the WAL stays short, or in the open one. In WAL mode the file shrinks at the next
+    /// checkpoint.
     ///
     /// # Errors
     /// As for a write.
     pub fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
-        self.inner.write(|db| db.incremental_vacuum(pages))
+        let mut left = pages.map_or(u64::MAX, u64::from);
+        loop {
+            let step = left.min(VACUUM_PAGES_PER_STEP);
+            let before = self.inner.with(|db| db.free_pages())?.min(left);
+            let after = self.inner.write(|db| {
+                db.incremental_vacuum(step)?;
+                db.free_pages()
+            })?;
+            left -= step;
+            if left == 0 || after == 0 || before <= step {
+                return Ok(());
+            }
+        }
     }
 
     /// Uses `now_ms` instead of the system's clock, for this handle: milliseconds since the Unix

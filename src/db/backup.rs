@@ -15,11 +15,14 @@ const PAGES_PER_STEP: i32 = 256;
 /// do not delay it. `progress` gets the pages that remain and their total, and says whether to go on;
 /// `false` is returned when it did not.
 pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut target = Connection::open_with_flags(to, flags).map_err(translate)?;
     // The file counts only once it is whole and synced, so it needs no journal on the way.
     target
-        .execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;")
+        .execute_batch(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;",
+        )
         .map_err(translate)?;
     // Inside a transaction every step reads the same snapshot, and nothing restarts the copy.
     source.in_snapshot(|source| {

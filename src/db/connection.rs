@@ -161,13 +161,16 @@ impl Db {
         f: impl FnOnce(&Db) -> Result<R>,
     ) -> Result<R> {
         if wait {
-            self.begin_immediate()?;
-        } else {
-            self.set_busy_timeout(Duration::ZERO)?;
-            let begun = self.begin_immediate();
-            self.set_busy_timeout(self.busy_timeout)?;
-            begun?;
+            return self.run_transaction(f);
         }
+        self.set_busy_timeout(Duration::ZERO)?;
+        let done = self.run_transaction(f); // in DELETE journal mode the commit may wait, too
+        self.set_busy_timeout(self.busy_timeout)?;
+        done
+    }
+
+    fn run_transaction<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.begin_immediate()?;
         let done = f(self).and_then(|r| self.execute("COMMIT").map(|()| r));
         if done.is_err() {
             self.roll_back_quietly();
@@ -387,13 +390,15 @@ impl Db {
         done
     }
 
-    /// Gives free pages back to the file system: at most `pages`, or all.
-    pub(crate) fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
-        let sql = match pages {
-            Some(pages) => format!("PRAGMA incremental_vacuum({pages})"),
-            None => "PRAGMA incremental_vacuum".to_owned(),
-        };
-        let mut statement = self.conn.prepare(&sql).map_err(translate)?;
+    /// Pages that hold nothing.
+    pub(crate) fn free_pages(&self) -> Result<u64> {
+        self.read_number("PRAGMA freelist_count").map(i64::unsigned_abs)
+    }
+
+    /// Gives at most `pages` free pages back to the file system.
+    pub(crate) fn incremental_vacuum(&self, pages: u64) -> Result<()> {
+        let mut statement =
+            self.conn.prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(translate)?;
         let mut rows = statement.raw_query();
         while rows.next().map_err(translate)?.is_some() {} // one page a step
         Ok(())

@@ -185,7 +185,11 @@ fn check_write_times(
     let tracked = schema::settings(conn, family)?.is_some_and(|settings| settings.track_writes);
     let indexed = exists(conn, &format!("written:{}", schema::table_suffix(family)))?;
     if tracked != indexed {
-        let what = if tracked { "no index of write times, though it tracks them" } else { "an index of write times, though it does not track them" };
+        let what = if tracked {
+            "no index of write times, though it tracks them"
+        } else {
+            "an index of write times, though it does not track them"
+        };
         return Err(Error::Corrupt(format!("family \"{family}\" has {what}")));
     }
     if !tracked {

@@ -15,3 +15,9 @@ pub(crate) use backup::copy;
 pub(crate) use connection::{Db, Transaction};
 pub(crate) use engine::{Engine, Head, Row, Scan, Step, TimeIndex, from_time};
 pub(crate) use schema::{DEFAULT_FAMILY, Tables};
+
+/// The version of SQLite that is linked.
+pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
+
+/// The engine row operations go through.
+pub(crate) const ENGINE: &std::ffi::CStr = c"sql";

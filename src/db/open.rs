@@ -101,6 +101,12 @@ fn check_header(path: &Path, read_only: bool) -> Result<()> {
     if id != 0 || number("SELECT count(*) FROM sqlite_schema")? != 0 {
         return Err(not_ours());
     }
+    // A stranger may have everything in its WAL still; a store's mark is in the main file from the start.
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    if std::fs::metadata(wal).is_ok_and(|wal| wal.len() > 0) {
+        return Err(not_ours());
+    }
     if read_only {
         return Err(Error::CantOpen(
             "the file has no store in it, and a read-only open cannot make one".into(),
@@ -214,6 +220,11 @@ fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
 fn create_if_new(db: &Db, now_ms: i64) -> Result<()> {
     if is_ours(db)? {
         return Ok(());
+    }
+    if db.read_number("PRAGMA page_count")? > 0 && db.read_number("SELECT count(*) FROM sqlite_schema")? == 0
+    {
+        // An empty database somebody made: it takes our page size and auto-vacuum only this way.
+        db.execute("VACUUM")?;
     }
     db.execute("BEGIN IMMEDIATE")?;
     let made = (|| {

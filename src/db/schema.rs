@@ -84,7 +84,7 @@ pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
         conn,
         &format!(
             "CREATE TABLE kvstore_meta(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-             CREATE TABLE kvstore_family(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER,
+             CREATE TABLE kvstore_family(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, \
                  track_writes INTEGER) WITHOUT ROWID;
              INSERT INTO kvstore_meta VALUES('created_by', CAST('kvstore {}' AS BLOB));
              PRAGMA application_id = {APPLICATION_ID};
@@ -103,7 +103,7 @@ pub(super) fn create_family(conn: &Connection, tables: &Tables, now_ms: i64) -> 
     run(
         conn,
         &format!(
-            "CREATE TABLE {}(key BLOB PRIMARY KEY, value BLOB, expire_ms INTEGER, blob_id INTEGER,
+            "CREATE TABLE {}(key BLOB PRIMARY KEY, value BLOB, expire_ms INTEGER, blob_id INTEGER, \
                  written_ms INTEGER) WITHOUT ROWID; {}",
             tables.data,
             live_view(tables, false)
@@ -117,7 +117,7 @@ pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()
         conn,
         &format!(
             "CREATE TABLE IF NOT EXISTS {}(key BLOB PRIMARY KEY, expire_ms INTEGER NOT NULL) WITHOUT ROWID;
-             CREATE TABLE IF NOT EXISTS {}(expire_ms INTEGER NOT NULL, key BLOB NOT NULL,
+             CREATE TABLE IF NOT EXISTS {}(expire_ms INTEGER NOT NULL, key BLOB NOT NULL, \
                  PRIMARY KEY(expire_ms, key)) WITHOUT ROWID;",
             tables.ttl_key, tables.ttl_expiry
         ),
@@ -153,7 +153,8 @@ pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Setting
     let mut rows = statement.query([family]).map_err(translate)?;
     let Some(row) = rows.next().map_err(translate)? else { return Ok(None) };
     // What is no integer counts as 0; the integrity check reports it.
-    let integer = |column: usize| row.get_ref(column).map(|value| value.as_i64().unwrap_or(0)).map_err(translate);
+    let integer =
+        |column: usize| row.get_ref(column).map(|value| value.as_i64().unwrap_or(0)).map_err(translate);
     Ok(Some(Settings { default_ttl_ms: integer(0)?.max(0), track_writes: integer(1)? != 0 }))
 }
 
@@ -251,15 +252,14 @@ pub(super) fn families(conn: &Connection) -> Result<Vec<String>> {
 fn live_view(tables: &Tables, with_blobs: bool) -> String {
     let Tables { data, blob, live, .. } = tables;
     let (value, join) = if with_blobs {
-        ("coalesce(d.value, b.value)", format!("LEFT JOIN {blob} AS b ON b.id = d.blob_id"))
+        ("coalesce(d.value, b.value)", format!(" LEFT JOIN {blob} AS b ON b.id = d.blob_id"))
     } else {
         ("d.value", String::new())
     };
     format!(
         "DROP VIEW IF EXISTS {live};
-         CREATE VIEW {live} AS SELECT d.key AS key, {value} AS value, d.expire_ms AS expire_ms FROM {data} AS d {join}
-         WHERE d.expire_ms IS NULL
-            OR d.expire_ms > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);"
+         CREATE VIEW {live} AS SELECT d.key AS key, {value} AS value, d.expire_ms AS expire_ms FROM {data} AS d{join} \
+         WHERE d.expire_ms IS NULL OR d.expire_ms > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);"
     )
 }
 

@@ -50,6 +50,59 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
     }
 }
 
+/// A bound of a range: NULL is open; otherwise any bytes up to the length of a key, also none.
+pub(super) unsafe fn bound<'a>(pointer: *const c_void, length: c_int) -> Outcome<Option<&'a [u8]>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: passed on.
+    unsafe { part(pointer, length, "bound").map(Some) }
+}
+
+/// A part of a key: 0 bytes to the length of a key; `(NULL, 0)` is an empty one.
+pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str) -> Outcome<&'a [u8]> {
+    match usize::try_from(length) {
+        Ok(0) => Ok(&[]),
+        Ok(_) if pointer.is_null() => {
+            bad_argument(&format!("the {what} is NULL, but its length is {length}"))
+        }
+        // SAFETY: not NULL, so valid for `length` bytes.
+        Ok(length @ 1..=MAX_KEY_SIZE) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) }),
+        _ => bad_argument(&format!("a {what} of {length} bytes: it can have 0 to {MAX_KEY_SIZE}")),
+    }
+}
+
+/// Memory of the caller's to copy bytes to.
+pub(super) struct Buffer {
+    pointer: *mut u8,
+    capacity: usize,
+}
+
+impl Buffer {
+    pub(super) unsafe fn new(pointer: *mut c_void, capacity: c_int) -> Outcome<Buffer> {
+        match usize::try_from(capacity) {
+            Ok(1..) if pointer.is_null() => {
+                bad_argument(&format!("the buffer is NULL, but its size is {capacity}"))
+            }
+            Ok(capacity) => Ok(Buffer { pointer: pointer.cast(), capacity }),
+            Err(_) => bad_argument(&format!("a buffer of {capacity} bytes: the size cannot be negative")),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Copies as many of the bytes as there is room for.
+    pub(super) fn fill(&mut self, bytes: &[u8]) {
+        let length = bytes.len().min(self.capacity);
+        if length > 0 {
+            // SAFETY: `new` was told that the pointer is valid for the capacity, which is not 0 here.
+            unsafe { std::ptr::copy(bytes.as_ptr(), self.pointer, length) };
+        }
+    }
+}
+
 /// A name: UTF-8 that ends with NUL.
 pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     if pointer.is_null() {
@@ -105,8 +158,8 @@ pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     }
 }
 
-pub(super) fn out_of_memory() -> Failure {
-    Failure::Store(Error::NoMemory("out of memory for the result".into()))
+pub(super) fn no_memory() -> Error {
+    Error::NoMemory("out of memory for the result".into())
 }
 
 /// A length for C; every length the store gives fits.

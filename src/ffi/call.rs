@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use super::args::{Failure, Outcome};
 use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_OK, code_of};
-use super::handle::{FamilyHandle, IteratorHandle, NotOpen, Opaque, StoreHandle, close, value, value_mut};
-use super::types::KVIterator;
-use crate::{Cursor, Error};
+use super::handle::{FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, value, value_mut};
+use crate::Error;
 
 /// How many error texts of a handle stay readable: the contract promises the last one, but another
 /// thread may fail between this thread's failure and its kvstore_errmsg.
@@ -103,20 +102,55 @@ where
     }
 }
 
-/// Runs a call on an iterator.
+/// Runs a call on a handle that one thread at a time uses.
 ///
 /// # Safety
-/// As [`call`]; and no other thread uses the iterator meanwhile.
-pub(super) unsafe fn call_iterator(
-    handle: *mut KVIterator,
-    f: impl FnOnce(&mut Cursor) -> Outcome<c_int>,
-) -> c_int {
+/// As [`call`]; and no other thread uses the handle meanwhile.
+pub(super) unsafe fn call_single<T, V: 'static>(
+    handle: *mut T,
+    f: impl FnOnce(&mut V) -> Outcome<c_int>,
+) -> c_int
+where
+    T: Opaque<Value = Single<V>>,
+{
     // SAFETY: passed on.
     match unsafe { value_mut(handle) } {
-        Ok(IteratorHandle { cursor: Some(cursor), session }) => run(session, || f(cursor)),
-        Ok(_) => not_open::<KVIterator>(NotOpen::Closed),
-        Err(why) => not_open::<KVIterator>(why),
+        Ok(Single { value: Some(value), session }) => run(session, || f(value)),
+        Ok(_) => not_open::<T>(NotOpen::Closed),
+        Err(why) => not_open::<T>(why),
     }
+}
+
+/// Closes a handle that one thread at a time uses, and frees what is behind it.
+///
+/// # Safety
+/// As [`call_single`].
+pub(super) unsafe fn close_single<T, V: 'static>(handle: *mut T)
+where
+    T: Opaque<Value = Single<V>>,
+{
+    // SAFETY: passed on.
+    unsafe {
+        if let Ok(single) = value_mut(handle) {
+            single.value = None;
+            call_close(handle, |_| Ok(KVSTORE_OK));
+        }
+    }
+}
+
+/// The value behind a handle that is an argument beside another.
+///
+/// # Safety
+/// As [`call`].
+pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<&'a T::Value> {
+    // SAFETY: passed on.
+    unsafe { value(handle) }.map_err(|why| {
+        let text = why_not_open::<T>(why);
+        Failure::Argument(match why {
+            NotOpen::Null => Error::Invalid(text),
+            NotOpen::Closed => Error::Misuse(text),
+        })
+    })
 }
 
 /// Runs a call that has no handle yet.
@@ -179,12 +213,18 @@ fn failure_code(failure: &Failure) -> (c_int, String) {
 }
 
 fn not_open<T: Opaque>(why: NotOpen) -> c_int {
-    let (code, text) = match why {
-        NotOpen::Null => (KVSTORE_ERROR, format!("the {} handle is NULL", T::NAME)),
-        NotOpen::Closed => (KVSTORE_MISUSE, format!("the {} handle is closed, or is no {0}", T::NAME)),
-    };
-    set_thread_error(&text);
-    code
+    set_thread_error(&why_not_open::<T>(why));
+    match why {
+        NotOpen::Null => KVSTORE_ERROR,
+        NotOpen::Closed => KVSTORE_MISUSE,
+    }
+}
+
+fn why_not_open<T: Opaque>(why: NotOpen) -> String {
+    match why {
+        NotOpen::Null => format!("the {} handle is NULL", T::NAME),
+        NotOpen::Closed => format!("the {} handle is closed, or is no {0}", T::NAME),
+    }
 }
 
 /// Lets no panic out, and none print: the library never prints.

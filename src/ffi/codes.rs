@@ -58,6 +58,33 @@ pub const KVSTORE_CHECKPOINT_RESTART: c_int = 2;
 /// Like RESTART, and cut the WAL to zero bytes.
 pub const KVSTORE_CHECKPOINT_TRUNCATE: c_int = 3;
 
+/// KVWriteOptions.flags: write only if the key is missing or expired.
+pub const KVSTORE_PUT_IF_ABSENT: u32 = 1;
+/// KVWriteOptions.flags: write only if the key is alive.
+pub const KVSTORE_PUT_IF_PRESENT: u32 = 2;
+/// KVWriteOptions.flags: a live key keeps the TTL it has, also none; a new key gets expireMs.
+pub const KVSTORE_PUT_KEEP_TTL: u32 = 4;
+/// KVWriteOptions.flags: the family's default TTL instead of expireMs, which must be 0.
+pub const KVSTORE_PUT_DEFAULT_TTL: u32 = 8;
+
+/// kvstore_cf_expire: only if the key has no TTL.
+pub const KVSTORE_EXPIRE_NX: c_int = 1;
+/// kvstore_cf_expire: only if the key has a TTL.
+pub const KVSTORE_EXPIRE_XX: c_int = 2;
+/// kvstore_cf_expire: only if the new time is later than the old one.
+pub const KVSTORE_EXPIRE_GT: c_int = 4;
+/// kvstore_cf_expire: only if the new time is earlier than the old one.
+pub const KVSTORE_EXPIRE_LT: c_int = 8;
+
+/// Ranges: from the greatest key to the least.
+pub const KVSTORE_RANGE_REVERSE: c_int = 1;
+/// Ranges: the upper bound is part of the range.
+pub const KVSTORE_RANGE_CLOSED: c_int = 2;
+/// Ranges: the lower bound is not part of the range.
+pub const KVSTORE_RANGE_OPEN: c_int = 4;
+/// Ranges: read no values; kvstore_iterator_value is KVSTORE_ERROR.
+pub const KVSTORE_RANGE_KEYS_ONLY: c_int = 8;
+
 /// A documented number of families that surely works. Not a limit.
 pub const KVSTORE_MAX_COLUMN_FAMILIES: c_int = 64;
 

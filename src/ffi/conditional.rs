@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{bad_argument, expiry, key, optional_output, output, value};
+use super::args::{bad_argument, expiry, key, optional_output, value};
 use super::codes::{
     KVSTORE_OK, KVSTORE_PUT_DEFAULT_TTL, KVSTORE_PUT_IF_ABSENT, KVSTORE_PUT_IF_PRESENT, KVSTORE_PUT_KEEP_TTL,
 };
@@ -20,10 +20,14 @@ impl KVWriteOptions {
             return bad_argument("KVWriteOptions has unknown flags or a reserved field that is not 0");
         }
         if has(KVSTORE_PUT_IF_ABSENT) && has(KVSTORE_PUT_IF_PRESENT) {
-            return bad_argument("KVSTORE_PUT_IF_ABSENT and KVSTORE_PUT_IF_PRESENT exclude each other: pass one");
+            return bad_argument(
+                "KVSTORE_PUT_IF_ABSENT and KVSTORE_PUT_IF_PRESENT exclude each other: pass one",
+            );
         }
         if has(KVSTORE_PUT_DEFAULT_TTL) && expireMs != 0 {
-            return bad_argument("KVSTORE_PUT_DEFAULT_TTL with an expireMs: leave expireMs 0, or the flag away");
+            return bad_argument(
+                "KVSTORE_PUT_DEFAULT_TTL with an expireMs: leave expireMs 0, or the flag away",
+            );
         }
         let mut options = PutOptions::new().expiry(expiry(expireMs)?);
         if has(KVSTORE_PUT_DEFAULT_TTL) {
@@ -147,35 +151,6 @@ pub unsafe extern "C" fn kvstore_cf_increment(
                 value.set(sum);
             }
             Ok(KVSTORE_OK)
-        })
-    }
-}
-
-/// Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
-/// `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0.
-///
-/// Errors: KVSTORE_NOTFOUND (missing or expired: *pn is 0), KVSTORE_ERROR (also for a negative cap);
-/// otherwise as kvstore_get.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvstore_cf_get_into(
-    cf: *mut KVColumnFamily,
-    pKey: *const c_void,
-    nKey: c_int,
-    buf: *mut c_void,
-    cap: c_int,
-    pn: *mut c_int,
-) -> c_int {
-    // SAFETY: as documented.
-    unsafe {
-        on_family(cf, |family| {
-            let (key, length) = (key(pKey, nKey)?, output(pn, "pn")?);
-            let mut buffer = super::args::Buffer::new(buf, cap)?;
-            let found = family.get_with(key, |value, _| {
-                buffer.fill(value);
-                value.len()
-            })?;
-            length.set(super::args::c_length(found.unwrap_or(0)));
-            Ok(found.map_or(super::codes::KVSTORE_NOTFOUND, |_| KVSTORE_OK))
         })
     }
 }

@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{
-    Outcome, c_length, expiry, key, malloc_copy, optional_output, out_of_memory, output, value,
-};
+use super::args::{Outcome, c_length, expiry, key, malloc_copy, no_memory, optional_output, output, value};
 use super::call::{HasSession, call};
 use super::codes::{KVSTORE_NOTFOUND, KVSTORE_OK};
 use super::handle::{FamilyHandle, Opaque, StoreHandle};
@@ -139,7 +137,7 @@ pub(super) unsafe fn get(
         return Ok((KVSTORE_NOTFOUND, Expiry::Never));
     };
     if copy.is_null() {
-        return Err(out_of_memory());
+        return Err(no_memory().into());
     }
     p_value.set(copy);
     n_value.set(c_length(length));

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::args::{Outcome, c_length, malloc_copy, name, out_of_memory, output};
+use super::args::{Outcome, c_length, malloc_copy, name, no_memory, output};
 use super::call::{call, call_close};
 use super::codes::KVSTORE_OK;
 use super::handle::{self, FamilyHandle, StoreHandle};
@@ -119,7 +119,7 @@ fn malloc_strings(strings: &[String]) -> Outcome<*mut *mut c_char> {
     unsafe {
         let array = libc::calloc(strings.len() + 1, size_of::<*mut c_char>()).cast::<*mut c_char>();
         if array.is_null() {
-            return Err(out_of_memory());
+            return Err(no_memory().into());
         }
         for (i, string) in strings.iter().enumerate() {
             let copy = malloc_copy(string.as_bytes());
@@ -128,7 +128,7 @@ fn malloc_strings(strings: &[String]) -> Outcome<*mut *mut c_char> {
                     libc::free((*array.add(made)).cast::<c_void>());
                 }
                 libc::free(array.cast());
-                return Err(out_of_memory());
+                return Err(no_memory().into());
             }
             *array.add(i) = copy.cast();
         }

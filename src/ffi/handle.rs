@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::call::Session;
-use super::types::{KVColumnFamily, KVIterator, KVStore};
-use crate::{Cursor, Family, Store};
+use super::types::{KVBatch, KVColumnFamily, KVIterator, KVStore};
+use crate::{Cursor, Family, Store, WriteBatch};
 
 /// How many closed handles of a type lie fallow before the first is used again. They keep a few
 /// kilobytes each.
@@ -32,10 +32,10 @@ pub(super) struct FamilyHandle {
     pub(super) session: Arc<Session>,
 }
 
-/// Behind `KVIterator *`.
-pub(super) struct IteratorHandle {
+/// Behind the handles that one thread at a time uses, `KVIterator *` and `KVBatch *`.
+pub(super) struct Single<V> {
     /// `None` once closed: its buffers are not kept.
-    pub(super) cursor: Option<Cursor>,
+    pub(super) value: Option<V>,
     pub(super) session: Arc<Session>,
 }
 
@@ -83,11 +83,21 @@ impl Opaque for KVColumnFamily {
 }
 
 impl Opaque for KVIterator {
-    type Value = IteratorHandle;
+    type Value = Single<Cursor>;
     const MARK: u32 = u32::from_be_bytes(*b"KVit");
     const NAME: &'static str = "KVIterator";
-    fn fallow() -> &'static Fallow<IteratorHandle> {
-        static FALLOW: Fallow<IteratorHandle> = Fallow(Mutex::new(VecDeque::new()));
+    fn fallow() -> &'static Fallow<Single<Cursor>> {
+        static FALLOW: Fallow<Single<Cursor>> = Fallow(Mutex::new(VecDeque::new()));
+        &FALLOW
+    }
+}
+
+impl Opaque for KVBatch {
+    type Value = Single<WriteBatch>;
+    const MARK: u32 = u32::from_be_bytes(*b"KVba");
+    const NAME: &'static str = "KVBatch";
+    fn fallow() -> &'static Fallow<Single<WriteBatch>> {
+        static FALLOW: Fallow<Single<WriteBatch>> = Fallow(Mutex::new(VecDeque::new()));
         &FALLOW
     }
 }

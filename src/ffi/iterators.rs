@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::args::{Outcome, bad_argument, c_length, key, optional_output, output};
-use super::call::{HasSession as _, call, call_close, call_iterator};
-use super::codes::KVSTORE_OK;
+use super::call::{HasSession as _, call, call_single, close_single};
+use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
-use super::handle::{self, IteratorHandle, Opaque};
+use super::handle::{self, Opaque, Single};
 use super::types::{KVColumnFamily, KVIterator, KVStore};
-use crate::{Cursor, Direction, KeyRange};
+use crate::{Cursor, Direction, Family, KeyRange};
 
 /// Makes an iterator over the live entries of the default family, from the least key to the greatest.
 /// It is at eof until kvstore_iterator_first or kvstore_iterator_seek. On success `*ppIter` is the
@@ -116,6 +116,28 @@ unsafe fn create<T: Opaque>(
 where
     T::Value: HasFamily,
 {
+    // SAFETY: passed on.
+    unsafe {
+        new_iterator(handle, result, |family| match prefix {
+            None => Ok(family.cursor(KeyRange::all(), direction)),
+            Some((prefix, length)) => {
+                let mut cursor = family.cursor(KeyRange::prefix(key(prefix, length)?), direction);
+                cursor.first()?;
+                Ok(cursor)
+            }
+        })
+    }
+}
+
+/// Gives out the iterator that `make` makes.
+pub(super) unsafe fn new_iterator<T: Opaque>(
+    handle: *mut T,
+    result: *mut *mut KVIterator,
+    make: impl FnOnce(&Family) -> Outcome<Cursor>,
+) -> c_int
+where
+    T::Value: HasFamily,
+{
     // SAFETY: NULL or valid, as documented.
     if let Some(result) = unsafe { optional_output(result) } {
         result.set(std::ptr::null_mut());
@@ -124,21 +146,9 @@ where
     unsafe {
         call(handle, |value| {
             let result = output(result, "ppIter")?;
-            let family = value.family();
-            let cursor = match prefix {
-                None => {
-                    let cursor = family.cursor(KeyRange::all(), direction);
-                    cursor.check_open()?;
-                    cursor
-                }
-                Some((prefix, length)) => {
-                    let mut cursor = family.cursor(KeyRange::prefix(key(prefix, length)?), direction);
-                    cursor.first()?;
-                    cursor
-                }
-            };
-            let session = Arc::clone(value.session());
-            result.set(handle::open(IteratorHandle { cursor: Some(cursor), session }));
+            let cursor = make(value.family())?;
+            cursor.check_open()?;
+            result.set(handle::open(Single { value: Some(cursor), session: Arc::clone(value.session()) }));
             Ok(KVSTORE_OK)
         })
     }
@@ -152,7 +162,7 @@ where
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_first(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_iterator(it, |cursor| moved(cursor.first())) }
+    unsafe { call_single(it, |cursor| moved(cursor.first())) }
 }
 
 /// Moves a reverse iterator to the last entry of its range.
@@ -162,7 +172,7 @@ pub unsafe extern "C" fn kvstore_iterator_first(it: *mut KVIterator) -> c_int {
 pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
     unsafe {
-        call_iterator(it, |cursor| {
+        call_single(it, |cursor| {
             must_be_reverse(cursor, "last")?;
             moved(cursor.first())
         })
@@ -176,7 +186,7 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_iterator(it, |cursor| moved(cursor.next())) }
+    unsafe { call_single(it, |cursor| moved(cursor.next())) }
 }
 
 /// Moves a reverse iterator to the entry before. At eof it stays.
@@ -186,7 +196,7 @@ pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
 pub unsafe extern "C" fn kvstore_iterator_prev(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
     unsafe {
-        call_iterator(it, |cursor| {
+        call_single(it, |cursor| {
             must_be_reverse(cursor, "prev")?;
             moved(cursor.next())
         })
@@ -205,7 +215,7 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
     nKey: c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_iterator(it, |cursor| moved(cursor.seek(key(pKey, nKey)?))) }
+    unsafe { call_single(it, |cursor| moved(cursor.seek(key(pKey, nKey)?))) }
 }
 
 fn moved(done: crate::Result<bool>) -> Outcome<c_int> {
@@ -227,7 +237,7 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
     // SAFETY: NULL or an iterator, as documented.
     match unsafe { handle::value(it) } {
-        Ok(IteratorHandle { cursor: Some(cursor), .. }) => c_int::from(!cursor.is_valid()),
+        Ok(Single { value: Some(cursor), .. }) => c_int::from(!cursor.is_valid()),
         _ => 1,
     }
 }
@@ -244,7 +254,7 @@ pub unsafe extern "C" fn kvstore_iterator_key(
     pnKey: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_iterator(it, |cursor| show(cursor, Cursor::key, ppKey, pnKey)) }
+    unsafe { call_single(it, |cursor| show(cursor, Cursor::key, ppKey, pnKey)) }
 }
 
 /// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
@@ -255,7 +265,7 @@ pub unsafe extern "C" fn kvstore_iterator_value(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_iterator(it, |cursor| show(cursor, Cursor::value, ppValue, pnValue)) }
+    unsafe { call_single(it, |cursor| show(cursor, Cursor::value, ppValue, pnValue)) }
 }
 
 unsafe fn show(
@@ -268,23 +278,42 @@ unsafe fn show(
     let (bytes, length) = unsafe { (output(pp, "the output pointer")?, output(pn, "the output length")?) };
     cursor.check_open()?;
     let Some(part) = part(cursor) else {
-        return bad_argument(
-            "the iterator is at eof: call first, last or seek, and check kvstore_iterator_eof",
-        );
+        return if cursor.is_valid() {
+            bad_argument("a keys-only iterator reads no values")
+        } else {
+            at_eof()
+        };
     };
     bytes.set(part.as_ptr().cast_mut().cast());
     length.set(c_length(part.len()));
     Ok(KVSTORE_OK)
 }
 
+pub(super) fn at_eof<T>() -> Outcome<T> {
+    bad_argument("the iterator is at eof: call first, last or seek, and check kvstore_iterator_eof")
+}
+
 /// Closes an iterator. NULL is allowed, and so are iterators of a closed store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_close(it: *mut KVIterator) {
-    // SAFETY: NULL or an iterator, as documented; nobody else uses it, so its buffers can go now.
+    // SAFETY: NULL or an iterator, as documented.
+    unsafe { close_single(it) }
+}
+
+/// Shows when the current entry of an iterator expires: milliseconds since the Unix epoch, or
+/// KVSTORE_NO_TTL. Works on every iterator.
+///
+/// Errors: as kvstore_iterator_key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_expire_ms(it: *mut KVIterator, pExpireMs: *mut i64) -> c_int {
+    // SAFETY: as documented.
     unsafe {
-        if let Ok(iterator) = handle::value_mut(it) {
-            iterator.cursor = None;
-            call_close(it, |_| Ok(KVSTORE_OK));
-        }
+        call_single(it, |cursor: &mut Cursor| {
+            let time = output(pExpireMs, "pExpireMs")?;
+            cursor.check_open()?;
+            let Some(expiry) = cursor.expiry() else { return at_eof() };
+            time.set(expiry.millis().unwrap_or(NO_TTL));
+            Ok(KVSTORE_OK)
+        })
     }
 }

@@ -15,6 +15,18 @@ pub extern "C" fn kvstore_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
+/// The version of the SQLite inside, such as "3.54.1". The text is static.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_sqlite_version() -> *const c_char {
+    crate::sqlite_version().as_ptr()
+}
+
+/// The engine of this build: "sql" or "btree". The text is static.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_engine() -> *const c_char {
+    crate::engine().as_ptr()
+}
+
 /// What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a
 /// text, too.
 #[unsafe(no_mangle)]

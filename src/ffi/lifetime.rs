@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use super::args::{Failure, Outcome, bad_argument, c_length, expiry, key, malloc_copy, out_of_memory, output};
+use super::args::{Failure, Outcome, bad_argument, c_length, expiry, key, malloc_copy, no_memory, output};
 use super::call::call;
 use super::codes::{
-    KVSTORE_EXPIRE_GT, KVSTORE_EXPIRE_LT, KVSTORE_EXPIRE_NX, KVSTORE_EXPIRE_XX, KVSTORE_NOTFOUND, KVSTORE_OK, NO_TTL,
+    KVSTORE_EXPIRE_GT, KVSTORE_EXPIRE_LT, KVSTORE_EXPIRE_NX, KVSTORE_EXPIRE_XX, KVSTORE_NOTFOUND, KVSTORE_OK,
+    NO_TTL,
 };
 use super::conditional::{give_count, give_flag};
 use super::data::on_family;
@@ -105,30 +106,24 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
         on_family(cf, |family| {
             let (key, value) = (key(pKey, nKey)?, output(ppValue, "ppValue")?);
             let length = output(pnValue, "pnValue")?;
-            // Allocated before the change, so that there is nothing to take back if memory is out.
             let mut copy = Copied(std::ptr::null_mut());
             let found = family.get_and_expire_with(key, expiry(expire_ms)?, |bytes| {
                 copy.0 = malloc_copy(bytes);
-                (!copy.0.is_null()).then_some(bytes.len())
+                if copy.0.is_null() { Err(no_memory()) } else { Ok(bytes.len()) }
             })?;
-            match found {
-                Some(Some(bytes)) => {
-                    value.set(copy.release());
-                    length.set(c_length(bytes));
-                    Ok(KVSTORE_OK)
-                }
-                Some(None) => Err(out_of_memory()),
-                None => {
-                    value.set(std::ptr::null_mut());
-                    length.set(0);
-                    Ok(KVSTORE_NOTFOUND)
-                }
-            }
+            let Some(bytes) = found else {
+                value.set(std::ptr::null_mut());
+                length.set(0);
+                return Ok(KVSTORE_NOTFOUND);
+            };
+            value.set(copy.release());
+            length.set(c_length(bytes));
+            Ok(KVSTORE_OK)
         })
     }
 }
 
-/// A malloc'd copy that is freed unless it is given out.
+/// A malloc'd copy that is freed unless it is given out: the change after it may still fail.
 struct Copied(*mut c_void);
 
 impl Copied {
@@ -349,7 +344,11 @@ pub unsafe extern "C" fn kvstore_cf_write_time(
 /// Errors: KVSTORE_ERROR (the family does not track writes, a negative age); otherwise as kvstore_put.
 /// What earlier transactions removed stays removed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvstore_cf_sweep(cf: *mut KVColumnFamily, max_age_ms: i64, pnDeleted: *mut i64) -> c_int {
+pub unsafe extern "C" fn kvstore_cf_sweep(
+    cf: *mut KVColumnFamily,
+    max_age_ms: i64,
+    pnDeleted: *mut i64,
+) -> c_int {
     // SAFETY: as documented.
     unsafe {
         on_family(cf, |family| {
@@ -371,27 +370,8 @@ fn limit(max_keys: i64) -> Outcome<Option<u64>> {
     match u64::try_from(max_keys) {
         Ok(0) => Ok(None),
         Ok(max) => Ok(Some(max)),
-        Err(_) => Err(Failure::Argument(Error::Invalid(format!("max_keys is {max_keys}: pass 0 for no limit")))),
-    }
-}
-
-/// Shows when the current entry of an iterator expires: milliseconds since the Unix epoch, or
-/// KVSTORE_NO_TTL. Works on every iterator.
-///
-/// Errors: as kvstore_iterator_key.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvstore_iterator_expire_ms(
-    it: *mut super::types::KVIterator,
-    pExpireMs: *mut i64,
-) -> c_int {
-    // SAFETY: as documented.
-    unsafe {
-        super::call::call_iterator(it, |cursor| {
-            let time = output(pExpireMs, "pExpireMs")?;
-            cursor.check_open()?;
-            let Some(expiry) = cursor.expiry() else { return super::iterators::at_eof() };
-            time.set(expiry.millis().unwrap_or(NO_TTL));
-            Ok(KVSTORE_OK)
-        })
+        Err(_) => {
+            Err(Failure::Argument(Error::Invalid(format!("max_keys is {max_keys}: pass 0 for no limit"))))
+        }
     }
 }

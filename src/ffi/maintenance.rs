@@ -1,6 +1,7 @@
 //! Statistics, checks, syncs, checkpoints, vacuum.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::args::{bad_argument, c_length, malloc_copy, optional_output, output};
@@ -145,6 +146,39 @@ pub unsafe extern "C" fn kvstore_checkpoint(
                     output.set(c_length(frames as usize));
                 }
             }
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Copies everything that is committed to a new file, with all TTLs, while others go on reading and
+/// writing; the copy is the state of one moment. `path` must not exist; it appears when the copy is whole
+/// and synced. `progress` (may be NULL) is called now and then with `context` and the pages that remain and
+/// their total; what it returns, if not 0, stops the backup.
+///
+/// Errors: KVSTORE_ERROR (path is NULL, or exists; stopped by progress: no file is left), KVSTORE_CANTOPEN,
+/// KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE; KVSTORE_BUSY for a store in
+/// memory or an exclusive one while a transaction is open on this handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_backup(
+    kv: *mut KVStore,
+    path: *const c_char,
+    progress: Option<unsafe extern "C" fn(context: *mut c_void, remaining: c_int, total: c_int) -> c_int>,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            if path.is_null() {
+                return bad_argument("the backup's path is NULL");
+            }
+            let path = OsStr::from_bytes(CStr::from_ptr(path).to_bytes());
+            kv.store.backup(path, |remaining, total| match progress {
+                Some(progress) => {
+                    progress(context, c_length(remaining as usize), c_length(total as usize)) == 0
+                }
+                None => true,
+            })?;
             Ok(KVSTORE_OK)
         })
     }

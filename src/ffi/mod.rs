@@ -18,12 +18,16 @@
 mod args;
 mod call;
 mod codes;
+mod conditional;
 mod data;
 mod families;
 mod handle;
 mod iterators;
 mod library;
+mod lifetime;
 mod maintenance;
+mod many;
+mod ranges;
 mod store;
 mod transactions;
 mod ttl;

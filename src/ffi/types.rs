@@ -27,6 +27,23 @@ pub struct KVIterator {
     _opaque: [u8; 0],
 }
 
+/// Writes to be committed together. For one thread at a time.
+pub struct KVBatch {
+    _opaque: [u8; 0],
+}
+
+/// How kvstore_cf_put_with writes. All zeros: always, never expiring.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KVWriteOptions {
+    /// When the key expires, in milliseconds since the Unix epoch; 0: never.
+    pub expireMs: i64,
+    /// KVSTORE_PUT_* or'ed together.
+    pub flags: u32,
+    /// Must be zero.
+    pub reserved: u32,
+}
+
 /// How to open a store. All zeros is the default configuration, and a safe one: initialise with
 /// `KVStoreConfig cfg = {0};` and set what you need.
 #[repr(C)]

@@ -328,7 +328,13 @@ impl Engine for SqlEngine<'_> {
 
 impl SqlEngine<'_> {
     /// `false`: the table is not made yet.
-    fn move_time_entry(&self, texts: &TimeStatements, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+    fn move_time_entry(
+        &self,
+        texts: &TimeStatements,
+        key: &[u8],
+        old: Option<i64>,
+        new: Option<i64>,
+    ) -> Result<bool> {
         if let Some(old) = old
             && self.execute_optional(&texts.delete, &[&old, &key])?.is_none()
         {

@@ -1,0 +1,91 @@
+//! Compiling and running C and C++ programs against the shared library of this very build. Knows no
+//! test.
+#![allow(dead_code)] // each test file uses what it needs
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The root of the repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder of this build's `libkvstore.so`: cargo leaves it beside the test binaries.
+pub fn library_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the test binary");
+    let deps = test.parent().expect("the folder of the test binary");
+    [Some(deps), deps.parent()]
+        .into_iter()
+        .flatten()
+        .find(|dir| dir.join("libkvstore.so").exists())
+        .expect("libkvstore.so beside the test binary or above it")
+        .to_owned()
+}
+
+/// Runs a command; its output is part of the message when it fails.
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}\nended with {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// A C compiler (or C++ compiler) with all warnings as errors, that finds the headers.
+pub fn compiler(name: &str, standard: &str) -> Command {
+    let mut command = Command::new(name);
+    command.arg(format!("-std={standard}")).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-pthread"]);
+    command.arg("-D_GNU_SOURCE").arg("-I").arg(root().join("include"));
+    command
+}
+
+/// Compiles `source` (a path from the root) with the shared library into `directory`.
+pub fn build(compiler: &mut Command, source: &str, directory: &Path) -> PathBuf {
+    let program = directory.join(Path::new(source).file_stem().expect("a file name"));
+    let library = library_dir();
+    run(compiler
+        .arg("-o")
+        .arg(&program)
+        .arg(root().join(source))
+        .arg("-L")
+        .arg(&library)
+        .arg("-lkvstore")
+        .arg(format!("-Wl,-rpath,{}", library.display())));
+    program
+}
+
+/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder: plainly, and again
+/// under valgrind, where any error and any leak fails.
+pub fn run_scenario(source: &str, scenario: &str) {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let program = build(&mut compiler("cc", "c11"), source, directory.path());
+    let in_folder = |name: &str| {
+        let folder = directory.path().join(name);
+        std::fs::create_dir(&folder).expect("a folder");
+        folder
+    };
+    run(Command::new(&program).arg(scenario).current_dir(in_folder("plain")));
+    if has_tool("valgrind") {
+        run(Command::new("valgrind")
+            .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect,possible"])
+            .args(["--error-exitcode=99", "--fair-sched=yes"])
+            .arg(&program)
+            .arg(scenario)
+            .env("UNDER_VALGRIND", "1")
+            .current_dir(in_folder("valgrind")));
+    }
+}
+
+/// Whether a tool is there. In CI a missing one is a failure.
+pub fn has_tool(name: &str) -> bool {
+    let there = Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    assert!(there || std::env::var_os("CI").is_none(), "{name} is missing: .ci/setup installs it");
+    if !there {
+        println!("skipped: {name} is missing");
+    }
+    there
+}
