@@ -164,6 +164,7 @@ impl Cursor {
     /// See [`Cursor`]; also `Error` for a key of a bad length.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
+        self.check_open()?;
         self.family.inner.count_failure(check_key(key))?;
         self.chunk_rows = FIRST_ROWS;
         if !self.range.contains(key) {

@@ -416,8 +416,7 @@ impl World {
 
     fn purge(&mut self, side: usize, family: &str) -> Answer<u64> {
         let now = self.now(side);
-        let dead =
-            self.rows(side, family).map_or(0, |rows| rows.values().filter(|e| !e.is_live(now)).count());
+        let dead = self.rows(side, family)?.values().filter(|entry| !entry.is_live(now)).count();
         if dead > 0 {
             self.writable_rows(side, family)?.retain(|_, entry| entry.is_live(now));
         }

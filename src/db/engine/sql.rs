@@ -108,6 +108,11 @@ impl SqlEngine<'_> {
         }
     }
 
+    /// Fails if the family is gone, and an index of it is missing for that reason.
+    fn family_exists(&self, tables: &Tables) -> Result<()> {
+        self.head(tables, &[]).map(drop)
+    }
+
     fn view<'a>(&'a self, tables: &'a Tables, row: &'a SqlRow<'_>) -> Result<RowView<'a, Self>> {
         let inline = match row.get_ref(3).map_err(translate)? {
             ValueRef::Blob(value) => Some(value),
@@ -259,13 +264,15 @@ impl Engine for SqlEngine<'_> {
     }
 
     fn by_expiry(&self, tables: &Tables, mut visit: impl FnMut(i64, &[u8]) -> Result<Step>) -> Result<()> {
-        let Some(mut statement) = self.prepare_optional(&tables.statements.by_expiry)? else { return Ok(()) };
+        let Some(mut statement) = self.prepare_optional(&tables.statements.by_expiry)? else {
+            return self.family_exists(tables);
+        };
         let mut rows = statement.raw_query();
         loop {
             let row = match rows.next() {
                 Ok(Some(row)) => row,
                 Ok(None) => return Ok(()),
-                Err(e) if is_missing_table(&e) => return Ok(()),
+                Err(e) if is_missing_table(&e) => return self.family_exists(tables),
                 Err(e) => return Err(translate(e)),
             };
             let ValueRef::Integer(expire_ms) = row.get_ref(0).map_err(translate)? else {
