@@ -4,7 +4,7 @@
 //! forked child, where it is no longer true. So a child may neither use an inherited handle nor
 //! open a file that its parent had open when it forked.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata, OpenOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -36,27 +36,50 @@ struct Entry {
 pub(crate) struct OpenFile(Entry);
 
 impl OpenFile {
-    /// Puts the file at `path` on the list.
+    /// Puts the file at `path` on the list; makes it, empty, if it is not there and `create` says so.
+    /// `check` looks at the file before anybody opens it; it is not called if this process has the
+    /// file open already.
+    ///
+    /// Opening and closing a file by other means than SQLite's drops the locks this process has on it.
+    /// So the list is locked meanwhile, and whoever wants to open the file through SQLite waits.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if this process inherited the open file through a fork.
-    pub(crate) fn register(path: &Path) -> Result<Option<OpenFile>> {
-        let Ok(metadata) = std::fs::metadata(path) else {
-            return Ok(None); // nothing there to be told apart; SQLite will say why
-        };
-        let file = Entry { identity: identity(&metadata), generation: generation() };
+    /// [`Error::Misuse`] if this process inherited the open file through a fork; what `check` says.
+    pub(crate) fn register(
+        path: &Path,
+        create: bool,
+        check: impl FnOnce(&mut File) -> Result<()>,
+    ) -> Result<OpenFile> {
+        let failed = |e: std::io::Error| Error::CantOpen(format!("cannot open the file: {e}"));
         with_open_files(|files| {
-            if files.iter().any(|f| f.identity == file.identity && f.generation != file.generation) {
+            if create && std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+                new_file().open(path).map_err(failed)?;
+            }
+            let identity = identity(&std::fs::metadata(path).map_err(failed)?);
+            let entry = Entry { identity, generation: generation() };
+            if files.iter().any(|f| f.identity == identity && f.generation != entry.generation) {
                 return Err(Error::Misuse(
                     "this process was forked while its parent had the file open; open the store only after the \
                      fork, or close it before, or start the child with exec or spawn"
                         .into(),
                 ));
             }
-            files.push(file);
-            Ok(Some(OpenFile(file)))
+            if !files.contains(&entry) {
+                check(&mut File::open(path).map_err(failed)?)?;
+            }
+            files.push(entry);
+            Ok(OpenFile(entry))
         })?
     }
+}
+
+/// With the rights SQLite gives its files: at most 0644, less the umask.
+fn new_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o644);
+    options
 }
 
 impl Drop for OpenFile {

@@ -158,9 +158,9 @@ impl Cursor {
     /// # Errors
     /// See [`Cursor`]; also `Error` for a key of a bad length, and in the order of expiry.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.check_open()?;
         let key = [&self.prefix, key.as_ref()].concat();
         self.family.inner.count_failure(check_key(&key))?;
-        self.check_open()?;
         let Walk::Keys(range, _) = &self.walk else {
             return self.family.inner.count_failure(Err(Error::Invalid(
                 "an iterator in the order of expiry cannot seek a key: make one that starts at another time"

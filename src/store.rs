@@ -565,6 +565,9 @@ impl Store {
     /// As for a write.
     pub fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
         let mut left = pages.map_or(u64::MAX, u64::from);
+        if left == 0 {
+            return self.inner.with(|_| Ok(()));
+        }
         loop {
             let step = left.min(VACUUM_PAGES_PER_STEP);
             let before = self.inner.with(|db| db.free_pages())?.min(left);

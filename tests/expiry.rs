@@ -282,6 +282,23 @@ fn lazy_removal_gives_up_silently_while_another_handle_writes() {
 }
 
 #[test]
+fn lazy_removal_does_not_wait_for_a_reader_in_delete_mode() {
+    let scratch = Scratch::new();
+    let wait = Duration::from_secs(4);
+    let config = Config::new().journal_mode(JournalMode::Delete);
+    let (store, reader) = (scratch.open_with(&config.clone().busy_timeout(wait)), scratch.open_with(&config));
+    store.put_until("a", "1", Expiry::At(1)).unwrap();
+    reader.begin(false).unwrap();
+    let asked_at = Instant::now();
+    assert_eq!(store.get("a").unwrap(), None);
+    assert!(asked_at.elapsed() < wait, "a get waited for the busy timeout");
+    reader.commit().unwrap();
+    assert_eq!(store.count().unwrap(), 1);
+    assert_eq!(store.get("a").unwrap(), None);
+    assert_eq!(store.count().unwrap(), 0);
+}
+
+#[test]
 fn a_read_transaction_removes_nothing() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_keys(&scratch);
@@ -317,7 +334,9 @@ fn a_look_up_of_a_dead_row_never_ends_the_callers_transaction() {
     let (store, _clock) = with_dead_keys(&scratch);
     store.begin(true).unwrap();
     store.put("mine", "1").unwrap();
-    read_all(&store);
+    assert_eq!(store.get("get").unwrap(), None);
+    assert!(!store.exists("exists").unwrap());
+    assert_eq!(store.ttl("ttl").unwrap(), Some(left(0)));
     store.rollback().unwrap();
     assert!(!store.exists("mine").unwrap());
 }

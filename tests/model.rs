@@ -141,7 +141,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = || prop::sample::select(vec![0, b'a', b'b', 0xFF]);
     prop_oneof![
         20 => prop::collection::vec(byte(), 1..=3),
-        1 => (byte(), prop::sample::select(vec![60, 61, 62, 200, 897, 898, 950, 1500]))
+        1 => (byte(), prop::sample::select(vec![60, 62, 190, 192, 193, 256, 950, 1500]))
             .prop_map(|(byte, len)| vec![byte; len]),
     ]
 }
@@ -151,7 +151,7 @@ fn value() -> impl Strategy<Value = Value> {
     let len = prop_oneof![
         8 => 0..=12_usize,
         3 => 56..=68_usize,
-        3 => 950..=970_usize,
+        3 => 240..=260_usize,
         1 => 1000..=9000_usize,
         1 => prop::sample::select(vec![40_000, 70_000]),
     ];
@@ -416,8 +416,7 @@ impl World {
 
     fn purge(&mut self, side: usize, family: &str) -> Answer<u64> {
         let now = self.now(side);
-        let dead =
-            self.rows(side, family).map_or(0, |rows| rows.values().filter(|e| !e.is_live(now)).count());
+        let dead = self.rows(side, family)?.values().filter(|entry| !entry.is_live(now)).count();
         if dead > 0 {
             self.writable_rows(side, family)?.retain(|_, entry| entry.is_live(now));
         }

@@ -1,11 +1,12 @@
-//! Opening and closing: what becomes of files, other people's above all, and the bounds of the
-//! configuration.
+//! Opening and closing: what becomes of files, journal modes, read-only handles, and the bounds of
+//! the configuration.
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory, python};
@@ -77,7 +78,9 @@ fn after_close_everything_answers_misuse() {
     family.put("a", "1").unwrap();
     let mut cursor = family.cursor(KeyRange::all(), Direction::Forward);
     assert!(cursor.first().unwrap());
+    let mut prefix = family.cursor(KeyRange::prefix(b"p"), Direction::Forward);
     store.close().unwrap();
+    assert!(!cursor.is_valid());
     let misuse = [
         kind(store.get("a")),
         kind(store.put("a", "1")),
@@ -103,6 +106,9 @@ fn after_close_everything_answers_misuse() {
         kind(cursor.next()),
         kind(cursor.first()),
         kind(cursor.seek("a")),
+        kind(prefix.first()),
+        kind(prefix.seek("outside")),
+        kind(prefix.next()),
         kind(family.iter().next().unwrap()),
         kind(store.close()),
     ];
@@ -129,6 +135,12 @@ fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
         let again = Store::open(scratch.file(name)).unwrap();
         assert_eq!(again.get("a").unwrap().as_deref(), Some(name.as_bytes()), "{name}");
     }
+    let not_text = scratch.dir().join(OsStr::from_bytes(b"\xff\xfe.db"));
+    let store = Store::open(&not_text).unwrap();
+    store.put("a", "1").unwrap();
+    store.sync().unwrap();
+    assert!(not_text.is_file());
+    assert!(Store::open(&not_text).unwrap().exists("a").unwrap());
 }
 
 #[test]
@@ -275,6 +287,17 @@ fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired(
 }
 
 #[test]
+fn a_read_only_handle_that_is_the_last_one_leaves_a_store_that_goes_on() {
+    let scratch = Scratch::new();
+    scratch.open().put("a", "1").unwrap();
+    scratch.open_with(&Config::new().read_only(true)).close().unwrap();
+    scratch.open().put("b", "1").unwrap();
+    assert_eq!(keys(scratch.open_with(&Config::new().read_only(true)).iter()), [b"a", b"b"]);
+    scratch.open().close().unwrap();
+    assert_eq!(scratch.bytes().into_keys().collect::<Vec<_>>(), ["store.db"]);
+}
+
+#[test]
 fn a_read_only_open_makes_nothing() {
     let scratch = Scratch::new();
     let config = Config::new().read_only(true);
@@ -283,131 +306,6 @@ fn a_read_only_open_makes_nothing() {
     fs::write(scratch.path(), "").unwrap();
     assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::CantOpen);
     assert_eq!(scratch.bytes(), [("store.db".to_owned(), Vec::new())].into());
-}
-
-// ---- what is no store ----------------------------------------------------------------------------
-
-/// Opens what is at the store's path in every way, and demands that each fails and no byte of any
-/// file changes.
-#[track_caller]
-fn stays_untouched(scratch: &Scratch, expected: ErrorKind) {
-    let before = scratch.bytes();
-    for config in [Config::new(), delete_mode(), Config::new().read_only(true), Config::new().exclusive(true)]
-    {
-        let refused = Store::open_with(scratch.path(), &config).expect_err("this is no store");
-        assert_eq!(refused.kind(), expected, "{refused}");
-        let after = scratch.bytes();
-        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{config:?}");
-        for (name, bytes) in &before {
-            assert!(after[name] == *bytes, "{name} was changed by opening with {config:?}");
-        }
-    }
-}
-
-#[test]
-fn a_text_file_is_refused_and_untouched() {
-    for text in ["x", "not a database, but a text of more than a hundred bytes\n".repeat(200).as_str()] {
-        let scratch = Scratch::new();
-        fs::write(scratch.path(), text).unwrap();
-        stays_untouched(&scratch, ErrorKind::NotADatabase);
-    }
-}
-
-#[test]
-fn another_programs_sqlite_file_is_refused_and_untouched() {
-    for program in [
-        "con.execute('create table t(a)')",
-        "con.execute('pragma application_id = 7')",
-        "con.execute('pragma application_id = 7'); con.execute('create table t(a)')",
-        "con.execute('pragma journal_mode = wal'); con.execute('create table t(a)')",
-    ] {
-        let scratch = Scratch::new();
-        python(&scratch.path(), program);
-        stays_untouched(&scratch, ErrorKind::NotADatabase);
-    }
-}
-
-#[test]
-fn another_programs_file_with_a_leftover_wal_is_refused_and_untouched() {
-    let scratch = Scratch::new();
-    python(
-        &scratch.path(),
-        "con.execute('create table t(a)'); con.execute('pragma journal_mode = wal')
-con.execute('insert into t values(1)'); os._exit(0)",
-    );
-    assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
-}
-
-#[test]
-fn another_programs_file_whose_tables_are_only_in_its_wal_is_refused_and_untouched() {
-    let scratch = Scratch::new();
-    python(
-        &scratch.path(),
-        "con.execute('pragma journal_mode = wal'); con.execute('create table t(a)')
-con.execute('insert into t values(1)'); os._exit(0)",
-    );
-    assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
-}
-
-#[test]
-fn another_programs_file_with_a_hot_journal_is_refused_and_untouched() {
-    let scratch = Scratch::new();
-    python(
-        &scratch.path(),
-        "con.execute('create table t(a)'); con.execute('insert into t values(zeroblob(100000))')
-con.execute('pragma cache_size = 1'); con.execute('begin')
-con.execute('update t set a = randomblob(100000)'); con.execute('insert into t values(randomblob(900000))')
-os._exit(0)",
-    );
-    assert!(scratch.file("store.db-journal").exists());
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
-}
-
-#[test]
-fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
-    for program in ["con.execute('vacuum')", "con.execute('pragma user_version = 0')", "pass"] {
-        let scratch = Scratch::new();
-        python(&scratch.path(), program);
-        scratch.open().put("a", "1").unwrap();
-        assert_eq!(keys(scratch.open().iter()), [b"a"]);
-    }
-}
-
-#[test]
-fn a_store_of_a_newer_format_is_refused_and_untouched() {
-    for mode in ["wal", "delete"] {
-        let scratch = Scratch::new();
-        scratch.open().put("a", "1").unwrap();
-        python(
-            &scratch.path(),
-            &format!("con.execute('pragma user_version = 2'); con.execute('pragma journal_mode = {mode}')"),
-        );
-        let before = scratch.bytes();
-        for config in [Config::new(), delete_mode()] {
-            let refused = Store::open_with(scratch.path(), &config).unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::CantOpen);
-            assert!(refused.to_string().contains("version 2"), "{refused}");
-            assert!(scratch.bytes() == before, "a {mode} file was changed by {config:?}");
-        }
-    }
-}
-
-#[test]
-fn directories_and_fifos_and_missing_directories_cannot_be_opened() {
-    let scratch = Scratch::new();
-    fs::create_dir(scratch.file("dir")).unwrap();
-    assert!(Command::new("mkfifo").arg(scratch.file("fifo")).status().unwrap().success());
-    for read_only in [false, true] {
-        let config = Config::new().read_only(read_only);
-        for path in [scratch.file("dir"), scratch.file("fifo"), scratch.file("missing/store.db")] {
-            assert_eq!(kind(Store::open_with(&path, &config)), ErrorKind::CantOpen, "{path:?}");
-        }
-    }
-    assert_eq!(kind(Store::open("")), ErrorKind::CantOpen);
-    assert_eq!(fs::read_dir(scratch.dir()).unwrap().count(), 2);
-    assert_eq!(fs::read_dir(scratch.file("dir")).unwrap().count(), 0);
 }
 
 // ---- configuration -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::engine::sql::SqlEngine;
 use super::schema::{self, Settings, Tables};
 use super::{integrity, open};
-use crate::config::{AUTO_CHECKPOINT_PAGES, CheckpointMode, Config, JournalMode, SyncLevel};
+use crate::config::{AUTO_CHECKPOINT_PAGES, CheckpointMode, Config, SyncLevel};
 use crate::error::{Error, Result};
 
 /// The caller's transaction on a connection.
@@ -32,7 +32,6 @@ pub(crate) struct Db {
     pub(super) transaction: Transaction,
     /// The file, unless in memory.
     pub(super) path: Option<PathBuf>,
-    pub(super) journal_mode: JournalMode,
     pub(super) sync: SyncLevel,
     pub(super) busy_timeout: Duration,
     pub(super) read_only: bool,
@@ -312,9 +311,6 @@ impl Db {
                 "a transaction is open on this handle: commit or roll back, then checkpoint".into(),
             ));
         }
-        if self.journal_mode != JournalMode::Wal || self.path.is_none() {
-            return Ok((0, 0));
-        }
         let mode = match mode {
             CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
             CheckpointMode::Full => rusqlite::wal::CheckpointMode::FULL,
@@ -322,6 +318,7 @@ impl Db {
             CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
         };
         let (log, done) = self.conn.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
+        // Not in WAL mode: -1 and -1.
         let (log, done) = (log.max(0).unsigned_abs(), done.max(0).unsigned_abs());
         self.commits_since_checkpoint = 0;
         if log == done {
@@ -334,9 +331,6 @@ impl Db {
     /// To be called after each write commit: checkpoints the WAL when it is due, and says whether
     /// it did. A checkpoint that cannot be done now is no failure of the commit before it.
     pub(crate) fn checkpoint_if_due(&mut self) -> bool {
-        if self.journal_mode != JournalMode::Wal {
-            return false;
-        }
         self.commits_since_checkpoint = self.commits_since_checkpoint.saturating_add(1);
         let frames = self.wal_frames();
         let due = match self.checkpoint_every {
@@ -365,16 +359,15 @@ impl Db {
     /// Makes all commits so far durable.
     pub(crate) fn sync(&mut self) -> Result<()> {
         let Some(path) = self.path.clone() else { return Ok(()) };
-        match (self.journal_mode, self.sync) {
-            // Commits are in the WAL, and checkpoints sync by themselves. The WAL carries no locks,
-            // so it may be opened and closed beside SQLite.
-            (JournalMode::Wal, SyncLevel::Normal | SyncLevel::Full) => sync_wal(&path),
-            (JournalMode::Delete, SyncLevel::Normal | SyncLevel::Full) => Ok(()), // each commit synced
-            (_, SyncLevel::Off) if self.read_only => Ok(()),
-            (_, SyncLevel::Off) if self.transaction != Transaction::None => Err(Error::Busy(
+        match self.sync {
+            // Commits are in the WAL, and checkpoints sync by themselves. The WAL carries no locks, so
+            // it may be opened and closed beside SQLite. In DELETE mode each commit has synced.
+            SyncLevel::Normal | SyncLevel::Full => sync_wal(&path),
+            SyncLevel::Off if self.read_only => Ok(()),
+            SyncLevel::Off if self.transaction != Transaction::None => Err(Error::Busy(
                 "a transaction is open: with sync level OFF, sync works only after commit or rollback".into(),
             )),
-            (_, SyncLevel::Off) => self.sync_by_commit(),
+            SyncLevel::Off => self.sync_by_commit(),
         }
     }
 
@@ -446,7 +439,7 @@ fn sync_wal(path: &Path) -> Result<()> {
     wal.push("-wal");
     match std::fs::File::open(&wal) {
         Ok(file) => file.sync_all().map_err(failed)?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()), // nothing was ever committed to it
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()), // not in WAL mode
         Err(e) => return Err(failed(e)),
     }
     // The WAL may be new: its directory entry must last, too.

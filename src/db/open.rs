@@ -3,12 +3,12 @@
 //! A file that is not a store is left exactly as it was found.
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -18,6 +18,13 @@ use super::schema;
 use crate::config::{AUTO_CHECKPOINT_PAGES, Config, INLINE_PAGE_FRACTION, JournalMode, SyncLevel};
 use crate::error::{Error, Result};
 use crate::fork::OpenFile;
+
+/// The first bytes of every SQLite file.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// How much of a file tells what it is: SQLite's header, and that of its first page.
+const HEADER: u64 = 108;
+/// The type of a page that is a table's only page.
+const LEAF_TABLE: u32 = 0x0D;
 
 /// Making a file or converting its journal needs a lock that others hold only for moments while
 /// they open it: wait at least this long for it, also where the configuration says not to wait.
@@ -39,22 +46,17 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
     let path = std::path::absolute(path)
         .map_err(|e| Error::CantOpen(format!("cannot find the current directory: {e}")))?;
     check_kind(&path, config.read_only)?;
-    let mut file = OpenFile::register(&path)?;
-    if file.is_some() {
-        check_header(&path, config.read_only)?;
-    }
+    let file =
+        OpenFile::register(&path, !config.read_only, |file| check_header(file, &path, config.read_only))?;
     let flags = if config.read_only {
         OpenFlags::SQLITE_OPEN_READ_ONLY
     } else {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
     };
     let conn = Connection::open_with_flags(&path, base | flags).map_err(translate)?;
-    if file.is_none() {
-        file = OpenFile::register(&path)?;
-    }
     // The name SQLite uses, with symbolic links followed: the WAL is beside that one.
     let path = conn.path().map_or(path, PathBuf::from);
-    set_up(conn, Some(path), file, config, now_ms)
+    set_up(conn, Some(path), Some(file), config, now_ms)
 }
 
 /// Refuses what is no regular file before anybody opens it: opening a FIFO would wait for ever.
@@ -82,29 +84,38 @@ fn check_kind(path: &Path, read_only: bool) -> Result<()> {
     }
 }
 
-/// Refuses a file that is not ours, through a connection that neither locks nor writes anything
-/// (a plain one might roll a stranger's journal back, or checkpoint its WAL, just by looking).
-fn check_header(path: &Path, read_only: bool) -> Result<()> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(immutable_uri(path.as_os_str()), flags).map_err(translate)?;
-    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(translate);
-    let id = number("PRAGMA application_id").map_err(|e| match e {
-        Error::NotADatabase(_) => {
-            Error::NotADatabase("the file is not a SQLite database, so it is no store".into())
-        }
-        e => e,
-    })?;
-    if id == i64::from(schema::APPLICATION_ID) {
+/// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
+/// back, or checkpoint its WAL, just by looking; and ours may be in the middle of a checkpoint.
+fn check_header(file: &mut File, path: &Path, read_only: bool) -> Result<()> {
+    let mut header = Vec::new();
+    file.take(HEADER)
+        .read_to_end(&mut header)
+        .map_err(|e| Error::Io(format!("cannot read the file: {e}")))?;
+    if header.is_empty() {
         return Ok(());
     }
-    if id != 0 || number("SELECT count(*) FROM sqlite_schema")? != 0 {
-        return Err(not_ours());
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        std::fs::metadata(name).is_ok_and(|file| file.len() > 0)
+    };
+    // Where these are is the first chapter of SQLite's fileformat2.html, and its chapter 1.6.
+    let number = |at: std::ops::Range<usize>| {
+        header.get(at).map(|bytes| bytes.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)))
+    };
+    let (Some(application_id), Some(page_type), Some(tables), true) =
+        (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
+    else {
+        if beside("-journal") {
+            return Ok(()); // a store whose making was cut off: SQLite rolls it back
+        }
+        return Err(Error::NotADatabase("the file is not a SQLite database, so it is no store".into()));
+    };
+    if application_id == schema::APPLICATION_ID.unsigned_abs() {
+        return Ok(());
     }
     // A stranger may have everything in its WAL still; a store's mark is in the main file from the start.
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    if std::fs::metadata(wal).is_ok_and(|wal| wal.len() > 0) {
+    if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || beside("-wal") {
         return Err(not_ours());
     }
     if read_only {
@@ -119,19 +130,6 @@ fn not_ours() -> Error {
     Error::NotADatabase(
         "the file is a SQLite database of another application, not a store; it was left as it is".into(),
     )
-}
-
-fn immutable_uri(path: &OsStr) -> String {
-    let mut uri = String::from("file:");
-    for byte in path.as_encoded_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => uri.push(char::from(*byte)),
-            _ => {
-                let _ = write!(uri, "%{byte:02X}"); // writing to a String cannot fail
-            }
-        }
-    }
-    uri + "?immutable=1"
 }
 
 fn set_up(
@@ -161,7 +159,6 @@ fn set_up(
         conn,
         transaction: Transaction::None,
         path,
-        journal_mode: config.journal_mode,
         sync: config.sync,
         busy_timeout: config.busy_timeout,
         read_only: config.read_only,
@@ -176,14 +173,11 @@ fn set_up(
     db.set_busy_timeout(config.busy_timeout.max(OPEN_WAIT))?;
     apply_before_first_read(&db, config)?;
     if !config.read_only {
-        create_if_new(&db, now_ms)?;
-        convert_journal(&db, config.journal_mode)?;
+        until_free(config, || create_if_new(&db, config, now_ms))?;
     }
     check_format(&db)?;
-    if db.path.is_some() && config.read_only {
-        let mode: String =
-            db.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)?;
-        db.journal_mode = if mode == "wal" { JournalMode::Wal } else { JournalMode::Delete };
+    if !config.read_only {
+        until_free(config, || convert_journal(&db, config.journal_mode))?;
     }
     let page_size = u64::try_from(db.read_number("PRAGMA page_size")?).unwrap_or(0);
     db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
@@ -202,8 +196,6 @@ fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
         db.execute("PRAGMA locking_mode = EXCLUSIVE")?;
     }
     for (name, value) in [
-        ("page_size", config.page_size.to_string()),
-        ("auto_vacuum", "INCREMENTAL".to_owned()),
         ("cache_size", config.cache_pages.to_string()),
         ("mmap_size", config.mmap_size.to_string()),
         ("synchronous", sync.to_owned()),
@@ -215,12 +207,29 @@ fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
     Ok(())
 }
 
+/// Tries again while others hold a lock: SQLite waits for most locks by itself, but not when two that
+/// read both want to write.
+fn until_free(config: &Config, mut f: impl FnMut() -> Result<()>) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        match f() {
+            Err(e) if e.is_retryable() && started.elapsed() < config.busy_timeout.max(OPEN_WAIT) => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            done => return done,
+        }
+    }
+}
+
 /// Makes the store in one transaction of the rollback journal, so that the mark of the format is in
 /// the main file from the start, never only in a WAL.
-fn create_if_new(db: &Db, now_ms: i64) -> Result<()> {
+fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     if is_ours(db)? {
         return Ok(());
     }
+    // Only here: on a file that has something in it the second of them writes.
+    db.execute(&format!("PRAGMA page_size = {}", config.page_size))?;
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")?;
     if db.read_number("PRAGMA page_count")? > 0 && db.read_number("SELECT count(*) FROM sqlite_schema")? == 0
     {
         // An empty database somebody made: it takes our page size and auto-vacuum only this way.

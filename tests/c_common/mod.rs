@@ -38,7 +38,14 @@ pub fn run(command: &mut Command) -> Output {
 /// A C compiler (or C++ compiler) with all warnings as errors, that finds the headers.
 pub fn compiler(name: &str, standard: &str) -> Command {
     let mut command = Command::new(name);
-    command.arg(format!("-std={standard}")).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-pthread"]);
+    command.arg(format!("-std={standard}")).args([
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-g",
+        "-pthread",
+    ]);
     command.arg("-D_GNU_SOURCE").arg("-I").arg(root().join("include"));
     command
 }

@@ -130,6 +130,11 @@ impl SqlEngine<'_> {
         }
     }
 
+    /// Fails if the family is gone, and an index of it is missing for that reason.
+    fn family_exists(&self, tables: &Tables) -> Result<()> {
+        self.head(tables, &[]).map(drop)
+    }
+
     fn view<'a>(&'a self, tables: &'a Tables, row: &'a SqlRow<'_>) -> Result<RowView<'a, Self>> {
         let inline = match row.get_ref(3).map_err(translate)? {
             ValueRef::Blob(value) => Some(value),
@@ -293,7 +298,7 @@ impl Engine for SqlEngine<'_> {
         mut visit: impl FnMut(i64, &[u8]) -> Result<Step>,
     ) -> Result<()> {
         let Some(mut statement) = self.prepare_optional(&tables.statements.on(index).walk)? else {
-            return Ok(());
+            return self.family_exists(tables);
         };
         statement.raw_bind_parameter(1, after.0).map_err(translate)?;
         statement.raw_bind_parameter(2, after.1).map_err(translate)?;
@@ -302,7 +307,7 @@ impl Engine for SqlEngine<'_> {
             let row = match rows.next() {
                 Ok(Some(row)) => row,
                 Ok(None) => return Ok(()),
-                Err(e) if is_missing_table(&e) => return Ok(()),
+                Err(e) if is_missing_table(&e) => return self.family_exists(tables),
                 Err(e) => return Err(translate(e)),
             };
             let ValueRef::Integer(time_ms) = row.get_ref(0).map_err(translate)? else {

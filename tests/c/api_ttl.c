@@ -1,0 +1,289 @@
+/* Keys that expire: put_ttl, get_ttl, ttl_remaining, purge_expired, on the default family and on another. */
+#include "api_common.c"
+
+static void put_ttl_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    HAS(p, "key", "value");
+    clock_ms = 1999;
+    HAS(p, "key", "value");
+    clock_ms = 2000; /* gone exactly from then on */
+    GONE(p, "key");
+
+    OK(AT(p, put_ttl, K("key"), K("forever"), 0));
+    int64_t remaining = 7;
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == KVSTORE_NO_TTL);
+
+    OK(AT(p, put_ttl, K("key"), K("longer"), 5000)); /* a TTL for a key that had none */
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 3000);
+    OK(AT(p, put_ttl, K("key"), K("shorter"), 2500)); /* another */
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 500);
+    OK(AT(p, put_ttl, K("key"), K("forever"), 0)); /* and none again */
+    clock_ms = 9000;
+    HAS(p, "key", "forever");
+
+    OK(AT(p, put_ttl, K("key"), K("long"), INT64_MAX));
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == INT64_MAX - 9000);
+    HAS(p, "key", "long");
+}
+BOTH_FORMS(put_ttl)
+
+static void put_ttl_in_the_past_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("new"), K("value"), 1));
+    GONE(p, "new");
+    OK(AT(p, put_ttl, K("now"), K("value"), 1000)); /* this very moment is the past, too */
+    GONE(p, "now");
+    OK(AT(p, put, K("old"), K("value")));
+    OK(AT(p, put_ttl, K("old"), K("other"), 999));
+    GONE(p, "old");
+    int there = 7;
+    OK(AT(p, put_ttl, K("old"), K("other"), 999));
+    OK(AT(p, exists, K("old"), &there));
+    CHECK(there == 0);
+}
+BOTH_FORMS(put_ttl_in_the_past)
+
+static void put_ttl_negative_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("key"), K("other"), -1));
+    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("key"), K("other"), INT64_MIN));
+    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("new"), K("other"), KVSTORE_NO_TTL));
+    HAS(p, "key", "value");
+    int64_t remaining = 7;
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 1000);
+    GONE(p, "new");
+}
+BOTH_FORMS(put_ttl_negative)
+
+static void put_clears_a_ttl_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    OK(AT(p, put, K("key"), K("other")));
+    int64_t remaining = 7;
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == KVSTORE_NO_TTL);
+    clock_ms = 2000;
+    HAS(p, "key", "other");
+    int purged = -1;
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 0);
+    HAS(p, "key", "other");
+
+    OK(AT(p, put_ttl, K("key"), K("value"), 3000));
+    clock_ms = 3000;
+    OK(AT(p, put, K("key"), K("again"))); /* over an expired row */
+    HAS(p, "key", "again");
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 0);
+    HAS(p, "key", "again");
+}
+BOTH_FORMS(put_clears_a_ttl)
+
+static void get_ttl_at(const struct place *p)
+{
+    OK(AT(p, put, K("forever"), K("value")));
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    void *value = NULL;
+    int n = -1;
+    int64_t remaining = 7;
+    OK(AT(p, get_ttl, K("forever"), &value, &n, &remaining));
+    CHECK(n == 5 && memcmp(value, "value", 6) == 0 && remaining == KVSTORE_NO_TTL);
+    kvstore_free(value);
+    clock_ms = 1001;
+    OK(AT(p, get_ttl, K("key"), &value, &n, &remaining));
+    CHECK(n == 5 && memcmp(value, "value", 6) == 0 && remaining == 999);
+    kvstore_free(value);
+    OK(AT(p, get_ttl, K("key"), &value, &n, NULL)); /* who does not care passes NULL */
+    kvstore_free(value);
+    clock_ms = 1999;
+    OK(AT(p, get_ttl, K("key"), &value, &n, &remaining));
+    CHECK(remaining == 1);
+    kvstore_free(value);
+
+    clock_ms = 2000; /* expired: the row is still there, and then it is not */
+    for (int i = 0; i < 2; i++) {
+        value = &clock_ms;
+        n = 7;
+        remaining = 7;
+        GIVES(KVSTORE_NOTFOUND, AT(p, get_ttl, K("key"), &value, &n, &remaining));
+        CHECK(value == NULL && n == 0 && remaining == 0);
+        GIVES(KVSTORE_NOTFOUND, AT(p, get_ttl, K("key"), &value, &n, NULL));
+    }
+    value = &clock_ms;
+    GIVES(KVSTORE_ERROR, AT(p, get_ttl, K("forever"), NULL, &n, &remaining));
+    GIVES(KVSTORE_ERROR, AT(p, get_ttl, K("forever"), &value, NULL, &remaining));
+    CHECK(value == &clock_ms && n == 0 && remaining == 0);
+}
+BOTH_FORMS(get_ttl)
+
+static void ttl_remaining_at(const struct place *p)
+{
+    int64_t remaining = 7;
+    GIVES(KVSTORE_NOTFOUND, AT(p, ttl_remaining, K("key"), &remaining));
+    OK(AT(p, put, K("key"), K("value")));
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == KVSTORE_NO_TTL);
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 1000);
+    clock_ms = 1999;
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 1);
+    clock_ms = 2000;
+    OK(AT(p, ttl_remaining, K("key"), &remaining)); /* meets the row, and removes it */
+    CHECK(remaining == 0);
+    GIVES(KVSTORE_NOTFOUND, AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(rows(p) == 0);
+    GIVES(KVSTORE_ERROR, AT(p, ttl_remaining, K("key"), NULL));
+}
+BOTH_FORMS(ttl_remaining)
+
+/* A read transaction removes nothing, so the row is met again and again. */
+static void ttl_remaining_while_the_row_stays_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    clock_ms = 3000;
+    OK(kvstore_begin(p->kv, 0));
+    for (int i = 0; i < 3; i++) {
+        int64_t remaining = 7;
+        OK(AT(p, ttl_remaining, K("key"), &remaining));
+        CHECK(remaining == 0);
+        GONE(p, "key");
+    }
+    CHECK(rows(p) == 1);
+    OK(kvstore_rollback(p->kv));
+}
+BOTH_FORMS(ttl_remaining_while_the_row_stays)
+
+static void purge_expired_at(const struct place *p)
+{
+    struct place other = {p->kv, NULL};
+    OK(kvstore_cf_create(p->kv, "other", &other.cf));
+    int purged = -1;
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 0);
+
+    enum { N = 700 }; /* several steps of 256 */
+    char key[16];
+    for (int i = 0; i < N; i++) {
+        int n = snprintf(key, sizeof key, "key %d", i);
+        OK(AT(p, put_ttl, key, n, key, n, 2000 + i));
+    }
+    OK(AT(p, put, K("forever"), K("value")));
+    OK(AT(p, put_ttl, K("later"), K("value"), 9000));
+    OK(AT(&other, put_ttl, K("dead"), K("value"), 2000));
+
+    clock_ms = 1999;
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 0);
+    clock_ms = 2000 + 299;
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 300 && rows(p) == N + 2 - 300);
+    GONE(p, "key 299");
+    HAS(p, "key 300", "key 300");
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 0);
+    clock_ms = 8999;
+    OK(AT(p, purge_expired, NULL)); /* who does not care passes NULL */
+    CHECK(rows(p) == 2);
+    HAS(p, "forever", "value");
+    HAS(p, "later", "value");
+
+    CHECK(rows(&other) == 1); /* that family only */
+    OK(AT(&other, purge_expired, &purged));
+    CHECK(purged == 1 && rows(&other) == 0);
+    kvstore_cf_close(other.cf);
+}
+BOTH_FORMS(purge_expired)
+
+static void purge_in_a_transaction_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("a"), K("value"), 2000));
+    OK(AT(p, put_ttl, K("b"), K("value"), 2000));
+    clock_ms = 2000;
+    int purged = -1;
+    OK(kvstore_begin(p->kv, 1));
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 2 && rows(p) == 0);
+    OK(kvstore_rollback(p->kv));
+    CHECK(rows(p) == 2);
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 2 && rows(p) == 0);
+}
+BOTH_FORMS(purge_in_a_transaction)
+
+/* A TTL is in the file: it holds for every handle, whichever set it. */
+static void two_handles(void)
+{
+    struct place a = {open_at("test.db", NULL), NULL}, b = {open_at("test.db", NULL), NULL};
+    OK(AT(&b, put, K("key"), K("value"))); /* b has used the file before a TTL was in it */
+    OK(AT(&a, put_ttl, K("key"), K("mortal"), 2000));
+    HAS(&b, "key", "mortal");
+    clock_ms = 2000;
+    GONE(&b, "key");
+    OK(AT(&a, put_ttl, K("key"), K("mortal"), 3000));
+    OK(AT(&b, put, K("key"), K("immortal")));
+    clock_ms = 3000;
+    int purged = -1;
+    OK(AT(&a, purge_expired, &purged));
+    CHECK(purged == 0);
+    HAS(&a, "key", "immortal");
+    OK(kvstore_integrity_check(a.kv, NULL));
+    OK(kvstore_close(a.kv));
+    OK(kvstore_close(b.kv));
+
+    a.kv = open_at("test.db", NULL);
+    OK(AT(&a, put_ttl, K("key"), K("kept"), 4000));
+    OK(kvstore_close(a.kv));
+    a.kv = open_at("test.db", NULL); /* and for later opens */
+    int64_t remaining = 7;
+    OK(AT(&a, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 1000);
+    OK(kvstore_close(a.kv));
+}
+
+static void clocks(void)
+{
+    int64_t before = kvstore_now_ms();
+    CHECK(before > 1600000000000); /* the milliseconds since 1970 of a day in 2020 */
+    CHECK(kvstore_now_ms() >= before);
+
+    struct place p = {open_at(NULL, NULL), NULL};
+    OK(AT(&p, put_ttl, K("key"), K("value"), 2000));
+    HAS(&p, "key", "value");
+    CHECK(kvstore_now_ms() >= before); /* a store's clock is its own */
+    clock_ms = 1500;
+    int64_t remaining = 7;
+    OK(AT(&p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 500);
+    clock_ms = 1200; /* a clock does not go back */
+    OK(AT(&p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 500);
+
+    int64_t other_clock = 1100; /* but another one may be behind it */
+    OK(kvstore_set_clock(p.kv, read_clock, &other_clock));
+    OK(AT(&p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == 900);
+
+    OK(kvstore_set_clock(p.kv, NULL, NULL)); /* the system's again */
+    GONE(&p, "key");
+    OK(AT(&p, put_ttl, K("key"), K("value"), kvstore_now_ms() + 3600000));
+    OK(AT(&p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining > 0 && remaining <= 3600000);
+    GIVES(KVSTORE_ERROR, kvstore_set_clock(NULL, NULL, NULL));
+    OK(kvstore_close(p.kv));
+}
+
+SCENARIOS({"put_ttl", put_ttl}, {"put_ttl_in_the_past", put_ttl_in_the_past},
+          {"put_ttl_negative", put_ttl_negative}, {"put_clears_a_ttl", put_clears_a_ttl}, {"get_ttl", get_ttl},
+          {"ttl_remaining", ttl_remaining},
+          {"ttl_remaining_while_the_row_stays", ttl_remaining_while_the_row_stays},
+          {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
+          {"two_handles", two_handles}, {"clocks", clocks})

@@ -1,0 +1,440 @@
+//! Damaged stores: the integrity check names what is wrong, a purge never makes it worse, and
+//! nothing panics. The damage is done by another process with Python's own SQLite, the file closed.
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, python};
+use kvstore::{Error, ErrorKind, Expiry, Result, Store};
+
+/// Far in the future, for the wall clock, too.
+const LATER: i64 = 4_000_000_000_000;
+
+/// A sound store with every sort of row in a family that is not the default one; closed.
+fn sound() -> Scratch {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let family = store.create_family("It's").unwrap();
+    family.put("plain", "1").unwrap();
+    family.put_until("ttl", "1", Expiry::At(LATER)).unwrap();
+    family.put("large", vec![1; 5_000]).unwrap();
+    family.put_until("large ttl", vec![2; 5_000], Expiry::At(LATER + 1)).unwrap();
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    scratch
+}
+
+/// Runs SQL on the closed store. `{T:x}` in it is table x of the family.
+fn damage(scratch: &Scratch, sql: &str) {
+    let mut program = String::new();
+    for statement in sql.split(';') {
+        let statement = ["data", "blob", "ttl_key", "ttl_expiry", "live"]
+            .iter()
+            .fold(statement.trim().to_owned(), |statement, kind| {
+                statement.replace(&format!("{{{kind}}}"), &format!("\"{kind}:^It's\""))
+            });
+        program += &format!("con.execute({statement:?})\n");
+    }
+    python(&scratch.path(), &program);
+}
+
+/// Demands that the check of a store with this damage says all of `words`, and the family's name.
+#[track_caller]
+fn finds(sql: &str, words: &str) {
+    let scratch = sound();
+    damage(&scratch, sql);
+    let found = scratch.open().integrity_check().expect_err("the damage was not found");
+    assert_eq!(found.kind(), ErrorKind::Corrupt);
+    let text = found.to_string();
+    assert!(text.contains(words) && text.contains("It's"), "found instead: {text}");
+}
+
+// ---- what the integrity check finds --------------------------------------------------------------
+
+#[test]
+fn the_check_finds_an_expiry_entry_without_its_row() {
+    finds("insert into {ttl_expiry} values(5, x'00')", "the expiry index has an entry without a data row");
+}
+
+#[test]
+fn the_check_finds_a_key_index_entry_without_its_row() {
+    finds("insert into {ttl_key} values(x'00', 5)", "the key index has an entry without a data row");
+}
+
+#[test]
+fn the_check_finds_index_entries_whose_row_was_deleted() {
+    finds("delete from {data} where key = x'74746c'", "index has an entry without a data row");
+}
+
+#[test]
+fn the_check_finds_a_row_whose_time_differs_from_the_key_index() {
+    finds("update {ttl_key} set expire_ms = 7", "the key index has another expire_ms than the data row");
+}
+
+#[test]
+fn the_check_finds_a_row_whose_time_differs_from_the_expiry_index() {
+    finds(
+        "update {ttl_expiry} set expire_ms = expire_ms + 7",
+        "the expiry index has another expire_ms than the data row",
+    );
+}
+
+#[test]
+fn the_check_finds_a_second_expiry_entry_of_a_key() {
+    finds(
+        "insert into {ttl_expiry} select 5, key from {ttl_key}",
+        "the expiry index has another expire_ms than the data row",
+    );
+}
+
+#[test]
+fn the_check_finds_a_row_whose_own_time_was_changed() {
+    finds(
+        "update {data} set expire_ms = 7 where key = x'74746c'",
+        "index has another expire_ms than the data row",
+    );
+}
+
+#[test]
+fn the_check_finds_index_entries_of_a_row_that_never_expires() {
+    finds(
+        "update {data} set expire_ms = null where key = x'74746c'",
+        "index has another expire_ms than the data row",
+    );
+}
+
+#[test]
+fn the_check_finds_a_row_that_is_missing_in_either_index_or_both() {
+    finds("delete from {ttl_key}", "a data row has an expire_ms, but the key index has no entry for it");
+    finds(
+        "delete from {ttl_expiry}",
+        "a data row has an expire_ms, but the expiry index has no entry for it",
+    );
+    finds("delete from {ttl_key}; delete from {ttl_expiry}", "index has no entry for it");
+    finds("update {data} set expire_ms = 9 where key = x'706c61696e'", "index has no entry for it");
+}
+
+#[test]
+fn the_check_finds_missing_index_tables() {
+    finds("drop table {ttl_key}", "only one of its two index tables");
+    finds("drop table {ttl_expiry}", "only one of its two index tables");
+    finds("drop table {ttl_key}; drop table {ttl_expiry}", "index has no entry for it");
+}
+
+#[test]
+fn the_check_finds_a_blob_id_that_points_nowhere() {
+    finds("update {data} set blob_id = 99 where blob_id = 1", "a blob_id points nowhere");
+    finds("delete from {blob} where id = 1", "a blob_id points nowhere");
+    finds("drop table {blob}; drop view {live}; create view {live} as select 1", "a blob_id points nowhere");
+}
+
+#[test]
+fn the_check_finds_a_blob_nobody_points_to() {
+    finds("insert into {blob} values(99, x'00')", "a blob has no data row that points to it");
+    finds("update {data} set blob_id = null, value = x'' where blob_id = 1", "a blob has no data row");
+}
+
+#[test]
+fn the_check_finds_a_blob_two_rows_share() {
+    finds("delete from {blob} where id = 2; update {data} set blob_id = 1 where blob_id = 2", "share a blob");
+}
+
+#[test]
+fn the_check_finds_a_row_with_no_value_or_two() {
+    finds(
+        "update {data} set value = null where key = x'706c61696e'",
+        "neither a value nor a blob_id, or both",
+    );
+    finds("update {data} set value = x'00' where blob_id = 1", "neither a value nor a blob_id, or both");
+}
+
+#[test]
+fn the_check_finds_columns_of_the_wrong_type() {
+    for change in [
+        "update {data} set value = 'text' where key = x'706c61696e'",
+        "update {data} set value = 7 where key = x'706c61696e'",
+        "update {data} set expire_ms = 'soon' where key = x'706c61696e'",
+        "update {data} set expire_ms = 1.5 where key = x'706c61696e'",
+        "update {data} set expire_ms = 0 where key = x'706c61696e'",
+        "update {data} set blob_id = x'01' where key = x'706c61696e'",
+        "update {data} set written_ms = 'never' where key = x'706c61696e'",
+        "update {data} set key = 'plain' where key = x'706c61696e'",
+        "update {data} set key = x'' where key = x'706c61696e'",
+    ] {
+        finds(change, "a data row has a column of the wrong type");
+    }
+    finds("update {blob} set value = 'text' where id = 1", "a blob has the wrong type");
+}
+
+#[test]
+fn the_check_finds_a_missing_data_table_and_a_missing_view() {
+    finds("drop view {live}; drop table {data}", "has no table \"data:^It's\"");
+    finds("drop view {live}", "has no table \"live:^It's\"");
+    let scratch = sound();
+    python(&scratch.path(), "con.execute(\"insert into kvstore_family values('ghost', 1, 0, 0)\")");
+    let found = scratch.open().integrity_check().unwrap_err();
+    assert!(found.to_string().contains("family \"ghost\" has no table \"data:ghost\""), "{found}");
+}
+
+#[test]
+fn the_check_finds_tables_that_belong_to_no_family() {
+    for kind in ["data", "blob", "ttl_key", "ttl_expiry", "written"] {
+        let scratch = sound();
+        damage(&scratch, &format!("create table \"{kind}:ghost\"(a)"));
+        let found = scratch.open().integrity_check().unwrap_err();
+        assert_eq!(found, Error::Corrupt(format!("table \"{kind}:ghost\" belongs to no family")));
+    }
+    let scratch = sound();
+    damage(&scratch, "delete from kvstore_family where name like 'It%'");
+    let found = scratch.open().integrity_check().unwrap_err();
+    assert!(found.to_string().contains(":^It's\" belongs to no family"), "{found}");
+}
+
+#[test]
+fn other_peoples_tables_in_a_store_are_no_damage() {
+    let scratch = sound();
+    damage(
+        &scratch,
+        "create table notes(a); create index notes_a on notes(a); create view v as select 1; analyze",
+    );
+    scratch.open().integrity_check().unwrap();
+}
+
+#[test]
+fn the_checks_message_never_shows_a_key_or_a_value() {
+    let scratch = sound();
+    damage(&scratch, "delete from {data} where key = x'74746c'");
+    let found = scratch.open().integrity_check().unwrap_err().to_string();
+    assert!(found.contains("a key of 3 bytes") && !found.contains("ttl\""), "{found}");
+}
+
+// ---- damage below SQL ----------------------------------------------------------------------------
+
+/// A store with some hundred pages of all sorts; closed. Gives its bytes.
+fn many_pages(scratch: &Scratch) -> Vec<u8> {
+    let store = scratch.open();
+    store
+        .transaction(|tx| -> Result<()> {
+            for n in 0..400_u32 {
+                tx.put_until(n.to_be_bytes(), vec![n as u8; 300], Expiry::At(LATER + i64::from(n)))?;
+            }
+            (0..10_u8).try_for_each(|n| tx.put([n], vec![n; 10_000]))
+        })
+        .unwrap();
+    store.close().unwrap();
+    fs::read(scratch.path()).unwrap()
+}
+
+#[test]
+fn the_check_finds_overwritten_bytes_in_any_page_and_no_call_panics() {
+    let scratch = Scratch::new();
+    let sound = many_pages(&scratch);
+    let pages = sound.len() / 4096;
+    assert!(pages > 60, "{pages}");
+    for page in (1..pages).step_by(3) {
+        let mut damaged = sound.clone();
+        damaged[page * 4096..][..100].fill(0xA5);
+        fs::write(scratch.path(), damaged).unwrap();
+        let Ok(store) = Store::open(scratch.path()) else { continue };
+        let found = store.integrity_check().expect_err("the damage was not found");
+        assert_eq!(found.kind(), ErrorKind::Corrupt, "page {page}: {found}");
+        // Whatever these answer, they must answer.
+        let _ = store.iter().chain(store.iter().rev()).count();
+        for n in 0..400_u32 {
+            let _ = store.get(n.to_be_bytes());
+        }
+        let _ = store.purge_expired();
+        let _ = store.put(7_u32.to_be_bytes(), vec![1; 9_000]);
+        let _ = store.delete([7]);
+        let _ = store.clear();
+    }
+}
+
+#[test]
+fn a_store_cut_short_is_found_and_no_call_panics() {
+    let scratch = Scratch::new();
+    let sound = many_pages(&scratch);
+    for keep in [100, 512, 4_096, 5_000, 40_960, sound.len() / 2, sound.len() - 4_096] {
+        fs::write(scratch.path(), &sound[..keep]).unwrap();
+        let Ok(store) = Store::open(scratch.path()) else { continue };
+        assert_eq!(kind(store.integrity_check()), ErrorKind::Corrupt, "{keep} bytes");
+        let _ = store.iter().count();
+        let _ = store.put("a", "1");
+    }
+}
+
+#[test]
+fn a_store_without_its_catalogue_is_corrupt_when_opened() {
+    for sql in [
+        "delete from kvstore_family where name = 'default'",
+        "drop table kvstore_family",
+        "pragma user_version = 0",
+    ] {
+        let scratch = sound();
+        damage(&scratch, sql);
+        assert_eq!(kind(Store::open(scratch.path())), ErrorKind::Corrupt, "{sql}");
+    }
+}
+
+// ---- working on damaged stores -------------------------------------------------------------------
+
+#[test]
+fn a_purge_over_stale_expiry_entries_ends_and_deletes_no_live_row() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("plain", "1").unwrap();
+    store.put_until("later", vec![1; 5_000], Expiry::At(LATER)).unwrap();
+    store.close().unwrap();
+    python(
+        &scratch.path(),
+        "for n in range(1, 700):
+    for key in (b'plain', b'later', b'missing'):
+        con.execute('insert into \"ttl_expiry:default\" values(?, ?)', (n, key))",
+    );
+    let store = scratch.open();
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    assert_eq!(keys(store.iter()), [b"later", b"plain"]);
+    assert_eq!(store.get("later").unwrap(), Some(vec![1; 5_000]));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_purge_deletes_a_dead_row_once_though_its_index_entry_is_wrong() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(500));
+    store.put_until("dead", "1", Expiry::At(1_000)).unwrap();
+    store.close().unwrap();
+    python(&scratch.path(), "con.execute('update \"ttl_expiry:default\" set expire_ms = 700')");
+    let store = scratch.open();
+    assert_eq!(store.purge_expired().unwrap(), 1);
+    assert_eq!(store.count().unwrap(), 0);
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_purge_over_an_index_of_the_wrong_type_reports_it() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put_until("a", "1", Expiry::At(LATER)).unwrap();
+    store.close().unwrap();
+    python(&scratch.path(), "con.execute('insert into \"ttl_expiry:default\" values(?, ?)', (5, 'text'))");
+    let store = scratch.open();
+    assert_eq!(kind(store.purge_expired()), ErrorKind::Corrupt);
+    assert!(store.exists("a").unwrap());
+}
+
+#[test]
+fn reads_of_what_is_damaged_say_corrupt_and_the_rest_can_be_read() {
+    let scratch = sound();
+    damage(&scratch, "delete from {blob} where id = 1");
+    let store = scratch.open();
+    let family = store.family("It's").unwrap();
+    assert_eq!(kind(family.get("large")), ErrorKind::Corrupt);
+    assert_eq!(family.get("large ttl").unwrap(), Some(vec![2; 5_000]));
+    assert_eq!(family.get("plain").unwrap().as_deref(), Some(&b"1"[..]));
+    assert!(family.iter().any(|entry| entry.is_err()));
+    assert!(family.delete("large").unwrap());
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_write_that_fails_half_way_dooms_its_transaction() {
+    let scratch = sound();
+    damage(&scratch, "delete from {blob} where id = 1");
+    let store = scratch.open();
+    let family = store.family("It's").unwrap();
+    store.begin(true).unwrap();
+    store.put("a", "1").unwrap();
+    assert_eq!(kind(family.put("large", vec![3; 6_000])), ErrorKind::Corrupt);
+    assert_eq!(kind(store.put("b", "1")), ErrorKind::Corrupt);
+    assert!(store.commit().unwrap_err().to_string().contains("roll it back"));
+    assert_eq!(kind(store.commit()), ErrorKind::Corrupt);
+    assert_eq!(kind(store.begin(true)), ErrorKind::Error);
+    assert!(store.exists("a").unwrap());
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 0);
+    store.put("b", "1").unwrap();
+    // Outside a transaction the failed call is rolled back whole.
+    assert_eq!(kind(family.put_ttl("large", vec![3; 6_000], Duration::from_secs(9))), ErrorKind::Corrupt);
+    assert_eq!(family.ttl("large").unwrap(), Some(kvstore::Ttl::None));
+}
+
+#[test]
+fn triggers_somebody_put_into_the_file_do_not_run() {
+    let scratch = sound();
+    python(
+        &scratch.path(),
+        "con.execute('create trigger t before insert on \"data:default\" begin select raise(abort, \"x\"); end')",
+    );
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    store.integrity_check().unwrap();
+}
+
+// ---- what other tools see ------------------------------------------------------------------------
+
+#[test]
+fn the_live_view_shows_other_programs_the_live_rows_with_their_values() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let view = "select count(*) from \"live:default\"";
+    let counted = || python(&scratch.path(), &format!("print(*con.execute('{view}').fetchone())"));
+    store.put("small", "1").unwrap();
+    assert_eq!(counted(), "1");
+    for n in 0..50_u8 {
+        store.put_until([b'd', n], vec![n; 100 * usize::from(n)], Expiry::At(1_000 + i64::from(n))).unwrap();
+        store.put_until([b'l', n], vec![n; 100 * usize::from(n)], Expiry::At(LATER + i64::from(n))).unwrap();
+    }
+    assert_eq!(store.iter().count(), 51);
+    assert_eq!(counted(), "51");
+    assert_eq!(store.count().unwrap(), 101);
+    let values = python(
+        &scratch.path(),
+        "print(all(bytes(v) == bytes([k[1]]) * (100 * k[1]) and e == 4000000000000 + k[1]
+for k, v, e in con.execute('select key, value, expire_ms from \"live:default\" where key <> ?', (b'small',))))",
+    );
+    assert_eq!(values, "True");
+    assert_eq!(store.purge_expired().unwrap(), 50);
+    assert_eq!(counted(), "51");
+}
+
+#[test]
+fn other_programs_find_the_documented_marks_tables_and_a_sound_file() {
+    let scratch = sound();
+    let seen = python(
+        &scratch.path(),
+        "one = lambda sql: con.execute(sql).fetchone()[0]
+print(hex(one('pragma application_id')), one('pragma user_version'), one('pragma auto_vacuum'),
+      one('pragma journal_mode'), one('pragma integrity_check'))
+print(*sorted(x[0] for x in con.execute('select name from sqlite_schema where name not like \"sqlite%\"')), sep=' | ')
+print(*sorted(x[0] for x in con.execute('select name from kvstore_family')))",
+    );
+    assert_eq!(
+        seen,
+        "0x4b565331 1 2 wal ok\n\
+         blob:^It's | data:^It's | data:default | kvstore_family | kvstore_meta | live:^It's | live:default | \
+         ttl_expiry:^It's | ttl_key:^It's\n\
+         It's default"
+    );
+}
+
+#[test]
+fn small_values_are_in_their_rows_large_ones_beside_and_indexes_hold_ttls_only() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    for n in 0..100_u8 {
+        store.put([n], vec![n; 40 * usize::from(n)]).unwrap();
+    }
+    store.put_until("t", "1", Expiry::At(LATER)).unwrap();
+    let counts = python(
+        &scratch.path(),
+        "one = lambda sql: con.execute(sql).fetchone()[0]
+print(one('select max(length(key) + length(value)) < 300 from \"data:default\"'),
+      one('select min(length(value)) > 200 from \"blob:default\"'),
+      one('select count(*) from \"ttl_key:default\"'), one('select count(*) from \"ttl_expiry:default\"'))",
+    );
+    assert_eq!(counts, "1 1 1 1");
+}

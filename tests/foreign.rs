@@ -1,0 +1,148 @@
+//! What is no store is refused, and no byte of it changes: other programs' files above all.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::{Scratch, keys, kind, python};
+use kvstore::{Config, ErrorKind, JournalMode, Store};
+
+fn delete_mode() -> Config {
+    Config::new().journal_mode(JournalMode::Delete)
+}
+
+/// Opens what is at the store's path in every way, and demands that each fails and no byte of any
+/// file changes.
+#[track_caller]
+fn stays_untouched(scratch: &Scratch, expected: ErrorKind) {
+    let before = scratch.bytes();
+    for config in [Config::new(), delete_mode(), Config::new().read_only(true), Config::new().exclusive(true)]
+    {
+        let refused = Store::open_with(scratch.path(), &config).expect_err("this is no store");
+        assert_eq!(refused.kind(), expected, "{refused}");
+        let after = scratch.bytes();
+        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{config:?}");
+        for (name, bytes) in &before {
+            assert!(after[name] == *bytes, "{name} was changed by opening with {config:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_file_is_refused_and_untouched() {
+    let long = "not a database, but a text of more than a hundred bytes\n".repeat(200);
+    for text in ["xy", "short", long.as_str()] {
+        let scratch = Scratch::new();
+        fs::write(scratch.path(), text).unwrap();
+        stays_untouched(&scratch, ErrorKind::NotADatabase);
+    }
+}
+
+#[test]
+fn a_file_of_a_single_byte_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path(), "x").unwrap();
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn another_programs_sqlite_file_is_refused_and_untouched() {
+    for program in [
+        "con.execute('create table t(a)')",
+        "con.execute('pragma application_id = 7')",
+        "con.execute('pragma application_id = 7'); con.execute('create table t(a)')",
+        "con.execute('pragma journal_mode = wal'); con.execute('create table t(a)')",
+    ] {
+        let scratch = Scratch::new();
+        python(&scratch.path(), program);
+        stays_untouched(&scratch, ErrorKind::NotADatabase);
+    }
+}
+
+#[test]
+fn another_programs_file_with_a_leftover_wal_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    python(
+        &scratch.path(),
+        "con.execute('create table t(a)'); con.execute('pragma journal_mode = wal')
+con.execute('insert into t values(1)'); os._exit(0)",
+    );
+    assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn another_programs_file_whose_tables_are_only_in_its_wal_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    python(
+        &scratch.path(),
+        "con.execute('pragma journal_mode = wal'); con.execute('create table t(a)')
+con.execute('insert into t values(1)'); os._exit(0)",
+    );
+    assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn another_programs_file_with_a_hot_journal_is_refused_and_untouched() {
+    let scratch = Scratch::new();
+    python(
+        &scratch.path(),
+        "con.execute('create table t(a)'); con.execute('insert into t values(zeroblob(100000))')
+con.execute('pragma cache_size = 1'); con.execute('begin')
+con.execute('update t set a = randomblob(100000)'); con.execute('insert into t values(randomblob(900000))')
+os._exit(0)",
+    );
+    assert!(scratch.file("store.db-journal").exists());
+    stays_untouched(&scratch, ErrorKind::NotADatabase);
+}
+
+#[test]
+fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
+    for program in
+        ["pass", "con.execute('pragma journal_mode = wal')", "con.execute('pragma user_version = 0')"]
+    {
+        let scratch = Scratch::new();
+        python(&scratch.path(), program);
+        scratch.open().put("a", "1").unwrap();
+        assert_eq!(keys(scratch.open().iter()), [b"a"]);
+        // Stores can always give space back.
+        assert_eq!(python(&scratch.path(), "print(*con.execute('pragma auto_vacuum').fetchone())"), "2");
+    }
+}
+
+#[test]
+fn a_store_of_a_newer_format_is_refused_and_untouched() {
+    for mode in ["wal", "delete"] {
+        let scratch = Scratch::new();
+        scratch.open().put("a", "1").unwrap();
+        python(
+            &scratch.path(),
+            &format!("con.execute('pragma user_version = 2'); con.execute('pragma journal_mode = {mode}')"),
+        );
+        let before = scratch.bytes();
+        for config in [Config::new(), delete_mode()] {
+            let refused = Store::open_with(scratch.path(), &config).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::CantOpen);
+            assert!(refused.to_string().contains("version 2"), "{refused}");
+            assert!(scratch.bytes() == before, "a {mode} file was changed by {config:?}");
+        }
+    }
+}
+
+#[test]
+fn directories_and_fifos_and_missing_directories_cannot_be_opened() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.file("dir")).unwrap();
+    assert!(Command::new("mkfifo").arg(scratch.file("fifo")).status().unwrap().success());
+    for read_only in [false, true] {
+        let config = Config::new().read_only(read_only);
+        for path in [scratch.file("dir"), scratch.file("fifo"), scratch.file("missing/store.db")] {
+            assert_eq!(kind(Store::open_with(&path, &config)), ErrorKind::CantOpen, "{path:?}");
+        }
+    }
+    assert_eq!(kind(Store::open("")), ErrorKind::CantOpen);
+    assert_eq!(fs::read_dir(scratch.dir()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(scratch.file("dir")).unwrap().count(), 0);
+}

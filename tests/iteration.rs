@@ -1,0 +1,245 @@
+//! Ordered iteration: order, prefixes, ranges, positions, seeks. What happens meanwhile is in
+//! `iteration_meanwhile.rs`.
+
+mod common;
+
+use std::ops::Bound;
+
+use common::{keys, memory, numbered, walk};
+use kvstore::{Cursor, Direction, KeyRange, Store};
+
+fn forward(store: &Store) -> Cursor {
+    store.cursor(KeyRange::all(), Direction::Forward)
+}
+
+fn reverse(store: &Store) -> Cursor {
+    store.cursor(KeyRange::all(), Direction::Reverse)
+}
+
+/// Writes `n` numbered keys in one transaction.
+fn fill(store: &Store, n: usize) {
+    store.transaction(|tx| (0..n).try_for_each(|n| tx.put(numbered(n), n.to_be_bytes()))).unwrap();
+}
+
+/// The keys behind the current entry.
+fn rest(cursor: &mut Cursor) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    while cursor.next().unwrap() {
+        keys.push(cursor.key().unwrap().to_vec());
+    }
+    keys
+}
+
+// ---- order, prefixes, ranges ---------------------------------------------------------------------
+
+#[test]
+fn entries_come_in_byte_order_forwards_and_backwards() {
+    let store = memory();
+    let mut sorted: Vec<&[u8]> = vec![
+        b"b",
+        b"a",
+        b"a\0",
+        b"\0",
+        b"\xff",
+        b"\xff\xff",
+        b"ab",
+        b"B",
+        b"\x80",
+        b"\x7f",
+        b"aa\xff",
+        b"ab\0",
+    ];
+    for key in &sorted {
+        store.put(key, [b"v", *key].concat()).unwrap();
+    }
+    sorted.sort_unstable();
+    assert_eq!(keys(store.iter()), sorted);
+    assert!(store.iter().map(Result::unwrap).all(|(key, value)| value == [b"v", &key[..]].concat()));
+    sorted.reverse();
+    assert_eq!(keys(store.iter().rev()), sorted);
+    assert_eq!(walk(&mut reverse(&store)), sorted);
+    assert_eq!(keys(store.iter().rev().rev()).len(), sorted.len());
+}
+
+#[test]
+fn every_row_is_met_once_whatever_the_size_of_the_chunks() {
+    let store = memory();
+    for n in (0..60).chain([110, 111, 112, 113, 496, 497, 1_007, 1_008, 1_009, 2_600]) {
+        store.clear().unwrap();
+        fill(&store, n);
+        let expected: Vec<_> = (0..n).map(numbered).collect();
+        assert_eq!(keys(store.iter()), expected, "{n} rows");
+        assert_eq!(keys(store.iter().rev()), expected.into_iter().rev().collect::<Vec<_>>(), "{n} rows");
+    }
+}
+
+#[test]
+fn large_values_are_iterated_too() {
+    let store = memory();
+    for n in 0..40 {
+        store.put(numbered(n), vec![n as u8; 1 + n * 5_000]).unwrap();
+    }
+    for (n, entry) in store.iter().enumerate() {
+        assert_eq!(entry.unwrap(), (numbered(n), vec![n as u8; 1 + n * 5_000]));
+    }
+    assert_eq!(store.iter().rev().count(), 40);
+}
+
+#[test]
+fn a_prefix_gives_exactly_the_keys_that_start_with_it() {
+    let store = memory();
+    let all: [&[u8]; 12] = [
+        b"a",
+        b"a\xff",
+        b"a\xff\0",
+        b"a\xff\xff",
+        b"a\xff\xff\x01",
+        b"ab",
+        b"b",
+        b"ba",
+        b"\xfe",
+        b"\xff",
+        b"\xff\xff",
+        b"\xff\xff\xff",
+    ];
+    for key in all {
+        store.put(key, "1").unwrap();
+    }
+    for prefix in
+        [&b"a"[..], b"a\xff", b"a\xff\xff", b"b", b"c", b"\xff", b"\xff\xff", b"\xff\xff\xff\xff", b"\0", b""]
+    {
+        let mut expected: Vec<_> = all.into_iter().filter(|key| key.starts_with(prefix)).collect();
+        expected.sort_unstable();
+        assert_eq!(keys(store.prefix(prefix)), expected, "{prefix:?}");
+        expected.reverse();
+        assert_eq!(keys(store.prefix(prefix).rev()), expected, "{prefix:?}");
+    }
+}
+
+#[test]
+fn a_range_has_the_keys_between_its_bounds() {
+    let store = memory();
+    for key in ["a", "b", "c", "d"] {
+        store.put(key, "1").unwrap();
+    }
+    assert_eq!(keys(store.range("b".."d")), [b"b", b"c"]);
+    assert_eq!(keys(store.range("b"..="d")), [b"b", b"c", b"d"]);
+    assert_eq!(keys(store.range(.."c")), [b"a", b"b"]);
+    assert_eq!(keys(store.range("bb"..)), [b"c", b"d"]);
+    assert_eq!(keys(store.range("b".."d").rev()), [b"c", b"b"]);
+    assert_eq!(keys(store.range::<&str>(..)).len(), 4);
+    let open = (Bound::Excluded("a"), Bound::Excluded("c"));
+    assert_eq!(keys(store.range::<&str>(open)), [b"b"]);
+    let empty: [(Bound<&str>, Bound<&str>); 3] = [
+        (Bound::Included("d"), Bound::Included("a")),
+        (Bound::Excluded("b"), Bound::Excluded("b")),
+        (Bound::Included("b"), Bound::Excluded("b")),
+    ];
+    for bounds in empty {
+        assert!(keys(store.range::<&str>(bounds)).is_empty(), "{bounds:?}");
+        assert!(keys(store.range::<&str>(bounds).rev()).is_empty(), "{bounds:?}");
+    }
+}
+
+// ---- positions -----------------------------------------------------------------------------------
+
+#[test]
+fn a_new_cursor_is_at_no_entry_until_it_is_moved() {
+    let store = memory();
+    store.put("a", "1").unwrap();
+    let mut cursor = forward(&store);
+    assert!(!cursor.is_valid());
+    assert_eq!((cursor.key(), cursor.value(), cursor.expiry()), (None, None, None));
+    assert!(!cursor.next().unwrap());
+    assert!(cursor.first().unwrap());
+    assert_eq!(cursor.key(), Some(&b"a"[..]));
+    assert_eq!(cursor.direction(), Direction::Forward);
+}
+
+#[test]
+fn in_an_empty_family_there_is_no_first_entry() {
+    let store = memory();
+    for mut cursor in [forward(&store), reverse(&store)] {
+        assert!(!cursor.first().unwrap());
+        assert!(!cursor.seek("a").unwrap());
+        assert!(!cursor.next().unwrap());
+        assert!(!cursor.is_valid());
+    }
+}
+
+#[test]
+fn at_the_end_a_cursor_stays_there_and_can_begin_again() {
+    let store = memory();
+    fill(&store, 3);
+    for (mut cursor, first) in [(forward(&store), 0), (reverse(&store), 2)] {
+        for _ in 0..2 {
+            assert_eq!(walk(&mut cursor).len(), 3);
+            assert!(!cursor.next().unwrap() && !cursor.next().unwrap());
+            assert!(!cursor.is_valid());
+            assert_eq!((cursor.key(), cursor.value()), (None, None));
+        }
+        assert!(cursor.first().unwrap());
+        assert_eq!(cursor.key(), Some(numbered(first).as_slice()));
+    }
+    let mut iter = store.iter();
+    assert_eq!(iter.by_ref().count(), 3);
+    store.put("~", "1").unwrap();
+    assert!(iter.next().is_none() && iter.next().is_none());
+}
+
+#[test]
+fn a_seek_goes_to_the_first_key_at_or_behind_it_in_the_direction() {
+    let store = memory();
+    for key in ["b", "d", "f"] {
+        store.put(key, key).unwrap();
+    }
+    let (mut up, mut down) = (forward(&store), reverse(&store));
+    let behind =
+        [("a", "b", ""), ("b", "b", "b"), ("c", "d", "b"), ("f", "f", "f"), ("f\0", "", "f"), ("g", "", "f")];
+    for _ in 0..3 {
+        for (key, at_or_above, at_or_below) in behind {
+            for (cursor, expected) in [(&mut up, at_or_above), (&mut down, at_or_below)] {
+                assert_eq!(cursor.seek(key).unwrap(), !expected.is_empty(), "{key}");
+                assert_eq!(cursor.is_valid(), !expected.is_empty());
+                assert_eq!(cursor.key().unwrap_or_default(), expected.as_bytes());
+                assert_eq!(cursor.value().unwrap_or_default(), expected.as_bytes());
+            }
+        }
+    }
+    assert!(up.seek("c").unwrap() && down.seek("e").unwrap());
+    assert_eq!(rest(&mut up), [b"f"]);
+    assert_eq!(rest(&mut down), [b"b"]);
+}
+
+#[test]
+fn a_seek_outside_the_prefix_ends_the_cursor_and_one_inside_revives_it() {
+    let store = memory();
+    for key in ["a1", "b1", "b3", "c1"] {
+        store.put(key, "1").unwrap();
+    }
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut cursor = store.cursor(KeyRange::prefix(b"b"), direction);
+        for outside in ["a1", "a", "c", "c1", "\0"] {
+            assert!(!cursor.seek(outside).unwrap(), "{outside}");
+            assert!(!cursor.is_valid());
+            assert!(!cursor.next().unwrap());
+        }
+        assert!(cursor.seek("b2").unwrap());
+        let expected: &[u8] = if direction == Direction::Forward { b"b3" } else { b"b1" };
+        assert_eq!(cursor.key(), Some(expected));
+        assert!(!cursor.next().unwrap());
+    }
+}
+
+#[test]
+fn a_seek_works_at_any_distance_in_two_thousand_rows() {
+    let store = memory();
+    fill(&store, 2_100);
+    let (mut up, mut down) = (forward(&store), reverse(&store));
+    for n in [0, 1, 15, 16, 17, 600, 1_999, 2_099, 3, 2_050] {
+        assert!(up.seek(numbered(n)).unwrap() && down.seek(numbered(n)).unwrap());
+        assert_eq!(up.key(), Some(numbered(n).as_slice()));
+        assert_eq!(rest(&mut up).len(), 2_099 - n);
+        assert_eq!(rest(&mut down).len(), n);
+    }
+}

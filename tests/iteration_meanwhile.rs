@@ -1,0 +1,302 @@
+//! What an iterator sees of writes, transactions and the clock while it is under way.
+
+mod common;
+
+use common::{Scratch, keys, kind, memory, memory_at, numbered};
+use kvstore::{CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store};
+
+fn forward(store: &Store) -> Cursor {
+    store.cursor(KeyRange::all(), Direction::Forward)
+}
+
+fn reverse(store: &Store) -> Cursor {
+    store.cursor(KeyRange::all(), Direction::Reverse)
+}
+
+/// Writes `n` numbered keys in one transaction.
+fn fill(store: &Store, n: usize) {
+    store.transaction(|tx| (0..n).try_for_each(|n| tx.put(numbered(n), n.to_be_bytes()))).unwrap();
+}
+
+/// The keys behind the current entry.
+fn rest(cursor: &mut Cursor) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    while cursor.next().unwrap() {
+        keys.push(cursor.key().unwrap().to_vec());
+    }
+    keys
+}
+
+// ---- writes meanwhile ----------------------------------------------------------------------------
+
+#[test]
+fn own_writes_and_deletes_ahead_of_the_position_are_seen_at_every_distance() {
+    for at in [0, 5, 14, 15, 16, 17, 46, 47, 48, 49] {
+        let store = memory();
+        fill(&store, 60);
+        let mut cursor = forward(&store);
+        cursor.first().unwrap();
+        for _ in 0..at {
+            assert!(cursor.next().unwrap());
+        }
+        store.delete(numbered(at + 1)).unwrap();
+        store.put(numbered(at + 2), "new").unwrap();
+        store.put([numbered(at + 2), b"x".to_vec()].concat(), "new").unwrap();
+        store.put(numbered(0), "behind, or the current one").unwrap();
+        assert_eq!(cursor.key(), Some(numbered(at).as_slice()));
+        assert_eq!(cursor.value(), Some(&at.to_be_bytes()[..]));
+        assert!(cursor.next().unwrap());
+        assert_eq!(cursor.key(), Some(numbered(at + 2).as_slice()));
+        assert_eq!(cursor.value(), Some(&b"new"[..]));
+        assert!(cursor.next().unwrap());
+        assert_eq!(cursor.key(), Some([numbered(at + 2), b"x".to_vec()].concat().as_slice()));
+        assert_eq!(rest(&mut cursor).len(), 60 - at - 3);
+    }
+}
+
+#[test]
+fn own_writes_ahead_of_a_reverse_cursor_are_seen() {
+    let store = memory();
+    fill(&store, 100);
+    let mut cursor = reverse(&store);
+    assert!(cursor.first().unwrap());
+    for n in (0..99).rev() {
+        assert!(store.delete(cursor.key().unwrap()).unwrap());
+        if n % 10 == 5 {
+            store.put([numbered(n), b"x".to_vec()].concat(), "1").unwrap();
+            assert!(cursor.next().unwrap());
+        }
+        assert!(cursor.next().unwrap());
+        assert_eq!(cursor.key(), Some(numbered(n).as_slice()));
+    }
+    assert!(!cursor.next().unwrap());
+    assert_eq!(store.count().unwrap(), 11);
+}
+
+#[test]
+fn a_key_put_behind_the_last_entry_is_seen_from_it() {
+    let store = memory();
+    fill(&store, 1);
+    let mut cursor = forward(&store);
+    assert!(cursor.first().unwrap());
+    for n in 1..100 {
+        store.put(numbered(n), "1").unwrap();
+        assert!(cursor.next().unwrap());
+        assert_eq!(cursor.key(), Some(numbered(n).as_slice()));
+    }
+    assert!(!cursor.next().unwrap());
+}
+
+#[test]
+fn clearing_the_family_ends_its_cursors() {
+    let store = memory();
+    fill(&store, 100);
+    let (mut up, mut down) = (forward(&store), reverse(&store));
+    assert!(up.first().unwrap() && down.first().unwrap());
+    store.clear().unwrap();
+    assert!(!up.next().unwrap() && !down.next().unwrap());
+}
+
+#[test]
+fn rolling_back_while_iterating_goes_on_in_the_state_before() {
+    let store = memory();
+    fill(&store, 100);
+    store.begin(true).unwrap();
+    store.put([numbered(0), b"x".to_vec()].concat(), "1").unwrap();
+    for n in 50..80 {
+        store.delete(numbered(n)).unwrap();
+    }
+    let (mut up, mut down) = (forward(&store), reverse(&store));
+    assert!(up.first().unwrap() && down.first().unwrap());
+    assert!(up.next().unwrap());
+    assert_eq!(up.key(), Some([numbered(0), b"x".to_vec()].concat().as_slice()));
+    store.rollback().unwrap();
+    assert_eq!(rest(&mut up), (1..100).map(numbered).collect::<Vec<_>>());
+    assert_eq!(rest(&mut down).len(), 99);
+}
+
+#[test]
+fn committing_and_beginning_while_iterating_changes_nothing_for_the_cursor() {
+    let store = memory();
+    fill(&store, 200);
+    let mut cursor = forward(&store);
+    assert!(cursor.first().unwrap());
+    for n in 1..200 {
+        match n % 4 {
+            1 => store.begin(n % 8 == 1).unwrap(),
+            3 => store.commit().unwrap(),
+            _ => {}
+        }
+        assert!(cursor.next().unwrap());
+        assert_eq!(cursor.key(), Some(numbered(n).as_slice()));
+    }
+}
+
+#[test]
+fn outside_a_transaction_others_commits_far_ahead_are_seen() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    fill(&store, 2_100);
+    let mut cursor = forward(&store);
+    assert!(cursor.first().unwrap());
+    other.delete(numbered(2_000)).unwrap();
+    other.put(numbered(2_200), "1").unwrap();
+    let rest = rest(&mut cursor);
+    assert_eq!(rest.len(), 2_099);
+    assert!(!rest.contains(&numbered(2_000)) && rest.contains(&numbered(2_200)));
+}
+
+#[test]
+fn inside_a_read_transaction_an_iterator_is_a_snapshot() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    fill(&store, 2_100);
+    store.begin(false).unwrap();
+    let mut iter = store.iter();
+    iter.next();
+    other.clear().unwrap();
+    other.put("other", "1").unwrap();
+    assert_eq!(iter.count(), 2_099);
+    assert_eq!(store.iter().count(), 2_100);
+    store.commit().unwrap();
+    assert_eq!(keys(store.iter()), [b"other"]);
+}
+
+#[test]
+fn an_iterator_between_calls_holds_no_lock_and_no_snapshot() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    fill(&store, 2_100);
+    let mut cursor = forward(&store);
+    assert!(cursor.first().unwrap() && cursor.next().unwrap());
+    other.put("other", "1").unwrap();
+    let (log, done) = other.checkpoint(CheckpointMode::Truncate).unwrap();
+    assert_eq!(log, done);
+    assert_eq!(std::fs::metadata(scratch.wal()).unwrap().len(), 0);
+    store.begin(true).unwrap();
+    store.commit().unwrap();
+    store.incremental_vacuum(None).unwrap();
+    assert!(cursor.next().unwrap());
+}
+
+#[test]
+fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
+    let scratch = Scratch::new();
+    let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
+    let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
+    fill(&store, 100);
+    let (mut up, mut down, mut fresh) = (forward(&store), reverse(&store), forward(&store));
+    let (mut up_seen, mut down_seen) = (Vec::new(), Vec::new());
+    assert!(up.first().unwrap() && down.first().unwrap());
+    other.begin(true).unwrap();
+    // More than its cache holds: it goes to the file, and readers are shut out.
+    (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
+    for (cursor, seen) in [(&mut up, &mut up_seen), (&mut down, &mut down_seen)] {
+        let failed = loop {
+            seen.push(cursor.key().unwrap().to_vec());
+            match cursor.next() {
+                Ok(moved) => assert!(moved),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(failed.kind(), ErrorKind::Busy);
+        assert!(!cursor.is_valid());
+        assert_eq!(kind(cursor.next()), ErrorKind::Busy);
+    }
+    assert_eq!(kind(fresh.first()), ErrorKind::Busy);
+    other.rollback().unwrap();
+    assert_eq!([up_seen, rest(&mut up)].concat(), (0..100).map(numbered).collect::<Vec<_>>());
+    assert_eq!([down_seen, rest(&mut down)].concat(), (0..100).rev().map(numbered).collect::<Vec<_>>());
+    assert_eq!(rest(&mut fresh).len(), 100);
+}
+
+#[test]
+fn iterators_outlive_their_family_handle_and_end_with_the_store() {
+    let store = memory();
+    let family = store.create_family("f").unwrap();
+    for n in 0..100 {
+        family.put(numbered(n), "1").unwrap();
+    }
+    let (mut iter, mut cursor) = (family.iter(), family.cursor(KeyRange::all(), Direction::Reverse));
+    drop(family);
+    assert!(iter.next().unwrap().is_ok() && cursor.first().unwrap());
+    store.close().unwrap();
+    assert_eq!(kind(iter.next().unwrap()), ErrorKind::Misuse);
+    assert!(iter.next().is_none());
+    assert_eq!(kind(cursor.next()), ErrorKind::Misuse);
+    assert!(!cursor.is_valid());
+}
+
+// ---- dead rows -----------------------------------------------------------------------------------
+
+#[test]
+fn dead_rows_are_skipped_also_by_the_thousand_and_not_removed() {
+    let (store, clock) = memory_at(1_000);
+    store.begin(true).unwrap();
+    for n in 0..10_000 {
+        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+    }
+    store.put("l live", "1").unwrap();
+    for n in 0..9_000 {
+        store.put_until([b"z".to_vec(), numbered(n)].concat(), "1", Expiry::At(2_000)).unwrap();
+    }
+    store.commit().unwrap();
+    clock.set(2_000);
+    assert_eq!(keys(store.iter()), [b"l live"]);
+    assert_eq!(keys(store.iter().rev()), [b"l live"]);
+    assert!(keys(store.prefix("key")).is_empty());
+    assert!(keys(store.prefix("z").rev()).is_empty());
+    let (mut up, mut down) = (forward(&store), reverse(&store));
+    assert!(up.seek("a").unwrap() && down.seek("z~").unwrap());
+    assert_eq!((up.key(), down.key()), (Some(&b"l live"[..]), Some(&b"l live"[..])));
+    assert!(!up.next().unwrap() && !down.next().unwrap());
+    assert_eq!(store.count().unwrap(), 19_001);
+}
+
+#[test]
+fn exactly_as_many_dead_rows_as_one_chunk_passes_over_are_no_end() {
+    let (store, clock) = memory_at(1_000);
+    for dead in [4_095, 4_096, 4_097, 8_192] {
+        store.begin(true).unwrap();
+        for n in 0..dead {
+            store.put_until(numbered(n), "1", Expiry::At(clock.now() + 1)).unwrap();
+        }
+        store.put("z", "1").unwrap();
+        store.commit().unwrap();
+        clock.set(clock.now() + 1);
+        assert_eq!(keys(store.iter()), [b"z"], "{dead} dead rows");
+        store.clear().unwrap();
+    }
+}
+
+#[test]
+fn an_entry_that_expires_after_it_was_read_ahead_is_not_shown() {
+    for (mut cursor, store, clock, key) in [Direction::Forward, Direction::Reverse].map(|direction| {
+        let (store, clock) = memory_at(1_000);
+        for n in 0..10 {
+            store.put_until(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
+        }
+        let key: fn(usize) -> Vec<u8> =
+            if direction == Direction::Forward { numbered } else { |n| numbered(9 - n) };
+        (store.cursor(KeyRange::all(), direction), store, clock, key)
+    }) {
+        assert!(cursor.first().unwrap());
+        assert_eq!(cursor.key(), Some(key(0).as_slice()));
+        clock.set(2_004);
+        let live: Vec<_> = (1..10).map(key).filter(|key| *key > numbered(4)).collect();
+        assert_eq!(rest(&mut cursor), live);
+        assert_eq!(store.count().unwrap(), 10);
+    }
+}
+
+#[test]
+fn a_cursor_shows_the_end_of_life_of_its_entry() {
+    let (store, _clock) = memory_at(1_000);
+    store.put("a", "1").unwrap();
+    store.put_until("b", "1", Expiry::At(2_000)).unwrap();
+    let mut cursor = forward(&store);
+    assert!(cursor.first().unwrap());
+    assert_eq!(cursor.expiry(), Some(Expiry::Never));
+    assert!(cursor.next().unwrap());
+    assert_eq!(cursor.expiry(), Some(Expiry::At(2_000)));
+}

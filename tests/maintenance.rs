@@ -1,0 +1,470 @@
+//! Statistics, checkpoints, sync, vacuum; callbacks and threads on one handle.
+
+mod common;
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{Scratch, keys, kind, memory, memory_at, numbered, python};
+use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Stats, Store, SyncLevel};
+
+const MODES: [CheckpointMode; 4] =
+    [CheckpointMode::Passive, CheckpointMode::Full, CheckpointMode::Restart, CheckpointMode::Truncate];
+
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+/// Without the two live figures.
+fn counters(mut stats: Stats) -> Stats {
+    (stats.db_pages, stats.wal_frames) = (0, 0);
+    stats
+}
+
+// ---- statistics ----------------------------------------------------------------------------------
+
+#[test]
+fn only_what_succeeded_is_counted() {
+    let (store, clock) = memory_at(1_000);
+    assert_eq!(counters(store.stats().unwrap()), Stats::default());
+    store.put("abc", "12345").unwrap();
+    store.put_until("t", "1", Expiry::At(2_000)).unwrap();
+    assert!(!store.put_if_absent("abc", "1", Expiry::Never).unwrap());
+    assert!(store.put_if_absent("new", [1; 2_000], Expiry::Never).unwrap());
+    store.get("abc").unwrap();
+    store.get_ttl("abc").unwrap();
+    store.get("missing").unwrap();
+    store.exists("abc").unwrap();
+    store.delete("new").unwrap();
+    store.delete("missing").unwrap();
+    drop((store.iter(), store.prefix("a")));
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.puts, stats.gets, stats.deletes, stats.iterations), (3, 2, 1, 2));
+    assert_eq!((stats.bytes_written, stats.bytes_read), (8 + 2 + 2_003, 10));
+    assert_eq!((stats.errors, stats.ttl_expired, stats.ttl_purged), (0, 0, 0));
+    assert!(stats.db_pages >= 4);
+    clock.set(2_000);
+    assert_eq!(store.get("t").unwrap(), None);
+    assert_eq!(store.stats().unwrap().ttl_expired, 1);
+    assert_eq!(store.get("t").unwrap(), None);
+    assert_eq!(store.stats().unwrap().ttl_expired, 1);
+}
+
+#[test]
+fn each_get_exists_and_ttl_that_meets_a_dead_key_is_counted() {
+    let (store, clock) = memory_at(1_000);
+    for key in ["a", "b", "c", "d"] {
+        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+    }
+    clock.set(2_000);
+    store.begin(false).unwrap();
+    store.get("a").unwrap();
+    store.get_ttl("a").unwrap();
+    store.exists("b").unwrap();
+    store.ttl("c").unwrap();
+    store.ttl("c").unwrap();
+    store.commit().unwrap();
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.ttl_expired, stats.ttl_purged, stats.gets), (5, 0, 0));
+    assert_eq!(store.purge_expired().unwrap(), 4);
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.ttl_expired, stats.ttl_purged, stats.deletes), (5, 4, 0));
+}
+
+#[test]
+fn failed_calls_are_counted_and_not_found_is_no_failure() {
+    let store = memory();
+    assert!(store.put("", "1").is_err());
+    assert!(store.get("").is_err());
+    assert!(store.commit().is_err());
+    assert!(store.create_family("__x").is_err());
+    assert!(store.drop_family("default").is_err());
+    assert_eq!(store.stats().unwrap().errors, 5);
+    store.get("missing").unwrap();
+    store.delete("missing").unwrap();
+    assert_eq!(store.stats().unwrap().errors, 5);
+    assert_eq!(store.stats().unwrap().puts, 0);
+}
+
+#[test]
+fn commits_are_counted_by_transaction() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let commits = || store.stats().unwrap().wal_commits;
+    store.put("a", "1").unwrap();
+    store.put("b", "1").unwrap();
+    assert_eq!(commits(), 2);
+    store.transaction(|tx| (0..10).try_for_each(|n| tx.put(numbered(n), "1"))).unwrap();
+    assert_eq!(commits(), 3);
+    store.begin(true).unwrap();
+    store.put("c", "1").unwrap();
+    store.rollback().unwrap();
+    store.begin(false).unwrap();
+    store.commit().unwrap();
+    assert!(store.put("", "1").is_err());
+    assert_eq!(commits(), 3);
+}
+
+#[test]
+fn resetting_sets_the_counters_to_zero_and_leaves_the_live_figures() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", vec![1; 100_000]).unwrap();
+    store.get("a").unwrap();
+    store.checkpoint(CheckpointMode::Passive).unwrap();
+    let before = store.stats().unwrap();
+    assert_eq!(before.checkpoints, 1);
+    store.reset_stats().unwrap();
+    let after = store.stats().unwrap();
+    assert_eq!(after.db_pages, before.db_pages);
+    assert_eq!(counters(after), Stats::default());
+    let pages = python(&scratch.path(), "print(*con.execute('pragma page_count').fetchone())");
+    assert_eq!(after.db_pages.to_string(), pages);
+    assert!(after.db_pages > 25);
+}
+
+// ---- checkpoints ---------------------------------------------------------------------------------
+
+#[test]
+fn every_checkpoint_mode_writes_the_whole_wal_when_nobody_is_in_the_way() {
+    for mode in MODES {
+        let scratch = Scratch::new();
+        let store = scratch.open();
+        let (_other, before) = (scratch.open(), size(&scratch.path()));
+        store.put("a", vec![1; 100_000]).unwrap();
+        assert!(store.stats().unwrap().wal_frames > 24);
+        assert_eq!(size(&scratch.path()), before);
+        let (log, done) = store.checkpoint(mode).unwrap();
+        assert_eq!(log, done, "{mode:?}");
+        assert!(if mode == CheckpointMode::Truncate { log == 0 } else { log > 24 }, "{mode:?} {log}");
+        assert!(size(&scratch.path()) > before + 100_000);
+        assert_eq!(store.stats().unwrap().wal_frames, 0);
+        assert_eq!(store.get("a").unwrap(), Some(vec![1; 100_000]));
+    }
+}
+
+#[test]
+fn truncate_leaves_a_wal_of_no_bytes_even_after_reads_on_this_handle() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    for n in 0..20 {
+        store.put(numbered(n), vec![1; 5_000]).unwrap();
+    }
+    for handle in [&store, &other] {
+        handle.get(numbered(1)).unwrap();
+        handle.exists(numbered(2)).unwrap();
+        assert_eq!(handle.iter().count(), 20);
+    }
+    assert!(size(&scratch.wal()) > 0);
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    assert_eq!(size(&scratch.wal()), 0);
+    other.put("a", "1").unwrap();
+    other.get("a").unwrap();
+    store.get("a").unwrap();
+    other.checkpoint(CheckpointMode::Truncate).unwrap();
+    assert_eq!(size(&scratch.wal()), 0);
+}
+
+#[test]
+fn a_checkpoint_inside_a_transaction_is_busy_and_the_transaction_goes_on() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.begin(true).unwrap();
+    store.put("a", "1").unwrap();
+    for mode in MODES {
+        assert_eq!(kind(store.checkpoint(mode)), ErrorKind::Busy);
+    }
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 0);
+    store.begin(false).unwrap();
+    assert_eq!(kind(store.checkpoint(CheckpointMode::Passive)), ErrorKind::Busy);
+    store.commit().unwrap();
+    store.checkpoint(CheckpointMode::Passive).unwrap();
+}
+
+#[test]
+fn a_snapshot_of_another_handle_is_respected_by_every_mode() {
+    let scratch = Scratch::new();
+    let (store, reader) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    reader.begin(false).unwrap();
+    store.put("a", "2").unwrap();
+    let (log, done) = store.checkpoint(CheckpointMode::Passive).unwrap();
+    assert!(done < log, "{done} of {log}");
+    for mode in [CheckpointMode::Full, CheckpointMode::Restart, CheckpointMode::Truncate] {
+        assert_eq!(kind(store.checkpoint(mode)), ErrorKind::Busy, "{mode:?}");
+    }
+    assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    reader.commit().unwrap();
+    let (log, done) = store.checkpoint(CheckpointMode::Full).unwrap();
+    assert_eq!(log, done);
+}
+
+#[test]
+fn without_a_wal_a_checkpoint_has_nothing_to_do() {
+    let scratch = Scratch::new();
+    let delete = scratch.open_with(&Config::new().journal_mode(JournalMode::Delete));
+    for store in [&delete, &memory()] {
+        store.put("a", "1").unwrap();
+        for mode in MODES {
+            assert_eq!(store.checkpoint(mode).unwrap(), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_wal_stays_bounded_by_default() {
+    let scratch = Scratch::new();
+    let (store, _other) = (scratch.open(), scratch.open());
+    let mut largest = 0;
+    for round in 0..150_u8 {
+        for n in 0..100 {
+            store.put(numbered(n), vec![round; 4_000]).unwrap(); // 60 MB in all
+        }
+        largest = largest.max(size(&scratch.wal()));
+    }
+    assert!(largest < 2 * 4_000 * 4_096, "the WAL grew to {largest} bytes");
+    assert!(size(&scratch.path()) < 4_000_000);
+    assert!(store.stats().unwrap().checkpoints >= 3);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn the_wal_shrinks_again_after_a_reader_that_held_it_back_is_gone() {
+    let scratch = Scratch::new();
+    let (store, reader) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    reader.begin(false).unwrap();
+    let overwrite = || (0..2_000).for_each(|n| store.put(numbered(n % 10), vec![n as u8; 20_000]).unwrap());
+    overwrite();
+    assert!(size(&scratch.wal()) > 30_000_000);
+    assert_eq!(reader.count().unwrap(), 1);
+    reader.commit().unwrap();
+    overwrite();
+    assert!(size(&scratch.wal()) < 2 * 4_000 * 4_096, "{} bytes", size(&scratch.wal()));
+}
+
+#[test]
+fn a_configured_number_of_commits_makes_a_checkpoint() {
+    let scratch = Scratch::new();
+    let store = scratch.open_with(&Config::new().checkpoint_every(5));
+    let base = store.stats().unwrap().checkpoints;
+    for commits in 1..=17_u64 {
+        store.put("a", commits.to_be_bytes()).unwrap();
+        let stats = store.stats().unwrap();
+        assert_eq!(stats.checkpoints - base, commits / 5, "after {commits} commits");
+        assert_eq!(stats.wal_frames == 0, commits % 5 == 0, "after {commits} commits");
+    }
+    store.begin(true).unwrap();
+    for n in 0..100 {
+        store.put(numbered(n), "1").unwrap();
+    }
+    store.commit().unwrap();
+    assert_eq!(store.stats().unwrap().checkpoints - base, 3);
+}
+
+// ---- sync, vacuum --------------------------------------------------------------------------------
+
+#[test]
+fn sync_never_commits_the_open_transaction() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
+            let scratch = Scratch::new();
+            let config = Config::new().journal_mode(mode).sync(level);
+            let store = scratch.open_with(&config);
+            store.put("before", "1").unwrap();
+            store.sync().unwrap();
+            store.begin(true).unwrap();
+            store.put("inside", "1").unwrap();
+            let synced = store.sync();
+            if level == SyncLevel::Off {
+                assert_eq!(kind(synced), ErrorKind::Busy);
+            } else {
+                synced.unwrap();
+            }
+            assert_eq!(keys(scratch.open_with(&config).iter()), [b"before"]);
+            store.rollback().unwrap();
+            assert_eq!(keys(store.iter()), [b"before"], "{mode:?} {level:?}");
+            store.begin(false).unwrap();
+            let _ = store.sync();
+            store.commit().unwrap();
+            store.sync().unwrap();
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn vacuuming_gives_the_space_of_deleted_entries_back() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("kept", "1").unwrap();
+    for n in 0..200 {
+        store.put(numbered(n), vec![1; 20_000]).unwrap();
+    }
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    let full = size(&scratch.path());
+    assert!(full > 4_000_000);
+    for n in 0..200 {
+        store.delete(numbered(n)).unwrap();
+    }
+    let pages = || store.stats().unwrap().db_pages;
+    let before = pages();
+    store.incremental_vacuum(Some(10)).unwrap();
+    assert_eq!(pages(), before - 10);
+    store.incremental_vacuum(None).unwrap();
+    assert!(pages() < 20, "{} pages", pages());
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    assert!(size(&scratch.path()) < full / 50);
+    store.integrity_check().unwrap();
+    assert_eq!(keys(store.iter()), [b"kept"]);
+    store.incremental_vacuum(None).unwrap();
+}
+
+#[test]
+fn vacuuming_at_most_no_pages_gives_none_back() {
+    let store = memory();
+    store.put("a", vec![1; 500_000]).unwrap();
+    store.delete("a").unwrap();
+    let before = store.stats().unwrap().db_pages;
+    store.incremental_vacuum(Some(0)).unwrap();
+    assert_eq!(store.stats().unwrap().db_pages, before);
+}
+
+#[test]
+fn vacuuming_inside_a_transaction_is_part_of_it() {
+    let store = memory();
+    store.put("a", vec![1; 500_000]).unwrap();
+    store.delete("a").unwrap();
+    let before = store.stats().unwrap().db_pages;
+    store.begin(true).unwrap();
+    store.incremental_vacuum(None).unwrap();
+    assert!(store.stats().unwrap().db_pages < before);
+    store.rollback().unwrap();
+    assert_eq!(store.stats().unwrap().db_pages, before);
+    store.integrity_check().unwrap();
+}
+
+// ---- callbacks and threads -----------------------------------------------------------------------
+
+#[test]
+fn a_callback_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
+    let store = memory();
+    let family = store.create_family("f").unwrap();
+    store.put("a", "1").unwrap();
+    let other = memory();
+    let kinds = store
+        .get_with("a", |_, _| {
+            other.put("another store", "is fine").unwrap();
+            [
+                kind(store.get("a")),
+                kind(store.put("b", "1")),
+                kind(family.count()),
+                kind(store.begin(true)),
+                kind(store.iter().next().unwrap()),
+                kind(store.drop_family("f")),
+                kind(store.close()),
+            ]
+        })
+        .unwrap()
+        .unwrap();
+    assert!(kinds.iter().all(|kind| *kind == ErrorKind::Misuse), "{kinds:?}");
+    assert_eq!(keys(store.iter()), [b"a"]);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_clock_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
+    let store = Arc::new(memory());
+    store.put_until("a", "1", Expiry::At(i64::MAX)).unwrap();
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let (inner, told) = (Arc::downgrade(&store), Arc::clone(&answers));
+    store.set_clock(move || {
+        let store = inner.upgrade().unwrap();
+        told.lock().unwrap().push(store.count().map_err(|e| e.kind()));
+        1_000
+    });
+    assert!(store.exists("a").unwrap());
+    assert_eq!(store.iter().count(), 1);
+    let answers = answers.lock().unwrap();
+    assert!(answers.contains(&Err(ErrorKind::Misuse)), "{answers:?}");
+}
+
+#[test]
+fn after_a_panic_in_a_callback_the_handle_answers_misuse_and_can_be_closed() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _ = store.get_with("a", |_, _| panic!("as the test wants"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(kind(store.get("a")), ErrorKind::Misuse);
+    assert_eq!(kind(store.put("b", "1")), ErrorKind::Misuse);
+    store.close().unwrap();
+    assert!(!scratch.wal().exists());
+    assert_eq!(keys(scratch.open().iter()), [b"a"]);
+}
+
+#[test]
+fn threads_share_one_handle() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let family = store.create_family("f").unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (store, family) = (&store, family.clone());
+            scope.spawn(move || {
+                for n in 0..250 {
+                    let key = numbered(thread * 1_000 + n);
+                    store.put(&key, &key).unwrap();
+                    family.put_ttl(&key, vec![thread as u8; 1_500], Duration::from_secs(1000)).unwrap();
+                    assert_eq!(store.get(&key).unwrap().as_ref(), Some(&key));
+                    if n % 50 == 0 {
+                        assert!(keys(family.iter()).is_sorted());
+                        family.purge_expired().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(store.count().unwrap(), 1_000);
+    assert_eq!(family.count().unwrap(), 1_000);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn closing_while_other_threads_work_gives_them_misuse() {
+    let store = memory();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..3_usize)
+            .map(|thread| {
+                let store = &store;
+                scope.spawn(move || {
+                    (0..).find_map(|n| store.put(numbered(thread * 1_000_000 + n), "1").err()).unwrap().kind()
+                })
+            })
+            .collect();
+        while store.stats().unwrap().puts < 100 {
+            thread::yield_now();
+        }
+        store.close().unwrap();
+        for worker in workers {
+            assert_eq!(worker.join().unwrap(), ErrorKind::Misuse);
+        }
+    });
+}
+
+#[test]
+fn the_handles_can_be_sent_to_and_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Store>();
+    shared::<kvstore::Family>();
+    sent::<kvstore::Cursor>();
+    sent::<kvstore::Iter>();
+}

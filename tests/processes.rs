@@ -1,0 +1,531 @@
+//! Two and more processes on one file: expiry seen across them, no lost writes, locks that hold, and
+//! kill -9 in the middle of transactions.
+//!
+//! The other process is this test program again, running only [`child`] in a role. They talk in
+//! lines: the child's start with `> `, the parent's are empty and mean "go on".
+
+mod common;
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, numbered, python};
+use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Result, Store, Ttl};
+
+const ROLE: &str = "KVSTORE_TEST_ROLE";
+const FILE: &str = "KVSTORE_TEST_FILE";
+/// Far in the future, for the wall clock, too.
+const LATER: i64 = 4_000_000_000_000;
+
+// ---- the other process ---------------------------------------------------------------------------
+
+struct Child {
+    process: std::process::Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Child {
+    fn start(role: &str, path: &Path) -> Child {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(FILE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        Child { process, stdin, stdout: BufReader::new(stdout) }
+    }
+
+    /// The next line the child says; `None` when it is gone.
+    fn hear(&mut self) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.stdout.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            // The test harness may have left its own words on the line.
+            if let Some((_, said)) = line.split_once("> ")
+                && line.ends_with('\n')
+            {
+                return Some(said.trim_end().to_owned());
+            }
+        }
+    }
+
+    #[track_caller]
+    fn expect(&mut self, what: &str) {
+        assert_eq!(self.hear().as_deref(), Some(what));
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.stdin).unwrap();
+    }
+
+    /// Kills it as `kill -9` does, and gives what it had still said.
+    fn kill(mut self) -> Vec<String> {
+        self.process.kill().unwrap();
+        let said = std::iter::from_fn(|| self.hear()).collect();
+        self.process.wait().unwrap();
+        said
+    }
+
+    #[track_caller]
+    fn finish(mut self) {
+        while self.hear().is_some() {}
+        assert!(self.process.wait().unwrap().success(), "the other process failed");
+    }
+}
+
+fn say(what: impl std::fmt::Display) {
+    println!("> {what}");
+}
+
+fn wait() {
+    stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+#[ignore = "no test, but the other process of the tests in this file"]
+fn child() {
+    let (Ok(role), Ok(path)) = (env::var(ROLE), env::var(FILE)) else { return };
+    let (role, argument) = role.split_once(' ').unwrap_or((&role, ""));
+    let path = Path::new(&path);
+    match role {
+        "set-ttl" => {
+            let store = Store::open(path).unwrap();
+            say("open");
+            wait();
+            store.put_until("a", "2", Expiry::At(2_000)).unwrap();
+            say("done");
+        }
+        "overwrite" => {
+            let store = Store::open(path).unwrap();
+            store.put("plain", "2").unwrap();
+            store.put_until("longer", vec![2; 5_000], Expiry::At(3_000)).unwrap();
+            say("done");
+        }
+        "purge" => {
+            let store = Store::open(path).unwrap();
+            TestClock::at(2_000).drive(&store);
+            say(store.purge_expired().unwrap());
+        }
+        "write" => {
+            let config = Config::new().busy_timeout(Duration::from_secs(120));
+            let store = Store::open_with(path, &config).unwrap();
+            say("open");
+            wait();
+            for n in 0..5_000 {
+                let key = [argument.as_bytes(), &numbered(n)].concat();
+                match n % 3 {
+                    0 => store.put_until(&key, &key, Expiry::At(LATER)).unwrap(),
+                    _ => store.put(&key, &key).unwrap(),
+                }
+            }
+        }
+        "open-and-put" => {
+            say("ready");
+            wait();
+            let config = Config::new().busy_timeout(Duration::from_secs(120));
+            Store::open_with(path, &config).unwrap().put(argument, "1").unwrap();
+        }
+        "hold" => {
+            let store = Store::open(path).unwrap();
+            store.begin(true).unwrap();
+            store.put("b", "2").unwrap();
+            store.delete("a").unwrap();
+            say("holding");
+            wait();
+            store.commit().unwrap();
+            say("done");
+        }
+        "open-and-close" => {
+            let store = Store::open(path).unwrap();
+            say(store.count().unwrap());
+            store.close().unwrap();
+        }
+        "half" => {
+            let store = Store::open_with(path, &crash_config(argument)).unwrap();
+            store.begin(true).unwrap();
+            store.clear().unwrap();
+            for n in 0..2_000 {
+                store.put_until(numbered(n), vec![7; 1_500], Expiry::At(LATER)).unwrap();
+            }
+            store.create_family("new").unwrap().put("a", "1").unwrap();
+            say("half");
+            wait();
+        }
+        "crash" => crash(path, argument),
+        "fork" => {
+            let store = Store::open(path).unwrap();
+            let family = store.create_family("f").unwrap();
+            let mut iter = store.iter();
+            kvstore::note_fork(); // what a child of a fork would do
+            say(kind(store.put("b", "1")) == ErrorKind::Misuse);
+            say(kind(family.count()) == ErrorKind::Misuse);
+            say(kind(iter.next().unwrap()) == ErrorKind::Misuse);
+            say(kind(store.begin(true)) == ErrorKind::Misuse);
+            say(kind(store.close()) == ErrorKind::Misuse);
+            say(kind(Store::open(path)) == ErrorKind::Misuse);
+            let own = Store::open(path.with_extension("own")).unwrap();
+            say(own.put("a", "1").is_ok());
+            drop((store, family, iter));
+            say(path.with_extension("db-wal").exists());
+            wait();
+        }
+        "make" => {
+            say("now");
+            drop(Store::open(path));
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+// ---- expiry across processes ---------------------------------------------------------------------
+
+#[test]
+fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    store.put("a", "1").unwrap();
+    assert_eq!(store.ttl("a").unwrap(), Some(Ttl::None));
+    let mut other = Child::start("set-ttl", &scratch.path());
+    other.expect("open");
+    assert!(store.exists("a").unwrap());
+    other.go_on();
+    other.expect("done");
+    clock.set(1_999);
+    assert_eq!(store.get_ttl("a").unwrap(), Some((b"2".to_vec(), Ttl::Remaining(Duration::from_millis(1)))));
+    clock.set(2_000);
+    assert_eq!(store.iter().count(), 0);
+    assert_eq!(store.get("a").unwrap(), None);
+    assert!(!store.exists("a").unwrap());
+    other.finish();
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_key_another_process_overwrote_is_not_touched_by_a_purge_here() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    for key in ["plain", "longer", "dead"] {
+        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+    }
+    Child::start("overwrite", &scratch.path()).finish();
+    clock.set(2_000);
+    assert_eq!(store.purge_expired().unwrap(), 1);
+    assert_eq!(store.get("plain").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(store.get("longer").unwrap(), Some(vec![2; 5_000]));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_key_overwritten_here_is_not_touched_by_a_purge_of_another_process() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    for n in 0..600 {
+        store.put_until(numbered(n), vec![1; 2_000], Expiry::At(2_000)).unwrap();
+    }
+    for n in (0..600).step_by(2) {
+        store.put(numbered(n), "live").unwrap();
+    }
+    let mut other = Child::start("purge", &scratch.path());
+    other.expect("300");
+    other.finish();
+    assert_eq!(keys(store.iter()), (0..600).step_by(2).map(numbered).collect::<Vec<_>>());
+    assert_eq!(store.count().unwrap(), 300);
+    store.integrity_check().unwrap();
+}
+
+// ---- writers and readers -------------------------------------------------------------------------
+
+#[test]
+fn four_writers_with_a_busy_timeout_lose_nothing() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let mut writers = ["w0 ", "w1 ", "w2 ", "w3 "].map(|name| {
+        let mut writer = Child::start(&format!("write {name}"), &scratch.path());
+        writer.expect("open");
+        writer
+    });
+    writers.iter_mut().for_each(Child::go_on);
+    writers.into_iter().for_each(Child::finish);
+    assert_eq!(store.count().unwrap(), 20_000);
+    let expected =
+        (0..4).flat_map(|w| (0..5_000).map(move |n| [format!("w{w} ").into_bytes(), numbered(n)].concat()));
+    for (entry, key) in store.iter().map(Result::unwrap).zip(expected) {
+        assert_eq!(entry, (key.clone(), key));
+    }
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn reads_go_on_while_another_process_holds_a_write_transaction() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    let mut writer = Child::start("hold", &scratch.path());
+    writer.expect("holding");
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(keys(store.iter()), [b"a"]);
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    assert_eq!(kind(store.put("c", "1")), ErrorKind::Busy);
+    let late = scratch.open();
+    assert_eq!(keys(late.iter()), [b"a"]);
+    writer.go_on();
+    writer.expect("done");
+    assert_eq!(keys(store.iter()), [b"b"]);
+    assert_eq!(keys(late.iter()), [b"b"]);
+    writer.finish();
+    store.put("c", "1").unwrap();
+}
+
+#[test]
+fn processes_and_threads_that_open_a_new_file_at_once_all_get_the_same_store() {
+    for _ in 0..20 {
+        let scratch = Scratch::new();
+        let mut openers = ["a", "b", "c", "d"].map(|name| {
+            let mut opener = Child::start(&format!("open-and-put {name}"), &scratch.path());
+            opener.expect("ready");
+            opener
+        });
+        openers.iter_mut().for_each(Child::go_on);
+        thread::scope(|scope| {
+            for name in ["e", "f", "g", "h"] {
+                let config = Config::new().busy_timeout(Duration::from_secs(120));
+                let path = scratch.path();
+                scope.spawn(move || Store::open_with(path, &config).unwrap().put(name, "1").unwrap());
+            }
+        });
+        openers.into_iter().for_each(Child::finish);
+        let store = scratch.open();
+        assert_eq!(keys(store.iter()).concat(), b"abcdefgh");
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn closing_a_second_handle_here_does_not_drop_the_first_ones_locks() {
+    let scratch = Scratch::new();
+    let first = scratch.open();
+    first.put("a", "1").unwrap();
+    scratch.open().close().unwrap();
+    scratch.open_with(&Config::new().read_only(true)).close().unwrap();
+    assert!(Store::open_with(scratch.path(), &Config::new().journal_mode(JournalMode::Delete)).is_err());
+    first.sync().unwrap();
+    // Without the locks the other process would think itself the last one, and remove the WAL.
+    let mut other = Child::start("open-and-close", &scratch.path());
+    other.expect("1");
+    other.finish();
+    assert!(scratch.wal().exists() && scratch.shm().exists());
+    first.put("b", "1").unwrap();
+    let mut other = Child::start("open-and-close", &scratch.path());
+    other.expect("2");
+    other.finish();
+    assert_eq!(keys(first.iter()), [b"a", b"b"]);
+    first.integrity_check().unwrap();
+}
+
+#[test]
+fn closing_a_second_handle_here_does_not_drop_the_lock_of_a_write_transaction() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let scratch = Scratch::new();
+        let config = Config::new().journal_mode(mode);
+        let (first, second) = (scratch.open_with(&config), scratch.open_with(&config));
+        first.begin(true).unwrap();
+        first.put("a", "1").unwrap();
+        second.close().unwrap();
+        let busy = python(
+            &scratch.path(),
+            "con.execute('pragma busy_timeout = 0')
+try:
+    con.execute('begin immediate')
+    print('free')
+except sqlite3.OperationalError as e:
+    print(e)",
+        );
+        assert_eq!(busy, "database is locked", "{mode:?}");
+        first.commit().unwrap();
+        assert_eq!(keys(first.iter()), [b"a"]);
+    }
+}
+
+#[test]
+fn in_a_forked_child_the_parents_handles_and_files_are_refused_and_others_work() {
+    let scratch = Scratch::new();
+    scratch.open().put("a", "1").unwrap();
+    let mut other = Child::start("fork", &scratch.path());
+    for _ in 0..8 {
+        other.expect("true");
+    }
+    other.go_on();
+    other.finish();
+    assert_eq!(keys(scratch.open().iter()), [b"a"]);
+}
+
+// ---- kill -9 -------------------------------------------------------------------------------------
+
+/// A cache so small that changes go to the file long before the commit.
+fn crash_config(mode: &str) -> Config {
+    let mode = if mode == "wal" { JournalMode::Wal } else { JournalMode::Delete };
+    Config::new().journal_mode(mode).cache_pages(10)
+}
+
+const KEYS_PER_COMMIT: usize = 60;
+
+fn crash_key(commit: usize, n: usize) -> Vec<u8> {
+    format!("{n:02} {commit:06}").into_bytes() // spread over all pages
+}
+
+/// Every third value is large; every second key has a TTL.
+fn crash_entry(commit: usize, n: usize) -> (Vec<u8>, Expiry) {
+    let len = if n.is_multiple_of(3) { 3_000 } else { 30 };
+    (vec![(commit + n) as u8; len], if n.is_multiple_of(2) { Expiry::At(LATER) } else { Expiry::Never })
+}
+
+/// Commits one transaction after the other, and says so after each, until killed.
+fn crash(path: &Path, mode: &str) {
+    let store = Store::open_with(path, &crash_config(mode)).unwrap();
+    let progress = store.family_or_create("progress").unwrap();
+    let done = |store: &Store| store.count().unwrap() as usize / KEYS_PER_COMMIT;
+    for commit in done(&store).. {
+        store
+            .transaction(|tx| -> Result<()> {
+                for n in 0..KEYS_PER_COMMIT {
+                    let (value, expiry) = crash_entry(commit, n);
+                    tx.put_until(crash_key(commit, n), value, expiry)?;
+                }
+                progress.put_until("commits", (commit + 1).to_string(), Expiry::At(LATER + commit as i64))
+            })
+            .unwrap();
+        say(commit + 1);
+    }
+}
+
+fn is_sound(scratch: &Scratch, store: &Store) {
+    store.integrity_check().unwrap();
+    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())"), "ok");
+}
+
+#[test]
+fn after_kill_9_every_acknowledged_commit_is_there_and_nothing_else() {
+    for mode in ["wal", "delete"] {
+        let scratch = Scratch::new();
+        for round in 0..8 {
+            let mut child = Child::start(&format!("crash {mode}"), &scratch.path());
+            let mut acknowledged = 0;
+            for _ in 0..2 + round * 3 {
+                acknowledged = child.hear().expect("the child goes on until killed").parse().unwrap();
+            }
+            if let Some(last) = child.kill().last() {
+                acknowledged = last.parse().unwrap();
+            }
+            let store = scratch.open_with(&crash_config(mode));
+            let progress = store.family("progress").unwrap().get("commits").unwrap().unwrap();
+            let commits: usize = String::from_utf8(progress).unwrap().parse().unwrap();
+            // It may have been killed between the commit and its acknowledgement.
+            assert!((acknowledged..=acknowledged + 1).contains(&commits), "{commits} of {acknowledged}");
+            assert_eq!(store.count().unwrap() as usize, commits * KEYS_PER_COMMIT);
+            for commit in 0..commits {
+                for n in 0..KEYS_PER_COMMIT {
+                    let found =
+                        store.get_with(crash_key(commit, n), |value, expiry| (value.to_vec(), expiry));
+                    assert_eq!(found.unwrap(), Some(crash_entry(commit, n)));
+                }
+            }
+            is_sound(&scratch, &store);
+        }
+    }
+}
+
+#[test]
+fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_file() {
+    for mode in ["wal", "delete"] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&crash_config(mode));
+        store.put_until("a", vec![1; 5_000], Expiry::At(LATER)).unwrap();
+        store.close().unwrap();
+        let mut child = Child::start(&format!("half {mode}"), &scratch.path());
+        child.expect("half");
+        let spilled = if mode == "wal" { scratch.wal() } else { scratch.path() };
+        assert!(fs::metadata(spilled).unwrap().len() > 1_000_000);
+        child.kill();
+        let store = scratch.open_with(&crash_config(mode));
+        assert_eq!(keys(store.iter()), [b"a"]);
+        assert_eq!(store.get("a").unwrap(), Some(vec![1; 5_000]));
+        assert_eq!(store.count().unwrap(), 1);
+        assert!(store.families().unwrap().is_empty());
+        is_sound(&scratch, &store);
+        store.put("b", "1").unwrap();
+    }
+}
+
+#[test]
+fn other_handles_go_on_after_a_writer_was_killed() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    let mut child = Child::start("half wal", &scratch.path());
+    child.expect("half");
+    assert_eq!(kind(store.put("b", "1")), ErrorKind::Busy);
+    child.kill();
+    assert_eq!(keys(store.iter()), [b"a"]);
+    store.put("b", "1").unwrap();
+    assert_eq!(keys(scratch.open().iter()), [b"a", b"b"]);
+    is_sound(&scratch, &store);
+}
+
+#[test]
+fn a_process_killed_while_it_makes_the_store_leaves_one_that_opens() {
+    for round in 0..30_u32 {
+        let scratch = Scratch::new();
+        let mut child = Child::start("make", &scratch.path());
+        child.expect("now");
+        for _ in 0..round * 40 {
+            thread::yield_now();
+        }
+        child.kill();
+        let store = scratch.open();
+        assert_eq!(store.count().unwrap(), 0);
+        store.put("a", "1").unwrap();
+        is_sound(&scratch, &store);
+    }
+}
+
+#[test]
+fn a_store_that_was_left_in_the_middle_of_a_checkpoint_opens_with_everything_committed() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    let before = fs::read(scratch.path()).unwrap();
+    for n in 0..100 {
+        store.put(numbered(n), vec![1; 3_000]).unwrap();
+    }
+    let wal = fs::read(scratch.wal()).unwrap();
+    store.checkpoint(CheckpointMode::Passive).unwrap();
+    let after = fs::read(scratch.path()).unwrap();
+    store.close().unwrap();
+    // A checkpoint writes pages in their order: the first one, with the new number of pages, long
+    // before the last. Power cuts and kills may come after any of them.
+    for pages in [1, 2, 5, after.len() / 4096 - 1] {
+        let written = pages * 4096;
+        let rest = before.get(written..).unwrap_or_default();
+        fs::write(scratch.path(), [&after[..written], rest].concat()).unwrap();
+        fs::write(scratch.wal(), &wal).unwrap();
+        for read_only in [true, false] {
+            let store = scratch.open_with(&Config::new().read_only(read_only));
+            assert_eq!(store.count().unwrap(), 101);
+            store.integrity_check().unwrap();
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Explicit transactions: one at a time, atomic, isolated from other handles, never ended by
+//! anything but commit, rollback or close.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, memory, numbered};
+use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Result, Store};
+
+// ---- beginning and ending ------------------------------------------------------------------------
+
+#[test]
+fn what_is_committed_stays_and_what_is_rolled_back_never_was() {
+    let store = memory();
+    store.put("a", "1").unwrap();
+    store.begin(true).unwrap();
+    store.put("a", "2").unwrap();
+    store.put("b", "2").unwrap();
+    store.rollback().unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert!(!store.exists("b").unwrap());
+    store.begin(true).unwrap();
+    assert!(store.delete("a").unwrap());
+    store.put("b", "3").unwrap();
+    store.commit().unwrap();
+    assert_eq!(keys(store.iter()), [b"b"]);
+}
+
+#[test]
+fn a_second_begin_fails_and_the_first_transaction_goes_on() {
+    let store = memory();
+    for first in [false, true] {
+        store.begin(first).unwrap();
+        if first {
+            store.put("a", "1").unwrap();
+        }
+        for second in [false, true] {
+            assert_eq!(kind(store.begin(second)), ErrorKind::Error);
+        }
+        assert_eq!(kind(store.transaction(|tx| tx.put("x", "1"))), ErrorKind::Error);
+        store.commit().unwrap();
+    }
+    assert_eq!(keys(store.iter()), [b"a"]);
+}
+
+#[test]
+fn commit_and_rollback_without_a_transaction_fail() {
+    let store = memory();
+    for _ in 0..2 {
+        assert_eq!(kind(store.commit()), ErrorKind::Error);
+        assert_eq!(kind(store.rollback()), ErrorKind::Error);
+        store.begin(true).unwrap();
+        store.commit().unwrap();
+    }
+}
+
+#[test]
+fn reads_inside_see_the_transactions_own_writes() {
+    let store = memory();
+    store.put("old", "1").unwrap();
+    store.begin(true).unwrap();
+    let family = store.create_family("f").unwrap();
+    family.put("a", "1").unwrap();
+    store.delete("old").unwrap();
+    store.put_ttl("new", vec![7; 5_000], Duration::from_secs(100)).unwrap();
+    assert_eq!(store.families().unwrap(), ["f"]);
+    assert_eq!(keys(family.iter()), [b"a"]);
+    assert_eq!(keys(store.iter()), [b"new"]);
+    assert_eq!(store.get("new").unwrap(), Some(vec![7; 5_000]));
+    assert!(store.ttl("new").unwrap().is_some());
+    assert_eq!(store.count().unwrap(), 1);
+    store.integrity_check().unwrap();
+    store.commit().unwrap();
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_transaction_is_atomic_across_families_and_everything_that_belongs_to_a_row() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    let family = store.create_family("f").unwrap();
+    store.put_until("longer", "1", Expiry::At(2_000)).unwrap();
+    family.put_until("permanent", vec![1; 5_000], Expiry::At(2_000)).unwrap();
+    family.put("temporary", "1").unwrap();
+    let change = || {
+        store.put_until("longer", vec![2; 9_000], Expiry::At(3_000)).unwrap();
+        family.put("permanent", "2").unwrap();
+        family.put_until("temporary", vec![2; 2_000], Expiry::At(2_500)).unwrap();
+        store.put_until("new", "2", Expiry::At(9_000)).unwrap();
+        store.create_family("g").unwrap().put_until("a", vec![2; 5_000], Expiry::At(9_000)).unwrap();
+    };
+    store.begin(true).unwrap();
+    change();
+    store.rollback().unwrap();
+    store.integrity_check().unwrap();
+    assert_eq!(keys(store.iter()), [b"longer"]);
+    assert_eq!(store.get("longer").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(family.get("permanent").unwrap(), Some(vec![1; 5_000]));
+    assert_eq!(family.ttl("temporary").unwrap(), Some(kvstore::Ttl::None));
+    assert_eq!(store.families().unwrap(), ["f"]);
+    store.begin(true).unwrap();
+    change();
+    store.commit().unwrap();
+    store.integrity_check().unwrap();
+    clock.set(2_500);
+    let other = scratch.open_at(&clock);
+    assert_eq!(keys(other.iter()), [&b"longer"[..], b"new"]);
+    assert_eq!(keys(other.family("f").unwrap().iter()), [b"permanent"]);
+    assert_eq!(other.family("g").unwrap().count().unwrap(), 1);
+}
+
+#[test]
+fn making_and_dropping_families_is_rolled_back_too() {
+    let store = memory();
+    store.create_family("old").unwrap().put_ttl("a", vec![1; 5_000], Duration::from_secs(100)).unwrap();
+    store.begin(true).unwrap();
+    store.drop_family("old").unwrap();
+    drop(store.create_family("new").unwrap());
+    assert_eq!(store.families().unwrap(), ["new"]);
+    store.rollback().unwrap();
+    assert_eq!(store.families().unwrap(), ["old"]);
+    assert_eq!(store.family("old").unwrap().get("a").unwrap(), Some(vec![1; 5_000]));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_failed_call_inside_changes_nothing_and_leaves_the_transaction_open() {
+    let store = memory();
+    store.begin(true).unwrap();
+    store.put("a", "1").unwrap();
+    assert_eq!(kind(store.put("", "1")), ErrorKind::Error);
+    assert_eq!(kind(store.put_until("a", "1", Expiry::At(-1))), ErrorKind::Error);
+    assert_eq!(kind(store.put("a", vec![1; 11 * 1024 * 1024])), ErrorKind::Error);
+    assert_eq!(kind(store.drop_family("missing")), ErrorKind::NotFound);
+    assert_eq!(kind(store.family("missing")), ErrorKind::NotFound);
+    store.put("b", "1").unwrap();
+    store.commit().unwrap();
+    assert_eq!(keys(store.iter()), [b"a", b"b"]);
+}
+
+// ---- read transactions ---------------------------------------------------------------------------
+
+#[test]
+fn a_read_transaction_is_a_stable_snapshot_while_another_handle_writes() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    store.begin(false).unwrap();
+    other.put("a", "2").unwrap();
+    other.put_ttl("b", "2", Duration::from_secs(100)).unwrap();
+    other.create_family("f").unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(keys(store.iter()), [b"a"]);
+    assert_eq!(store.count().unwrap(), 1);
+    assert_eq!(store.ttl("b").unwrap(), None);
+    assert!(store.families().unwrap().is_empty());
+    store.integrity_check().unwrap();
+    store.commit().unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(keys(store.iter()), [b"a", b"b"]);
+    assert_eq!(store.families().unwrap(), ["f"]);
+}
+
+#[test]
+fn the_snapshot_is_of_the_moment_of_begin_not_of_the_first_read() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    store.begin(false).unwrap();
+    other.put("a", "2").unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    store.rollback().unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn every_write_inside_a_read_transaction_is_refused_and_the_snapshot_goes_on() {
+    let store = memory();
+    store.put("a", "1").unwrap();
+    let family = store.create_family("f").unwrap();
+    store.begin(false).unwrap();
+    let refused = [
+        kind(store.put("a", "2")),
+        kind(store.put_ttl("a", "2", Duration::from_secs(1))),
+        kind(store.put_if_absent("b", "2", Expiry::Never)),
+        kind(store.delete("a")),
+        kind(store.clear()),
+        kind(family.put("a", "2")),
+        kind(store.create_family("g")),
+        kind(store.drop_family("f")),
+        kind(store.incremental_vacuum(None)),
+    ];
+    assert!(refused.iter().all(|kind| *kind == ErrorKind::ReadOnly), "{refused:?}");
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    store.commit().unwrap();
+    store.put("a", "2").unwrap();
+}
+
+#[test]
+fn reads_never_end_the_callers_transaction() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    for write in [false, true] {
+        store.begin(write).unwrap();
+        store.get("a").unwrap();
+        store.exists("b").unwrap();
+        store.ttl("a").unwrap();
+        store.count().unwrap();
+        assert_eq!(store.iter().count(), 1);
+        store.families().unwrap();
+        store.stats().unwrap();
+        store.reset_stats().unwrap();
+        store.integrity_check().unwrap();
+        store.sync().unwrap();
+        assert_eq!(kind(store.begin(false)), ErrorKind::Error, "the transaction was ended");
+        store.rollback().unwrap();
+    }
+}
+
+// ---- other handles -------------------------------------------------------------------------------
+
+#[test]
+fn a_second_writer_is_busy_while_its_reads_go_on() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    let family = other.create_family("f").unwrap();
+    store.begin(true).unwrap();
+    store.put("a", "2").unwrap();
+    let busy = [
+        kind(other.put("b", "1")),
+        kind(other.delete("a")),
+        kind(other.begin(true)),
+        kind(family.put_ttl("b", "1", Duration::from_secs(1))),
+        kind(other.create_family("g")),
+        kind(other.transaction(|tx| tx.put("b", "1"))),
+    ];
+    assert!(busy.iter().all(|kind| *kind == ErrorKind::Busy), "{busy:?}");
+    assert!(other.put("b", "1").unwrap_err().is_retryable());
+    assert_eq!(other.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(keys(other.iter()), [b"a"]);
+    other.begin(false).unwrap();
+    assert_eq!(other.count().unwrap(), 1);
+    other.commit().unwrap();
+    store.commit().unwrap();
+    other.put("b", "1").unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_handle_opens_and_closes_while_another_has_a_write_transaction() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    store.begin(true).unwrap();
+    store.put("b", "1").unwrap();
+    for config in [Config::new(), Config::new().read_only(true)] {
+        let other = Store::open_with(scratch.path(), &config).unwrap();
+        assert_eq!(keys(other.iter()), [b"a"]);
+        other.close().unwrap();
+    }
+    store.commit().unwrap();
+    assert_eq!(keys(scratch.open().iter()), [b"a", b"b"]);
+}
+
+#[test]
+fn a_busy_timeout_waits_for_the_other_writer() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let patient = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(60)));
+    let started = Barrier::new(2);
+    store.put_until("dead", "1", Expiry::At(1)).unwrap();
+    store.begin(true).unwrap();
+    store.put("a", "1").unwrap();
+    // A lazy removal does not wait, but leaves the timeout as it was.
+    assert!(!patient.exists("dead").unwrap());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            started.wait();
+            patient.put("b", "1")
+        });
+        started.wait();
+        // Whichever comes first, the put must not fail.
+        for n in 0..1_000 {
+            store.put(numbered(n), "1").unwrap();
+        }
+        store.commit().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(store.iter().count(), 1_002);
+}
+
+#[test]
+fn in_delete_mode_a_commit_that_a_reader_blocks_can_be_tried_again() {
+    let scratch = Scratch::new();
+    let config = Config::new().journal_mode(JournalMode::Delete);
+    let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
+    store.put("a", "1").unwrap();
+    reader.begin(false).unwrap();
+    store.begin(true).unwrap();
+    store.put("b", "1").unwrap();
+    assert_eq!(kind(store.commit()), ErrorKind::Busy);
+    assert_eq!(keys(reader.iter()), [b"a"]);
+    store.put("c", "1").unwrap();
+    reader.commit().unwrap();
+    store.commit().unwrap();
+    assert_eq!(keys(reader.iter()), [b"a", b"b", b"c"]);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn in_delete_mode_a_write_that_a_reader_blocks_changes_nothing() {
+    let scratch = Scratch::new();
+    let config = Config::new().journal_mode(JournalMode::Delete);
+    let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
+    store.put("a", "1").unwrap();
+    reader.begin(false).unwrap();
+    assert_eq!(kind(store.put_ttl("a", vec![2; 5_000], Duration::from_secs(9))), ErrorKind::Busy);
+    reader.commit().unwrap();
+    assert_eq!(store.get_ttl("a").unwrap(), Some((b"1".to_vec(), kvstore::Ttl::None)));
+    assert_eq!(kind(store.commit()), ErrorKind::Error);
+    store.put("a", "2").unwrap();
+    store.integrity_check().unwrap();
+}
+
+// ---- closures ------------------------------------------------------------------------------------
+
+#[test]
+fn a_closure_commits_on_ok_and_returns_its_value() {
+    let store = memory();
+    let family = store.create_family("f").unwrap();
+    let counted = store.transaction(|tx| {
+        tx.put("a", "1")?;
+        family.put("b", "1")?;
+        tx.count()
+    });
+    assert_eq!(counted, Ok(1));
+    assert_eq!(kind(store.commit()), ErrorKind::Error);
+    assert_eq!((keys(store.iter()), keys(family.iter())), (vec![b"a".to_vec()], vec![b"b".to_vec()]));
+}
+
+#[test]
+fn a_closure_rolls_back_on_err_of_the_callers_own_type() {
+    #[derive(Debug, PartialEq)]
+    enum Mine {
+        Stop,
+        Store(Error),
+    }
+    impl From<Error> for Mine {
+        fn from(e: Error) -> Mine {
+            Mine::Store(e)
+        }
+    }
+    let store = memory();
+    let stopped: Result<(), Mine> = store.transaction(|tx| {
+        tx.put("a", "1")?;
+        Err(Mine::Stop)
+    });
+    assert_eq!(stopped, Err(Mine::Stop));
+    let failed: Result<(), Mine> = store.transaction(|tx| {
+        tx.put("a", "1")?;
+        tx.put("", "1")?;
+        Ok(())
+    });
+    assert!(matches!(failed, Err(Mine::Store(Error::Invalid(_)))));
+    assert_eq!(store.count().unwrap(), 0);
+    store.put("a", "1").unwrap();
+}
+
+#[test]
+fn a_closure_that_panics_is_rolled_back_and_the_store_goes_on() {
+    let store = memory();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _: Result<()> = store.transaction(|tx| {
+            tx.put("a", "1")?;
+            panic!("as the test wants");
+        });
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(store.count().unwrap(), 0);
+    store.transaction(|tx| tx.put("b", "1")).unwrap();
+    assert_eq!(keys(store.iter()), [b"b"]);
+}
+
+#[test]
+fn a_snapshot_closure_reads_one_moment_and_writes_nothing() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    let seen = store.snapshot(|tx| {
+        other.put("a", "2")?;
+        assert_eq!(kind(tx.put("b", "1")), ErrorKind::ReadOnly);
+        tx.get("a")
+    });
+    assert_eq!(seen.unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_closure_that_ends_its_transaction_itself_is_told_so() {
+    let store = memory();
+    assert_eq!(
+        kind(store.transaction(|tx| {
+            tx.put("a", "1")?;
+            tx.rollback()
+        })),
+        ErrorKind::Error
+    );
+    assert_eq!(store.count().unwrap(), 0);
+    store.put("b", "1").unwrap();
+}
