@@ -8,7 +8,8 @@ use crate::db::Engine;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;
-use crate::store::{Inner, Store};
+use crate::inner::Inner;
+use crate::store::Store;
 
 /// Writes to be committed together, in the order they were added, over any families of one store. Made
 /// by [`Store::batch`].

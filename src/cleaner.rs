@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::inner::Inner;
 use crate::purge::KEYS_PER_STEP;
-use crate::store::{Inner, Store};
+use crate::store::Store;
 
 /// A running cleaner.
 pub(crate) struct Cleaner {

@@ -15,10 +15,10 @@ use crate::config::check_key;
 use crate::db::{Db, Engine, Head, Row, Tables};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
+use crate::inner::Inner;
 use crate::iter::{Cursor, Direction, Iter};
 use crate::range::KeyRange;
 use crate::row_key::row_key;
-use crate::store::Inner;
 
 /// A value up to this many bytes stays in its row, however long the key beside it is: out of line it
 /// would save nothing.

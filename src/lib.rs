@@ -56,6 +56,7 @@ mod expiry;
 mod family;
 mod ffi;
 mod fork;
+mod inner;
 mod iter;
 mod lifetime;
 mod purge;
