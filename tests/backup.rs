@@ -1,0 +1,396 @@
+//! Backups: whole and consistent copies with all TTLs, made while the store is in use; or no file.
+
+mod common;
+
+use std::cell::Cell;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, kind, memory_at, numbered};
+use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
+
+fn go_on(_remaining: u32, _total: u32) -> bool {
+    true
+}
+
+/// The names of the files in the directory, without the store's own.
+fn other_files(scratch: &Scratch) -> Vec<String> {
+    scratch.bytes().into_keys().filter(|name| !name.starts_with("store.db")).collect()
+}
+
+/// A store of some megabytes: several steps of a backup. Every value is `mark`.
+fn fill(store: &Store, mark: u8) {
+    store.begin(true).unwrap();
+    for n in 0..2_000 {
+        store.put_until(numbered(n), vec![mark; 2_000], Expiry::At(2_000 + n as i64)).unwrap();
+    }
+    store.commit().unwrap();
+}
+
+#[test]
+fn a_backup_has_everything_and_its_keys_expire_on_time() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    let family = store.create_family("Sessions").unwrap();
+    family.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
+    family.set_write_tracking(true).unwrap();
+    for (key, value) in [("small", vec![1]), ("large", vec![7; 70_000]), ("empty", vec![])] {
+        family.put_until(key, &value, Expiry::At(3_000)).unwrap();
+        store.put(key, &value).unwrap();
+    }
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+    assert_eq!(other_files(&scratch), ["copy.db"]);
+
+    let copy = Store::open(scratch.file("copy.db")).unwrap();
+    clock.drive(&copy);
+    copy.integrity_check().unwrap();
+    let family = copy.family("Sessions").unwrap();
+    assert_eq!(family.default_ttl().unwrap(), Some(Duration::from_millis(500)));
+    for key in ["small", "large", "empty"] {
+        assert_eq!(family.write_time(key).unwrap(), Some(1_000));
+        assert_eq!(family.expire_time(key).unwrap(), Some(Expiry::At(3_000)));
+        assert_eq!(copy.expire_time(key).unwrap(), Some(Expiry::Never));
+        assert_eq!(family.get(key).unwrap(), copy.get(key).unwrap());
+    }
+    clock.set(2_999);
+    assert_eq!(family.get("large").unwrap(), Some(vec![7; 70_000]));
+    clock.set(3_000);
+    assert_eq!(family.get("large").unwrap(), None);
+    assert_eq!(copy.next_expiry_of_all().unwrap(), Some(3_000));
+    assert_eq!(family.purge_expired().unwrap(), 2);
+    assert_eq!(copy.count_live().unwrap(), 3);
+    copy.integrity_check().unwrap();
+    // The original is as it was.
+    assert_eq!(store.count().unwrap(), 3);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_backup_is_the_state_of_one_moment_though_another_handle_writes_between_its_steps() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (store, writer) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    fill(&store, 1);
+    let (mut steps, mut last_remaining) = (0, u32::MAX);
+    store
+        .backup(scratch.file("copy.db"), |remaining, total| {
+            assert!(remaining < last_remaining && remaining < total, "{remaining} of {total}");
+            last_remaining = remaining;
+            steps += 1;
+            fill(&writer, 1 + steps);
+            writer.put(format!("later {steps}"), "1").unwrap();
+            writer.create_family(&format!("later {steps}")).unwrap();
+            true
+        })
+        .unwrap();
+    assert!(steps > 2, "only {steps} steps");
+    assert_eq!(last_remaining, 0);
+    let copy = Store::open(scratch.file("copy.db")).unwrap();
+    clock.drive(&copy);
+    copy.integrity_check().unwrap();
+    assert_eq!(copy.families().unwrap(), [""; 0]);
+    assert_eq!(copy.count().unwrap(), 2_000);
+    for entry in copy.iter() {
+        assert_eq!(entry.unwrap().1, vec![1; 2_000]);
+    }
+    clock.set(2_500);
+    assert_eq!(copy.count_live().unwrap(), 1_499);
+    assert_eq!(copy.purge_expired().unwrap(), 501);
+    store.integrity_check().unwrap();
+    assert_eq!(store.get(numbered(1_999)).unwrap(), Some(vec![1 + steps; 2_000]));
+}
+
+#[test]
+fn the_store_can_be_used_by_the_progress_callback_and_by_other_threads_meanwhile() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    fill(&store, 1);
+    let mut called = false;
+    store
+        .backup(scratch.file("copy.db"), |_, _| {
+            if !called {
+                called = true;
+                store.put("from the callback", "1").unwrap();
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        store.put("from a thread", "1").unwrap();
+                    });
+                });
+            }
+            true
+        })
+        .unwrap();
+    assert!(called);
+    assert!(store.exists("from a thread").unwrap());
+    let copy = Store::open(scratch.file("copy.db")).unwrap();
+    clock.drive(&copy);
+    assert_eq!(copy.count().unwrap(), 2_000);
+    copy.integrity_check().unwrap();
+}
+
+#[test]
+fn a_backup_made_while_a_transaction_is_open_has_what_is_committed() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("committed", "1").unwrap();
+    store.begin(true).unwrap();
+    store.put("open", "1").unwrap();
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+    store.commit().unwrap();
+    let copy = Store::open(scratch.file("copy.db")).unwrap();
+    assert!(copy.exists("committed").unwrap());
+    assert!(!copy.exists("open").unwrap());
+    assert!(store.exists("open").unwrap());
+    copy.integrity_check().unwrap();
+}
+
+#[test]
+fn a_backup_that_is_stopped_leaves_no_file_and_the_next_one_works() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    fill(&store, 1);
+    for stop_at in [1, 2] {
+        let mut steps = 0;
+        let stopped = store.backup(scratch.file("copy.db"), |_, _| {
+            steps += 1;
+            steps < stop_at
+        });
+        assert_eq!(kind(stopped), ErrorKind::Error);
+        assert_eq!(steps, stop_at);
+        assert_eq!(other_files(&scratch), [""; 0]);
+    }
+    store.put("still", "usable").unwrap();
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+    assert_eq!(other_files(&scratch), ["copy.db"]);
+}
+
+#[test]
+fn a_callback_that_panics_leaves_no_file_and_a_usable_store() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    fill(&store, 1);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        store.backup(scratch.file("copy.db"), |_, _| panic!("expected by the test"))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(other_files(&scratch), [""; 0]);
+    store.put("still", "usable").unwrap();
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+}
+
+#[test]
+fn a_target_that_exists_is_refused_and_left_as_it_is() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("k", "1").unwrap();
+    fs::write(scratch.file("file"), "precious").unwrap();
+    fs::write(scratch.file("empty"), "").unwrap();
+    fs::create_dir(scratch.file("directory")).unwrap();
+    for target in ["file", "empty", "directory", "store.db"] {
+        assert_eq!(kind(store.backup(scratch.file(target), go_on)), ErrorKind::Error, "{target}");
+    }
+    assert_eq!(fs::read(scratch.file("file")).unwrap(), b"precious");
+    assert_eq!(fs::read(scratch.file("empty")).unwrap(), b"");
+    assert_eq!(store.get("k").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(other_files(&scratch), ["empty", "file"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_points_nowhere_is_a_target_that_exists() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    std::os::unix::fs::symlink(scratch.file("elsewhere"), scratch.file("link")).unwrap();
+    assert_eq!(kind(store.backup(scratch.file("link"), go_on)), ErrorKind::Error);
+    assert!(!scratch.file("elsewhere").exists());
+}
+
+#[test]
+fn a_target_that_appears_during_the_backup_is_not_replaced() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    fill(&store, 1);
+    let refused = store.backup(scratch.file("copy.db"), |_, _| {
+        fs::write(scratch.file("copy.db"), "precious").unwrap();
+        true
+    });
+    assert_eq!(kind(refused), ErrorKind::Error);
+    assert_eq!(fs::read(scratch.file("copy.db")).unwrap(), b"precious");
+    assert_eq!(other_files(&scratch), ["copy.db"]);
+}
+
+#[test]
+fn the_file_has_its_name_only_when_it_is_whole() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    fill(&store, 1);
+    let called = Cell::new(false);
+    store
+        .backup(scratch.file("copy.db"), |_, _| {
+            called.set(true);
+            assert!(!scratch.file("copy.db").exists());
+            true
+        })
+        .unwrap();
+    assert!(called.get());
+    assert!(scratch.file("copy.db").exists());
+}
+
+#[test]
+fn a_directory_that_is_missing_is_an_error_that_leaves_nothing() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    assert_eq!(kind(store.backup(scratch.file("nowhere/copy.db"), go_on)), ErrorKind::CantOpen);
+    assert_eq!(kind(store.backup("", go_on)), ErrorKind::Error);
+    assert_eq!(kind(store.backup("/", go_on)), ErrorKind::Error);
+    assert_eq!(other_files(&scratch), [""; 0]);
+    store.put("still", "usable").unwrap();
+}
+
+#[test]
+fn stores_of_all_kinds_can_be_backed_up() {
+    let kinds = [
+        ("exclusive", Config::new().exclusive(true)),
+        ("rollback journal", Config::new().journal_mode(JournalMode::Delete)),
+        ("read-only", Config::new().read_only(true)),
+        ("small pages", Config::new().page_size(512)),
+    ];
+    for (name, config) in kinds {
+        let scratch = Scratch::new();
+        let clock = TestClock::at(1_000);
+        if name == "read-only" {
+            fill(&scratch.open_at(&clock), 1);
+        }
+        let store = scratch.open_with(&config);
+        clock.drive(&store);
+        if name != "read-only" {
+            fill(&store, 1);
+        }
+        store.backup(scratch.file("copy.db"), go_on).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(other_files(&scratch), ["copy.db"], "{name}");
+        let copy = Store::open(scratch.file("copy.db")).unwrap();
+        clock.drive(&copy);
+        copy.integrity_check().unwrap();
+        assert_eq!(copy.count_live().unwrap(), 2_000, "{name}");
+        clock.set(2_000);
+        assert_eq!(copy.count_live().unwrap(), 1_999, "{name}");
+        assert_eq!(kind(store.backup(scratch.file("copy.db"), go_on)), ErrorKind::Error, "{name}");
+        assert_eq!(kind(store.backup(scratch.file("stopped"), |_, _| false)), ErrorKind::Error, "{name}");
+        assert_eq!(other_files(&scratch).first().map(String::as_str), Some("copy.db"), "{name}");
+        assert!(!other_files(&scratch).iter().any(|file| file.starts_with("stopped")), "{name}");
+    }
+}
+
+#[test]
+fn a_store_in_memory_is_backed_up_to_a_file_that_outlives_it() {
+    let scratch = Scratch::new();
+    let (store, clock) = memory_at(1_000);
+    fill(&store, 1);
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+    store.begin(true).unwrap();
+    assert_eq!(kind(store.backup(scratch.file("second"), go_on)), ErrorKind::Busy);
+    store.rollback().unwrap();
+    assert_eq!(kind(store.backup(scratch.file("second"), |_, _| false)), ErrorKind::Error);
+    assert_eq!(other_files(&scratch), ["copy.db"]);
+    // The callback may not use the store here, and is told so.
+    let mut told = None;
+    store
+        .backup(scratch.file("second"), |_, _| {
+            told = Some(store.count().map_err(|e| e.kind()));
+            true
+        })
+        .unwrap();
+    assert_eq!(told, Some(Err(ErrorKind::Misuse)));
+    drop(store);
+    let copy = Store::open(scratch.file("copy.db")).unwrap();
+    clock.drive(&copy);
+    copy.integrity_check().unwrap();
+    assert_eq!(copy.count_live().unwrap(), 2_000);
+    clock.set(2_100);
+    assert_eq!(copy.count_live().unwrap(), 1_899);
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_may_read_the_copy_who_may_not_read_the_store() {
+    use std::os::unix::fs::PermissionsExt;
+    for (name, config) in [
+        ("shared", Config::new()),
+        ("exclusive", Config::new().exclusive(true)),
+        ("rollback journal", Config::new().journal_mode(JournalMode::Delete)),
+    ] {
+        let scratch = Scratch::new();
+        drop(scratch.open_with(&config));
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o600)).unwrap();
+        let store = scratch.open_with(&config);
+        store.put("secret", "1").unwrap();
+        let mode = |file: &str| fs::metadata(scratch.file(file)).unwrap().permissions().mode() & 0o777;
+        let mut meanwhile = 0;
+        store
+            .backup(scratch.file("copy.db"), |_, _| {
+                meanwhile |= mode("copy.db.partial");
+                true
+            })
+            .unwrap();
+        assert_eq!(format!("{:o}", mode("copy.db")), "600", "{name}");
+        assert_eq!(format!("{meanwhile:o}"), "600", "{name}, while it was made");
+    }
+}
+
+#[test]
+fn a_backup_takes_the_place_of_one_that_was_cut_off() {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(1_000));
+    fill(&store, 1);
+    fs::write(scratch.file("copy.db.partial"), vec![9; 100_000]).unwrap(); // left by a process that died
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+    assert_eq!(other_files(&scratch), ["copy.db"]);
+    Store::open(scratch.file("copy.db")).unwrap().integrity_check().unwrap();
+}
+
+#[test]
+fn backups_of_different_names_can_be_made_at_once() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    fill(&store, 1);
+    thread::scope(|scope| {
+        for n in 0..3 {
+            let (store, scratch) = (&store, &scratch);
+            scope.spawn(move || store.backup(scratch.file(&format!("copy {n}")), go_on).unwrap());
+        }
+    });
+    for n in 0..3 {
+        let copy = Store::open(scratch.file(&format!("copy {n}"))).unwrap();
+        copy.integrity_check().unwrap();
+        assert_eq!(copy.count().unwrap(), 2_000);
+    }
+}
+
+#[test]
+fn a_closed_store_is_not_backed_up() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.close().unwrap();
+    assert_eq!(kind(store.backup(scratch.file("copy.db"), go_on)), ErrorKind::Misuse);
+    assert_eq!(other_files(&scratch), [""; 0]);
+}
+
+#[test]
+fn a_backup_inside_a_snapshot_has_the_newest_commits() {
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    store
+        .snapshot(|tx| {
+            tx.count()?;
+            other.put("newer", "1")?;
+            tx.backup(scratch.file("copy.db"), go_on)?;
+            assert!(!tx.exists("newer")?);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    assert!(Store::open(scratch.file("copy.db")).unwrap().exists("newer").unwrap());
+}

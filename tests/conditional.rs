@@ -1,0 +1,470 @@
+//! Writes that depend on what is there: put_with, compare_and_swap, compare_and_delete, increment.
+//! What each does to TTL and write time is in `semantics.rs`.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Scratch, TestClock, kind, memory, memory_at};
+use kvstore::{Config, Error, ErrorKind, Expiry, MAX_KEY_SIZE, PutOptions, Store};
+
+/// Values that stay in their row and values that do not, and those at the border between.
+fn values() -> [Vec<u8>; 6] {
+    [vec![], b"1".to_vec(), vec![3; 255], vec![4; 256], vec![5; 257], vec![6; 70_000]]
+}
+
+/// Runs `test` on a store outside and inside a transaction, which is committed.
+fn in_and_outside(test: impl Fn(&Store, &TestClock)) {
+    for in_transaction in [false, true] {
+        let (store, clock) = memory_at(1_000);
+        if in_transaction {
+            store.begin(true).unwrap();
+        }
+        test(&store, &clock);
+        if in_transaction {
+            store.commit().unwrap();
+        }
+        store.integrity_check().unwrap();
+    }
+}
+
+// ---- put_with ------------------------------------------------------------------------------------
+
+#[test]
+fn put_if_absent_writes_once_whatever_the_size_of_the_values() {
+    in_and_outside(|store, _| {
+        for (n, first) in values().iter().enumerate() {
+            for (m, second) in values().iter().enumerate() {
+                let key = format!("{n} {m}");
+                assert!(store.put_if_absent(&key, first, Expiry::Never).unwrap());
+                assert!(!store.put_if_absent(&key, second, Expiry::At(5_000)).unwrap());
+                assert_eq!(store.get(&key).unwrap().as_ref(), Some(first));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_expired_key_is_absent_for_if_absent_and_not_present_for_if_present() {
+    in_and_outside(|store, clock| {
+        for (n, old) in values().iter().enumerate() {
+            for (m, new) in values().iter().enumerate() {
+                let key = format!("{n} {m}");
+                let end = clock.now() + 10;
+                store.put_until(&key, old, Expiry::At(end)).unwrap();
+                clock.set(end - 1);
+                assert!(!store.put_with(&key, new, &PutOptions::new().if_absent()).unwrap());
+                clock.set(end);
+                assert!(!store.put_with(&key, new, &PutOptions::new().if_present()).unwrap());
+                assert_eq!(store.count_live().unwrap(), (n * values().len() + m) as u64);
+                assert!(store.put_with(&key, new, &PutOptions::new().if_absent()).unwrap());
+                assert_eq!(store.get(&key).unwrap().as_ref(), Some(new));
+            }
+        }
+    });
+}
+
+#[test]
+fn put_if_present_replaces_a_live_value_and_makes_no_key() {
+    in_and_outside(|store, _| {
+        let options = PutOptions::new().if_present();
+        assert!(!store.put_with("k", "1", &options).unwrap());
+        assert_eq!(store.count().unwrap(), 0);
+        store.put("k", "0").unwrap();
+        for value in values() {
+            assert!(store.put_with("k", &value, &options).unwrap());
+            assert_eq!(store.get("k").unwrap(), Some(value));
+        }
+    });
+}
+
+#[test]
+fn keep_ttl_keeps_the_end_of_a_live_key_through_values_of_all_sizes() {
+    in_and_outside(|store, clock| {
+        store.put_until("k", "0", Expiry::At(2_000)).unwrap();
+        store.put("permanent", "0").unwrap();
+        let options = PutOptions::new().expiry(Expiry::At(9_000)).keep_ttl();
+        for value in values() {
+            assert!(store.put_with("k", &value, &options).unwrap());
+            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(2_000)));
+            assert!(store.put_with("permanent", &value, &options).unwrap());
+            assert_eq!(store.expire_time("permanent").unwrap(), Some(Expiry::Never));
+        }
+        clock.set(2_000);
+        assert_eq!(store.get("k").unwrap(), None);
+        assert!(store.put_with("k", "1", &options).unwrap());
+        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(9_000)));
+    });
+}
+
+#[test]
+fn the_last_word_counts_between_a_moment_and_the_default_ttl() {
+    let (store, _clock) = memory_at(1_000);
+    store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
+    store.put_with("a", "1", &PutOptions::new().expiry(Expiry::At(9_000)).default_ttl()).unwrap();
+    assert_eq!(store.expire_time("a").unwrap(), Some(Expiry::At(1_500)));
+    store.put_with("b", "1", &PutOptions::new().default_ttl().expiry(Expiry::At(9_000))).unwrap();
+    assert_eq!(store.expire_time("b").unwrap(), Some(Expiry::At(9_000)));
+    store.put_with("c", "1", &PutOptions::new()).unwrap();
+    assert_eq!(store.expire_time("c").unwrap(), Some(Expiry::Never));
+}
+
+#[test]
+fn a_conditional_put_that_ends_in_the_past_writes_and_is_invisible_at_once() {
+    let (store, _clock) = memory_at(1_000);
+    assert!(store.put_if_absent("k", "1", Expiry::At(1_000)).unwrap());
+    assert_eq!(store.get("k").unwrap(), None);
+    assert!(store.put_if_absent("k", "2", Expiry::At(1)).unwrap());
+    assert!(store.put_if_absent("k", "3", Expiry::At(2_000)).unwrap());
+    assert_eq!(store.get("k").unwrap().as_deref(), Some(&b"3"[..]));
+    store.integrity_check().unwrap();
+}
+
+// ---- compare_and_swap, compare_and_delete --------------------------------------------------------
+
+#[test]
+fn a_swap_happens_only_if_the_live_value_is_equal_to_the_last_byte() {
+    in_and_outside(|store, _| {
+        for old in values() {
+            for new in values() {
+                store.put("k", &old).unwrap();
+                let mut shorter = old.clone();
+                let mut changed = old.clone();
+                if let Some(last) = changed.last_mut() {
+                    *last ^= 1;
+                    shorter.pop();
+                    assert!(!store.compare_and_swap("k", &shorter, &new, Expiry::Never).unwrap());
+                    assert!(!store.compare_and_swap("k", &changed, &new, Expiry::Never).unwrap());
+                }
+                let longer = [&old[..], &[0]].concat();
+                assert!(!store.compare_and_swap("k", &longer, &new, Expiry::Never).unwrap());
+                assert_eq!(store.get("k").unwrap().as_ref(), Some(&old));
+                assert!(store.compare_and_swap("k", &old, &new, Expiry::Never).unwrap());
+                assert_eq!(store.get("k").unwrap().as_ref(), Some(&new));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_missing_or_expired_key_is_neither_swapped_nor_deleted_by_comparison() {
+    in_and_outside(|store, clock| {
+        for (n, value) in values().iter().enumerate() {
+            let key = n.to_string();
+            assert!(!store.compare_and_swap(&key, value, "new", Expiry::Never).unwrap());
+            assert!(!store.compare_and_delete(&key, value).unwrap());
+            let end = clock.now() + 10;
+            store.put_until(&key, value, Expiry::At(end)).unwrap();
+            clock.set(end);
+            assert!(!store.compare_and_swap(&key, value, "new", Expiry::Never).unwrap());
+            assert!(!store.compare_and_delete(&key, value).unwrap());
+            assert_eq!(store.get(&key).unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn a_missing_key_is_not_equal_to_the_empty_value() {
+    let store = memory();
+    assert!(!store.compare_and_swap("k", "", "1", Expiry::Never).unwrap());
+    assert!(!store.compare_and_delete("k", "").unwrap());
+    store.put("k", "").unwrap();
+    assert!(store.compare_and_swap("k", "", "1", Expiry::Never).unwrap());
+    store.put("k", "").unwrap();
+    assert!(store.compare_and_delete("k", "").unwrap());
+    assert!(!store.exists("k").unwrap());
+}
+
+#[test]
+fn a_delete_happens_only_if_the_live_value_is_equal_and_takes_all_with_it() {
+    in_and_outside(|store, _| {
+        for value in values() {
+            store.put_until("k", &value, Expiry::At(5_000)).unwrap();
+            assert!(!store.compare_and_delete("k", [&value[..], b"."].concat()).unwrap());
+            assert!(store.exists("k").unwrap());
+            assert!(store.compare_and_delete("k", &value).unwrap());
+            assert_eq!(store.count().unwrap(), 0);
+            assert_eq!(store.next_expiry().unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn a_swap_sets_the_new_end_of_life_also_when_the_value_stays_the_same() {
+    let (store, clock) = memory_at(1_000);
+    for value in values() {
+        store.put_until("k", &value, Expiry::At(5_000)).unwrap();
+        assert!(store.compare_and_swap("k", &value, &value, Expiry::At(3_000)).unwrap());
+        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(3_000)));
+        assert!(store.compare_and_swap("k", &value, &value, Expiry::Never).unwrap());
+        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::Never));
+        store.integrity_check().unwrap();
+    }
+    clock.set(9_000);
+    assert!(store.exists("k").unwrap());
+    assert_eq!(store.next_expiry().unwrap(), None);
+}
+
+// ---- increment -----------------------------------------------------------------------------------
+
+#[test]
+fn an_increment_adds_and_returns_the_sum_as_decimal_text() {
+    in_and_outside(|store, _| {
+        for (delta, sum) in [(5, 5), (-7, -2), (0, -2), (1_000_000, 999_998), (-999_998, 0)] {
+            assert_eq!(store.increment("k", delta, Expiry::Never).unwrap(), sum);
+            assert_eq!(store.get("k").unwrap(), Some(sum.to_string().into_bytes()));
+        }
+    });
+}
+
+#[test]
+fn an_increment_goes_to_both_ends_of_64_bits_and_not_beyond() {
+    in_and_outside(|store, _| {
+        for (end, over) in [(i64::MAX, 1), (i64::MIN, -1)] {
+            store.put_until("k", (end - over).to_string(), Expiry::At(5_000)).unwrap();
+            assert_eq!(store.increment("k", over, Expiry::Never).unwrap(), end);
+            assert_eq!(kind(store.increment("k", over, Expiry::Never)), ErrorKind::Error);
+            assert_eq!(kind(store.increment("k", end, Expiry::Never)), ErrorKind::Error);
+            assert_eq!(store.get("k").unwrap(), Some(end.to_string().into_bytes()));
+            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(5_000)));
+        }
+        assert_eq!(store.increment("new", i64::MIN, Expiry::Never).unwrap(), i64::MIN);
+        assert_eq!(store.increment("new", i64::MAX, Expiry::Never).unwrap(), -1);
+    });
+}
+
+#[test]
+fn an_increment_of_what_is_no_whole_number_fails_and_changes_nothing() {
+    in_and_outside(|store, _| {
+        let huge = "1".repeat(20_000);
+        let bad: [&[u8]; 17] = [
+            b"",
+            b" ",
+            b" 1",
+            b"1 ",
+            b"1\n",
+            b"1\0",
+            b"1.0",
+            b"1e3",
+            b"0x10",
+            b"one",
+            b"-",
+            b"+",
+            b"--1",
+            b"9223372036854775808",
+            b"-9223372036854775809",
+            b"\xFF\xFE",
+            huge.as_bytes(),
+        ];
+        for value in bad {
+            store.put_until("k", value, Expiry::At(5_000)).unwrap();
+            assert_eq!(kind(store.increment("k", 1, Expiry::Never)), ErrorKind::Error, "{value:?}");
+            assert_eq!(store.get("k").unwrap().as_deref(), Some(value));
+            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(5_000)));
+        }
+    });
+}
+
+#[test]
+fn a_number_may_have_a_sign_and_leading_zeros_and_loses_them() {
+    for (text, sum) in [("+5", 6), ("-5", -4), ("-0", 1), ("007", 8), ("0", 1)] {
+        let store = memory();
+        store.put("k", text).unwrap();
+        assert_eq!(store.increment("k", 1, Expiry::Never).unwrap(), sum, "{text}");
+        assert_eq!(store.get("k").unwrap(), Some(sum.to_string().into_bytes()));
+    }
+    // A number out of line is one, too; the sum is short again.
+    let store = memory();
+    store.put("k", format!("{}41", "0".repeat(5_000))).unwrap();
+    assert_eq!(store.increment("k", 1, Expiry::Never).unwrap(), 42);
+    assert_eq!(store.get("k").unwrap().as_deref(), Some(&b"42"[..]));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn an_increment_of_a_missing_or_expired_key_begins_at_zero_with_the_given_end() {
+    in_and_outside(|store, clock| {
+        for old in [&b"41"[..], b"no number", &[7; 5_000]] {
+            let end = clock.now() + 10;
+            store.put_until("k", old, Expiry::At(end)).unwrap();
+            clock.set(end);
+            assert_eq!(store.increment("k", 3, Expiry::At(end + 10)).unwrap(), 3);
+            assert_eq!(store.increment("k", 4, Expiry::At(end + 99)).unwrap(), 7);
+            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(end + 10)));
+            clock.set(end + 10);
+            assert_eq!(store.get("k").unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn an_increment_without_an_end_gives_a_new_key_the_default_ttl_and_leaves_a_live_one_alone() {
+    in_and_outside(|store, clock| {
+        store.put("old", "1").unwrap();
+        store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
+        let now = clock.now();
+        assert_eq!(store.increment("new", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.expire_time("new").unwrap(), Some(Expiry::At(now + 500)));
+        assert_eq!(store.increment("given", 1, Expiry::At(now + 9)).unwrap(), 1);
+        assert_eq!(store.expire_time("given").unwrap(), Some(Expiry::At(now + 9)));
+        assert_eq!(store.increment("old", 1, Expiry::Never).unwrap(), 2);
+        assert_eq!(store.expire_time("old").unwrap(), Some(Expiry::Never));
+        clock.set(now + 500);
+        assert_eq!(store.increment("new", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.expire_time("new").unwrap(), Some(Expiry::At(now + 1_000)));
+    });
+}
+
+// ---- all of them ---------------------------------------------------------------------------------
+
+#[test]
+fn conditional_writes_are_undone_with_the_transaction_they_are_in() {
+    for value in values() {
+        let (store, clock) = memory_at(1_000);
+        store.put_until("swapped", &value, Expiry::At(5_000)).unwrap();
+        store.put_until("deleted", &value, Expiry::At(6_000)).unwrap();
+        store.put_until("expired", &value, Expiry::At(1_500)).unwrap();
+        store.put_until("kept", &value, Expiry::At(7_000)).unwrap();
+        store.put("number", "41").unwrap();
+        clock.set(2_000);
+        let undone: Result<(), Error> = store.transaction(|tx| {
+            assert!(tx.compare_and_swap("swapped", &value, vec![9; 3_000], Expiry::At(8_000))?);
+            assert!(tx.compare_and_delete("deleted", &value)?);
+            assert!(tx.put_if_absent("expired", vec![8; 3_000], Expiry::Never)?);
+            assert!(tx.put_if_absent("new", &value, Expiry::At(9_000))?);
+            assert!(tx.put_with("kept", "", &PutOptions::new().keep_ttl().if_present())?);
+            assert_eq!(tx.increment("number", 1, Expiry::Never)?, 42);
+            assert_eq!(tx.increment("counter", 1, Expiry::At(3_000))?, 1);
+            Err(tx.increment("swapped", 1, Expiry::Never).unwrap_err())
+        });
+        assert_eq!(kind(undone), ErrorKind::Error);
+        for (key, end) in [("swapped", 5_000), ("deleted", 6_000), ("kept", 7_000)] {
+            assert_eq!(store.get(key).unwrap().as_ref(), Some(&value));
+            assert_eq!(store.expire_time(key).unwrap(), Some(Expiry::At(end)));
+        }
+        assert_eq!(store.get("number").unwrap().as_deref(), Some(&b"41"[..]));
+        assert_eq!(store.count().unwrap(), 5);
+        assert_eq!(store.count_live().unwrap(), 4);
+        assert_eq!(store.next_expiry().unwrap(), Some(1_500));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn an_increment_that_fails_does_not_spoil_the_transaction_it_is_in() {
+    let store = memory();
+    store
+        .transaction(|tx| {
+            tx.put("text", "no number")?;
+            assert_eq!(kind(tx.increment("text", 1, Expiry::Never)), ErrorKind::Error);
+            tx.increment("number", 1, Expiry::Never).map(drop)
+        })
+        .unwrap();
+    assert_eq!(store.get("number").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(store.get("text").unwrap().as_deref(), Some(&b"no number"[..]));
+}
+
+#[test]
+fn bad_keys_values_and_times_are_refused_before_anything_is_looked_at() {
+    let store = Store::open_in_memory(&Config::new().max_value_size(1_000)).unwrap();
+    store.put("k", "1").unwrap();
+    let long_key = vec![1; MAX_KEY_SIZE + 1];
+    let long_value = vec![1; 1_001];
+    for key in [&[][..], &long_key] {
+        assert_eq!(kind(store.put_with(key, "1", &PutOptions::new())), ErrorKind::Error);
+        assert_eq!(kind(store.compare_and_swap(key, "1", "2", Expiry::Never)), ErrorKind::Error);
+        assert_eq!(kind(store.compare_and_delete(key, "1")), ErrorKind::Error);
+        assert_eq!(kind(store.increment(key, 1, Expiry::Never)), ErrorKind::Error);
+    }
+    assert_eq!(kind(store.put_with("k", &long_value, &PutOptions::new())), ErrorKind::Error);
+    assert_eq!(kind(store.compare_and_swap("k", "1", &long_value, Expiry::Never)), ErrorKind::Error);
+    // A value too long to be there is only unequal.
+    assert!(!store.compare_and_swap("k", &long_value, "2", Expiry::Never).unwrap());
+    assert!(!store.compare_and_delete("k", &long_value).unwrap());
+    for bad in [Expiry::At(-1), Expiry::At(i64::MIN)] {
+        assert_eq!(kind(store.put_with("k", "2", &PutOptions::new().expiry(bad))), ErrorKind::Error);
+        assert_eq!(kind(store.put_if_absent("new", "2", bad)), ErrorKind::Error);
+        assert_eq!(kind(store.compare_and_swap("k", "1", "2", bad)), ErrorKind::Error);
+        assert_eq!(kind(store.increment("k", 1, bad)), ErrorKind::Error);
+    }
+    assert_eq!(store.get("k").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(store.count().unwrap(), 1);
+}
+
+#[test]
+fn conditional_writes_are_refused_where_only_reading_is_allowed() {
+    let scratch = Scratch::new();
+    scratch.open().put("k", "1").unwrap();
+    let refused = |store: &Store| {
+        assert_eq!(kind(store.put_if_absent("new", "1", Expiry::Never)), ErrorKind::ReadOnly);
+        assert_eq!(kind(store.compare_and_swap("k", "1", "2", Expiry::Never)), ErrorKind::ReadOnly);
+        assert_eq!(kind(store.compare_and_delete("k", "1")), ErrorKind::ReadOnly);
+        assert_eq!(kind(store.increment("k", 1, Expiry::Never)), ErrorKind::ReadOnly);
+        assert_eq!(store.get("k").unwrap().as_deref(), Some(&b"1"[..]));
+    };
+    let store = scratch.open();
+    store.begin(false).unwrap();
+    refused(&store);
+    store.commit().unwrap();
+    drop(store);
+    refused(&scratch.open_with(&Config::new().read_only(true)));
+}
+
+#[test]
+fn conditional_writes_wait_for_no_lock_by_default_and_change_nothing_then() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.open(), scratch.open());
+    a.put("k", "1").unwrap();
+    a.begin(true).unwrap();
+    assert_eq!(kind(b.put_if_absent("new", "1", Expiry::Never)), ErrorKind::Busy);
+    assert_eq!(kind(b.compare_and_swap("k", "1", "2", Expiry::Never)), ErrorKind::Busy);
+    assert_eq!(kind(b.compare_and_delete("k", "1")), ErrorKind::Busy);
+    assert_eq!(kind(b.increment("k", 1, Expiry::Never)), ErrorKind::Busy);
+    a.rollback().unwrap();
+    assert_eq!(b.increment("k", 1, Expiry::Never).unwrap(), 2);
+    assert_eq!(a.get("k").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_condition_sees_what_another_handle_has_committed() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.open(), scratch.open());
+    assert_eq!(b.get("k").unwrap(), None);
+    assert!(a.put_if_absent("k", "1", Expiry::Never).unwrap());
+    assert!(!b.put_if_absent("k", "2", Expiry::Never).unwrap());
+    assert!(b.compare_and_swap("k", "1", "3", Expiry::Never).unwrap());
+    assert!(!a.compare_and_swap("k", "1", "4", Expiry::Never).unwrap());
+    assert!(a.compare_and_delete("k", "3").unwrap());
+    assert_eq!(b.increment("k", 1, Expiry::Never).unwrap(), 1);
+    b.integrity_check().unwrap();
+}
+
+#[test]
+fn only_what_was_written_counts_in_the_stats() {
+    let store = memory();
+    let counted = |f: &dyn Fn()| {
+        store.reset_stats().unwrap();
+        f();
+        let stats = store.stats().unwrap();
+        (stats.puts, stats.deletes, stats.bytes_written, stats.errors)
+    };
+    let put_if_absent = || {
+        store.put_if_absent("key", "value", Expiry::Never).unwrap();
+    };
+    assert_eq!(counted(&put_if_absent), (1, 0, 8, 0));
+    assert_eq!(counted(&put_if_absent), (0, 0, 0, 0));
+    let swap = || {
+        store.compare_and_swap("key", "value", "new", Expiry::Never).unwrap();
+    };
+    assert_eq!(counted(&swap), (1, 0, 6, 0));
+    assert_eq!(counted(&swap), (0, 0, 0, 0));
+    let fail = || assert_eq!(kind(store.increment("key", 1, Expiry::Never)), ErrorKind::Error);
+    assert_eq!(counted(&fail), (0, 0, 0, 1));
+    let increment = || assert_eq!(store.increment("n", 99, Expiry::Never).unwrap(), 99);
+    assert_eq!(counted(&increment), (1, 0, 3, 0));
+    let delete = || {
+        store.compare_and_delete("key", "new").unwrap();
+    };
+    assert_eq!(counted(&delete), (0, 1, 0, 0));
+    assert_eq!(counted(&delete), (0, 0, 0, 0));
+}

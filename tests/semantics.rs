@@ -1,0 +1,460 @@
+//! The table in `docs/expiry.md` is true: each of its lines, walked through a real store.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use common::{TestClock, memory_at};
+use kvstore::{Condition, Expiry, KeyRange, PutOptions, Result, Store};
+
+const PAGE: &str = include_str!("../docs/expiry.md");
+
+// The life of a key in these tests: written, then a look at what a write does to it.
+const WRITTEN: i64 = 1_000;
+const NOW: i64 = 3_000;
+/// When a key that is expired now died.
+const DIED: i64 = 2_000;
+/// The end of a key that is alive and has a TTL.
+const END: i64 = 100_000;
+/// The moment given to a call; before and behind [`END`].
+const EARLIER: i64 = 50_000;
+const LATER: i64 = 200_000;
+const PAST: i64 = 2_999;
+const DEFAULT_TTL: i64 = 7_000;
+
+// ---- the table -----------------------------------------------------------------------------------
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Before {
+    Plain,
+    Ttl,
+    Expired,
+    Missing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    Error,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TtlAfter {
+    None,
+    Default,
+    Given,
+    Kept,
+    NoKey,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteTime {
+    Now,
+    Kept,
+    NoKey,
+}
+
+/// One state of the key before, and what the table says of it.
+#[derive(Debug, Clone, Copy)]
+struct Line<'a> {
+    write: &'a str,
+    before: Before,
+    has_default: bool,
+    answer: Answer,
+    ttl: TtlAfter,
+    write_time: WriteTime,
+}
+
+/// The table's lines, with the short words for several states written out.
+fn lines() -> Vec<Line<'static>> {
+    let table =
+        PAGE.split_once("<!-- table: read by tests/semantics.rs -->").expect("the mark of the table").1;
+    let rows = table.trim_start().lines().take_while(|line| line.starts_with('|')).skip(2);
+    rows.flat_map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [write, before, default, answer, ttl, write_time, others @ ..] = &cells[..] else {
+            panic!("too few cells: {row}")
+        };
+        assert_eq!(others.len(), 4, "Redis, Cassandra, IAppStorage / bbolt, SNKV: {row}");
+        assert!(others.iter().all(|other| !other.is_empty()), "an empty cell: {row}");
+        use Before::{Expired, Missing, Plain, Ttl};
+        let befores = match *before {
+            "plain" => vec![Plain],
+            "ttl" => vec![Ttl],
+            "expired" => vec![Expired],
+            "missing" => vec![Missing],
+            "live" => vec![Plain, Ttl],
+            "gone" => vec![Expired, Missing],
+            "any" => vec![Plain, Ttl, Expired, Missing],
+            other => panic!("key before: {other}"),
+        };
+        let defaults = match *default {
+            "none" => vec![false],
+            "set" => vec![true],
+            "any" => vec![false, true],
+            other => panic!("default: {other}"),
+        };
+        let answer = match *answer {
+            "yes" => Answer::Yes,
+            "no" => Answer::No,
+            "error" => Answer::Error,
+            other => panic!("writes: {other}"),
+        };
+        let ttl = match *ttl {
+            "none" => TtlAfter::None,
+            "default" => TtlAfter::Default,
+            "given" => TtlAfter::Given,
+            "kept" => TtlAfter::Kept,
+            "–" => TtlAfter::NoKey,
+            other => panic!("TTL after: {other}"),
+        };
+        let write_time = match *write_time {
+            "now" => WriteTime::Now,
+            "kept" => WriteTime::Kept,
+            "–" => WriteTime::NoKey,
+            other => panic!("write time: {other}"),
+        };
+        assert_eq!(ttl == TtlAfter::NoKey, write_time == WriteTime::NoKey, "{row}");
+        let write = write.strip_prefix('`').and_then(|write| write.strip_suffix('`')).expect(row);
+        let states = befores
+            .into_iter()
+            .flat_map(move |before| defaults.clone().into_iter().map(move |default| (before, default)));
+        states.map(move |(before, has_default)| Line { write, before, has_default, answer, ttl, write_time })
+    })
+    .collect()
+}
+
+// ---- the writes ----------------------------------------------------------------------------------
+
+/// What a write finds, and what it is to write.
+struct Case<'a> {
+    store: &'a Store,
+    old: &'a [u8],
+    new: &'a [u8],
+}
+
+/// Runs the write; says whether it did something, the moment it gave, and the value it writes.
+type Write = fn(&Case<'_>) -> (Result<bool>, i64);
+
+fn put_with(case: &Case<'_>, options: PutOptions) -> Result<bool> {
+    case.store.put_with("k", case.new, &options)
+}
+
+fn given(expire_ms: i64) -> PutOptions {
+    PutOptions::new().expiry(Expiry::At(expire_ms))
+}
+
+fn expire(case: &Case<'_>, expire_ms: i64, condition: Condition) -> (Result<bool>, i64) {
+    let expiry = if expire_ms == 0 { Expiry::Never } else { Expiry::At(expire_ms) };
+    (case.store.expire("k", expiry, condition).map(|changed| changed == Some(true)), expire_ms)
+}
+
+fn get_and_expire(case: &Case<'_>, expiry: Expiry) -> Result<bool> {
+    let found = case.store.get_and_expire("k", expiry)?;
+    assert!(found.is_none() || found.as_deref() == Some(case.old));
+    Ok(found.is_some())
+}
+
+fn batch(case: &Case<'_>, expiry: Expiry) -> (Result<bool>, i64) {
+    let mut batch = case.store.batch();
+    batch.put(case.store, "k", case.new, expiry).unwrap();
+    (batch.commit().map(|()| true), expiry.millis().unwrap_or_default())
+}
+
+const SECOND_OF_LIFE: Duration = Duration::from_millis(1_000);
+
+/// All writes of the table.
+fn writes() -> BTreeMap<&'static str, Write> {
+    let mut writes: BTreeMap<&'static str, Write> = BTreeMap::new();
+    let mut add = |name, write| assert!(writes.insert(name, write).is_none(), "{name} twice");
+    add("put", |c| (c.store.put("k", c.new).map(|()| true), 0));
+    add("put_ttl", |c| {
+        let ttl = Duration::from_millis((LATER - NOW).unsigned_abs());
+        (c.store.put_ttl("k", c.new, ttl).map(|()| true), LATER)
+    });
+    add("put_until", |c| (c.store.put_until("k", c.new, Expiry::At(LATER)).map(|()| true), LATER));
+    add("put_until, never", |c| (c.store.put_until("k", c.new, Expiry::Never).map(|()| true), 0));
+    add("put_until, past", |c| (c.store.put_until("k", c.new, Expiry::At(PAST)).map(|()| true), PAST));
+    add("put_with", |c| (put_with(c, given(LATER)), LATER));
+    add("put_with IF_ABSENT", |c| (put_with(c, given(LATER).if_absent()), LATER));
+    add("put_with IF_PRESENT", |c| (put_with(c, given(LATER).if_present()), LATER));
+    add("put_with KEEP_TTL", |c| (put_with(c, given(LATER).keep_ttl()), LATER));
+    add("put_with DEFAULT_TTL", |c| (put_with(c, PutOptions::new().default_ttl()), 0));
+    add("put_with IF_ABSENT DEFAULT_TTL", |c| (put_with(c, PutOptions::new().default_ttl().if_absent()), 0));
+    add("put_with IF_PRESENT DEFAULT_TTL", |c| {
+        (put_with(c, PutOptions::new().default_ttl().if_present()), 0)
+    });
+    add("put_with KEEP_TTL DEFAULT_TTL", |c| (put_with(c, PutOptions::new().default_ttl().keep_ttl()), 0));
+    add("put_with IF_ABSENT KEEP_TTL", |c| (put_with(c, given(LATER).if_absent().keep_ttl()), LATER));
+    add("put_with IF_PRESENT KEEP_TTL", |c| (put_with(c, given(LATER).if_present().keep_ttl()), LATER));
+    add("put_if_absent", |c| (c.store.put_if_absent("k", c.new, Expiry::At(LATER)), LATER));
+    add("put_if_absent, never", |c| (c.store.put_if_absent("k", c.new, Expiry::Never), 0));
+    add("compare_and_swap, equal", |c| {
+        (c.store.compare_and_swap("k", c.old, c.new, Expiry::At(LATER)), LATER)
+    });
+    add("compare_and_swap, equal, never", |c| {
+        (c.store.compare_and_swap("k", c.old, c.new, Expiry::Never), 0)
+    });
+    add("compare_and_swap, not equal", |c| {
+        let other = [c.old, b"."].concat();
+        (c.store.compare_and_swap("k", other, c.new, Expiry::At(LATER)), LATER)
+    });
+    add("compare_and_delete, equal", |c| (c.store.compare_and_delete("k", c.old), 0));
+    add("compare_and_delete, not equal", |c| (c.store.compare_and_delete("k", &c.old[..c.old.len() - 1]), 0));
+    add("increment", |c| (c.store.increment("k", 5, Expiry::At(LATER)).map(|_| true), LATER));
+    add("increment, never", |c| (c.store.increment("k", 5, Expiry::Never).map(|_| true), 0));
+    add("increment, not a number", |c| (c.store.increment("k", 5, Expiry::At(LATER)).map(|_| true), LATER));
+    add("expire", |c| expire(c, EARLIER, Condition::Always));
+    add("expire, never", |c| expire(c, 0, Condition::Always));
+    add("expire, past", |c| expire(c, PAST, Condition::Always));
+    add("expire NX", |c| expire(c, EARLIER, Condition::NoTtl));
+    add("expire XX", |c| expire(c, EARLIER, Condition::HasTtl));
+    add("expire GT, later", |c| expire(c, LATER, Condition::Later));
+    add("expire GT, earlier", |c| expire(c, EARLIER, Condition::Later));
+    add("expire GT, equal", |c| expire(c, END, Condition::Later));
+    add("expire GT, never", |c| expire(c, 0, Condition::Later));
+    add("expire LT, later", |c| expire(c, LATER, Condition::Earlier));
+    add("expire LT, earlier", |c| expire(c, EARLIER, Condition::Earlier));
+    add("expire LT, past", |c| expire(c, PAST, Condition::Earlier));
+    add("expire LT, never", |c| expire(c, 0, Condition::Earlier));
+    add("persist", |c| (c.store.persist("k").map(|changed| changed == Some(true)), 0));
+    add("get_and_expire", |c| (get_and_expire(c, Expiry::At(EARLIER)), EARLIER));
+    add("get_and_expire, never", |c| (get_and_expire(c, Expiry::Never), 0));
+    add("get_and_expire, past", |c| (get_and_expire(c, Expiry::At(PAST)), PAST));
+    add("batch put", |c| batch(c, Expiry::At(LATER)));
+    add("batch put, never", |c| batch(c, Expiry::Never));
+    add("batch delete", |c| {
+        // A batch does not answer for each key: what was there and alive is what it deletes.
+        let was_there = c.store.expire_time("k").unwrap().is_some();
+        let mut batch = c.store.batch();
+        batch.delete(c.store, "k").unwrap();
+        (batch.commit().map(|()| was_there), 0)
+    });
+    add("delete", |c| (c.store.delete("k"), 0));
+    add("delete_range", |c| (c.store.delete_range(&KeyRange::all()).map(|n| n == 1), 0));
+    add("clear", |c| (c.store.clear().map(|()| true), 0));
+    add("sweep", |c| (c.store.sweep(SECOND_OF_LIFE).map(|n| n == 1), 0));
+    writes
+}
+
+// ---- one line ------------------------------------------------------------------------------------
+
+/// What the key is to hold, before and if written: `(old, new)`. Increments need numbers.
+fn values(write: &str, large: bool) -> (Vec<u8>, Vec<u8>) {
+    match write {
+        "increment" | "increment, never" => (b"37".to_vec(), b"42".to_vec()),
+        _ if large => (vec![7; 5_000], vec![8; 6_000]),
+        _ => (b"old".to_vec(), b"new".to_vec()),
+    }
+}
+
+fn prepare(line: Line<'_>, old: &[u8]) -> (Store, TestClock) {
+    let (store, clock) = memory_at(WRITTEN);
+    store.set_write_tracking(true).unwrap();
+    if line.has_default {
+        store.set_default_ttl(Some(Duration::from_millis(DEFAULT_TTL.unsigned_abs()))).unwrap();
+    }
+    match line.before {
+        Before::Plain => store.put_until("k", old, Expiry::Never).unwrap(),
+        Before::Ttl => store.put_until("k", old, Expiry::At(END)).unwrap(),
+        Before::Expired => store.put_until("k", old, Expiry::At(DIED)).unwrap(),
+        Before::Missing => {}
+    }
+    clock.set(NOW);
+    (store, clock)
+}
+
+/// The key as the reads show it: value, end of life, write time.
+fn state(store: &Store) -> Option<(Vec<u8>, Expiry, i64)> {
+    let expiry = store.expire_time("k").unwrap()?;
+    Some((store.get("k").unwrap().unwrap(), expiry, store.write_time("k").unwrap().unwrap()))
+}
+
+/// What the key is to be after a write that gave the moment `given_ms`.
+fn expected(line: Line<'_>, old: &[u8], new: &[u8], given_ms: i64) -> Option<(Vec<u8>, Expiry, i64)> {
+    let before = match line.before {
+        Before::Plain => Expiry::Never,
+        Before::Ttl => Expiry::At(END),
+        Before::Expired | Before::Missing => Expiry::Never, // nothing to keep: see below
+    };
+    let expiry = match line.ttl {
+        TtlAfter::None => Expiry::Never,
+        TtlAfter::Default => Expiry::At(NOW + DEFAULT_TTL),
+        TtlAfter::Given => Expiry::At(given_ms),
+        TtlAfter::Kept => before,
+        TtlAfter::NoKey => return None,
+    };
+    match line.write_time {
+        WriteTime::Now => Some((new.to_vec(), expiry, NOW)),
+        WriteTime::Kept => Some((old.to_vec(), expiry, WRITTEN)),
+        WriteTime::NoKey => None,
+    }
+}
+
+/// Runs one line; says what is wrong.
+fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Result<(), String> {
+    let (old, new) = values(line.write, large);
+    let gone = matches!(line.before, Before::Expired | Before::Missing);
+    // What is gone counts as 0, whatever number or text was there.
+    let new = match line.write {
+        "increment, not a number" => b"5".to_vec(),
+        "increment" | "increment, never" if gone => b"5".to_vec(),
+        _ => new,
+    };
+    let (store, _clock) = prepare(line, &old);
+    let case = Case { store: &store, old: &old, new: &new };
+    if in_transaction {
+        store.begin(true).unwrap();
+    }
+    let (done, given_ms) = write(&case);
+    let answer = match done {
+        Ok(true) => Answer::Yes,
+        Ok(false) => Answer::No,
+        Err(_) => Answer::Error,
+    };
+    if answer != line.answer {
+        return Err(format!("it answered {answer:?}"));
+    }
+    let expected = expected(line, &old, &new, given_ms);
+    if in_transaction {
+        if state(&store) != expected {
+            return Err(format!("inside the transaction it is {:?}", state(&store)));
+        }
+        store.commit().map_err(|e| format!("the commit failed: {e}"))?;
+    }
+    let found = state(&store);
+    if found != expected {
+        return Err(format!("found {found:?}"));
+    }
+    store.integrity_check().map_err(|e| format!("afterwards: {e}"))?;
+    // What is left lives exactly as long as the table says.
+    let rows = u64::from(found.is_some());
+    if store.count_live().unwrap() != rows {
+        return Err(format!("{} live keys", store.count_live().unwrap()));
+    }
+    match found {
+        Some((_, Expiry::At(end), _)) if store.next_expiry().unwrap() != Some(end) => {
+            Err(format!("the next expiry is {:?}", store.next_expiry().unwrap()))
+        }
+        _ => Ok(()),
+    }
+}
+
+// ---- the tests -----------------------------------------------------------------------------------
+
+#[test]
+fn every_line_of_the_table_is_what_the_store_does() {
+    let writes = writes();
+    let mut wrong = Vec::new();
+    let mut walked = 0;
+    for line in lines() {
+        let write = writes.get(line.write).unwrap_or_else(|| panic!("an unknown write: {}", line.write));
+        for (large, in_transaction) in [(false, false), (false, true), (true, false), (true, true)] {
+            walked += 1;
+            if let Err(what) = walk(line, *write, large, in_transaction) {
+                wrong.push(format!("{line:?} large={large} in_transaction={in_transaction}: {what}"));
+            }
+        }
+    }
+    assert_eq!(walked, writes.len() * 8 * 4);
+    assert!(wrong.is_empty(), "{} of {walked} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_write_stands_in_the_table_once_for_each_state_of_the_key() {
+    let mut met: BTreeMap<&str, Vec<(Before, bool)>> = BTreeMap::new();
+    for line in lines() {
+        met.entry(line.write).or_default().push((line.before, line.has_default));
+    }
+    let known: BTreeSet<&str> = writes().into_keys().collect();
+    assert_eq!(met.keys().copied().collect::<BTreeSet<_>>(), known);
+    use Before::{Expired, Missing, Plain, Ttl};
+    let all: Vec<(Before, bool)> = [Plain, Ttl, Expired, Missing]
+        .into_iter()
+        .flat_map(|before| [(before, false), (before, true)])
+        .collect();
+    for (write, mut states) in met {
+        states.sort();
+        assert_eq!(states, all, "{write}");
+    }
+}
+
+#[test]
+fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
+    // Methods that write nothing into a key's row, or that only remove what has expired.
+    let others: BTreeSet<&str> = [
+        // reads
+        "name",
+        "expiry_in",
+        "get",
+        "get_with",
+        "get_ttl",
+        "exists",
+        "ttl",
+        "count",
+        "iter",
+        "prefix",
+        "range",
+        "cursor",
+        "row_cursor",
+        "expiring",
+        "ttl_until",
+        "expire_time",
+        "default_ttl",
+        "next_expiry",
+        "count_live",
+        "tracks_writes",
+        "write_time",
+        "get_many",
+        "get_many_with",
+        "is_empty",
+        "len",
+        "next_expiry_of_all",
+        "batch",
+        // options of put_with; the handle; settings of the family
+        "new",
+        "expiry",
+        "release",
+        "set_default_ttl",
+        "set_write_tracking",
+        // purges, for which there is nothing to choose
+        "purge_expired",
+        "purge_before",
+        "purge_step",
+    ]
+    .into();
+    // Other forms of writes that are in the table.
+    let forms: BTreeMap<&str, &str> = [
+        ("get_and_expire_with", "get_and_expire"),
+        ("commit", "batch put"),
+        ("if_absent", "put_with IF_ABSENT"),
+        ("if_present", "put_with IF_PRESENT"),
+        ("keep_ttl", "put_with KEEP_TTL"),
+    ]
+    .into();
+    let table: BTreeSet<&str> = writes().into_keys().collect();
+    // "put_until, never" and "put_with KEEP_TTL" are lines of the methods put_until and put_with.
+    let methods_in_table: BTreeSet<&str> =
+        table.iter().filter_map(|write| write.split([',', ' ']).next()).collect();
+    let sources = [
+        include_str!("../src/family.rs"),
+        include_str!("../src/conditional.rs"),
+        include_str!("../src/lifetime.rs"),
+        include_str!("../src/age.rs"),
+        include_str!("../src/purge.rs"),
+        include_str!("../src/batch.rs"),
+    ];
+    let mut methods = 0;
+    for line in sources.iter().flat_map(|source| source.lines()) {
+        let Some(method) = line.trim_start().strip_prefix("pub fn ") else { continue };
+        let method = method.split(['(', '<']).next().unwrap();
+        methods += 1;
+        let known = others.contains(method)
+            || methods_in_table.contains(method)
+            || forms.get(method).is_some_and(|form| table.contains(form));
+        assert!(known, "{method} is neither in the table nor among the methods that do not write");
+    }
+    assert!(methods > 40, "only {methods} methods found");
+}
