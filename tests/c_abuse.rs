@@ -6,7 +6,26 @@
 
 mod c_common;
 
-use c_common::run_scenario;
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
+
+use c_common::{root, run_scenario};
+
+/// The functions a text of C names.
+fn functions(file: &str) -> BTreeSet<String> {
+    let text = read_to_string(root().join(file)).unwrap();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("kvstore_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_function_of_the_header_is_abused() {
+    let mut abused = functions("tests/c/abuse_arguments.c");
+    abused.extend(functions("tests/c/abuse_sample.c"));
+    let all = functions("include/kvstore.h");
+    let left: Vec<_> = all.difference(&abused).collect();
+    assert!(all.len() > 60 && left.is_empty(), "add these to the sweeps of tests/c/abuse_*.c: {left:?}");
+}
 
 #[test]
 fn null_for_any_pointer_is_refused_and_changes_nothing() {
@@ -86,4 +105,144 @@ fn failures_without_a_handle_are_told_to_the_thread_that_made_them() {
 #[test]
 fn every_wrong_call_has_a_text_and_none_shows_keys_or_values() {
     run_scenario("tests/c/abuse_errmsg.c", "texts");
+}
+
+#[test]
+fn eight_threads_share_a_handle_and_lose_nothing() {
+    run_scenario("tests/c/abuse_threads.c", "one_handle");
+}
+
+#[test]
+fn a_store_closed_under_its_threads_answers_misuse() {
+    run_scenario("tests/c/abuse_threads.c", "closed_under_them");
+}
+
+#[test]
+fn of_two_threads_that_close_a_handle_one_succeeds() {
+    run_scenario("tests/c/abuse_threads.c", "closed_at_once");
+}
+
+#[test]
+fn two_handles_on_one_file_lose_nothing() {
+    run_scenario("tests/c/abuse_threads.c", "two_handles");
+}
+
+#[test]
+fn a_forked_child_cannot_use_the_data_of_its_parents_handles() {
+    run_scenario("tests/c/abuse_fork.c", "data");
+}
+
+#[test]
+fn a_forked_child_can_call_nothing_on_its_parents_store() {
+    run_scenario("tests/c/abuse_fork.c", "store");
+}
+
+#[test]
+fn a_forked_child_can_call_nothing_on_its_parents_family() {
+    run_scenario("tests/c/abuse_fork.c", "family");
+}
+
+#[test]
+fn a_forked_child_can_call_nothing_on_its_parents_iterators() {
+    run_scenario("tests/c/abuse_fork.c", "iterator");
+}
+
+#[test]
+fn a_forked_child_does_not_disturb_its_parents_transaction() {
+    run_scenario("tests/c/abuse_fork.c", "transaction");
+}
+
+#[test]
+fn a_forked_child_that_closes_its_parents_handles_or_exits_does_no_harm() {
+    run_scenario("tests/c/abuse_fork.c", "closing");
+}
+
+#[test]
+fn a_forked_child_cannot_open_what_its_parent_has_open() {
+    run_scenario("tests/c/abuse_fork.c", "same_path");
+}
+
+#[test]
+fn a_forked_child_may_open_another_store() {
+    run_scenario("tests/c/abuse_fork.c", "other_path");
+}
+
+#[test]
+fn a_child_forked_after_the_close_may_open_the_file() {
+    run_scenario("tests/c/abuse_fork.c", "after_the_close");
+}
+
+#[test]
+fn a_child_forked_while_other_threads_are_in_calls_does_not_get_stuck() {
+    run_scenario("tests/c/abuse_fork.c", "threads");
+}
+
+#[test]
+fn a_clock_that_calls_its_store_gets_misuse() {
+    run_scenario("tests/c/abuse_clock.c", "is_called_back");
+}
+
+#[test]
+fn a_clock_that_calls_its_store_gets_misuse_whichever_call_read_it() {
+    run_scenario("tests/c/abuse_clock.c", "is_called_back_anywhere");
+}
+
+#[test]
+fn a_clock_that_closes_its_store_closes_nothing() {
+    run_scenario("tests/c/abuse_clock.c", "closes");
+}
+
+#[test]
+fn a_clock_cannot_meddle_with_the_iterator_that_reads_it() {
+    run_scenario("tests/c/abuse_clock.c", "meddles_with_the_iterator");
+}
+
+#[test]
+fn a_clock_may_replace_itself() {
+    run_scenario("tests/c/abuse_clock.c", "replaces_itself");
+}
+
+#[test]
+fn a_clock_may_use_another_store() {
+    run_scenario("tests/c/abuse_clock.c", "uses_another_store");
+}
+
+#[test]
+fn a_clock_may_jump_to_either_end_of_time() {
+    run_scenario("tests/c/abuse_clock.c", "jumps");
+}
+
+#[test]
+fn a_transaction_that_meets_a_full_disk_can_only_be_rolled_back() {
+    run_scenario("tests/c/abuse_full.c", "transaction");
+}
+
+#[test]
+fn a_doomed_transaction_stays_doomed_when_there_is_space_again() {
+    run_scenario("tests/c/abuse_full.c", "transaction_and_space_again");
+}
+
+#[test]
+fn a_commit_that_meets_a_full_disk_commits_nothing() {
+    run_scenario("tests/c/abuse_full.c", "commit");
+}
+
+#[test]
+fn a_write_that_meets_a_full_disk_changes_nothing() {
+    run_scenario("tests/c/abuse_full.c", "alone");
+}
+
+#[test]
+fn what_was_written_before_the_disk_was_full_is_there() {
+    run_scenario("tests/c/abuse_full.c", "until_nothing_fits");
+}
+
+#[test]
+fn a_checkpoint_that_meets_a_full_disk_loses_nothing() {
+    run_scenario("tests/c/abuse_full.c", "checkpoint");
+}
+
+#[test]
+fn a_store_that_cannot_be_made_on_a_full_disk_can_be_made_later() {
+    run_scenario("tests/c/abuse_full.c", "opening");
 }

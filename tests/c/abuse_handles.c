@@ -223,7 +223,7 @@ static void after_failures(void)
         OK(kvstore_close(kv));
     }
     CHECK((file = fopen("store.db", "w")) != NULL);
-    CHECK(fputs("this is not a database at all, and long enough to be looked at by anyone who looks", file) >= 0);
+    CHECK(fputs("this is no database, and long enough for its first bytes to be looked at", file) >= 0);
     CHECK(fclose(file) == 0);
     REFUSED_HANDLE(KVSTORE_NOTADB, kv, kvstore_open("store.db", &kv, 0));
     CHECK(remove("store.db") == 0);

@@ -21,7 +21,8 @@ static KVColumnFamily *create(KVStore *kv, const char *name)
 static int python(const char *program)
 {
     char command[1000];
-    snprintf(command, sizeof command, "python3 -c \"import sqlite3; db = sqlite3.connect('test.db'); %s\"", program);
+    snprintf(command, sizeof command, "python3 -c \"import sqlite3; db = sqlite3.connect('test.db'); %s\"",
+             program);
     return system(command);
 }
 
@@ -76,7 +77,8 @@ static void the_default_family(void)
 static void names(void)
 {
     KVStore *kv = open_at(NULL, NULL);
-    static const char *const reserved[] = {"__", "__x", "_snkv_", "_snkv_x", "kvstore", "kvstore_x", "kvstorex"};
+    static const char *const reserved[] = {"__",      "__x",       "_snkv_",  "_snkv_x",
+                                           "kvstore", "kvstore_x", "kvstorex"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
         NO_FAMILY(KVSTORE_ERROR, kvstore_cf_create, kv, reserved[i]);
         NO_FAMILY(KVSTORE_ERROR, kvstore_cf_open, kv, reserved[i]);
@@ -94,8 +96,9 @@ static void names(void)
     }
 
     longest[255] = '\0';
-    const char *const good[] = {longest, "_", "_x", "_snkv", "_SNKV_", "kvstor", "Kvstore", "x__",  "a b", "it's",
-                                "\"",    ";", ":",  "data:x", "^", "^U",   "%s",     "\n", "\xc3\xa4", "DEFAULT"};
+    const char *const good[] = {longest, "_",  "_x", "_snkv", "_SNKV_", "kvstor", "Kvstore",
+                                "x__",   "a b", "it's", "\"",  ";",      ":",      "data:x",
+                                "^",     "^U", "%s", "\n",    "\xc3\xa4", "DEFAULT"};
     enum { N = sizeof good / sizeof *good };
     for (int i = 0; i < N; i++) {
         struct place p = {kv, create(kv, good[i])};
@@ -151,7 +154,7 @@ static void drop(void)
     OK(kvstore_close(kv));
 
     /* All its tables are gone, as another program sees. */
-    CHECK(python("assert not db.execute('''SELECT name FROM sqlite_schema WHERE name LIKE '%users%' ''').fetchall()") == 0);
+    CHECK(python("assert not [n for n, in db.execute('SELECT name FROM sqlite_schema') if 'users' in n]") == 0);
 }
 
 static void drop_in_a_transaction(void)
@@ -220,7 +223,7 @@ static void list(void)
 
 static void as_many_as_wanted(void)
 {
-    enum { N = 3 * KVSTORE_MAX_COLUMN_FAMILIES };
+    enum { N = KVSTORE_MAX_COLUMN_FAMILIES + 20 };
     _Static_assert(KVSTORE_MAX_COLUMN_FAMILIES == 64, "the documented number");
     KVStore *kv = open_at(NULL, NULL);
     struct place families[N];

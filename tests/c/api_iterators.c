@@ -1,4 +1,4 @@
-/* All eight iterators: on the default family and on another, forward and reverse, with a prefix and without. */
+/* All eight iterators: on the default family and on another, both ways, with a prefix and without. */
 #include "api_common.c"
 
 static KVIterator *forward(const struct place *p)
@@ -406,7 +406,7 @@ BOTH_FORMS(expired_rows)
 /* Many entries, and large ones: more than is read ahead at a time. */
 static void many_entries_at(const struct place *p)
 {
-    enum { N = 3000 };
+    enum { N = 1500 };
     char key[16], large[5000];
     memset(large, 'l', sizeof large);
     OK(kvstore_begin(p->kv, 1));

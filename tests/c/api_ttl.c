@@ -172,10 +172,12 @@ static void purge_expired_at(const struct place *p)
 
     enum { N = 700 }; /* several steps of 256 */
     char key[16];
+    OK(kvstore_begin(p->kv, 1));
     for (int i = 0; i < N; i++) {
         int n = snprintf(key, sizeof key, "key %d", i);
         OK(AT(p, put_ttl, key, n, key, n, 2000 + i));
     }
+    OK(kvstore_commit(p->kv));
     OK(AT(p, put, K("forever"), K("value")));
     OK(AT(p, put_ttl, K("later"), K("value"), 9000));
     OK(AT(&other, put_ttl, K("dead"), K("value"), 2000));
