@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::inner::Inner;
+use crate::inner::{Inner, read_only};
 use crate::purge::KEYS_PER_STEP;
 use crate::store::Store;
 
@@ -126,7 +126,7 @@ impl Store {
                 .count_failure(Err(Error::Invalid("a cleaner's interval must be longer than 0".into())));
         }
         if inner.with(|db| Ok(db.is_read_only()))? {
-            return inner.count_failure(Err(Error::ReadOnly("the store was opened read-only".into())));
+            return inner.count_failure(Err(read_only()));
         }
         let mut running = inner.cleaner();
         if running.is_some() {

@@ -3,6 +3,7 @@
 //! Time is `i64` milliseconds since the Unix epoch. Within a process it never runs backwards: what
 //! was expired once stays expired, also when someone sets the computer's clock back.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +27,25 @@ fn never_back(latest: &AtomicI64, now: i64) -> i64 {
     if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
 }
 
+thread_local!(static ASKED: Cell<usize> = const { Cell::new(0) });
+
+/// Says, as long as it lives, which injected clock this thread is inside.
+struct Asked {
+    outer: usize,
+}
+
+impl Asked {
+    fn by(clock: &Clock) -> Asked {
+        Asked { outer: ASKED.replace(std::ptr::from_ref(clock).addr()) }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        ASKED.set(self.outer);
+    }
+}
+
 /// The clock of one store: the system's, or one that was injected for tests and for devices
 /// without a clock of their own.
 #[derive(Default)]
@@ -42,9 +62,17 @@ impl Clock {
         }
         let source = self.source.read().unwrap_or_else(PoisonError::into_inner).clone();
         match source {
-            Some(now) => never_back(&self.latest, now().max(0)),
+            Some(now) => {
+                let _asked = Asked::by(self);
+                never_back(&self.latest, now().max(0))
+            }
             None => system_now_ms(),
         }
+    }
+
+    /// Whether this thread is inside the injected clock: then whoever calls is that clock.
+    pub(crate) fn is_being_asked(&self) -> bool {
+        ASKED.get() == std::ptr::from_ref(self).addr()
     }
 
     /// Uses `source` from now on; `None` goes back to the system clock.

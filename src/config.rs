@@ -190,10 +190,17 @@ impl Config {
     pub(crate) fn check(&self) -> Result<()> {
         let bad = |text: String| Err(Error::Invalid(text));
         if !(512..=65_536).contains(&self.page_size) || !self.page_size.is_power_of_two() {
-            return bad(format!("page size {}: must be a power of two from 512 to 65536", self.page_size));
+            return bad(format!(
+                "page size (pageSize) {}: must be a power of two from 512 to 65536",
+                self.page_size
+            ));
         }
         if self.cache_pages == 0 || i32::try_from(self.cache_pages).is_err() {
-            return bad(format!("cache size {} pages: must be from 1 to {}", self.cache_pages, i32::MAX));
+            return bad(format!(
+                "page cache (cacheSize) of {} pages: must be from 1 to {}",
+                self.cache_pages,
+                i32::MAX
+            ));
         }
         if i32::try_from(self.busy_timeout.as_millis()).is_err() {
             return bad(format!("busy timeout {:?}: must be at most {} ms", self.busy_timeout, i32::MAX));
@@ -203,7 +210,7 @@ impl Config {
         }
         if !(1..=MAX_VALUE_SIZE_LIMIT).contains(&self.max_value_size) {
             return bad(format!(
-                "max value size {}: must be from 1 to {MAX_VALUE_SIZE_LIMIT} bytes",
+                "maximum value size (maxValueSize) {}: must be from 1 to {MAX_VALUE_SIZE_LIMIT} bytes",
                 self.max_value_size
             ));
         }

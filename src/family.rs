@@ -466,7 +466,7 @@ impl Family {
             let max = self.inner().config.max_value_size;
             if value.len() > max {
                 return Err(Error::Invalid(format!(
-                    "a value of {} bytes: this store takes values up to {max} bytes (see the maximum value size)",
+                    "a value of {} bytes: this store takes up to {max} (Config::max_value_size; in C, KVStoreConfig.maxValueSize)",
                     value.len()
                 )));
             }

@@ -15,7 +15,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static OPEN_FILES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 /// Tells this process's handles from inherited ones.
-pub(crate) fn generation() -> u32 {
+pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 

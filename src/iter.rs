@@ -221,7 +221,8 @@ impl Cursor {
         self.slot().map(|slot| slot.expire_ms.map_or(Expiry::Never, Expiry::At))
     }
 
-    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store is closed.
+    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used: it is closed, from
+    /// before a fork, or called by its own callback.
     ///
     /// # Errors
     /// Only that one.
@@ -230,7 +231,7 @@ impl Cursor {
     }
 
     fn slot(&self) -> Option<&Slot> {
-        self.slots.get(self.at).filter(|_| !self.family.inner.is_closed())
+        self.slots.get(self.at).filter(|_| self.family.inner.check_open().is_ok())
     }
 
     fn place(&self) -> Option<Place> {

@@ -71,6 +71,8 @@ pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SI
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::Family;
+#[doc(hidden)]
+pub use fork::generation as fork_generation;
 pub use fork::note_fork;
 pub use iter::{Cursor, Direction, Iter};
 pub use purge::PurgeStep;

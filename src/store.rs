@@ -11,7 +11,7 @@ use crate::config::{CheckpointMode, Config, check_name};
 use crate::db::{DEFAULT_FAMILY, Db, Transaction as State};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::inner::Inner;
+use crate::inner::{Inner, read_only};
 use crate::stats::Stats;
 
 /// The most pages one transaction of a vacuum moves.
@@ -68,7 +68,10 @@ impl Store {
     }
 
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
-        let db = Db::open(path, config, clock.now_ms())?;
+        let db = Db::open(path, config, clock.now_ms()).map_err(|e| match path {
+            Some(path) => e.with_message(format!("{}: {e}", path.display())),
+            None => e,
+        })?;
         let inner = Arc::new(Inner::new(db, config, clock));
         Ok(Store { default: Family::new(&inner, DEFAULT_FAMILY), inner })
     }
@@ -81,6 +84,12 @@ impl Store {
     /// What failed while closing; the handle is closed all the same. `Misuse` if it was closed.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
+    }
+
+    /// Fails if the caller is a callback that this store has called.
+    #[doc(hidden)]
+    pub fn check_no_callback(&self) -> Result<()> {
+        self.inner.check_no_callback()
     }
 
     // ---- families ----------------------------------------------------------------------------
@@ -166,7 +175,7 @@ impl Store {
         })?;
         match dropped {
             Some(true) => Ok(()),
-            Some(false) => Err(no_family(name)),
+            Some(false) => Err(Error::NotFound(format!("there is no family \"{name}\""))),
             None => self.inner.count_failure(Err(Error::Busy(format!(
                 "family \"{name}\" is in use: close its handles on this store, then drop it"
             )))),
@@ -244,7 +253,7 @@ impl Store {
                 ));
             }
             if write && db.is_read_only() {
-                return Err(Error::ReadOnly("the store was opened read-only".into()));
+                return Err(read_only());
             }
             self.inner.note_change();
             if write { db.begin_write() } else { db.begin_read() }

@@ -465,14 +465,16 @@ pub(super) fn translate(error: rusqlite::Error) -> Error {
         ErrorCode::DatabaseLocked => Error::Locked(text),
         ErrorCode::OutOfMemory => Error::NoMemory(text),
         ErrorCode::ReadOnly => Error::ReadOnly(text),
-        ErrorCode::SystemIoFailure => Error::Io(text),
+        ErrorCode::SystemIoFailure => Error::Io(format!(
+            "the operating system could not read or write ({text}): look at the disk, its space and its limits"
+        )),
         ErrorCode::DatabaseCorrupt => Error::Corrupt(text),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::NoLargeFileSupport => {
             Error::CantOpen(text)
         }
         ErrorCode::FileLockingProtocolFailed => Error::Protocol(text),
         ErrorCode::NotADatabase => Error::NotADatabase(text),
-        ErrorCode::DiskFull => Error::Full(text),
+        ErrorCode::DiskFull => Error::Full(format!("{text}: make room, then try again")),
         _ if code.extended_code == ffi::SQLITE_AUTH => Error::AuthFailed(text),
         _ => Error::Failed(text),
     }

@@ -56,7 +56,13 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
     let conn = Connection::open_with_flags(&path, base | flags).map_err(translate)?;
     // The name SQLite uses, with symbolic links followed: the WAL is beside that one.
     let path = conn.path().map_or(path, PathBuf::from);
-    set_up(conn, Some(path), Some(file), config, now_ms)
+    set_up(conn, Some(path), Some(file), config, now_ms).map_err(|e| match &e {
+        Error::Busy(text) => Error::Busy(format!(
+            "another handle or process has the file open exclusively, in the other journal mode, or is writing \
+             just now: close it there, or try again ({text})"
+        )),
+        _ => e,
+    })
 }
 
 /// Refuses what is no regular file before anybody opens it: opening a FIFO would wait for ever.
@@ -271,10 +277,7 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<()> {
     if is == wanted {
         return Ok(());
     }
-    Err(Error::Busy(format!(
-        "the file's journal mode is \"{is}\" and cannot become \"{wanted}\" while another handle has it open: \
-         close that one, or open with the same mode"
-    )))
+    Err(Error::Busy(format!("the journal mode is \"{is}\", and cannot become \"{wanted}\" now")))
 }
 
 fn check_format(db: &Db) -> Result<()> {

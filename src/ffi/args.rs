@@ -22,15 +22,21 @@ pub(super) fn bad_argument<T>(text: &str) -> Outcome<T> {
     Err(Failure::Argument(Error::Invalid(text.to_owned())))
 }
 
-/// The bytes of a key or prefix. The length is checked before the memory is looked at.
+/// The bytes of a key. The length is checked before the memory is looked at.
 pub(super) unsafe fn key<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
+    // SAFETY: passed on.
+    unsafe { key_called("key", pointer, length) }
+}
+
+/// The bytes of something that is as long as a key.
+pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     if pointer.is_null() {
-        return bad_argument("the key is NULL");
+        return bad_argument(&format!("the {what} is NULL: it needs 1 to {MAX_KEY_SIZE} bytes"));
     }
     match usize::try_from(length) {
         // SAFETY: not NULL, so valid for `length` bytes.
         Ok(length @ 1..=MAX_KEY_SIZE) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) }),
-        _ => bad_argument(&format!("a key of {length} bytes: keys are 1 to {MAX_KEY_SIZE} bytes long")),
+        _ => bad_argument(&format!("a {what} of {length} bytes: it needs 1 to {MAX_KEY_SIZE}")),
     }
 }
 
@@ -45,7 +51,7 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
             Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
         }
         _ => bad_argument(&format!(
-            "a value of {length} bytes: values are 0 to {MAX_VALUE_SIZE_LIMIT} bytes long"
+            "a value of {length} bytes: it can have 0 to KVStoreConfig.maxValueSize, at most {MAX_VALUE_SIZE_LIMIT}"
         )),
     }
 }
@@ -106,12 +112,12 @@ impl Buffer {
 /// A name: UTF-8 that ends with NUL.
 pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     if pointer.is_null() {
-        return bad_argument("the family name is NULL");
+        return bad_argument("the family name is NULL: pass 1 to 255 bytes of UTF-8");
     }
     // SAFETY: not NULL, so a NUL-terminated string.
     match unsafe { CStr::from_ptr(pointer) }.to_str() {
         Ok(name) => Ok(name),
-        Err(_) => bad_argument("the family name is not UTF-8"),
+        Err(_) => bad_argument("the family name is not UTF-8: pass 1 to 255 bytes of it"),
     }
 }
 

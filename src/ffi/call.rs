@@ -9,16 +9,19 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use super::args::{Failure, Outcome};
 use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_OK, code_of};
-use super::handle::{FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, value, value_mut};
+use super::handle::{
+    FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, exclusive, lay_fallow, shared, value,
+};
 use crate::Error;
 
 /// How many error texts of a handle stay readable: the contract promises the last one, but another
 /// thread may fail between this thread's failure and its kvstore_errmsg.
 const KEPT_TEXTS: usize = 16;
 
-/// What a store's handle shares with its families and iterators.
-#[derive(Default)]
+/// What a store's handle shares with its families, iterators and batches.
 pub(super) struct Session {
+    /// The fork generation the store was opened in.
+    generation: u32,
     texts: Mutex<Texts>,
     /// Calls that failed before they reached the store, such as those with a NULL pointer.
     pub(super) bad_calls: AtomicU64,
@@ -33,6 +36,21 @@ struct Texts {
 }
 
 impl Session {
+    pub(super) fn new() -> Arc<Session> {
+        Arc::new(Session {
+            generation: crate::fork_generation(),
+            texts: Mutex::default(),
+            bad_calls: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the store was opened before a fork. Its locks may have been copied locked then: no call
+    /// may touch one.
+    fn is_inherited(&self) -> bool {
+        self.generation != crate::fork_generation()
+    }
+
     fn set_error(&self, text: &str) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let next = texts.last.map_or(0, |last| (last + 1) % KEPT_TEXTS);
@@ -44,6 +62,9 @@ impl Session {
 
     /// Valid until this store has failed as often as texts are kept.
     pub(super) fn error_text(&self) -> *const c_char {
+        if self.is_inherited() {
+            return INHERITED.as_ptr();
+        }
         let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let last = texts.last.and_then(|last| texts.ring.get(last));
         last.map_or(NO_ERROR.as_ptr(), |text| text.as_ptr())
@@ -67,7 +88,14 @@ impl HasSession for FamilyHandle {
     }
 }
 
+impl<V> HasSession for Single<V> {
+    fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
 const NO_ERROR: &CStr = c"no error";
+const INHERITED: &CStr = c"the handle was opened before a fork: open a new one in the child process";
 
 thread_local! {
     static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
@@ -81,6 +109,10 @@ pub(super) fn thread_error() -> *const c_char {
 
 fn set_thread_error(text: &str) {
     THREAD_ERROR.with_borrow_mut(|kept| *kept = c_string(text));
+}
+
+fn set_thread_error_static(text: &CStr) {
+    THREAD_ERROR.with_borrow_mut(|kept| *kept = text.into());
 }
 
 fn c_string(text: &str) -> CString {
@@ -114,7 +146,25 @@ where
     T: Opaque<Value = Single<V>>,
 {
     // SAFETY: passed on.
-    match unsafe { value_mut(handle) } {
+    match unsafe { exclusive(handle) } {
+        Ok(mut single) => match single.value() {
+            Single { value: Some(value), session } => run(session, || f(value)),
+            _ => not_open::<T>(NotOpen::Closed),
+        },
+        Err(why) => not_open::<T>(why),
+    }
+}
+
+/// Runs a call that only looks at such a handle.
+///
+/// # Safety
+/// As [`call_single`].
+pub(super) unsafe fn look_single<T, V: 'static>(handle: *mut T, f: impl FnOnce(&V) -> Outcome<c_int>) -> c_int
+where
+    T: Opaque<Value = Single<V>>,
+{
+    // SAFETY: passed on.
+    match unsafe { shared(handle) } {
         Ok(Single { value: Some(value), session }) => run(session, || f(value)),
         Ok(_) => not_open::<T>(NotOpen::Closed),
         Err(why) => not_open::<T>(why),
@@ -131,10 +181,20 @@ where
 {
     // SAFETY: passed on.
     unsafe {
-        if let Ok(single) = value_mut(handle) {
-            single.value = None;
-            call_close(handle, |_| Ok(KVSTORE_OK));
+        match exclusive(handle) {
+            Ok(mut single) => {
+                if !single.value().session.is_inherited() {
+                    single.value().value = None;
+                }
+            }
+            Err(why) => {
+                if why != NotOpen::Null {
+                    not_open::<T>(why);
+                }
+                return;
+            }
         }
+        call_close(handle, |_| Ok(KVSTORE_OK));
     }
 }
 
@@ -148,7 +208,7 @@ pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<&'a T:
         let text = why_not_open::<T>(why);
         Failure::Argument(match why {
             NotOpen::Null => Error::Invalid(text),
-            NotOpen::Closed => Error::Misuse(text),
+            NotOpen::Closed | NotOpen::InUse => Error::Misuse(text),
         })
     })
 }
@@ -171,20 +231,36 @@ pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
 pub(super) unsafe fn call_close<T: Opaque>(
     handle: *mut T,
     f: impl FnOnce(&T::Value) -> Outcome<c_int>,
-) -> c_int {
+) -> c_int
+where
+    T::Value: HasSession,
+{
     if handle.is_null() {
         return KVSTORE_OK;
     }
     // SAFETY: passed on.
-    match unsafe { close(handle, |value| call_without_handle(|| f(value))) } {
-        Ok(code) => code,
-        Err(why) => not_open::<T>(why),
+    let value = match unsafe { close(handle) } {
+        Ok(value) => value,
+        Err(why) => return not_open::<T>(why),
+    };
+    if value.session().is_inherited() {
+        // What is behind it is the parent's, and its memory is left alone.
+        set_thread_error_static(INHERITED);
+        return KVSTORE_MISUSE;
     }
+    let code = call_without_handle(|| f(value));
+    // SAFETY: closed just now.
+    unsafe { lay_fallow(handle) };
+    code
 }
 
 const INTERNAL: &str = "internal failure: close this store and open it again; please report this";
 
 fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    if session.is_inherited() {
+        set_thread_error_static(INHERITED);
+        return KVSTORE_MISUSE;
+    }
     if session.poisoned.load(Relaxed) {
         session.set_error(INTERNAL);
         return KVSTORE_MISUSE;
@@ -216,13 +292,18 @@ fn not_open<T: Opaque>(why: NotOpen) -> c_int {
     set_thread_error(&why_not_open::<T>(why));
     match why {
         NotOpen::Null => KVSTORE_ERROR,
-        NotOpen::Closed => KVSTORE_MISUSE,
+        NotOpen::Closed | NotOpen::InUse => KVSTORE_MISUSE,
     }
 }
 
 fn why_not_open<T: Opaque>(why: NotOpen) -> String {
     match why {
-        NotOpen::Null => format!("the {} handle is NULL", T::NAME),
+        NotOpen::Null => {
+            format!("the {} handle is NULL: look at what the call returned that should make it", T::NAME)
+        }
+        NotOpen::InUse => {
+            format!("the {} is in use: by the call whose callback calls it, or another thread", T::NAME)
+        }
         NotOpen::Closed => format!("the {} handle is closed, or is no {0}", T::NAME),
     }
 }
@@ -261,7 +342,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error_and_poisons_the_store() {
         silence_guarded_panics();
-        let session = Session::default();
+        let session = Session::new();
         assert_eq!(run(&session, || panic!("must not get out")), KVSTORE_ERROR);
         assert_eq!(run(&session, || Ok(KVSTORE_OK)), KVSTORE_MISUSE);
         // SAFETY: the text lives as long as the session.
@@ -277,7 +358,7 @@ mod tests {
 
     #[test]
     fn an_error_text_stays_readable_while_a_few_more_calls_fail() {
-        let session = Session::default();
+        let session = Session::new();
         session.set_error("first");
         let first = session.error_text();
         for _ in 1..KEPT_TEXTS {

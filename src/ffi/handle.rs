@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::call::Session;
@@ -51,6 +51,9 @@ pub(super) trait Opaque: Sized {
 #[repr(C)] // the mark comes first in every type
 pub(super) struct Slot<V> {
     mark: AtomicU32,
+    /// A call that needs the value for itself is running. The contract gives such a handle to one thread
+    /// at a time; this tells when a callback, or a second thread, does not keep to it.
+    in_use: AtomicBool,
     value: UnsafeCell<V>,
 }
 
@@ -107,25 +110,32 @@ impl Opaque for KVBatch {
 pub(super) enum NotOpen {
     Null,
     Closed,
+    InUse,
 }
 
 /// Makes an open handle.
 pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
-    let reused = {
-        let mut fallow = T::fallow().0.lock().unwrap_or_else(PoisonError::into_inner);
-        if fallow.len() >= FALLOW { fallow.pop_front() } else { None }
+    // Never waits: a fork may have copied the lock while another thread held it.
+    let reused = match T::fallow().0.try_lock() {
+        Ok(mut fallow) if fallow.len() >= FALLOW => fallow.pop_front(),
+        _ => None,
     };
     match reused {
         Some(SlotPointer(slot)) => {
             // SAFETY: the queue owned the slot, and closing handed it over exactly once.
             unsafe {
                 *(*slot).value.get() = value;
+                (*slot).in_use.store(false, Ordering::Relaxed);
                 (*slot).mark.store(T::MARK, Ordering::Release);
             }
             slot.cast()
         }
         None => {
-            let slot = Slot { mark: AtomicU32::new(T::MARK), value: UnsafeCell::new(value) };
+            let slot = Slot {
+                mark: AtomicU32::new(T::MARK),
+                in_use: AtomicBool::new(false),
+                value: UnsafeCell::new(value),
+            };
             Box::into_raw(Box::new(slot)).cast()
         }
     }
@@ -141,33 +151,73 @@ pub(super) unsafe fn value<'a, T: Opaque>(handle: *const T) -> Result<&'a T::Val
     unsafe { slot(handle).map(|slot| &*slot.value.get()) }
 }
 
-/// The value behind a handle that one thread at a time uses.
+/// The value behind a handle, for one call alone.
+pub(super) struct Exclusive<'a, V> {
+    slot: &'a Slot<V>,
+}
+
+impl<V> Exclusive<'_, V> {
+    pub(super) fn value(&mut self) -> &mut V {
+        // SAFETY: `in_use` was not set before and is until this is dropped, so there is no other
+        // reference, if one thread at a time uses the handle, as it must.
+        unsafe { &mut *self.slot.value.get() }
+    }
+}
+
+impl<V> Drop for Exclusive<'_, V> {
+    fn drop(&mut self) {
+        self.slot.in_use.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Takes the value behind a handle that one thread at a time uses.
 ///
 /// # Safety
 /// As [`value`]; and no other thread uses this handle meanwhile.
-pub(super) unsafe fn value_mut<'a, T: Opaque>(handle: *mut T) -> Result<&'a mut T::Value, NotOpen> {
-    // SAFETY: passed on.
-    unsafe { slot(handle).map(|slot| &mut *slot.value.get()) }
-}
-
-/// Marks a handle as closed and lets it lie fallow, `last` having seen its value. Of several threads
-/// that close one handle, one succeeds.
-///
-/// # Safety
-/// As [`value`]; `last` gets a shared reference other threads may have, too.
-pub(super) unsafe fn close<T: Opaque, R>(
-    handle: *mut T,
-    last: impl FnOnce(&T::Value) -> R,
-) -> Result<R, NotOpen> {
+pub(super) unsafe fn exclusive<'a, T: Opaque>(handle: *mut T) -> Result<Exclusive<'a, T::Value>, NotOpen> {
     // SAFETY: passed on.
     let slot = unsafe { slot(handle)? };
-    if slot.mark.compare_exchange(T::MARK, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return Err(NotOpen::Closed);
+    if slot.in_use.load(Ordering::Relaxed) {
+        return Err(NotOpen::InUse);
     }
-    // SAFETY: as in `value`.
-    let done = last(unsafe { &*slot.value.get() });
-    T::fallow().0.lock().unwrap_or_else(PoisonError::into_inner).push_back(SlotPointer(handle.cast()));
-    Ok(done)
+    slot.in_use.store(true, Ordering::Relaxed);
+    Ok(Exclusive { slot })
+}
+
+/// The value behind a handle that one thread at a time uses, to be looked at.
+///
+/// # Safety
+/// As [`exclusive`].
+pub(super) unsafe fn shared<'a, T: Opaque>(handle: *const T) -> Result<&'a T::Value, NotOpen> {
+    // SAFETY: passed on; there is no exclusive reference unless `in_use` is set.
+    unsafe {
+        let slot = slot(handle)?;
+        if slot.in_use.load(Ordering::Relaxed) { Err(NotOpen::InUse) } else { Ok(&*slot.value.get()) }
+    }
+}
+
+/// Marks a handle as closed. Of several threads that close one handle, one succeeds, and gets the value;
+/// others may still be in calls with it.
+///
+/// # Safety
+/// As [`value`].
+pub(super) unsafe fn close<'a, T: Opaque>(handle: *mut T) -> Result<&'a T::Value, NotOpen> {
+    // SAFETY: passed on.
+    let slot = unsafe { slot(handle)? };
+    match slot.mark.compare_exchange(T::MARK, CLOSED, Ordering::AcqRel, Ordering::Relaxed) {
+        // SAFETY: as in `value`.
+        Ok(_) => Ok(unsafe { &*slot.value.get() }),
+        Err(_) => Err(NotOpen::Closed),
+    }
+}
+
+/// Lets a closed handle lie fallow, to be used again some day.
+///
+/// # Safety
+/// `handle` is one that this thread has closed with [`close`], and is passed here once.
+pub(super) unsafe fn lay_fallow<T: Opaque>(handle: *mut T) {
+    let mut fallow = T::fallow().0.lock().unwrap_or_else(PoisonError::into_inner);
+    fallow.push_back(SlotPointer(handle.cast()));
 }
 
 /// # Safety

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use super::args::{Outcome, bad_argument, c_length, key, optional_output, output};
-use super::call::{HasSession as _, call, call_single, close_single};
+use super::args::{Outcome, bad_argument, c_length, key, key_called, optional_output, output};
+use super::call::{HasSession as _, call, call_single, close_single, look_single};
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
 use super::handle::{self, Opaque, Single};
@@ -121,7 +121,8 @@ where
         new_iterator(handle, result, |family| match prefix {
             None => Ok(family.cursor(KeyRange::all(), direction)),
             Some((prefix, length)) => {
-                let mut cursor = family.cursor(KeyRange::prefix(key(prefix, length)?), direction);
+                let mut cursor =
+                    family.cursor(KeyRange::prefix(key_called("prefix", prefix, length)?), direction);
                 cursor.first()?;
                 Ok(cursor)
             }
@@ -236,10 +237,14 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
     // SAFETY: NULL or an iterator, as documented.
-    match unsafe { handle::value(it) } {
-        Ok(Single { value: Some(cursor), .. }) => c_int::from(!cursor.is_valid()),
-        _ => 1,
+    let mut eof = 1;
+    unsafe {
+        look_single(it, |cursor: &Cursor| {
+            eof = c_int::from(!cursor.is_valid());
+            Ok(KVSTORE_OK)
+        });
     }
+    eof
 }
 
 /// Shows the key of the current entry. The memory is the iterator's, and valid until it moves or is
@@ -254,7 +259,7 @@ pub unsafe extern "C" fn kvstore_iterator_key(
     pnKey: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_single(it, |cursor| show(cursor, Cursor::key, ppKey, pnKey)) }
+    unsafe { look_single(it, |cursor| show(cursor, Cursor::key, ppKey, pnKey)) }
 }
 
 /// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
@@ -265,7 +270,7 @@ pub unsafe extern "C" fn kvstore_iterator_value(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_single(it, |cursor| show(cursor, Cursor::value, ppValue, pnValue)) }
+    unsafe { look_single(it, |cursor| show(cursor, Cursor::value, ppValue, pnValue)) }
 }
 
 unsafe fn show(
@@ -275,7 +280,8 @@ unsafe fn show(
     pn: *mut c_int,
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
-    let (bytes, length) = unsafe { (output(pp, "the output pointer")?, output(pn, "the output length")?) };
+    let (bytes, length) =
+        unsafe { (output(pp, "the pointer to the result")?, output(pn, "the pointer to its length")?) };
     cursor.check_open()?;
     let Some(part) = part(cursor) else {
         return if cursor.is_valid() {
@@ -308,7 +314,7 @@ pub unsafe extern "C" fn kvstore_iterator_close(it: *mut KVIterator) {
 pub unsafe extern "C" fn kvstore_iterator_expire_ms(it: *mut KVIterator, pExpireMs: *mut i64) -> c_int {
     // SAFETY: as documented.
     unsafe {
-        call_single(it, |cursor: &mut Cursor| {
+        look_single(it, |cursor: &Cursor| {
             let time = output(pExpireMs, "pExpireMs")?;
             cursor.check_open()?;
             let Some(expiry) = cursor.expiry() else { return at_eof() };

@@ -2,10 +2,10 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Once};
+use std::sync::Once;
 
 use super::args::{Outcome, output};
-use super::call::{call, call_close, call_without_handle, silence_guarded_panics, thread_error};
+use super::call::{Session, call, call_close, call_without_handle, silence_guarded_panics, thread_error};
 use super::codes::KVSTORE_OK;
 use super::handle::{self, NotOpen, StoreHandle};
 use super::types::{KVStore, KVStoreConfig, journal_mode};
@@ -67,7 +67,7 @@ unsafe fn open(
             b"" | b":memory:" => Store::open_in_memory(&config)?,
             path => Store::open_with(OsStr::from_bytes(path), &config)?,
         };
-        result.set(handle::open(StoreHandle { store, session: Arc::default() }));
+        result.set(handle::open(StoreHandle { store, session: Session::new() }));
         Ok(KVSTORE_OK)
     })
 }
@@ -94,6 +94,12 @@ fn watch_forks() {
 pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.
     unsafe {
+        // A callback may not close the store that calls it: asked before the handle is marked.
+        if let Ok(open) = handle::value(kv)
+            && let Err(e) = open.store.check_no_callback()
+        {
+            return call_without_handle(|| Err(e.into()));
+        }
         call_close(kv, |kv| {
             kv.store.close()?;
             Ok(KVSTORE_OK)
@@ -111,7 +117,7 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     match unsafe { handle::value(kv) } {
         Ok(kv) => kv.session.error_text(),
         Err(NotOpen::Null) => thread_error(),
-        Err(NotOpen::Closed) => c"the store is closed".as_ptr(),
+        Err(NotOpen::Closed | NotOpen::InUse) => c"the store is closed".as_ptr(),
     }
 }
 
