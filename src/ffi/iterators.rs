@@ -236,8 +236,8 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
 /// 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
-    // SAFETY: NULL or an iterator, as documented.
     let mut eof = 1;
+    // SAFETY: NULL or an iterator, as documented.
     unsafe {
         look_single(it, |cursor: &Cursor| {
             eof = c_int::from(!cursor.is_valid());
