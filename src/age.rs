@@ -49,13 +49,13 @@ impl Family {
     /// before the failure stay done.
     pub fn sweep(&self, max_age: Duration) -> Result<u64> {
         let max_age_ms = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
-        let before_ms = self.inner().clock.now_ms().saturating_sub(max_age_ms);
+        let last_ms = self.inner().clock.now_ms().saturating_sub(max_age_ms).saturating_sub(1);
         if !self.tracks_writes()? {
             return self.inner().count_failure(Err(not_tracked(self.name())));
         }
         let mut swept = 0;
         loop {
-            let old = |db: &crate::db::Db, max| self.entries_before(db, TimeIndex::Written, before_ms, max);
+            let old = |db: &crate::db::Db, max| self.entries_up_to(db, TimeIndex::Written, last_ms, max);
             if self.inner().with(|db| old(db, 1))?.is_empty() {
                 return Ok(swept);
             }

@@ -26,7 +26,7 @@ impl Family {
     /// # Errors
     /// See [`Family`]. Steps that were committed before the failure stay done.
     pub fn purge_expired(&self) -> Result<u64> {
-        self.purge_before(i64::MAX)
+        self.purge_up_to(i64::MAX)
     }
 
     /// Removes the keys that expired before `cutoff_ms`; keys that are still alive stay, whatever the
@@ -35,11 +35,19 @@ impl Family {
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).
     pub fn purge_before(&self, cutoff_ms: i64) -> Result<u64> {
+        match cutoff_ms.checked_sub(1) {
+            Some(last_ms) => self.purge_up_to(last_ms),
+            None => Ok(0), // nothing is before the beginning of time
+        }
+    }
+
+    /// Removes what expired at `last_ms` or before, and by now.
+    fn purge_up_to(&self, last_ms: i64) -> Result<u64> {
         let now_ms = self.inner().clock.now_ms();
-        let before_ms = cutoff_ms.min(now_ms.saturating_add(1));
+        let last_ms = last_ms.min(now_ms);
         let mut purged = 0;
         loop {
-            let due = |db: &Db, max| self.entries_before(db, TimeIndex::Expiry, before_ms, max);
+            let due = |db: &Db, max| self.entries_up_to(db, TimeIndex::Expiry, last_ms, max);
             // Looking first needs no lock on the file when there is nothing to do.
             if self.inner().with(|db| due(db, 1))?.is_empty() {
                 return Ok(purged);
@@ -74,17 +82,17 @@ impl Family {
         Ok(dead)
     }
 
-    /// The first entries of an index whose time is before `before_ms`.
-    pub(crate) fn entries_before(
+    /// The first entries of an index whose time is `last_ms` or before.
+    pub(crate) fn entries_up_to(
         &self,
         db: &Db,
         index: TimeIndex,
-        before_ms: i64,
+        last_ms: i64,
         max: usize,
     ) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         db.rows().by_time(self.tables(), index, from_time(i64::MIN), |time_ms, key| {
-            if time_ms >= before_ms {
+            if time_ms > last_ms {
                 return Ok(Step::Stop);
             }
             entries.push((time_ms, key.to_vec()));
@@ -160,7 +168,7 @@ impl Store {
             if earliest.len() >= max && earliest.last().is_some_and(|(_, last_ms, _)| *last_ms <= first_ms) {
                 break; // this family and those behind it have nothing earlier
             }
-            let entries = family.entries_before(db, TimeIndex::Expiry, now_ms.saturating_add(1), max)?;
+            let entries = family.entries_up_to(db, TimeIndex::Expiry, now_ms, max)?;
             earliest.extend(entries.into_iter().map(|(ms, key)| (family.unregistered(), ms, key)));
             earliest.sort_by_key(|(_, ms, _)| *ms);
             earliest.truncate(max);

@@ -3,12 +3,19 @@
 mod common;
 
 use std::cell::Cell;
+use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, kind, memory_at, numbered};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
+
+const FILE: &str = "KVSTORE_TEST_FILE";
+/// Far in the future, for the wall clock, too.
+const LATER: i64 = 4_000_000_000_000;
 
 fn go_on(_remaining: u32, _total: u32) -> bool {
     true
@@ -100,6 +107,65 @@ fn a_backup_is_the_state_of_one_moment_though_another_handle_writes_between_its_
     assert_eq!(copy.purge_expired().unwrap(), 501);
     store.integrity_check().unwrap();
     assert_eq!(store.get(numbered(1_999)).unwrap(), Some(vec![1 + steps; 2_000]));
+}
+
+#[test]
+#[ignore = "no test, but the process that writes in the one below"]
+fn child() {
+    let Ok(path) = env::var(FILE) else { return };
+    let store = Store::open_with(path, &Config::new().busy_timeout(Duration::from_secs(120))).unwrap();
+    for round in 1u32.. {
+        // All keys are of the same round, and end at the same moment, in every state that is committed.
+        let written = store.transaction(|tx| {
+            for n in 0..50 {
+                let value = vec![round as u8; if n % 2 == 0 { 2_000 } else { 20 }];
+                tx.put_until(numbered(n), value, Expiry::At(LATER + i64::from(round)))?;
+            }
+            Ok::<_, Error>(())
+        });
+        written.unwrap();
+        if round == 10 {
+            println!("> writing"); // until it is killed
+        }
+    }
+}
+
+#[test]
+fn a_backup_made_while_another_process_writes_is_whole_and_its_keys_expire_on_time() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let mut writer = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FILE, scratch.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(writer.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("> writing")), "the process has ended too early");
+    let mut ends = Vec::new();
+    for n in 0..5 {
+        let file = scratch.file(&format!("copy {n}"));
+        store.backup(&file, go_on).unwrap();
+        let copy = Store::open(&file).unwrap();
+        copy.integrity_check().unwrap();
+        let end = copy.next_expiry().unwrap().unwrap();
+        let clock = TestClock::at(end - 1);
+        clock.drive(&copy);
+        for n in 0..50 {
+            let value = copy.get(numbered(n)).unwrap().unwrap();
+            assert_eq!(value[0], (end - LATER) as u8);
+            assert_eq!(copy.expire_time(numbered(n)).unwrap(), Some(Expiry::At(end)));
+        }
+        assert_eq!(copy.count_live().unwrap(), 50);
+        clock.set(end);
+        assert_eq!((copy.count_live().unwrap(), copy.purge_expired().unwrap()), (0, 50));
+        copy.integrity_check().unwrap();
+        ends.push(end);
+    }
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert!(ends.is_sorted() && ends[0] < ends[4], "the other process did not write meanwhile: {ends:?}");
+    store.integrity_check().unwrap();
 }
 
 #[test]
