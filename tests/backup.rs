@@ -7,8 +7,9 @@ use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Scratch, TestClock, kind, memory_at, numbered};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
@@ -439,6 +440,52 @@ fn backups_of_different_names_can_be_made_at_once() {
     });
     for n in 0..3 {
         let copy = Store::open(scratch.file(&format!("copy {n}"))).unwrap();
+        copy.integrity_check().unwrap();
+        assert_eq!(copy.count().unwrap(), 2_000);
+    }
+}
+
+#[test]
+fn a_second_backup_to_the_same_name_does_not_spoil_the_first() {
+    // The second begins in the middle of the first, is in the middle itself when the first ends, and is
+    // stopped then. Whatever becomes of the two: a file of that name is whole, and there is one only if
+    // a backup has said that it succeeded.
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    fill(&store, 1);
+    let target = scratch.file("copy.db");
+    let (started, second_is_inside, first_is_over) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let wait_for = |flag: &AtomicBool, or: &dyn Fn() -> bool| {
+        while !flag.load(Ordering::Relaxed) && !or() {
+            assert!(Instant::now() < deadline, "waited too long");
+            thread::yield_now();
+        }
+    };
+    let (first, second) = thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            wait_for(&started, &|| false);
+            store.backup(&target, |_, _| {
+                second_is_inside.store(true, Ordering::Relaxed);
+                wait_for(&first_is_over, &|| false);
+                false
+            })
+        });
+        let first = store.backup(&target, |_, _| {
+            started.store(true, Ordering::Relaxed);
+            wait_for(&second_is_inside, &|| second.is_finished()); // it may be refused
+            true
+        });
+        first_is_over.store(true, Ordering::Relaxed);
+        (first, second.join().unwrap())
+    });
+    assert!(second.is_err());
+    assert_eq!(target.exists(), first.is_ok(), "first: {first:?}, second: {second:?}");
+    if first.is_ok() {
+        let copy = Store::open(&target).unwrap();
+        clock.drive(&copy);
         copy.integrity_check().unwrap();
         assert_eq!(copy.count().unwrap(), 2_000);
     }

@@ -1,0 +1,419 @@
+//! Conditional writes are atomic: shown with 8 threads, each with a handle of its own, and 4 other
+//! processes, all on the same keys of one file, and by the wall clock.
+//!
+//! `KVSTORE_ATOMICITY_SECONDS` is how long each test lasts (default 1). Run with `--nocapture`, the
+//! tests print their totals. The other processes are this test program again, running only [`child`].
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+use kvstore::{Condition, Config, Error, Expiry, Store, now_ms};
+
+const THREADS: usize = 8;
+const PROCESSES: usize = 4;
+const WORKERS: usize = THREADS + PROCESSES;
+
+const JOB: &str = "KVSTORE_TEST_JOB";
+const WORKER: &str = "KVSTORE_TEST_WORKER";
+const FILE: &str = "KVSTORE_TEST_FILE";
+const SECONDS: &str = "KVSTORE_ATOMICITY_SECONDS";
+
+/// Longer than any of these tests.
+const LONG: Duration = Duration::from_secs(3_600);
+
+// ---- the workers ---------------------------------------------------------------------------------
+
+/// What a worker tells of what it did: lines of numbers, each under the name of its kind.
+type Report = Vec<(String, Vec<i64>)>;
+
+/// One of the twelve: what it works with.
+struct Worker<'a> {
+    store: Store,
+    /// Where files beside the store may lie.
+    path: &'a Path,
+    number: usize,
+    ends: Instant,
+    report: Report,
+}
+
+impl Worker<'_> {
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.ends
+    }
+
+    fn tell(&mut self, kind: &str, numbers: &[i64]) {
+        self.report.push((kind.to_owned(), numbers.to_vec()));
+    }
+
+    fn in_ms(&self, ms: u64) -> Expiry {
+        self.store.expiry_in(Duration::from_millis(ms))
+    }
+}
+
+fn seconds() -> Duration {
+    let seconds = env::var(SECONDS).map_or(1.0, |text| text.parse().expect("a number of seconds"));
+    Duration::from_secs_f64(seconds)
+}
+
+/// Does a job for the time it is to last.
+fn work(job: &str, path: &Path, number: usize) -> Report {
+    // Who waits for twelve others, on few processors, may wait long; no call is to fail for that.
+    let store = Store::open_with(path, &Config::new().busy_timeout(Duration::from_secs(300))).unwrap();
+    let mut worker = Worker { store, path, number, ends: Instant::now() + seconds(), report: Vec::new() };
+    match job {
+        "increment" => increment(&mut worker),
+        "lock" => lock(&mut worker),
+        "lease" => lease(&mut worker),
+        "swap" => swap(&mut worker),
+        "baton" => baton(&mut worker),
+        other => panic!("no job {other}"),
+    }
+    worker.report
+}
+
+#[test]
+#[ignore = "no test, but the other processes of the tests in this file"]
+fn child() {
+    let (Ok(job), Ok(path), Ok(number)) = (env::var(JOB), env::var(FILE), env::var(WORKER)) else { return };
+    println!("> ready");
+    stdin().read_line(&mut String::new()).unwrap();
+    let report = work(&job, Path::new(&path), number.parse().unwrap());
+    let lines = report.iter().map(|(kind, numbers)| {
+        let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        format!("{kind} {}\n", numbers.join(" "))
+    });
+    fs::write(report_file(Path::new(&path), &number), lines.collect::<String>()).unwrap();
+}
+
+fn report_file(path: &Path, number: &str) -> std::path::PathBuf {
+    path.with_file_name(format!("report {number}"))
+}
+
+/// Has all twelve do the job at once; gives all they told, by kind.
+fn run(job: &str, path: &Path) -> BTreeMap<String, Vec<Vec<i64>>> {
+    let mut children: Vec<_> = (THREADS..WORKERS)
+        .map(|number| {
+            let mut process = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+                .env(JOB, job)
+                .env(FILE, path)
+                .env(WORKER, number.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let said = BufReader::new(process.stdout.take().unwrap());
+            (process, said)
+        })
+        .collect();
+    for (_, said) in &mut children {
+        let mut line = String::new();
+        while !line.contains("> ready") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "a process has ended before it began");
+        }
+    }
+    let mut reports: Vec<Report> = thread::scope(|scope| {
+        for (process, _) in &mut children {
+            writeln!(process.stdin.as_mut().unwrap()).unwrap();
+        }
+        let threads: Vec<_> =
+            (0..THREADS).map(|number| scope.spawn(move || work(job, path, number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (n, (mut process, mut said)) in children.into_iter().enumerate() {
+        std::io::copy(&mut said, &mut std::io::sink()).unwrap();
+        assert!(process.wait().unwrap().success(), "a process failed");
+        let text = fs::read_to_string(report_file(path, &(THREADS + n).to_string())).unwrap();
+        reports.push(
+            text.lines()
+                .map(|line| {
+                    let mut words = line.split_ascii_whitespace();
+                    let kind = words.next().unwrap().to_owned();
+                    (kind, words.map(|number| number.parse().unwrap()).collect())
+                })
+                .collect(),
+        );
+    }
+    let mut all: BTreeMap<String, Vec<Vec<i64>>> = BTreeMap::new();
+    for (worker, report) in reports.into_iter().enumerate() {
+        assert!(!report.is_empty(), "worker {worker} never got its turn");
+        for (kind, numbers) in report {
+            all.entry(kind).or_default().push(numbers);
+        }
+    }
+    all
+}
+
+/// A counter in a file that nothing protects but the lock its users hold.
+fn count_unprotected(path: &Path, inside: &str) {
+    // Nobody else is inside …
+    let marker = path.with_file_name(format!("{inside} is inside"));
+    OpenOptions::new().write(true).create_new(true).open(&marker).expect("two hold the lock at once");
+    // … and so nobody else writes between this look and this write.
+    let counter = path.with_file_name(format!("{inside} counter"));
+    let before: u64 = fs::read_to_string(&counter).map_or(0, |text| text.parse().unwrap());
+    thread::yield_now();
+    fs::write(&counter, (before + 1).to_string()).unwrap();
+    fs::remove_file(&marker).unwrap();
+}
+
+fn unprotected_count(path: &Path, inside: &str) -> u64 {
+    fs::read_to_string(path.with_file_name(format!("{inside} counter"))).unwrap().parse().unwrap()
+}
+
+/// That the values are 1, 2, 3 … without a gap, each once.
+#[track_caller]
+fn assert_consecutive(mut values: Vec<i64>, what: &str) {
+    values.sort_unstable();
+    let expected: Vec<i64> = (1..=values.len() as i64).collect();
+    assert_eq!(values, expected, "{what}");
+}
+
+// ---- increment -----------------------------------------------------------------------------------
+
+fn increment(worker: &mut Worker<'_>) {
+    let mut n = worker.number as i64;
+    while worker.goes_on() {
+        n += 1;
+        // A counter for ever, forwards and backwards.
+        let delta = n % 7 - 2;
+        let value = worker.store.increment("total", delta, Expiry::Never).unwrap();
+        worker.tell("delta", &[delta, value]);
+        // A number drawn once.
+        let ticket = worker.store.increment("ticket", 1, Expiry::Never).unwrap();
+        worker.tell("ticket", &[ticket]);
+        // A counter of a short life, as a rate limit has: each life begins at 1 again.
+        let store = &worker.store;
+        let counted: Result<(i64, i64), Error> = store.transaction(|tx| {
+            let value = tx.increment("rate", 1, store.expiry_in(Duration::from_millis(20)))?;
+            match tx.expire_time("rate")? {
+                Some(Expiry::At(end)) => Ok((end, value)),
+                // It has expired since: which life that was cannot be told, so it must not count.
+                _ => Err(Error::Invalid("too late".into())),
+            }
+        });
+        match counted {
+            Ok((end, value)) => worker.tell("rate", &[end, value]),
+            Err(e) => assert_eq!(e, Error::Invalid("too late".into())),
+        }
+    }
+}
+
+#[test]
+fn no_increment_is_lost_between_threads_and_processes() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let told = run("increment", &scratch.path());
+    let number =
+        |key: &str| -> i64 { String::from_utf8(store.get(key).unwrap().unwrap()).unwrap().parse().unwrap() };
+    let sum: i64 = told["delta"].iter().map(|delta| delta[0]).sum();
+    assert_eq!(number("total"), sum);
+    let tickets: Vec<i64> = told["ticket"].iter().map(|ticket| ticket[0]).collect();
+    let drawn = tickets.len();
+    assert_eq!(number("ticket"), drawn as i64);
+    assert_consecutive(tickets, "tickets");
+    let mut lives: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for rate in &told["rate"] {
+        lives.entry(rate[0]).or_default().push(rate[1]);
+    }
+    let (count, longest) = (lives.len(), lives.values().map(Vec::len).max().unwrap());
+    assert!(count > 1, "the short-lived counter never expired");
+    for (end, values) in lives {
+        assert_consecutive(values, &format!("the life that ended at {end}"));
+    }
+    println!(
+        "increment: total {sum} after {} increments; {drawn} tickets, each once; a counter of 20 ms lived {count} times, at most {longest} increments long",
+        told["delta"].len()
+    );
+    store.integrity_check().unwrap();
+}
+
+// ---- put_if_absent and compare_and_delete --------------------------------------------------------
+
+fn lock(worker: &mut Worker<'_>) {
+    let (mut taken, mut abandoned, mut missed) = (0, 0, 0);
+    while worker.goes_on() {
+        let token = format!("{} {taken} {abandoned}", worker.number);
+        // The end is only for holders that die: none does, and none is so slow.
+        if !worker.store.put_if_absent("lock", &token, worker.store.expiry_in(LONG)).unwrap() {
+            missed += 1;
+            thread::yield_now();
+            continue;
+        }
+        count_unprotected(worker.path, "lock");
+        if (taken + abandoned) % 4 == 3 {
+            // Leave it to time, as one does who forgets to unlock.
+            let end = worker.in_ms(5);
+            assert_eq!(worker.store.expire("lock", end, Condition::Earlier).unwrap(), Some(true));
+            abandoned += 1;
+        } else {
+            assert!(worker.store.compare_and_delete("lock", &token).unwrap(), "the lock was lost");
+            // Whoever has it now does not lose it to an old token.
+            assert!(!worker.store.compare_and_delete("lock", &token).unwrap());
+            taken += 1;
+        }
+    }
+    worker.tell("lock", &[taken, abandoned, missed]);
+}
+
+#[test]
+fn a_lock_by_put_if_absent_is_held_by_one_at_a_time_whether_released_or_left_to_expire() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let told = run("lock", &scratch.path());
+    let sum = |column: usize| told["lock"].iter().map(|numbers| numbers[column]).sum::<i64>();
+    let (taken, abandoned) = (sum(0), sum(1));
+    assert_eq!(unprotected_count(&scratch.path(), "lock"), (taken + abandoned).unsigned_abs());
+    assert!(taken > 0 && sum(2) > 0, "nobody was ever in the other's way");
+    let fewest = told["lock"].iter().map(|numbers| numbers[0] + numbers[1]).min().unwrap();
+    println!(
+        "put_if_absent: {} acquisitions, each alone ({taken} released, {abandoned} left to expire; {fewest} by the worker with the fewest), {} attempts in vain",
+        taken + abandoned,
+        sum(2)
+    );
+    store.integrity_check().unwrap();
+}
+
+fn lease(worker: &mut Worker<'_>) {
+    let mut n = 0;
+    while worker.goes_on() {
+        n += 1;
+        let end = worker.in_ms(10);
+        let token = format!("{} {n}", worker.number);
+        let taken = worker.store.put_if_absent("lease", token, end).unwrap();
+        let after = now_ms();
+        let end = end.millis().unwrap();
+        // One that was over when the call returned was never held.
+        if taken && after < end {
+            worker.tell("lease", &[end, after]);
+        }
+        worker.tell("attempt", &[]);
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_lease_is_never_given_to_a_second_holder_before_its_time_is_over() {
+    let scratch = Scratch::new();
+    let told = run("lease", &scratch.path());
+    let mut leases: Vec<(i64, i64)> = told["lease"].iter().map(|lease| (lease[0], lease[1])).collect();
+    leases.sort_unstable();
+    for pair in leases.windows(2) {
+        let [(end, _), (next_end, taken_by)] = pair else { unreachable!() };
+        assert!(
+            taken_by >= end && next_end > end,
+            "a lease to {end} was given again at {taken_by} at the latest"
+        );
+    }
+    // Twelve are waiting for each end: a good part of the time it is held.
+    assert!(leases.len() > 3, "only {} leases", leases.len());
+    println!(
+        "put_if_absent: {} leases of 10 ms, none overlapping, in {} attempts",
+        leases.len(),
+        told["attempt"].len()
+    );
+    scratch.open().integrity_check().unwrap();
+}
+
+// ---- compare_and_swap ----------------------------------------------------------------------------
+
+fn swap(worker: &mut Worker<'_>) {
+    let me = worker.number;
+    let mut lost = 0;
+    while worker.goes_on() {
+        // A number that everybody reads and raises: only one succeeds with each.
+        let seen = worker.store.get("number").unwrap().unwrap();
+        let number: i64 = String::from_utf8(seen.clone()).unwrap().parse().unwrap();
+        let end = worker.store.expiry_in(LONG);
+        match worker.store.compare_and_swap("number", &seen, (number + 1).to_string(), end).unwrap() {
+            true => worker.tell("raised", &[number + 1]),
+            false => lost += 1,
+        }
+        // A lock that is free or held, with a short life for the free state, too.
+        let held = format!("held by {me}");
+        let got = worker.store.compare_and_swap("door", "free", &held, end).unwrap();
+        if got {
+            count_unprotected(worker.path, "door");
+            let swapped = worker.store.compare_and_swap("door", &held, "free", worker.in_ms(100)).unwrap();
+            assert!(swapped, "the door was lost");
+            worker.tell("door", &[]);
+        } else if worker.store.put_if_absent("door", &held, end).unwrap() {
+            // The free state had expired: there was no door, and this worker has made it.
+            count_unprotected(worker.path, "door");
+            assert!(worker.store.compare_and_swap("door", &held, "free", worker.in_ms(100)).unwrap());
+            worker.tell("door", &[]);
+            worker.tell("made", &[]);
+        }
+    }
+    worker.tell("swap", &[lost]);
+}
+
+#[test]
+fn only_one_swap_succeeds_with_each_value_that_was_seen() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("number", "0").unwrap();
+    let told = run("swap", &scratch.path());
+    let raised: Vec<i64> = told["raised"].iter().map(|raised| raised[0]).collect();
+    let count = raised.len();
+    assert_eq!(store.get("number").unwrap(), Some(count.to_string().into_bytes()));
+    assert_consecutive(raised, "raised numbers");
+    let lost: i64 = told["swap"].iter().map(|numbers| numbers[0]).sum();
+    let (doors, made) = (told["door"].len(), told["made"].len());
+    assert_eq!(unprotected_count(&scratch.path(), "door"), doors as u64);
+    assert!(lost > 0, "nobody was ever in the other's way");
+    println!(
+        "compare_and_swap: {count} numbers, each raised once ({lost} swaps lost); {doors} times through the door, {made} times after it had expired"
+    );
+    store.integrity_check().unwrap();
+}
+
+fn baton(worker: &mut Worker<'_>) {
+    let me = worker.number;
+    let mine = format!("with {me}");
+    let next = format!("with {}", (me + 1) % WORKERS);
+    let mut passed = 0;
+    while worker.goes_on() {
+        if worker.store.get("baton").unwrap().unwrap() != mine.as_bytes() {
+            thread::yield_now();
+            continue;
+        }
+        count_unprotected(worker.path, "baton");
+        let end = worker.store.expiry_in(LONG);
+        assert!(worker.store.compare_and_swap("baton", &mine, &next, end).unwrap(), "the baton was lost");
+        // Whoever has it now does not lose it to one who had it before.
+        assert!(!worker.store.compare_and_swap("baton", &mine, &mine, end).unwrap());
+        passed += 1;
+    }
+    worker.tell("baton", &[passed]);
+}
+
+#[test]
+fn a_baton_handed_on_by_compare_and_swap_is_with_one_at_a_time_and_goes_round() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("baton", "with 0").unwrap();
+    let told = run("baton", &scratch.path());
+    let passed: Vec<i64> = told["baton"].iter().map(|numbers| numbers[0]).collect();
+    let total: i64 = passed.iter().sum();
+    assert_eq!(unprotected_count(&scratch.path(), "baton"), total.unsigned_abs());
+    assert_eq!(store.get("baton").unwrap(), Some(format!("with {}", total % WORKERS as i64).into_bytes()));
+    // It has been with everybody equally often, but for the last round.
+    for (worker, count) in passed.iter().enumerate() {
+        let expected = (total + WORKERS as i64 - 1 - worker as i64) / WORKERS as i64;
+        assert_eq!(*count, expected, "worker {worker} of {passed:?}");
+    }
+    assert!(total > 1, "the baton was never handed on");
+    println!("compare_and_swap: the baton was handed on {total} times, in turn");
+    store.integrity_check().unwrap();
+}

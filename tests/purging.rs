@@ -1,0 +1,372 @@
+//! Purges: all families, the earliest first, within a budget, and never at the cost of a live key.
+
+mod common;
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
+use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Family, PurgeStep, Store};
+
+const FILE: &str = "KVSTORE_TEST_FILE";
+
+fn step(deleted: u64, more: bool) -> PurgeStep {
+    PurgeStep { deleted, more }
+}
+
+/// Keys that die at 1 000 + their number; some with large values.
+fn fill(store: &Store, family: &Family, count: usize) {
+    store.begin(true).unwrap();
+    for n in 0..count {
+        let value = vec![7; if n % 5 == 0 { 600 } else { 6 }];
+        family.put_until(numbered(n), value, Expiry::At(1_000 + n as i64)).unwrap();
+    }
+    store.commit().unwrap();
+}
+
+// ---- purge_before --------------------------------------------------------------------------------
+
+#[test]
+fn purge_before_removes_what_expired_before_the_cutoff_and_nothing_at_it() {
+    let (store, clock) = memory_at(0);
+    fill(&store, &store, 100);
+    clock.set(1_049);
+    assert_eq!(store.purge_before(i64::MIN).unwrap(), 0);
+    assert_eq!(store.purge_before(0).unwrap(), 0);
+    assert_eq!(store.purge_before(1_000).unwrap(), 0);
+    assert_eq!(store.purge_before(1_001).unwrap(), 1);
+    assert_eq!(store.purge_before(1_020).unwrap(), 19);
+    assert_eq!(store.count().unwrap(), 80);
+    assert_eq!(store.next_expiry().unwrap(), Some(1_020));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn purge_before_keeps_every_live_key_also_with_a_cutoff_in_the_future() {
+    let (store, clock) = memory_at(0);
+    fill(&store, &store, 100);
+    store.put("permanent", "1").unwrap();
+    clock.set(1_049);
+    for cutoff in [1_050, 1_051, 9_000, i64::MAX] {
+        store.begin(true).unwrap();
+        assert_eq!(store.purge_before(cutoff).unwrap(), 50);
+        assert_eq!(store.count().unwrap(), 51);
+        assert_eq!(store.count_live().unwrap(), 51);
+        store.rollback().unwrap();
+    }
+    assert_eq!(store.purge_before(i64::MAX).unwrap(), 50);
+    assert_eq!(keys(store.iter()).len(), 51);
+    assert_eq!(store.next_expiry().unwrap(), Some(1_050));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_purge_decides_by_the_row_when_its_index_is_wrong() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let store = scratch.open_at(&clock);
+    for key in ["alive", "prolonged", "permanent"] {
+        store.put_until(key, "1", Expiry::At(1_000)).unwrap();
+    }
+    // The index says that all died at 1 000, but the rows do not.
+    python(
+        &scratch.path(),
+        "con.execute('UPDATE \"data:default\" SET expire_ms = 9000 WHERE key = CAST(\\'prolonged\\' AS BLOB)')\n\
+         con.execute('UPDATE \"data:default\" SET expire_ms = NULL WHERE key = CAST(\\'permanent\\' AS BLOB)')\n\
+         con.execute('INSERT INTO \"ttl_expiry:default\" VALUES(500, CAST(\\'no such key\\' AS BLOB))')",
+    );
+    clock.set(2_000);
+    assert_eq!(store.purge_expired().unwrap(), 1);
+    assert_eq!(keys(store.iter()), [&b"permanent"[..], b"prolonged"]);
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    assert_eq!(store.purge_step(None, None).unwrap(), step(0, false));
+}
+
+// ---- purge_step ----------------------------------------------------------------------------------
+
+#[test]
+fn purge_step_without_a_budget_removes_all_that_has_expired_in_every_family() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    assert_eq!(store.purge_step(None, None).unwrap(), step(0, false));
+    fill(&store, &store, 600);
+    let names = ["a", "b", "never opened by this handle"];
+    for name in names {
+        fill(&other, &other.create_family(name).unwrap(), 600);
+    }
+    store.create_family("without a TTL").unwrap().put("k", "1").unwrap();
+    assert_eq!(store.purge_step(None, None).unwrap(), step(0, false));
+    clock.set(1_399);
+    store.reset_stats().unwrap();
+    assert_eq!(store.purge_step(None, None).unwrap(), step(4 * 400, false));
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.ttl_purged, stats.wal_commits), (1_600, 7)); // at most 256 keys a transaction
+    assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (200, 200));
+    for name in names {
+        assert_eq!(other.family(name).unwrap().count().unwrap(), 200);
+    }
+    assert_eq!(store.next_expiry_of_all().unwrap(), Some(1_400));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn purge_step_stops_at_its_number_of_keys_and_tells_whether_there_are_more() {
+    let (store, clock) = memory_at(0);
+    fill(&store, &store, 700);
+    clock.set(1_599); // 600 have expired
+    assert_eq!(store.purge_step(Some(0), None).unwrap(), step(0, true));
+    assert_eq!(store.purge_step(Some(1), None).unwrap(), step(1, true));
+    assert_eq!(store.purge_step(Some(299), None).unwrap(), step(299, true));
+    assert_eq!(store.count().unwrap(), 400);
+    store.integrity_check().unwrap();
+    assert_eq!(store.purge_step(Some(300), None).unwrap(), step(300, false));
+    assert_eq!(store.purge_step(Some(300), None).unwrap(), step(0, false));
+    assert_eq!(store.purge_step(Some(0), None).unwrap(), step(0, false));
+    assert_eq!(store.count().unwrap(), 100);
+    clock.set(1_699);
+    assert_eq!(store.purge_step(Some(u64::MAX), None).unwrap(), step(100, false));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn purge_step_removes_those_first_that_expired_first_over_all_families() {
+    // The order is interleaved: 0 in the first family, 1 in the second, 2 in the third, 3 in the first …
+    for budget in [1, 7, 256, 300, 512] {
+        let (store, clock) = memory_at(0);
+        let families = [
+            store.default_family().clone(),
+            store.create_family("a").unwrap(),
+            store.create_family("Z").unwrap(),
+        ];
+        store.begin(true).unwrap();
+        for n in 0..900 {
+            families[n % 3].put_until(numbered(n), "1", Expiry::At(1_000 + n as i64)).unwrap();
+        }
+        store.commit().unwrap();
+        clock.set(5_000);
+        let mut left = 900;
+        while left > 0 {
+            let now = budget.min(left);
+            assert_eq!(store.purge_step(Some(now), None).unwrap(), step(now, left > now));
+            left -= now;
+            let next = (left > 0).then(|| 1_900 - left as i64);
+            assert_eq!(store.next_expiry_of_all().unwrap(), next, "budget {budget}");
+            assert_eq!(families.iter().map(|family| family.count().unwrap()).sum::<u64>(), left);
+        }
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn purge_step_takes_all_of_one_moment_from_one_family_after_another() {
+    let (store, clock) = memory_at(0);
+    for name in ["a", "b", "c"] {
+        let family = store.create_family(name).unwrap();
+        for n in 0..100 {
+            family.put_until(numbered(n), "1", Expiry::At(1_000)).unwrap();
+        }
+    }
+    clock.set(1_000);
+    assert_eq!(store.purge_step(Some(150), None).unwrap(), step(150, true));
+    assert_eq!(store.purge_step(Some(150), None).unwrap(), step(150, false));
+    assert_eq!(store.next_expiry_of_all().unwrap(), None);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn purge_step_stops_when_its_time_is_over() {
+    let (store, clock) = memory_at(0);
+    fill(&store, &store, 20_000);
+    clock.set(50_000);
+    assert_eq!(store.purge_step(None, Some(Duration::ZERO)).unwrap(), step(0, true));
+    assert_eq!(store.count().unwrap(), 20_000);
+    let done = store.purge_step(None, Some(Duration::from_millis(1))).unwrap();
+    assert!(done.more && done.deleted < 20_000, "{done:?}");
+    assert_eq!(store.count().unwrap(), 20_000 - done.deleted);
+    store.integrity_check().unwrap();
+    // Either budget ends it.
+    let left = 20_000 - done.deleted;
+    assert_eq!(store.purge_step(Some(100), Some(Duration::MAX)).unwrap(), step(100, true));
+    assert_eq!(store.purge_step(None, Some(Duration::MAX)).unwrap(), step(left - 100, false));
+    assert_eq!(store.purge_step(None, Some(Duration::ZERO)).unwrap(), step(0, false));
+}
+
+#[test]
+fn a_purge_inside_a_transaction_is_part_of_it() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    let family = store.create_family("f").unwrap();
+    fill(&store, &store, 300);
+    fill(&store, &family, 300);
+    clock.set(5_000);
+    store.begin(true).unwrap();
+    assert_eq!(store.purge_step(Some(500), None).unwrap(), step(500, true));
+    assert_eq!(store.purge_expired().unwrap() + family.purge_before(i64::MAX).unwrap(), 100);
+    assert_eq!((store.count().unwrap(), family.count().unwrap()), (0, 0));
+    assert_eq!(other.count().unwrap(), 300);
+    store.rollback().unwrap();
+    assert_eq!((store.count().unwrap(), family.count().unwrap()), (300, 300));
+    store.integrity_check().unwrap();
+    store.transaction(|tx| tx.purge_step(None, None)).unwrap();
+    assert_eq!(other.count().unwrap(), 0);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    fill(&store, &store, 10);
+    assert_eq!(store.purge_step(None, None).unwrap(), step(0, false));
+    clock.set(5_000);
+    other.begin(true).unwrap();
+    assert_eq!(kind(store.purge_step(None, None)), ErrorKind::Busy);
+    assert_eq!(kind(store.purge_before(i64::MAX)), ErrorKind::Busy);
+    other.rollback().unwrap();
+    store.begin(false).unwrap();
+    assert_eq!(kind(store.purge_step(None, None)), ErrorKind::ReadOnly);
+    assert_eq!(kind(store.purge_before(i64::MAX)), ErrorKind::ReadOnly);
+    store.commit().unwrap();
+    assert_eq!(store.count().unwrap(), 10);
+    drop((store, other));
+    let reader = scratch.open_with(&Config::new().read_only(true));
+    clock.drive(&reader);
+    assert_eq!(kind(reader.purge_step(None, None)), ErrorKind::ReadOnly);
+    assert_eq!(reader.count().unwrap(), 10);
+    reader.close().unwrap();
+    assert_eq!(kind(reader.purge_step(None, None)), ErrorKind::Misuse);
+}
+
+#[test]
+fn a_purge_that_fails_half_way_keeps_the_steps_that_were_committed() {
+    // One row of the second step is damaged.
+    for all_families in [false, true] {
+        let scratch = Scratch::new();
+        let clock = TestClock::at(0);
+        let store = scratch.open_at(&clock);
+        fill(&store, &store, 600);
+        clock.set(5_000);
+        let set = |to: &str| {
+            let sql =
+                format!(r#"UPDATE "data:default" SET blob_id = {to} WHERE key = CAST('key 000301' AS BLOB)"#);
+            python(&scratch.path(), &format!("print(con.execute({sql:?}).rowcount)"))
+        };
+        assert_eq!(set("'damaged'"), "1");
+        let purged = if all_families {
+            store.purge_step(None, None).map(drop)
+        } else {
+            store.purge_expired().map(drop)
+        };
+        assert_eq!(kind(purged), ErrorKind::Corrupt);
+        assert_eq!(store.count().unwrap(), 600 - 256);
+        assert_eq!(store.next_expiry().unwrap(), Some(1_256));
+        assert_eq!(set("NULL"), "1");
+        store.integrity_check().unwrap();
+        assert_eq!(store.purge_step(None, None).unwrap(), step(600 - 256, false));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn keys_that_were_prolonged_or_made_permanent_after_expiry_was_set_are_not_purged() {
+    let (store, clock) = memory_at(0);
+    fill(&store, &store, 400);
+    store.expire(numbered(1), Expiry::At(9_000), Condition::Always).unwrap();
+    store.persist(numbered(2)).unwrap();
+    store.put(numbered(3), "1").unwrap();
+    store.get_and_expire(numbered(4), Expiry::At(9_000)).unwrap();
+    assert!(store.compare_and_swap(numbered(5), vec![7; 600], "1", Expiry::Never).unwrap());
+    clock.set(5_000);
+    assert_eq!(store.purge_step(None, None).unwrap(), step(395, false));
+    assert_eq!(keys(store.iter()), (1..=5).map(numbered).collect::<Vec<_>>());
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_family_dropped_between_two_steps_is_no_obstacle() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    fill(&other, &other.create_family("dropped").unwrap(), 300);
+    fill(&store, &store, 300);
+    clock.set(5_000);
+    assert_eq!(store.purge_step(Some(100), None).unwrap(), step(100, true));
+    other.drop_family("dropped").unwrap();
+    let deleted = store.purge_step(None, None).unwrap();
+    assert!(!deleted.more);
+    assert_eq!((store.count().unwrap(), store.next_expiry_of_all().unwrap()), (0, None));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_key_that_ends_at_the_last_moment_there_is_can_be_purged() {
+    let (store, clock) = memory_at(1_000);
+    store.put_ttl("k", "1", Duration::MAX).unwrap();
+    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(i64::MAX)));
+    clock.set(i64::MAX);
+    assert_eq!(store.count_live().unwrap(), 0);
+    // The time budget only ends what would otherwise never end.
+    assert_eq!(store.purge_step(None, Some(Duration::from_secs(1))).unwrap(), step(1, false));
+    assert_eq!(store.count().unwrap(), 0);
+}
+
+// ---- a crash in the middle -----------------------------------------------------------------------
+
+#[test]
+#[ignore = "no test, but the process that dies in the one below"]
+fn child() {
+    let Ok(path) = env::var(FILE) else { return };
+    let store = Store::open(path).unwrap();
+    TestClock::at(5_000).drive(&store);
+    let done: Result<(), Error> = store.transaction(|tx| {
+        assert_eq!(tx.purge_step(Some(300), None)?.deleted, 300);
+        std::process::abort();
+    });
+    done.unwrap();
+}
+
+#[test]
+fn a_purge_whose_transaction_never_committed_has_not_happened() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let store = scratch.open_at(&clock);
+    fill(&store, &store, 400);
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FILE, scratch.path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "the process should have died");
+    store.integrity_check().unwrap();
+    assert_eq!(store.count().unwrap(), 400);
+    assert_eq!(store.next_expiry().unwrap(), Some(1_000));
+    clock.set(5_000);
+    assert_eq!(store.purge_step(None, None).unwrap(), step(400, false));
+    store.integrity_check().unwrap();
+}
+
+// ---- at once -------------------------------------------------------------------------------------
+
+#[test]
+fn two_handles_that_purge_at_once_remove_every_key_once() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let config = Config::new().busy_timeout(Duration::from_secs(120));
+    let stores = [scratch.open_with(&config), scratch.open_with(&config)];
+    stores.iter().for_each(|store| clock.drive(store));
+    fill(&stores[0], &stores[0], 5_000);
+    clock.set(50_000);
+    std::thread::scope(|scope| {
+        for store in &stores {
+            scope.spawn(|| while store.purge_step(Some(100), None).unwrap().more {});
+        }
+    });
+    assert_eq!(stores[0].count().unwrap(), 0);
+    let purged = stores.iter().map(|store| store.stats().unwrap().ttl_purged);
+    assert_eq!(purged.sum::<u64>(), 5_000);
+    stores[0].integrity_check().unwrap();
+}
