@@ -31,7 +31,7 @@ impl Family {
     /// missing or expired. A change of its TTL is not a write.
     ///
     /// # Errors
-    /// See [`Family`]; also `Error` if the family does not track writes.
+    /// See [`Family`]; also `Error` if the key is there, but the family does not track writes.
     pub fn write_time(&self, key: impl AsRef<[u8]>) -> Result<Option<i64>> {
         let Some(head) = self.look_up_head(key.as_ref())? else { return Ok(None) };
         match head.written_ms {

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::db;
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::store::Store;
 
 impl Store {
@@ -13,7 +15,7 @@ impl Store {
     /// and their total; `false` from it stops the backup.
     ///
     /// The copy is made under a temporary name beside `path`, synced, and only then gets its name: a file
-    /// called `path` is always whole.
+    /// called `path` is always whole. A process that dies in between leaves a file `path.….partial`.
     ///
     /// # Errors
     /// `Error` if `path` exists or `progress` said stop (no file is left then); `Io`, `Full`, `CantOpen`.
@@ -22,13 +24,15 @@ impl Store {
         let path = path.as_ref();
         inner.count_failure(refuse_existing(path))?;
         let partial = inner.count_failure(partial_name(path))?;
-        let _ = fs::remove_file(&partial); // left by a backup that was cut off
+        let source = inner.with(|db| Ok(db.path()))?;
+        inner.count_failure(create_like(source.as_deref(), &partial))?;
         let cleanup = RemoveOnDrop(&partial);
         // A connection of its own, so that the callback may use this store, and this store goes on.
-        let copied = match inner.with(|db| Ok(db.path()))? {
-            Some(source) if !inner.config.exclusive => create_like(&source, &partial)
-                .and_then(|()| Store::open_beside(inner, &source, &inner.config.clone().read_only(true)))
-                .and_then(|source| source.shared().with(|db| db::copy(db, &partial, &mut progress))),
+        let copied = match source {
+            Some(source) if !inner.config.exclusive => {
+                Store::open_beside(inner, &source, &inner.config.clone().read_only(true))
+                    .and_then(|source| source.shared().with(|db| db::copy(db, &partial, &mut progress)))
+            }
             // Nobody else can read it: the handle itself must, and is busy meanwhile.
             _ => inner.with(|db| match db.transaction() {
                 db::Transaction::None => db::copy(db, &partial, &mut progress),
@@ -65,12 +69,12 @@ fn refuse_existing(path: &Path) -> Result<()> {
 }
 
 /// Makes an empty file that nobody may read who may not read `original`.
-fn create_like(original: &Path, path: &Path) -> Result<()> {
+fn create_like(original: Option<&Path>, path: &Path) -> Result<()> {
     let failed = |e: std::io::Error| Error::CantOpen(format!("cannot make the backup's file: {e}"));
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
+    let mut options = fork::new_file();
+    options.create_new(true);
     #[cfg(unix)]
-    {
+    if let Some(original) = original {
         use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
         options.mode(fs::metadata(original).map_err(failed)?.permissions().mode() & 0o777);
     }
@@ -89,12 +93,13 @@ fn give_name(partial: &Path, path: &Path) -> Result<()> {
     }
 }
 
-/// The name the backup has until it is whole.
+/// The name the backup has until it is whole: no other backup's, be it to the same path.
 fn partial_name(path: &Path) -> Result<PathBuf> {
+    static BACKUPS: AtomicU64 = AtomicU64::new(0);
     let name =
         path.file_name().ok_or_else(|| Error::Invalid("the backup's path does not name a file".into()))?;
     let mut name = name.to_owned();
-    name.push(".partial");
+    name.push(format!(".{}-{}.partial", std::process::id(), BACKUPS.fetch_add(1, Ordering::Relaxed)));
     Ok(path.with_file_name(name))
 }
 

@@ -129,6 +129,7 @@ impl Store {
             return inner.count_failure(Err(read_only()));
         }
         let mut running = inner.cleaner();
+        inner.count_failure(inner.check_open())?;
         if running.is_some() {
             return inner
                 .count_failure(Err(Error::Invalid("the cleaner is running already: stop it first".into())));

@@ -281,6 +281,7 @@ impl Family {
     ) -> Result<Cursor> {
         let row_key = |clustering: &[u8]| self.inner().count_failure(row_key(partition, clustering));
         let prefix = row_key(&[])?;
+        clusterings.bounds().into_iter().flatten().try_for_each(|bound| row_key(bound).map(drop))?;
         let range = clusterings.within_prefix(&prefix);
         Ok(self.cursor(range, direction).without_prefix(prefix))
     }

@@ -74,7 +74,7 @@ impl OpenFile {
 }
 
 /// With the rights SQLite gives its files: at most 0644, less the umask.
-fn new_file() -> OpenOptions {
+pub(crate) fn new_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]

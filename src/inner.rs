@@ -211,11 +211,12 @@ impl Inner {
     pub(crate) fn close(&self) -> Result<()> {
         self.check_process()?;
         self.check_no_callback()?;
+        self.closed.store(true, Ordering::SeqCst);
+        // From now on no cleaner starts: a start looks at `closed` while it holds the slot's lock.
         let cleaner = self.cleaner().take();
         if let Some(cleaner) = cleaner {
             cleaner.stop();
         }
-        self.closed.store(true, Ordering::Relaxed);
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner).take();
         db.map_or_else(|| Err(closed()), Db::close)
     }

@@ -53,6 +53,14 @@ impl KeyRange {
         KeyRange { lower: behind(&self.lower, whole.lower), upper: behind(&self.upper, whole.upper) }
     }
 
+    /// The keys at its two ends.
+    pub(crate) fn bounds(&self) -> [Option<&[u8]>; 2] {
+        [&self.lower, &self.upper].map(|bound| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
+            Bound::Unbounded => None,
+        })
+    }
+
     /// The part of this range that a walk in `direction` still has before it at `start`.
     pub(crate) fn from(mut self, start: Bound<Vec<u8>>, direction: Direction) -> KeyRange {
         match direction {
