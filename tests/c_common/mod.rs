@@ -24,6 +24,8 @@ pub fn library_dir() -> PathBuf {
 
 /// Runs a command; its output is part of the message when it fails.
 pub fn run(command: &mut Command) -> Output {
+    // cargo's points to the folder above first, where the library of an older build may lie.
+    command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
     assert!(
         output.status.success(),
@@ -61,6 +63,8 @@ pub fn build(compiler: &mut Command, source: &str, directory: &Path) -> PathBuf 
         .arg("-L")
         .arg(&library)
         .arg("-lkvstore")
+        // Before LD_LIBRARY_PATH, where cargo puts a folder that an older `cargo build` may have filled.
+        .arg("-Wl,--disable-new-dtags")
         .arg(format!("-Wl,-rpath,{}", library.display())));
     program
 }
