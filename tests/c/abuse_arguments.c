@@ -1,7 +1,7 @@
 /* Wrong arguments: NULL for every pointer, and lengths, names and numbers out of bounds. */
 #include <limits.h>
 
-#include "abuse_sample.c"
+#include "abuse_sample.h"
 
 static KVStore *kv;
 static KVColumnFamily *other;

@@ -1,5 +1,5 @@
 /* Clocks that misbehave: that call the store they are read by, and that jump. */
-#include "abuse_sample.c"
+#include "abuse_sample.h"
 
 static KVStore *kv;
 static KVIterator *it;

@@ -2,7 +2,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "abuse_sample.c"
+#include "abuse_sample.h"
 
 /* In keys and values: no message may ever show them. */
 #define SECRET "s3cr3t"

@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "abuse_sample.c"
+#include "abuse_sample.h"
 
 static KVStore *kv;
 static uint64_t before;

@@ -2,7 +2,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include "abuse_sample.c"
+#include "abuse_sample.h"
 
 struct handles {
     KVStore *kv;

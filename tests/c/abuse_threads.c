@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "abuse_sample.c"
+#include "abuse_sample.h"
 
 #define THREADS 8
 

@@ -1,5 +1,5 @@
 /* put, get, delete, exists, put_if_absent, count, clear: on the default family and on another. */
-#include "api_common.c"
+#include "api_common.h"
 
 static void put_and_get_at(const struct place *p)
 {

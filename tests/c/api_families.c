@@ -1,5 +1,5 @@
 /* Families: create, open, get_default, drop, list, name, close. */
-#include "api_common.c"
+#include "api_common.h"
 
 static KVColumnFamily *create(KVStore *kv, const char *name)
 {

@@ -1,5 +1,5 @@
 /* All eight iterators: on the default family and on another, both ways, with a prefix and without. */
-#include "api_common.c"
+#include "api_common.h"
 
 static KVIterator *forward(const struct place *p)
 {

@@ -1,5 +1,5 @@
 /* stats, stats_reset, integrity_check, sync, incremental_vacuum, checkpoint. */
-#include "api_common.c"
+#include "api_common.h"
 
 #include <sys/stat.h>
 
@@ -416,8 +416,9 @@ static void checkpoint_without_a_wal(void)
     }
 }
 
-SCENARIOS({"counters", counters}, {"counters_of_the_file", counters_of_the_file}, {"wal_size_limit", wal_size_limit},
-          {"integrity", integrity}, {"sync_commits_nothing", sync_commits_nothing}, {"vacuum", vacuum},
+SCENARIOS({"counters", counters}, {"counters_of_the_file", counters_of_the_file},
+          {"wal_size_limit", wal_size_limit}, {"integrity", integrity},
+          {"sync_commits_nothing", sync_commits_nothing}, {"vacuum", vacuum},
           {"checkpoint", checkpoint}, {"checkpoint_after_reads", checkpoint_after_reads},
           {"checkpoint_in_a_transaction", checkpoint_in_a_transaction},
           {"checkpoint_with_others", checkpoint_with_others},

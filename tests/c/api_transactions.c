@@ -1,5 +1,5 @@
 /* Transactions: begin, commit, rollback; alone, and with a second handle on the same file. */
-#include "api_common.c"
+#include "api_common.h"
 
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* Keys that expire: put_ttl, get_ttl, ttl_remaining, purge_expired, on the default family and on another. */
-#include "api_common.c"
+#include "api_common.h"
 
 static void put_ttl_at(const struct place *p)
 {

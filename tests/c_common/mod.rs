@@ -63,6 +63,8 @@ pub fn build(compiler: &mut Command, source: &str, directory: &Path) -> PathBuf 
         .arg("-L")
         .arg(&library)
         .arg("-lkvstore")
+        // Before LD_LIBRARY_PATH, where cargo puts a folder that an older `cargo build` may have filled.
+        .arg("-Wl,--disable-new-dtags")
         .arg(format!("-Wl,-rpath,{}", library.display())));
     program
 }

@@ -1,0 +1,250 @@
+//! The C headers: generated from the source, documented, complete, and fit for every C and C++.
+//!
+//! `KVSTORE_BLESS=1 cargo test --test header` writes `include/kvstore.h` anew.
+
+mod c_common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use c_common::{build, compiler, library_dir, root, run};
+
+/// Every standard the headers are for, with its compiler.
+const STANDARDS: [(&str, &str); 6] =
+    [("cc", "c99"), ("cc", "c11"), ("cc", "c17"), ("cc", "c2x"), ("c++", "c++17"), ("c++", "c++20")];
+
+/// The functions of Part A, but for those on encryption.
+const PART_A: &[&str] = &[
+    "kvstore_open",
+    "kvstore_open_v2",
+    "kvstore_close",
+    "kvstore_errmsg",
+    "kvstore_strerror",
+    "kvstore_version",
+    "kvstore_malloc",
+    "kvstore_free",
+    "kvstore_set_clock",
+    "kvstore_now_ms",
+    "kvstore_cf_create",
+    "kvstore_cf_open",
+    "kvstore_cf_get_default",
+    "kvstore_cf_drop",
+    "kvstore_cf_list",
+    "kvstore_cf_close",
+    "kvstore_cf_name",
+    "kvstore_put",
+    "kvstore_cf_put",
+    "kvstore_get",
+    "kvstore_cf_get",
+    "kvstore_delete",
+    "kvstore_cf_delete",
+    "kvstore_exists",
+    "kvstore_cf_exists",
+    "kvstore_put_if_absent",
+    "kvstore_cf_put_if_absent",
+    "kvstore_count",
+    "kvstore_cf_count",
+    "kvstore_clear",
+    "kvstore_cf_clear",
+    "kvstore_put_ttl",
+    "kvstore_cf_put_ttl",
+    "kvstore_get_ttl",
+    "kvstore_cf_get_ttl",
+    "kvstore_ttl_remaining",
+    "kvstore_cf_ttl_remaining",
+    "kvstore_purge_expired",
+    "kvstore_cf_purge_expired",
+    "kvstore_iterator_create",
+    "kvstore_cf_iterator_create",
+    "kvstore_reverse_iterator_create",
+    "kvstore_cf_reverse_iterator_create",
+    "kvstore_prefix_iterator_create",
+    "kvstore_cf_prefix_iterator_create",
+    "kvstore_reverse_prefix_iterator_create",
+    "kvstore_cf_reverse_prefix_iterator_create",
+    "kvstore_iterator_first",
+    "kvstore_iterator_last",
+    "kvstore_iterator_next",
+    "kvstore_iterator_prev",
+    "kvstore_iterator_seek",
+    "kvstore_iterator_eof",
+    "kvstore_iterator_key",
+    "kvstore_iterator_value",
+    "kvstore_iterator_close",
+    "kvstore_begin",
+    "kvstore_commit",
+    "kvstore_rollback",
+    "kvstore_stats",
+    "kvstore_stats_reset",
+    "kvstore_integrity_check",
+    "kvstore_sync",
+    "kvstore_incremental_vacuum",
+    "kvstore_checkpoint",
+];
+
+/// Functions whose `int` is an answer and no result code.
+const ANSWERS: [&str; 1] = ["kvstore_iterator_eof"];
+
+/// A function as the header declares it.
+struct Function {
+    name: String,
+    /// What it returns, such as `int`.
+    returns: String,
+    /// The comment before it, without the stars, as one line.
+    doc: String,
+}
+
+fn header() -> String {
+    fs::read_to_string(root().join("include/kvstore.h")).unwrap()
+}
+
+/// The functions in the order of the header. A declaration begins a line, has a `kvstore_` name before
+/// its first parenthesis, and ends at the first semicolon.
+fn functions(header: &str) -> Vec<Function> {
+    let mut functions = Vec::new();
+    let mut doc = String::new();
+    let mut rest = header;
+    while let Some(line) = rest.lines().next() {
+        let mut taken = line.len() + 1;
+        if line.starts_with("/**") {
+            let end = rest.find("*/").expect("the end of a comment") + 2;
+            let words = rest[..end].lines().map(|line| line.trim().trim_matches(['/', '*']).trim());
+            doc = words.collect::<Vec<_>>().join(" ").trim().to_owned();
+            taken = end + 1;
+        } else if let Some((before, _)) = line.split_once('(')
+            && let Some(at) = before.rfind("kvstore_")
+            && !line.starts_with(['#', ' '])
+        {
+            functions.push(Function {
+                name: before[at..].to_owned(),
+                returns: before[..at].trim().to_owned(),
+                doc: std::mem::take(&mut doc),
+            });
+            taken = rest.find(';').expect("the end of a declaration") + 2;
+        }
+        rest = rest.get(taken..).unwrap_or("");
+    }
+    functions
+}
+
+/// The value of a `#define`.
+fn define(header: &str, name: &str) -> String {
+    let define = format!("#define {name} ");
+    let line = header.lines().find_map(|line| line.strip_prefix(&define));
+    line.unwrap_or_else(|| panic!("no {name}")).trim().to_owned()
+}
+
+#[test]
+fn the_header_is_the_one_generated_from_the_source() {
+    let generated = fs::read_to_string(concat!(env!("OUT_DIR"), "/kvstore.h")).unwrap();
+    if std::env::var_os("KVSTORE_BLESS").is_some() {
+        fs::write(root().join("include/kvstore.h"), &generated).unwrap();
+    }
+    assert!(
+        header() == generated,
+        "include/kvstore.h is out of date: run KVSTORE_BLESS=1 cargo test --test header"
+    );
+}
+
+#[test]
+fn each_header_compiles_alone_in_every_standard() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, standard) in STANDARDS {
+        for (source, with) in [
+            ("tests/c/header_kvstore.c", None),
+            ("tests/c/header_snkv.c", None),
+            ("tests/c/header_snkv.c", Some("-DWITH_SQLITE_NAMES")),
+        ] {
+            let mut compiler = compiler(name, standard);
+            compiler.arg("-U_GNU_SOURCE").args(with); // C++ defines it by itself, C must do without
+            if name == "c++" {
+                compiler.args(["-x", "c++"]);
+            }
+            run(Command::new(build(&mut compiler, source, directory.path())).current_dir(&directory));
+        }
+    }
+}
+
+#[test]
+fn the_header_has_the_version_of_the_crate() {
+    let header = header();
+    let part = |part: &str| define(&header, &format!("KVSTORE_VERSION_{part}"));
+    let version = [part("MAJOR"), part("MINOR"), part("PATCH")].join(".");
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn no_ttl_is_minus_one_of_64_bits() {
+    assert_eq!(define(&header(), "KVSTORE_NO_TTL"), "((int64_t)-1)");
+}
+
+#[test]
+fn every_function_of_part_a_is_declared_once() {
+    let functions = functions(&header());
+    for wanted in PART_A {
+        assert_eq!(functions.iter().filter(|f| f.name == *wanted).count(), 1, "{wanted}");
+    }
+}
+
+#[test]
+fn every_function_says_what_it_does_and_which_errors_it_has() {
+    let functions = functions(&header());
+    for function in &functions {
+        let Function { name, returns, doc } = function;
+        assert!(
+            doc.split(' ').count() >= 4 && doc.contains('.'),
+            "{name} does not say what it does: {doc:?}"
+        );
+        if returns == "int" && !ANSWERS.contains(&name.as_str()) {
+            assert!(says_errors(function, &functions), "{name} does not say which errors it has: {doc:?}");
+        }
+    }
+}
+
+/// Whether a comment has a section on errors, or leaves that to a function whose comment has one:
+/// "kvstore_put in any family." or "Otherwise as kvstore_put."
+fn says_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool {
+    if doc.contains("Errors: ") {
+        return true;
+    }
+    let referring =
+        if doc.starts_with("kvstore_") { Some(("", doc.as_str())) } else { doc.split_once("therwise as ") };
+    let Some((_, name)) = referring else { return false };
+    let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+    functions.iter().any(|other| Some(other.name.as_str()) == name && says_errors(other, functions))
+}
+
+#[test]
+fn the_library_exports_exactly_what_the_header_declares() {
+    let declared: BTreeSet<_> = functions(&header()).into_iter().map(|f| f.name).collect();
+    let library = library_dir().join("libkvstore.so");
+    let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let exported: BTreeSet<_> =
+        listed.lines().filter_map(|line| line.split(' ').nth(2)).map(str::to_owned).collect();
+    assert_eq!(exported, declared);
+}
+
+#[test]
+fn a_program_written_for_snkv_runs_as_c_and_as_cpp() {
+    for (name, standard) in [("cc", "c11"), ("c++", "c++17")] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut compiler = compiler(name, standard);
+        if name == "c++" {
+            // SNKV's `KVStoreConfig cfg = {0}` is complete in C, and a warning of -Wextra in C++.
+            compiler.args(["-Wno-missing-field-initializers", "-x", "c++"]);
+        }
+        let program = build(&mut compiler, "tests/c/snkv_program.c", directory.path());
+        let output = run(Command::new(program).current_dir(&directory));
+        assert_eq!(output.stdout, b"done\n", "{standard}");
+    }
+}
+
+#[test]
+fn a_cpp_program_uses_the_header() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = build(&mut compiler("c++", "c++17"), "tests/c/header_cpp.cpp", directory.path());
+    let output = run(Command::new(program).current_dir(&directory));
+    assert_eq!(output.stdout, b"done\n");
+}
