@@ -154,6 +154,66 @@
 #define KVSTORE_CHECKPOINT_TRUNCATE 3
 
 /**
+ * KVWriteOptions.flags: write only if the key is missing or expired.
+ */
+#define KVSTORE_PUT_IF_ABSENT 1
+
+/**
+ * KVWriteOptions.flags: write only if the key is alive.
+ */
+#define KVSTORE_PUT_IF_PRESENT 2
+
+/**
+ * KVWriteOptions.flags: a live key keeps the TTL it has, also none; a new key gets expireMs.
+ */
+#define KVSTORE_PUT_KEEP_TTL 4
+
+/**
+ * KVWriteOptions.flags: the family's default TTL instead of expireMs, which must be 0.
+ */
+#define KVSTORE_PUT_DEFAULT_TTL 8
+
+/**
+ * kvstore_cf_expire: only if the key has no TTL.
+ */
+#define KVSTORE_EXPIRE_NX 1
+
+/**
+ * kvstore_cf_expire: only if the key has a TTL.
+ */
+#define KVSTORE_EXPIRE_XX 2
+
+/**
+ * kvstore_cf_expire: only if the new time is later than the old one.
+ */
+#define KVSTORE_EXPIRE_GT 4
+
+/**
+ * kvstore_cf_expire: only if the new time is earlier than the old one.
+ */
+#define KVSTORE_EXPIRE_LT 8
+
+/**
+ * Ranges: from the greatest key to the least.
+ */
+#define KVSTORE_RANGE_REVERSE 1
+
+/**
+ * Ranges: the upper bound is part of the range.
+ */
+#define KVSTORE_RANGE_CLOSED 2
+
+/**
+ * Ranges: the lower bound is not part of the range.
+ */
+#define KVSTORE_RANGE_OPEN 4
+
+/**
+ * Ranges: read no values; kvstore_iterator_value is KVSTORE_ERROR.
+ */
+#define KVSTORE_RANGE_KEYS_ONLY 8
+
+/**
  * A documented number of families that surely works. Not a limit.
  */
 #define KVSTORE_MAX_COLUMN_FAMILIES 64
@@ -172,6 +232,11 @@
  * Version of this header.
  */
 #define KVSTORE_VERSION_PATCH 0
+
+/**
+ * Writes to be committed together. For one thread at a time.
+ */
+typedef struct KVBatch KVBatch;
 
 /**
  * A handle on a family of keys. May be shared by threads.
@@ -254,6 +319,24 @@ typedef struct {
 } KVStoreConfig;
 
 /**
+ * How kvstore_cf_put_with writes. All zeros: always, never expiring.
+ */
+typedef struct {
+    /**
+     * When the key expires, in milliseconds since the Unix epoch; 0: never.
+     */
+    int64_t expireMs;
+    /**
+     * KVSTORE_PUT_* or'ed together.
+     */
+    uint32_t flags;
+    /**
+     * Must be zero.
+     */
+    uint32_t reserved;
+} KVWriteOptions;
+
+/**
  * What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
  * succeeded count, except in nErrors.
  */
@@ -324,6 +407,16 @@ extern "C" {
  * The version of the library, such as "0.1.0". The text is static.
  */
 const char *kvstore_version(void);
+
+/**
+ * The version of the SQLite inside, such as "3.54.1". The text is static.
+ */
+const char *kvstore_sqlite_version(void);
+
+/**
+ * The engine of this build: "sql" or "btree". The text is static.
+ */
+const char *kvstore_engine(void);
 
 /**
  * What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a
@@ -763,6 +856,391 @@ int kvstore_iterator_value(KVIterator *it, void **ppValue, int *pnValue);
 void kvstore_iterator_close(KVIterator *it);
 
 /**
+ * Shows when the current entry of an iterator expires: milliseconds since the Unix epoch, or
+ * KVSTORE_NO_TTL. Works on every iterator.
+ *
+ * Errors: as kvstore_iterator_key.
+ */
+int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
+
+/**
+ * Writes a value as `*opt` says (NULL: always, never expiring). `*pWritten` (may be NULL) is 1 if it
+ * wrote, 0 if the condition did not hold. Check and write are one step for every other handle and
+ * process.
+ *
+ * Errors: as kvstore_put; KVSTORE_ERROR also for unknown flags, flags that exclude each other, a
+ * reserved field that is not 0 and a negative expireMs.
+ */
+int kvstore_cf_put_with(KVColumnFamily *cf,
+                        const void *pKey,
+                        int nKey,
+                        const void *pValue,
+                        int nValue,
+                        const KVWriteOptions *opt,
+                        int *pWritten);
+
+/**
+ * Writes a value only if the key is alive and its value is equal, byte by byte, to `pExpected`.
+ * `*pSwapped` (may be NULL) is 1 if it wrote; 0 if the value differs or the key is missing or expired.
+ * The key then expires at `expire_ms` (0: never), whatever it had before.
+ *
+ * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ */
+int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
+                                const void *pKey,
+                                int nKey,
+                                const void *pExpected,
+                                int nExpected,
+                                const void *pValue,
+                                int nValue,
+                                int64_t expire_ms,
+                                int *pSwapped);
+
+/**
+ * Deletes a key only if it is alive and its value is equal, byte by byte, to `pExpected`. `*pDeleted`
+ * (may be NULL) is 1 if it did; 0 if the value differs or the key is missing or expired.
+ *
+ * Errors: as kvstore_put.
+ */
+int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
+                                  const void *pKey,
+                                  int nKey,
+                                  const void *pExpected,
+                                  int nExpected,
+                                  int *pDeleted);
+
+/**
+ * Adds `delta` to the number under a key, kept as decimal text; `*pValue` (may be NULL) is the sum. A
+ * missing or expired key counts as 0 and expires at `expire_ms`, or with 0 as the family's default TTL
+ * says (never, if it has none). A live key keeps its TTL.
+ *
+ * Errors: KVSTORE_ERROR (the value is no whole number of 64 bits, or the sum is none; a negative
+ * expire_ms); otherwise as kvstore_put. Nothing is changed then.
+ */
+int kvstore_cf_increment(KVColumnFamily *cf,
+                         const void *pKey,
+                         int nKey,
+                         int64_t delta,
+                         int64_t expire_ms,
+                         int64_t *pValue);
+
+/**
+ * Changes when a live key expires, without touching its value. `expire_ms` is the new time (0: never;
+ * in the past: the key is gone at once). `flags` is 0, or one of KVSTORE_EXPIRE_*; a key without a TTL
+ * counts as expiring later than any time. `*pChanged` (may be NULL) is 1, or 0 if the condition did not
+ * hold.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired), KVSTORE_ERROR (a negative expire_ms, unknown flags);
+ * otherwise as kvstore_put.
+ */
+int kvstore_cf_expire(KVColumnFamily *cf,
+                      const void *pKey,
+                      int nKey,
+                      int64_t expire_ms,
+                      int flags,
+                      int *pChanged);
+
+/**
+ * Takes the TTL from a live key. `*pChanged` (may be NULL) is 1, or 0 if it had none.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
+ */
+int kvstore_cf_persist(KVColumnFamily *cf, const void *pKey, int nKey, int *pChanged);
+
+/**
+ * Says in `*pExpireMs` when a key expires: milliseconds since the Unix epoch, or KVSTORE_NO_TTL.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_get.
+ */
+int kvstore_cf_expire_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pExpireMs);
+
+/**
+ * Reads a value, as kvstore_get does, and in the same step changes when the key expires (0: never; in
+ * the past: the key is gone, and this was its last read).
+ *
+ * Errors: as kvstore_get, and as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ */
+int kvstore_cf_get_and_expire(KVColumnFamily *cf,
+                              const void *pKey,
+                              int nKey,
+                              int64_t expire_ms,
+                              void **ppValue,
+                              int *pnValue);
+
+/**
+ * Sets the TTL, in milliseconds, that plain puts give from now on in this family, through whatever
+ * handle and process, also those already open; 0: none. It is kept in the file. Keys that are there keep
+ * what they have.
+ *
+ * Errors: KVSTORE_ERROR (negative, or over 20 years); otherwise as kvstore_put.
+ */
+int kvstore_cf_set_default_ttl(KVColumnFamily *cf,
+                               int64_t ttl_ms);
+
+/**
+ * Says in `*pTtlMs` what TTL plain puts give, in milliseconds; 0: none.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
+ * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ */
+int kvstore_cf_get_default_ttl(KVColumnFamily *cf, int64_t *pTtlMs);
+
+/**
+ * Says in `*pMs` the earliest time at which a key of any family expires, or has expired if nothing has
+ * removed it yet: the moment a timer should purge.
+ *
+ * Errors: KVSTORE_NOTFOUND (no key has a TTL); otherwise as kvstore_cf_get_default_ttl.
+ */
+int kvstore_next_expiry(KVStore *kv, int64_t *pMs);
+
+/**
+ * kvstore_next_expiry of one family.
+ */
+int kvstore_cf_next_expiry(KVColumnFamily *cf, int64_t *pMs);
+
+/**
+ * Counts the live keys: the rows less those that have expired, by the indexes.
+ *
+ * Errors: as kvstore_count.
+ */
+int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
+
+/**
+ * Removes expired keys of all families, those first that expired first, until `max_keys` are removed or
+ * `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed, `*pMore` whether
+ * expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
+ * one.
+ *
+ * Errors: KVSTORE_ERROR (a negative limit); otherwise as kvstore_put. What earlier transactions removed
+ * stays removed.
+ */
+int kvstore_purge_step(KVStore *kv, int64_t max_keys, int64_t max_ms, int64_t *pDeleted, int *pMore);
+
+/**
+ * Removes the keys of a family that expired before `cutoff_ms` (milliseconds since the Unix epoch). Keys
+ * that are alive stay, whatever the cutoff. `*pnDeleted` (may be NULL) is how many. Otherwise as
+ * kvstore_purge_expired.
+ *
+ * Errors: as kvstore_put.
+ */
+int kvstore_cf_purge_before(KVColumnFamily *cf,
+                            int64_t cutoff_ms,
+                            int64_t *pnDeleted);
+
+/**
+ * Starts the cleaner: a thread of the library's that every `interval_ms` milliseconds removes expired
+ * keys of all families, at most `max_keys` each time (0: all), through a connection of its own. A write
+ * through this handle waits for it at most as long as 256 keys take; while a transaction is open on this
+ * handle it does nothing. kvstore_close stops it.
+ *
+ * Errors: KVSTORE_ERROR (it runs already, an interval below 1, a negative max_keys, a store in memory),
+ * KVSTORE_READONLY, KVSTORE_BUSY (an exclusive store), KVSTORE_CANTOPEN, KVSTORE_NOMEM, KVSTORE_MISUSE.
+ */
+int kvstore_cleaner_start(KVStore *kv,
+                          int64_t interval_ms,
+                          int64_t max_keys);
+
+/**
+ * Stops the cleaner, and returns when its thread has ended. KVSTORE_OK also if none is running.
+ *
+ * Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+ */
+int kvstore_cleaner_stop(KVStore *kv);
+
+/**
+ * Switches write tracking of a family on (non-zero) or off, for every handle and process; it is kept in
+ * the file. Switched on, the keys that are there count as written now; switched off, all write times are
+ * forgotten. Both look at every row, in one transaction.
+ *
+ * Errors: as kvstore_put.
+ */
+int kvstore_cf_set_write_tracking(KVColumnFamily *cf,
+                                  int on);
+
+/**
+ * Says in `*pMs` when the value of a key was written, in milliseconds since the Unix epoch. A change of
+ * its TTL is not a write.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired), KVSTORE_ERROR (the family does not track writes);
+ * otherwise as kvstore_get.
+ */
+int kvstore_cf_write_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pMs);
+
+/**
+ * Removes every key that was written longer ago than `max_age_ms` milliseconds, live or expired.
+ * `*pnDeleted` (may be NULL) is how many of them were alive. In transactions of at most 256 keys, each of
+ * which removes data and index entries together; or in the open transaction.
+ *
+ * Errors: KVSTORE_ERROR (the family does not track writes, a negative age); otherwise as kvstore_put.
+ * What earlier transactions removed stays removed.
+ */
+int kvstore_cf_sweep(KVColumnFamily *cf,
+                     int64_t max_age_ms,
+                     int64_t *pnDeleted);
+
+/**
+ * Makes an iterator over the keys from `pLower` to before `pUpper`; NULL is open. `flags` is 0 or
+ * KVSTORE_RANGE_* or'ed together: REVERSE, CLOSED (pUpper included), OPEN (pLower excluded), KEYS_ONLY. It
+ * is at its first entry from the start (or at eof). A lower bound that is not below the upper one: nothing
+ * in it. Otherwise as kvstore_prefix_iterator_create; a seek outside the range leaves it at eof.
+ *
+ * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, unknown flags); otherwise as kvstore_get.
+ */
+int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
+                                     const void *pLower,
+                                     int nLower,
+                                     const void *pUpper,
+                                     int nUpper,
+                                     int flags,
+                                     KVIterator **ppIter);
+
+/**
+ * Makes an iterator over one partition of row keys (see kvstore_row_key), from the clustering part
+ * `pStart` (NULL: open) to before `pFinish` (NULL: open). Its keys, and those it seeks, are clustering
+ * parts. `flags` as for kvstore_cf_range_iterator_create. It is at its first entry from the start (or at
+ * eof).
+ *
+ * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, a key that would be too long, unknown
+ * flags); otherwise as kvstore_get.
+ */
+int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
+                                   const void *pPKey,
+                                   int nPKey,
+                                   const void *pStart,
+                                   int nStart,
+                                   const void *pFinish,
+                                   int nFinish,
+                                   int flags,
+                                   KVIterator **ppIter);
+
+/**
+ * Makes an iterator over the keys that expire at or after `from_ms` and before `to_ms`, in the order of
+ * their expiry, those that have expired but are still there included. It is at its first entry from the
+ * start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer); otherwise as kvstore_get.
+ */
+int kvstore_cf_expiring_iterator_create(KVColumnFamily *cf,
+                                        int64_t from_ms,
+                                        int64_t to_ms,
+                                        KVIterator **ppIter);
+
+/**
+ * Builds one ordered key from a partition key and clustering columns; both may be empty. All rows of a
+ * partition are together, in the byte order of their clustering columns, and no other partition's are
+ * between them. The key works with every function.
+ *
+ * Writes the key to `buf`, and its length to `*pn`. A `buf` of NULL with a `cap` of 0 only asks for the
+ * length; 2 * nPKey + 2 + nCCols is always enough.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer, a bad length, `cap` too small, a key of more than 65536 bytes);
+ * kvstore_errmsg(NULL) says which. Nothing is written then.
+ */
+int kvstore_row_key(const void *pPKey,
+                    int nPKey,
+                    const void *pCCols,
+                    int nCCols,
+                    void *buf,
+                    int cap,
+                    int *pn);
+
+/**
+ * Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
+ * `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0.
+ *
+ * Errors: KVSTORE_NOTFOUND (missing or expired: *pn is 0), KVSTORE_ERROR (also for a negative cap);
+ * otherwise as kvstore_get.
+ */
+int kvstore_cf_get_into(KVColumnFamily *cf, const void *pKey, int nKey, void *buf, int cap, int *pn);
+
+/**
+ * Reads several values from one snapshot. `keys` and `lens` have `count` keys; `values` and `valueLens`
+ * get as many results: a copy, to be freed with kvstore_free, and its length; or NULL and -1 for a key
+ * that is missing or expired. A `count` of 0 is allowed.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as
+ * kvstore_get. All results are NULL and -1 then.
+ */
+int kvstore_cf_get_many(KVColumnFamily *cf,
+                        int count,
+                        const void *const *keys,
+                        const int *lens,
+                        void **values,
+                        int *valueLens);
+
+/**
+ * Deletes the keys from `pLower` (NULL: the least) to before `pUpper` (NULL: to the greatest), all in one
+ * transaction. `*pnDeleted` (may be NULL) is how many of them were alive.
+ *
+ * Errors: as kvstore_put.
+ */
+int kvstore_cf_delete_range(KVColumnFamily *cf,
+                            const void *pLower,
+                            int nLower,
+                            const void *pUpper,
+                            int nUpper,
+                            int64_t *pnDeleted);
+
+/**
+ * Makes an empty batch for a store. On success `*ppBatch` is the batch, to be freed with
+ * kvstore_batch_free; on failure it is NULL.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ */
+int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
+
+/**
+ * Adds a write to a batch: the key expires at `expire_ms` (0: never). Key and value are copied; the
+ * family's handle may be closed before the commit.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer, a bad length, a negative expire_ms, a family of another store
+ * handle), KVSTORE_MISUSE (the batch, the family or the store is closed). Nothing is added then.
+ */
+int kvstore_batch_put(KVBatch *b,
+                      KVColumnFamily *cf,
+                      const void *pKey,
+                      int nKey,
+                      const void *pValue,
+                      int nValue,
+                      int64_t expire_ms);
+
+/**
+ * Adds a deletion to a batch. A key that is missing at the commit is no error. Otherwise as
+ * kvstore_batch_put.
+ *
+ * Errors: as kvstore_batch_put.
+ */
+int kvstore_batch_delete(KVBatch *b, KVColumnFamily *cf, const void *pKey, int nKey);
+
+/**
+ * Says in `*pnCount` how many writes and deletions a batch has.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ */
+int kvstore_batch_count(KVBatch *b, int64_t *pnCount);
+
+/**
+ * Empties a batch.
+ *
+ * Errors: KVSTORE_ERROR (b is NULL), KVSTORE_MISUSE.
+ */
+int kvstore_batch_clear(KVBatch *b);
+
+/**
+ * Commits a batch: all of it in one transaction (or as part of the open one), or nothing. The batch is
+ * empty afterwards, but only on success, and can be used again.
+ *
+ * Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile.
+ */
+int kvstore_batch_commit(KVBatch *b);
+
+/**
+ * Frees a batch; what was not committed is forgotten. NULL is allowed, and so are batches of a closed
+ * store.
+ */
+void kvstore_batch_free(KVBatch *b);
+
+/**
  * Begins a transaction on this handle. `write` is 0 for a stable snapshot that only reads, anything
  * else for a write transaction, whose reads see its own writes. Every call on the handle and its
  * families, from whatever thread, is part of it until kvstore_commit or kvstore_rollback.
@@ -841,6 +1319,21 @@ int kvstore_incremental_vacuum(KVStore *kv, int nPage);
  * KVSTORE_READONLY, KVSTORE_MISUSE.
  */
 int kvstore_checkpoint(KVStore *kv, int mode, int *pnLog, int *pnCkpt);
+
+/**
+ * Copies everything that is committed to a new file, with all TTLs, while others go on reading and
+ * writing; the copy is the state of one moment. `path` must not exist; it appears when the copy is whole
+ * and synced. `progress` (may be NULL) is called now and then with `context` and the pages that remain and
+ * their total; what it returns, if not 0, stops the backup.
+ *
+ * Errors: KVSTORE_ERROR (path is NULL, or exists; stopped by progress: no file is left), KVSTORE_CANTOPEN,
+ * KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE; KVSTORE_BUSY for a store in
+ * memory or an exclusive one while a transaction is open on this handle.
+ */
+int kvstore_backup(KVStore *kv,
+                   const char *path,
+                   int (*progress)(void *context, int remaining, int total),
+                   void *context);
 
 #ifdef __cplusplus
 }  // extern "C"
