@@ -67,6 +67,15 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used, such as when it is
+    /// closed.
+    ///
+    /// # Errors
+    /// Only that one.
+    pub fn check_open(&self) -> Result<()> {
+        self.inner.check_open()
+    }
+
     /// Number of writes and deletions.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -33,8 +33,8 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
             let pages = backup.progress();
             let go_on = progress(pages.remaining.unsigned_abs(), pages.pagecount.unsigned_abs());
             match step {
-                StepResult::Done => return Ok(true),
                 _ if !go_on => return Ok(false),
+                StepResult::Done => return Ok(true),
                 StepResult::More => {}
                 StepResult::Busy => return Err(Error::Busy("another handle holds the lock: retry".into())),
                 _ => return Err(Error::Locked("the file is locked inside this process: retry".into())),

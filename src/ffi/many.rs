@@ -199,6 +199,7 @@ pub unsafe extern "C" fn kvstore_batch_count(b: *mut KVBatch, pnCount: *mut i64)
     unsafe {
         call_single(b, |batch: &mut WriteBatch| {
             let count = output(pnCount, "pnCount")?;
+            batch.check_open()?;
             count.set(i64::try_from(batch.len()).unwrap_or(i64::MAX));
             Ok(KVSTORE_OK)
         })
@@ -213,6 +214,7 @@ pub unsafe extern "C" fn kvstore_batch_clear(b: *mut KVBatch) -> c_int {
     // SAFETY: as documented.
     unsafe {
         call_single(b, |batch: &mut WriteBatch| {
+            batch.check_open()?;
             batch.clear();
             Ok(KVSTORE_OK)
         })
