@@ -1,9 +1,22 @@
 /* kvstore_backup: a copy while the store is in use. */
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include "b_common.c"
 
 enum { KEYS = 300 };
+
+/* How many files have names that begin so. */
+static int files_like(const char *path)
+{
+    int count = 0;
+    DIR *directory = opendir(".");
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        count += strncmp(entry->d_name, path, strlen(path)) == 0;
+    }
+    closedir(directory);
+    return count;
+}
 
 /* Keys with and without TTLs, large values, two families, settings. */
 static void fill(KVStore *kv)
@@ -75,7 +88,7 @@ static void copies(void)
         fill(kv);
         OK(kvstore_backup(kv, copy, NULL, NULL));
         OK(kvstore_put(kv, K("after"), K("value"))); /* not in it */
-        CHECK(!is_there("0.copy-wal") && !is_there("0.copy-shm"));
+        CHECK(files_like(copy) == 1); /* and nothing beside it */
         check_copy(copy);
         OK(kvstore_integrity_check(kv, NULL));
         OK(kvstore_close(kv));
@@ -145,13 +158,7 @@ static void progress(void)
 
 static void no_trace_of(const char *path)
 {
-    char name[64];
-    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", ".partial", ".partial-journal",
-                                           ".partial-wal", ".partial-shm"};
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
-        CHECK(!is_there(name));
-    }
+    CHECK(files_like(path) == 0);
 }
 
 static void stopped(void)
@@ -271,7 +278,7 @@ static void closed_meanwhile(void)
     struct watch w = {.kv = large_store("store.db")};
     int code = kvstore_backup(w.kv, "copy.db", closes_the_store, &w);
     CHECK(code == KVSTORE_OK || code == KVSTORE_MISUSE);
-    CHECK(is_there("copy.db") == (code == KVSTORE_OK) && !is_there("copy.db.partial"));
+    CHECK(is_there("copy.db") == (code == KVSTORE_OK) && files_like("copy.db") == (code == KVSTORE_OK));
     GIVES(KVSTORE_MISUSE, kvstore_close(w.kv));
     KVStore *kv = open_at("store.db", NULL);
     OK(kvstore_integrity_check(kv, NULL));

@@ -1,0 +1,74 @@
+//! The model test: random histories of operations, run against a store and against a `BTreeMap` that
+//! knows expiry, must give the same answers all the way.
+//!
+//! Two handles share a file, each with transactions, families, a batch and a clock of its own. The
+//! model keeps what is in the file row by row, so counts (dead rows included) are compared, too. A
+//! new operation is a variant of [`history::Op`] or [`history::FamilyOp`], its strategy, and an arm
+//! of [`world::World`]; what it does to the rows is a method of [`table::Table`]. A new engine is an
+//! entry in [`ENGINES`]. `KVSTORE_MODEL_CASES` sets the number of histories (default 2000).
+
+#[path = "../common/mod.rs"]
+mod common;
+mod cursors;
+mod history;
+mod on_family;
+mod table;
+mod world;
+
+use std::path::Path;
+
+use kvstore::{Config, Store};
+use proptest::test_runner::{Config as Proptest, TestRunner};
+
+use world::World;
+
+/// Opens a store with some engine; without a path in memory.
+type Opener = fn(Option<&Path>, &Config) -> kvstore::Result<Store>;
+
+/// The engines that are built.
+const ENGINES: [(&str, Opener); 1] = [("sql", |path, config| match path {
+    Some(path) => Store::open_with(path, config),
+    None => Store::open_in_memory(config),
+})];
+
+/// How many histories all tests together run.
+fn cases() -> u32 {
+    std::env::var("KVSTORE_MODEL_CASES").map_or(2000, |cases| cases.parse().expect("KVSTORE_MODEL_CASES"))
+}
+
+/// Runs histories on every engine. A failure shows the shortest history that fails; nothing is
+/// written beside the sources.
+fn run_histories(cases: u32, sides: usize, place: impl Fn() -> Option<tempfile::TempDir>) {
+    for (engine, opener) in ENGINES {
+        let config = Proptest {
+            cases,
+            failure_persistence: None,
+            max_shrink_iters: 3000,
+            source_file: Some(file!()),
+            ..Proptest::default()
+        };
+        let outcome = TestRunner::new(config).run(&history::history(), |(page_size, acts)| {
+            let dir = place();
+            let path = dir.as_ref().map(|dir| dir.path().join("store.db"));
+            let mut world = World::new(opener, path, page_size, sides);
+            for act in &acts {
+                world.run(act);
+            }
+            world.finish();
+            Ok(())
+        });
+        if let Err(e) = outcome {
+            panic!("engine {engine}: {e}");
+        }
+    }
+}
+
+#[test]
+fn a_store_in_memory_answers_like_the_model() {
+    run_histories(cases() / 4, 1, || None);
+}
+
+#[test]
+fn two_handles_on_one_file_answer_like_the_model() {
+    run_histories(cases() - cases() / 4, 2, || Some(tempfile::tempdir().unwrap()));
+}

@@ -1,0 +1,266 @@
+//! The rows of a family as the model keeps them, and what each write does to them. Nothing here
+//! knows a store: the time is always an argument.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kvstore::{Condition, ErrorKind, Expiry, Ttl};
+
+use crate::history::{End, How, Range};
+
+/// What a call must answer.
+pub type Answer<T> = Result<T, ErrorKind>;
+
+/// All families by name.
+pub type State = BTreeMap<&'static str, Table>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub value: Vec<u8>,
+    pub expire_ms: Option<i64>,
+    pub written_ms: Option<i64>,
+}
+
+impl Entry {
+    pub fn is_live(&self, now_ms: i64) -> bool {
+        self.expire_ms.is_none_or(|at| at > now_ms)
+    }
+
+    pub fn expiry(&self) -> Expiry {
+        self.expire_ms.map_or(Expiry::Never, Expiry::At)
+    }
+
+    pub fn ttl(&self, now_ms: i64) -> Ttl {
+        self.expire_ms.map_or(Ttl::None, |at| {
+            Ttl::Remaining(Duration::from_millis(at.saturating_sub(now_ms).max(0).unsigned_abs()))
+        })
+    }
+}
+
+/// A write of a batch: the family, the key, and the value with its end of life unless it deletes.
+#[derive(Debug, Clone)]
+pub struct BatchWrite {
+    pub family: &'static str,
+    pub key: Vec<u8>,
+    pub put: Option<(Vec<u8>, Expiry)>,
+}
+
+/// A family: its rows, dead ones included, and its settings.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    pub rows: BTreeMap<Vec<u8>, Entry>,
+    pub default_ttl_ms: i64,
+    pub tracks: bool,
+}
+
+impl Table {
+    pub fn get(&self, key: &[u8], now_ms: i64) -> Option<&Entry> {
+        self.rows.get(key).filter(|entry| entry.is_live(now_ms))
+    }
+
+    pub fn default_end(&self, now_ms: i64) -> Option<i64> {
+        (self.default_ttl_ms > 0).then(|| now_ms + self.default_ttl_ms)
+    }
+
+    pub fn write(&mut self, key: &[u8], value: Vec<u8>, expire_ms: Option<i64>, now_ms: i64) {
+        let written_ms = self.tracks.then_some(now_ms);
+        self.rows.insert(key.to_vec(), Entry { value, expire_ms, written_ms });
+    }
+
+    /// Says whether the key was alive.
+    pub fn delete(&mut self, key: &[u8], now_ms: i64) -> bool {
+        self.rows.remove(key).is_some_and(|entry| entry.is_live(now_ms))
+    }
+
+    /// `given` is the end of life the options name.
+    pub fn put_with(
+        &mut self,
+        key: &[u8],
+        value: Vec<u8>,
+        how: How,
+        given: Option<i64>,
+        now_ms: i64,
+    ) -> bool {
+        let old = self.get(key, now_ms).map(|entry| entry.expire_ms);
+        if how.if_absent && old.is_some() || how.if_present && old.is_none() {
+            return false;
+        }
+        let end = match (old, how.end) {
+            (Some(end), _) if how.keep_ttl => end,
+            (_, End::Default) => self.default_end(now_ms),
+            (_, End::Given(_)) => given,
+        };
+        self.write(key, value, end, now_ms);
+        true
+    }
+
+    pub fn holds(&self, key: &[u8], value: &[u8], now_ms: i64) -> bool {
+        self.get(key, now_ms).is_some_and(|entry| entry.value == value)
+    }
+
+    pub fn increment(&mut self, key: &[u8], delta: i64, expiry: Expiry, now_ms: i64) -> Answer<i64> {
+        let (before, end) = match self.get(key, now_ms) {
+            Some(entry) => (number(&entry.value).ok_or(ErrorKind::Error)?, entry.expire_ms),
+            None => (0, expiry.millis().or_else(|| self.default_end(now_ms))),
+        };
+        let sum = i64::try_from(i128::from(before) + i128::from(delta)).map_err(|_| ErrorKind::Error)?;
+        self.write(key, sum.to_string().into_bytes(), end, now_ms);
+        Ok(sum)
+    }
+
+    pub fn expire(
+        &mut self,
+        key: &[u8],
+        new: Option<i64>,
+        condition: Condition,
+        now_ms: i64,
+    ) -> Option<bool> {
+        let old = self.get(key, now_ms)?.expire_ms;
+        let holds = match condition {
+            Condition::Always => true,
+            Condition::NoTtl => old.is_none(),
+            Condition::HasTtl => old.is_some(),
+            Condition::Later => old.is_some_and(|old| new.is_none_or(|new| new > old)),
+            Condition::Earlier => new.is_some_and(|new| old.is_none_or(|old| new < old)),
+            other => unreachable!("{other:?} is a condition the model does not know"),
+        };
+        if holds {
+            if new.is_some_and(|new| new <= now_ms) {
+                self.rows.remove(key);
+            } else if let Some(entry) = self.rows.get_mut(key) {
+                entry.expire_ms = new;
+            }
+        }
+        Some(holds)
+    }
+
+    pub fn set_tracking(&mut self, on: bool, now_ms: i64) {
+        if self.tracks != on {
+            self.tracks = on;
+            for entry in self.rows.values_mut() {
+                entry.written_ms = on.then_some(now_ms);
+            }
+        }
+    }
+
+    /// Removes rows; says how many, and how many of them were alive.
+    pub fn remove(&mut self, now_ms: i64, doomed: impl Fn(&[u8], &Entry) -> bool) -> (u64, u64) {
+        let (mut removed, mut alive) = (0, 0);
+        self.rows.retain(|key, entry| {
+            let goes = doomed(key, entry);
+            removed += u64::from(goes);
+            alive += u64::from(goes && entry.is_live(now_ms));
+            !goes
+        });
+        (removed, alive)
+    }
+
+    pub fn next_expiry(&self) -> Option<i64> {
+        self.rows.values().filter_map(|entry| entry.expire_ms).min()
+    }
+
+    pub fn count_live(&self, now_ms: i64) -> u64 {
+        self.rows.values().filter(|entry| entry.is_live(now_ms)).count() as u64
+    }
+
+    /// All that a cursor over `span` comes to, in its order.
+    pub fn walk(&self, span: &Span, reverse: bool, now_ms: i64) -> Vec<Shown<'_>> {
+        let mut shown: Vec<_> = self.rows.iter().filter_map(|row| span.show(row, now_ms)).collect();
+        if let Span::Expiring(..) = span {
+            shown.sort_by_key(|shown| shown.place);
+        } else if reverse {
+            shown.reverse();
+        }
+        shown
+    }
+}
+
+/// Decimal text of 64 bits, with an optional sign.
+fn number(value: &[u8]) -> Option<i64> {
+    let (negative, digits) = match value {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let number = digits.iter().try_fold(0_i128, |number, digit| {
+        digit.is_ascii_digit().then(|| (number * 10 + i128::from(digit - b'0')).min(1 << 64))
+    })?;
+    i64::try_from(if negative { -number } else { number }).ok()
+}
+
+/// Does what a batch does, all or nothing.
+pub fn apply(state: &mut State, writes: &[BatchWrite], now_ms: i64) -> Answer<()> {
+    if writes.iter().any(|write| !state.contains_key(write.family)) {
+        return Err(ErrorKind::Error);
+    }
+    for write in writes {
+        let table = state.get_mut(write.family).ok_or(ErrorKind::Error)?;
+        match &write.put {
+            Some((value, expiry)) => table.write(&write.key, value.clone(), expiry.millis(), now_ms),
+            None => drop(table.delete(&write.key, now_ms)),
+        }
+    }
+    Ok(())
+}
+
+/// What a cursor walks over, with times that stand.
+pub enum Span<'a> {
+    Keys(&'a Range),
+    Rows(&'a [u8], &'a Range),
+    Expiring(i64, i64),
+}
+
+/// Where an entry is in the order of its cursor; the time counts in the order of expiry only.
+pub type Place<'a> = (i64, &'a [u8]);
+
+/// An entry as a cursor shows it.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    pub place: Place<'a>,
+    pub key: &'a [u8],
+    pub entry: &'a Entry,
+}
+
+impl Span<'_> {
+    fn show<'r>(&self, (key, entry): (&'r Vec<u8>, &'r Entry), now_ms: i64) -> Option<Shown<'r>> {
+        match self {
+            Span::Keys(range) => {
+                let shown = entry.is_live(now_ms) && range.contains(key);
+                shown.then_some(Shown { place: (0, key), key, entry })
+            }
+            Span::Rows(partition, range) => {
+                let (of, clustering) = parts(key)?;
+                let shown = entry.is_live(now_ms) && of == *partition && range.contains(clustering);
+                shown.then_some(Shown { place: (0, key), key: clustering, entry })
+            }
+            Span::Expiring(from, to) => {
+                let at = entry.expire_ms?;
+                (*from <= at && at < *to).then_some(Shown { place: (at, key), key, entry })
+            }
+        }
+    }
+
+    /// Whether a key can be sought there at all.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match self {
+            Span::Keys(range) | Span::Rows(_, range) => range.contains(key),
+            Span::Expiring(..) => false,
+        }
+    }
+}
+
+/// Partition and clustering part of a row key: a zero byte of the partition is followed by 0xFF, its
+/// end is 0x00 0x01.
+pub fn parts(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (mut partition, mut rest) = (Vec::new(), key);
+    loop {
+        match rest {
+            [0, 1, clustering @ ..] => return Some((partition, clustering)),
+            [0, 0xFF, behind @ ..] => (partition.push(0), rest = behind).1,
+            [0, ..] | [] => return None,
+            [byte, behind @ ..] => (partition.push(*byte), rest = behind).1,
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Stores and their model side by side: what concerns the store as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use kvstore::{CheckpointMode, Config, ErrorKind, Family, PurgeStep, Store, SyncLevel, WriteBatch};
+
+use crate::Opener;
+use crate::common::TestClock;
+use crate::history::{Act, FAMILIES, FamilyOp, Op, Over, Range, Scan, Time};
+use crate::table::{Answer, BatchWrite, Entry, State, Table, apply};
+
+/// When each history begins.
+const BEGIN_MS: i64 = 10_000;
+
+pub enum Transaction {
+    Read(State),
+    Write(State),
+}
+
+/// One handle, and what the model knows of it.
+pub struct Side {
+    pub store: Store,
+    families: BTreeMap<&'static str, Family>,
+    transaction: Option<Transaction>,
+    /// Lives on through transactions and drops of families.
+    pub batch: WriteBatch,
+    pub pending: Vec<BatchWrite>,
+    /// The latest time the store was ever told: it never goes back behind it.
+    told: Arc<AtomicI64>,
+}
+
+impl Side {
+    fn writes(&self) -> bool {
+        matches!(self.transaction, Some(Transaction::Write(_)))
+    }
+}
+
+pub struct World {
+    opener: Opener,
+    path: Option<PathBuf>,
+    config: Config,
+    pub clock: TestClock,
+    committed: State,
+    pub sides: Vec<Side>,
+}
+
+pub fn answer<T>(result: kvstore::Result<T>) -> Answer<T> {
+    result.map_err(|e| e.kind())
+}
+
+impl World {
+    pub fn new(opener: Opener, path: Option<PathBuf>, page_size: u32, sides: usize) -> World {
+        // Crashes are not this test's matter: nothing needs syncing.
+        let config = Config::new().page_size(page_size).sync(SyncLevel::Off);
+        let mut world = World {
+            opener,
+            path,
+            config,
+            clock: TestClock::at(BEGIN_MS),
+            committed: [("default", Table::default())].into(),
+            sides: Vec::new(),
+        };
+        for _ in 0..sides {
+            let side = world.open_side();
+            world.sides.push(side);
+        }
+        world
+    }
+
+    fn open_side(&self) -> Side {
+        let store = (self.opener)(self.path.as_deref(), &self.config).unwrap();
+        let told = Arc::new(AtomicI64::new(0));
+        let (clock, tell) = (self.clock.clone(), Arc::clone(&told));
+        store.set_clock(move || {
+            tell.fetch_max(clock.now(), Ordering::SeqCst);
+            clock.now()
+        });
+        let batch = store.batch();
+        Side { store, families: BTreeMap::new(), transaction: None, batch, pending: Vec::new(), told }
+    }
+
+    pub fn now(&self, side: usize) -> i64 {
+        self.clock.now().max(self.sides[side].told.load(Ordering::SeqCst))
+    }
+
+    fn other_writes(&self, side: usize) -> bool {
+        self.sides.iter().enumerate().any(|(at, other)| at != side && other.writes())
+    }
+
+    /// What the handle sees.
+    fn view(&self, side: usize) -> &State {
+        match &self.sides[side].transaction {
+            Some(Transaction::Read(view) | Transaction::Write(view)) => view,
+            None => &self.committed,
+        }
+    }
+
+    /// What the handle writes to, if it may write now.
+    pub fn writable(&mut self, side: usize) -> Answer<&mut State> {
+        let blocked = self.other_writes(side);
+        match &mut self.sides[side].transaction {
+            Some(Transaction::Read(_)) => Err(ErrorKind::ReadOnly),
+            Some(Transaction::Write(view)) => Ok(view),
+            None if blocked => Err(ErrorKind::Busy),
+            None => Ok(&mut self.committed),
+        }
+    }
+
+    /// The family as the handle sees it; one that was dropped meanwhile is an error.
+    pub fn table(&self, side: usize, family: &str) -> Answer<&Table> {
+        self.view(side).get(family).ok_or(ErrorKind::Error)
+    }
+
+    pub fn writable_table(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
+        self.writable(side)?.get_mut(family).ok_or(ErrorKind::Error)
+    }
+
+    /// A look-up of one key; like the store's it removes a dead row it meets, where it may write.
+    pub fn look_up(&mut self, side: usize, family: &str, key: &[u8]) -> Answer<Option<Entry>> {
+        let now = self.now(side);
+        let found = self.table(side, family)?.rows.get(key).cloned();
+        if found.as_ref().is_some_and(|entry| !entry.is_live(now))
+            && let Ok(table) = self.writable_table(side, family)
+        {
+            table.rows.remove(key);
+        }
+        Ok(found)
+    }
+
+    pub fn live_entry(&mut self, side: usize, family: &str, key: &[u8]) -> Answer<Option<Entry>> {
+        let now = self.now(side);
+        Ok(self.look_up(side, family, key)?.filter(|entry| entry.is_live(now)))
+    }
+
+    /// A removal that needs no lock if there is nothing to do; says how many rows went, and how many
+    /// of them were alive.
+    pub fn remove(
+        &mut self,
+        side: usize,
+        family: &str,
+        doomed: impl Fn(&Entry) -> bool,
+    ) -> Answer<(u64, u64)> {
+        let now = self.now(side);
+        if !self.table(side, family)?.rows.values().any(&doomed) {
+            return Ok((0, 0));
+        }
+        Ok(self.writable_table(side, family)?.remove(now, |_, entry| doomed(entry)))
+    }
+
+    /// Does one act on both and compares.
+    pub fn run(&mut self, act: &Act) {
+        let side = act.side % self.sides.len();
+        self.run_op(side, FAMILIES[act.family], &act.op);
+    }
+
+    pub fn run_op(&mut self, side: usize, name: &'static str, op: &Op) {
+        match op {
+            Op::On(op) => {
+                if let Some(family) = self.family(side, name) {
+                    self.run_on_family(side, name, &family, op);
+                }
+            }
+            Op::CreateFamily => {
+                let made = answer(self.sides[side].store.create_family(name));
+                let expected = self.writable(side).and_then(|state| {
+                    if state.contains_key(name) {
+                        return Err(ErrorKind::Error);
+                    }
+                    state.insert(name, Table::default());
+                    Ok(())
+                });
+                assert_eq!(made.as_ref().map(|_| ()).map_err(|e| *e), expected);
+                if let Ok(family) = made {
+                    self.sides[side].families.insert(name, family);
+                }
+            }
+            Op::DropFamily => {
+                let dropped = answer(self.sides[side].store.drop_family(name));
+                let in_use = self.sides[side].families.contains_key(name);
+                let expected = if name == "default" {
+                    Err(ErrorKind::Error)
+                } else {
+                    self.writable(side).and_then(|state| match in_use {
+                        true => Err(ErrorKind::Busy),
+                        false => state.remove(name).map(drop).ok_or(ErrorKind::NotFound),
+                    })
+                };
+                assert_eq!(dropped, expected);
+            }
+            Op::CloseFamily => drop(self.sides[side].families.remove(name)),
+            Op::ListFamilies => {
+                let mut expected: Vec<_> = self.view(side).keys().map(|name| (*name).to_owned()).collect();
+                expected.retain(|name| name != "default");
+                assert_eq!(self.sides[side].store.families(), Ok(expected));
+            }
+            Op::NextExpiryOfAll => {
+                let expected = self.view(side).values().filter_map(Table::next_expiry).min();
+                assert_eq!(self.sides[side].store.next_expiry_of_all(), Ok(expected));
+            }
+            Op::PurgeStep(max_keys) => self.purge_step(side, *max_keys),
+            Op::BatchCommit => self.commit_batch(side),
+            Op::BatchClear => {
+                let side = &mut self.sides[side];
+                side.batch.clear();
+                side.pending.clear();
+            }
+            Op::Begin(write) => self.begin(side, *write),
+            Op::Commit => {
+                let expected = match self.sides[side].transaction.take() {
+                    None => Err(ErrorKind::Error),
+                    Some(Transaction::Read(_)) => Ok(()),
+                    Some(Transaction::Write(view)) => {
+                        self.committed = view;
+                        Ok(())
+                    }
+                };
+                assert_eq!(answer(self.sides[side].store.commit()), expected);
+            }
+            Op::Rollback => {
+                let expected = self.sides[side].transaction.take().map(drop).ok_or(ErrorKind::Error);
+                assert_eq!(answer(self.sides[side].store.rollback()), expected);
+            }
+            Op::Jump(ms) => self.clock.set(self.clock.now() + ms),
+            Op::Reopen => {
+                if self.path.is_some() {
+                    let old = &mut self.sides[side];
+                    old.transaction = None;
+                    assert_eq!(old.store.close(), Ok(()));
+                    assert_eq!(answer(old.batch.commit()), Err(ErrorKind::Misuse));
+                    self.sides[side] = self.open_side();
+                }
+            }
+            Op::Backup(stop) => self.back_up(side, *stop),
+            Op::Check => assert_eq!(self.sides[side].store.integrity_check(), Ok(())),
+            Op::Checkpoint(truncate) => self.checkpoint(side, *truncate),
+            Op::Vacuum => {
+                let expected = self.writable(side).map(drop);
+                assert_eq!(answer(self.sides[side].store.incremental_vacuum(None)), expected);
+            }
+            Op::Sync => self.sync(side),
+        }
+    }
+
+    /// The handle's family, opened if it is there.
+    fn family(&mut self, side: usize, name: &'static str) -> Option<Family> {
+        if let Some(family) = self.sides[side].families.get(name) {
+            return Some(family.clone());
+        }
+        let found = answer(self.sides[side].store.family(name));
+        let expected = self.view(side).get(name).map(drop).ok_or(ErrorKind::NotFound);
+        assert_eq!(found.as_ref().map(|_| ()).map_err(|e| *e), expected);
+        let family = found.ok()?;
+        self.sides[side].families.insert(name, family.clone());
+        Some(family)
+    }
+
+    fn begin(&mut self, side: usize, write: bool) {
+        let expected = if self.sides[side].transaction.is_some() {
+            Err(ErrorKind::Error)
+        } else if write && self.other_writes(side) {
+            Err(ErrorKind::Busy)
+        } else {
+            let view = self.committed.clone();
+            let kind = if write { Transaction::Write } else { Transaction::Read };
+            self.sides[side].transaction = Some(kind(view));
+            Ok(())
+        };
+        assert_eq!(answer(self.sides[side].store.begin(write)), expected);
+    }
+
+    fn commit_batch(&mut self, side: usize) {
+        let now = self.now(side);
+        let pending = std::mem::take(&mut self.sides[side].pending);
+        let expected = if pending.is_empty() {
+            Ok(())
+        } else {
+            self.writable(side).and_then(|state| apply(state, &pending, now))
+        };
+        let side = &mut self.sides[side];
+        assert_eq!(side.batch.len(), pending.len());
+        assert_eq!(answer(side.batch.commit()), expected);
+        if expected.is_err() {
+            side.pending = pending; // it can be tried again
+        }
+        assert_eq!(side.batch.len(), side.pending.len());
+        assert_eq!(side.batch.is_empty(), side.pending.is_empty());
+    }
+
+    fn purge_step(&mut self, side: usize, max_keys: Option<u64>) {
+        let now = self.now(side);
+        let mut dead: Vec<_> = (self.view(side).iter())
+            .flat_map(|(name, table)| table.rows.iter().map(move |(key, entry)| (*name, key, entry)))
+            .filter(|(.., entry)| !entry.is_live(now))
+            .map(|(name, key, entry)| (entry.expire_ms.unwrap_or_default(), name, key.clone()))
+            .collect();
+        dead.sort();
+        let max = max_keys.map_or(usize::MAX, |max| usize::try_from(max).unwrap());
+        let removed = dead.len().min(max);
+        let step = PurgeStep { deleted: removed as u64, more: dead.len() > removed };
+        let expected = if removed == 0 { Ok(step) } else { self.writable(side).map(|_| step) };
+        assert_eq!(answer(self.sides[side].store.purge_step(max_keys, None)), expected);
+        if expected.is_err() || removed == 0 {
+            return;
+        }
+        // Which of those that expired at one moment went is the store's choice.
+        let last_ms = dead[removed - 1].0;
+        let mut left = BTreeSet::new();
+        if dead.get(removed).is_some_and(|(expire_ms, ..)| *expire_ms == last_ms) {
+            for name in self.view(side).keys() {
+                let family = self.sides[side].store.family(name).unwrap();
+                let mut cursor = family.expiring(last_ms, last_ms + 1).keys_only();
+                let mut at_entry = cursor.first().unwrap();
+                while at_entry {
+                    left.insert((*name, cursor.key().unwrap().to_vec()));
+                    at_entry = cursor.next().unwrap();
+                }
+            }
+        }
+        dead.retain(|(expire_ms, name, key)| *expire_ms <= last_ms && !left.contains(&(*name, key.clone())));
+        assert_eq!(dead.len(), removed);
+        let state = self.writable(side).unwrap();
+        for (_, name, key) in dead {
+            state.get_mut(name).unwrap().rows.remove(&key);
+        }
+    }
+
+    /// A backup of what is committed, whatever transactions are open.
+    fn back_up(&mut self, side: usize, stop: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("copy.db");
+        let (mut reports, mut remaining) = (0, 0);
+        let done = answer(self.sides[side].store.backup(&copy, |pages, _| {
+            (reports, remaining) = (reports + 1, pages);
+            !stop
+        }));
+        if self.path.is_none() && self.sides[side].transaction.is_some() {
+            assert_eq!((done, reports), (Err(ErrorKind::Busy), 0));
+        } else if stop {
+            assert_eq!((done, reports), (Err(ErrorKind::Error), 1));
+        } else {
+            assert_eq!((done, remaining), (Ok(()), 0));
+            assert!(reports > 0);
+            let store = (self.opener)(Some(&copy), &self.config).unwrap();
+            self.clock.drive(&store);
+            self.compare(&store, &self.committed, self.clock.now());
+            assert_eq!(answer(self.sides[side].store.backup(&copy, |_, _| true)), Err(ErrorKind::Error));
+            return;
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Compares everything in a store.
+    fn compare(&self, store: &Store, state: &State, now: i64) {
+        assert_eq!(store.integrity_check(), Ok(()));
+        assert_eq!(store.families().unwrap().len() + 1, state.len());
+        for (name, table) in state {
+            let family = store.family(name).unwrap();
+            assert_eq!(family.count(), Ok(table.rows.len() as u64));
+            assert_eq!(family.count_live(), Ok(table.count_live(now)));
+            assert_eq!(family.next_expiry(), Ok(table.next_expiry()));
+            let ttl = (table.default_ttl_ms > 0)
+                .then(|| Duration::from_millis(table.default_ttl_ms.unsigned_abs()));
+            assert_eq!(family.default_ttl(), Ok(ttl));
+            assert_eq!(family.tracks_writes(), Ok(table.tracks));
+            for over in [Over::Keys(Range::All), Over::Expiring(Time::At(i64::MIN), Time::At(i64::MAX))] {
+                self.compare_scan(Ok(table), &family, &Scan::everything(over, false), now);
+            }
+            for (key, entry) in table.rows.iter().filter(|(_, entry)| entry.is_live(now)).take(50) {
+                let written = entry.written_ms.map(Some).ok_or(ErrorKind::Error);
+                assert_eq!(answer(family.write_time(key)), written);
+            }
+        }
+    }
+
+    fn checkpoint(&self, side: usize, truncate: bool) {
+        let mode = if truncate { CheckpointMode::Truncate } else { CheckpointMode::Passive };
+        let done = answer(self.sides[side].store.checkpoint(mode)).map(drop);
+        if self.sides[side].transaction.is_some() {
+            assert_eq!(done, Err(ErrorKind::Busy));
+        } else if !truncate || self.sides.iter().all(|side| side.transaction.is_none()) {
+            assert_eq!(done, Ok(()));
+        } else {
+            // Whether the other handle's snapshot is in the way depends on what is in the WAL.
+            assert!(matches!(done, Ok(()) | Err(ErrorKind::Busy)), "{done:?}");
+        }
+    }
+
+    fn sync(&self, side: usize) {
+        let done = answer(self.sides[side].store.sync());
+        // With sync level OFF, as here, it needs the write lock.
+        let in_the_way = self.sides[side].transaction.is_some() || self.other_writes(side);
+        let expected = if self.path.is_some() && in_the_way { Err(ErrorKind::Busy) } else { Ok(()) };
+        assert_eq!(done, expected);
+    }
+
+    /// Ends all transactions and compares everything there is.
+    pub fn finish(&mut self) {
+        for side in &mut self.sides {
+            if side.transaction.take().is_some() {
+                assert_eq!(side.store.rollback(), Ok(()));
+            }
+        }
+        for side in 0..self.sides.len() {
+            self.compare(&self.sides[side].store, &self.committed, self.now(side));
+            for name in FAMILIES {
+                let Some(family) = self.family(side, name) else { continue };
+                let backwards = Scan::everything(Over::Keys(Range::All), true);
+                for op in [FamilyOp::Scan(backwards), FamilyOp::Purge, FamilyOp::Count] {
+                    self.run_on_family(side, name, &family, &op);
+                }
+            }
+            assert_eq!(self.sides[side].store.integrity_check(), Ok(()));
+        }
+    }
+}
