@@ -25,7 +25,10 @@ fn every_function_of_the_header_is_abused() {
     abused.extend(functions("tests/c/b_abuse.c"));
     let all = functions("include/kvstore.h");
     let left: Vec<_> = all.difference(&abused).collect();
-    assert!(all.len() > 60 && left.is_empty(), "add these to the sweeps of tests/c/abuse_*.c or b_abuse.c: {left:?}");
+    assert!(
+        all.len() > 60 && left.is_empty(),
+        "add these to the sweeps of tests/c/abuse_*.c or b_abuse.c: {left:?}"
+    );
 }
 
 #[test]
