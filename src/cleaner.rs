@@ -14,6 +14,9 @@ use crate::inner::{Inner, read_only};
 use crate::purge::KEYS_PER_STEP;
 use crate::store::Store;
 
+/// How long to wait for others to take their turn, before looking again whether they have.
+const TURN: Duration = Duration::from_micros(100);
+
 /// A running cleaner.
 pub(crate) struct Cleaner {
     stop: Arc<Stop>,
@@ -54,7 +57,9 @@ impl Cleaner {
                 )
             })
         })?;
-        let own = Store::open_beside(inner, &path, &inner.config.clone().busy_timeout(Duration::ZERO))?;
+        // Checkpoints are made outside the handle's lock, see `clean`.
+        let config = inner.config.clone().busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
+        let own = Store::open_beside(inner, &path, &config)?;
         let stop = Arc::new(Stop::default());
         let (weak, told) = (Arc::downgrade(inner), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
@@ -102,8 +107,9 @@ fn clean(inner: &Weak<Inner>, own: &Store, stop: &Stop, max_keys: Option<u64>) -
             }
             Ok(None) | Err(_) => return !inner.is_closed(),
         }
-        drop(inner);
-        std::thread::yield_now(); // a lock that is let go and taken again at once starves the others
+        own.checkpoint_if_grown();
+        // A lock that is let go and taken again at once starves those who wait for it.
+        while inner.is_waited_for() && !stop.wait(TURN) {}
     }
     true
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use crate::cleaner::Cleaner;
 use crate::clock::Clock;
@@ -18,6 +18,8 @@ pub(crate) struct Inner {
     db: Mutex<Option<Db>>,
     /// The thread that is inside, to tell a callback that calls back from a second thread.
     owner: AtomicUsize,
+    /// Threads that wait for the connection.
+    waiting: AtomicUsize,
     closed: AtomicBool,
     /// The fork generation this handle belongs to.
     generation: u32,
@@ -36,6 +38,7 @@ impl Inner {
         Inner {
             db: Mutex::new(Some(db)),
             owner: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             generation: fork::generation(),
             changes: AtomicU64::new(0),
@@ -59,7 +62,17 @@ impl Inner {
     pub(crate) fn with_uncounted<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.check_process()?;
         self.check_no_callback()?;
-        let mut guard = self.db.lock().map_err(|_| {
+        // Counted only if there is someone to wait for.
+        let locked = self.db.try_lock().or_else(|e| match e {
+            TryLockError::WouldBlock => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let locked = self.db.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                locked
+            }
+            TryLockError::Poisoned(e) => Err(e),
+        });
+        let mut guard = locked.map_err(|_| {
             Error::Misuse(
                 "the handle is unusable after an internal failure: close it and open a new one".into(),
             )
@@ -201,6 +214,11 @@ impl Inner {
     /// Runs `f` while nobody uses the handle, if no transaction is open on it.
     pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
         self.with_uncounted(|db| if *db.transaction() == State::None { f().map(Some) } else { Ok(None) })
+    }
+
+    /// Whether a thread waits for its turn on the handle.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The cleaner, if one is running.

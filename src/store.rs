@@ -340,6 +340,15 @@ impl Store {
         Ok(done)
     }
 
+    /// Checkpoints the WAL if it is long, whatever the configuration says about when. What cannot be done
+    /// now is done later.
+    pub(crate) fn checkpoint_if_grown(&self) {
+        let done = self.inner.with_uncounted(|db| Ok(db.checkpoint_if_grown()));
+        if done == Ok(true) {
+            self.inner.counters.checkpoints.add(1);
+        }
+    }
+
     /// Gives free pages back to the file system: at most `pages`, or all. In transactions of at most 1000
     /// pages, so that the WAL stays short, or in the open one. In WAL mode the file shrinks at the next
     /// checkpoint.

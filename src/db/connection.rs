@@ -332,12 +332,17 @@ impl Db {
     /// it did. A checkpoint that cannot be done now is no failure of the commit before it.
     pub(crate) fn checkpoint_if_due(&mut self) -> bool {
         self.commits_since_checkpoint = self.commits_since_checkpoint.saturating_add(1);
+        match self.checkpoint_every {
+            Some(every) if self.commits_since_checkpoint < every => false,
+            Some(_) => self.checkpoint(CheckpointMode::Passive).is_ok(),
+            None => self.checkpoint_if_grown(),
+        }
+    }
+
+    /// Checkpoints the WAL when it is long; says whether it did.
+    pub(crate) fn checkpoint_if_grown(&mut self) -> bool {
         let frames = self.wal_frames();
-        let due = match self.checkpoint_every {
-            Some(every) => self.commits_since_checkpoint >= every,
-            None => frames >= self.checkpoint_at,
-        };
-        if !due {
+        if frames < self.checkpoint_at {
             return false;
         }
         let done = self.checkpoint(CheckpointMode::Passive).is_ok();
