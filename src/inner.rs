@@ -132,10 +132,12 @@ impl Inner {
         match db.transaction() {
             State::None => {
                 if db.in_own_transaction(false, f).is_ok() {
+                    self.note_change();
                     self.committed(db);
                 }
             }
             State::Write => {
+                self.note_change();
                 if let Err(e) = f(db) {
                     db.doom(&e);
                 }

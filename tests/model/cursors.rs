@@ -124,9 +124,6 @@ impl World {
                     let op = FamilyOp::Expire(key.clone(), *moment, kvstore::Condition::Always);
                     self.run_on_family(side, name, family, &op);
                 }
-                // A cursor that shows dead rows has read them ahead, and does not notice a look-up that
-                // removes one.
-                Meanwhile::Do(Op::On(op)) if matches!(span, Span::Expiring(..)) && op.looks_up() => {}
                 Meanwhile::Do(op) => self.run_op(side, name, op),
             }
             last = Some((time, key));

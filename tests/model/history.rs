@@ -24,7 +24,8 @@ pub struct Act {
 pub enum Op {
     On(FamilyOp),
     CreateFamily,
-    DropFamily,
+    /// Lets go of the handle to the family first, if so.
+    DropFamily(bool),
     /// Lets go of the handle to the family.
     CloseFamily,
     ListFamilies,
@@ -32,6 +33,8 @@ pub enum Op {
     PurgeStep(Option<u64>),
     BatchCommit,
     BatchClear,
+    /// Puts in a batch into the default family and another, which is dropped before the commit.
+    TornBatch(Vec<u8>, Value),
     Begin(bool),
     Commit,
     Rollback,
@@ -90,17 +93,6 @@ pub enum FamilyOp {
     Iterate(Range, bool),
     BatchPut(Vec<u8>, Value, Moment),
     BatchDelete(Vec<u8>),
-}
-
-impl FamilyOp {
-    /// Whether it removes the dead row it may meet.
-    pub fn looks_up(&self) -> bool {
-        use FamilyOp as Op;
-        matches!(
-            self,
-            Op::Get(_) | Op::GetTtl(_) | Op::Exists(_) | Op::Ttl(_) | Op::ExpireTime(_) | Op::WriteTime(_)
-        )
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -496,7 +488,7 @@ fn family_op() -> BoxedStrategy<FamilyOp> {
         4 => (scan(), prop::collection::vec(meanwhile(), 1..12))
             .prop_map(|(scan, meanwhile)| Op::ScanAndDo(scan, meanwhile)),
         2 => (range(key), any::<bool>()).prop_map(|(range, reverse)| Op::Iterate(range, reverse)),
-        6 => (key(), value(), moment()).prop_map(|(key, value, moment)| Op::BatchPut(key, value, moment)),
+        9 => (key(), value(), moment()).prop_map(|(key, value, moment)| Op::BatchPut(key, value, moment)),
         3 => key().prop_map(Op::BatchDelete),
     ]
     .boxed()
@@ -507,10 +499,11 @@ fn op() -> impl Strategy<Value = Op> {
         143 => family_op().prop_map(Op::On),
         29 => store_op(),
         7 => Just(Op::CreateFamily),
-        3 => Just(Op::DropFamily),
+        4 => any::<bool>().prop_map(Op::DropFamily),
         4 => Just(Op::CloseFamily),
         1 => Just(Op::ListFamilies),
         1 => Just(Op::BatchClear),
+        2 => (key(), value()).prop_map(|(key, value)| Op::TornBatch(key, value)),
         1 => Just(Op::Reopen),
         1 => prop::bool::weighted(0.2).prop_map(Op::Backup),
         1 => Just(Op::Check),

@@ -178,7 +178,10 @@ impl World {
                     self.sides[side].families.insert(name, family);
                 }
             }
-            Op::DropFamily => {
+            Op::DropFamily(unused) => {
+                if *unused {
+                    self.sides[side].families.remove(name);
+                }
                 let dropped = answer(self.sides[side].store.drop_family(name));
                 let in_use = self.sides[side].families.contains_key(name);
                 let expected = if name == "default" {
@@ -207,6 +210,15 @@ impl World {
                 let side = &mut self.sides[side];
                 side.batch.clear();
                 side.pending.clear();
+            }
+            Op::TornBatch(key, value) => {
+                let put = Op::On(FamilyOp::BatchPut(key.clone(), *value, None));
+                self.run_op(side, "default", &put);
+                self.run_op(side, name, &put);
+                for op in [Op::DropFamily(true), Op::BatchCommit, Op::BatchClear] {
+                    self.run_op(side, name, &op);
+                }
+                self.run_op(side, "default", &Op::On(FamilyOp::Get(key.clone())));
             }
             Op::Begin(write) => self.begin(side, *write),
             Op::Commit => {
