@@ -3,7 +3,7 @@
 use kvstore::{Cursor, ErrorKind, Expiry, Family};
 
 use crate::common::TestClock;
-use crate::history::{FamilyOp, Meanwhile, Op, Over, Range, Scan};
+use crate::history::{FamilyOp, Meanwhile, Over, Range, Scan};
 use crate::table::{Answer, Place, Span, Table};
 use crate::world::{World, answer};
 
