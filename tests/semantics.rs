@@ -409,6 +409,7 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         "write_time",
         "get_many",
         "get_many_with",
+        "check_open",
         "is_empty",
         "len",
         "next_expiry_of_all",
