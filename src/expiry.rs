@@ -32,6 +32,11 @@ impl Expiry {
         }
     }
 
+    /// From the form in a row: `None` means never.
+    pub(crate) fn of_row(expire_ms: Option<i64>) -> Expiry {
+        expire_ms.map_or(Expiry::Never, Expiry::At)
+    }
+
     /// Refuses a moment that is not after 1970 began: it is surely a mistake.
     pub(crate) fn check(self) -> Result<()> {
         match self {

@@ -183,7 +183,7 @@ impl Family {
                 if self.is_expired(head) {
                     return Ok(Found::Expired);
                 }
-                let expiry = head.expire_ms.map_or(Expiry::Never, Expiry::At);
+                let expiry = Expiry::of_row(head.expire_ms);
                 row.value(|value| Found::Live((visit(value, expiry), value.len())))
             })
         })?;
@@ -216,7 +216,7 @@ impl Family {
     /// See [`Family`].
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(self.find_head(key.as_ref())?.map(|found| match found {
-            Found::Live(head) => self.ttl_until(head.expire_ms.map_or(Expiry::Never, Expiry::At)),
+            Found::Live(head) => self.ttl_until(Expiry::of_row(head.expire_ms)),
             Found::Expired => Ttl::Remaining(Duration::ZERO),
         }))
     }

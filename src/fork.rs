@@ -4,6 +4,7 @@
 //! forked child, where it is no longer true. So a child may neither use an inherited handle nor
 //! open a file that its parent had open when it forked.
 
+use std::ffi::CStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,9 @@ use crate::error::{Error, Result};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static OPEN_FILES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+/// What a call on an inherited handle answers.
+pub const INHERITED: &CStr = c"the handle was opened before a fork: open a new one in the child process";
 
 /// Tells this process's handles from inherited ones.
 pub fn generation() -> u32 {

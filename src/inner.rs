@@ -210,7 +210,7 @@ impl Inner {
         if self.generation == fork::generation() {
             return Ok(());
         }
-        Err(Error::Misuse("the handle was opened before a fork: open a new one in the child process".into()))
+        Err(Error::Misuse(fork::INHERITED.to_string_lossy().into_owned()))
     }
 
     /// Runs `f` while nobody uses the handle, if no transaction is open on it.

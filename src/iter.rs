@@ -218,7 +218,7 @@ impl Cursor {
     /// The end of life of the current entry.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
-        self.slot().map(|slot| slot.expire_ms.map_or(Expiry::Never, Expiry::At))
+        self.slot().map(|slot| Expiry::of_row(slot.expire_ms))
     }
 
     /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used: it is closed, from

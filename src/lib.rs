@@ -71,9 +71,9 @@ pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SI
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::Family;
-#[doc(hidden)]
-pub use fork::generation as fork_generation;
 pub use fork::note_fork;
+#[doc(hidden)]
+pub use fork::{INHERITED, generation as fork_generation};
 pub use iter::{Cursor, Direction, Iter};
 pub use purge::PurgeStep;
 pub use range::KeyRange;

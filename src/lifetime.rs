@@ -47,7 +47,7 @@ impl Family {
     /// See [`Family`].
     pub fn expire_time(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
         let head = self.look_up_head(key.as_ref())?;
-        Ok(head.map(|head| head.expire_ms.map_or(Expiry::Never, Expiry::At)))
+        Ok(head.map(|head| Expiry::of_row(head.expire_ms)))
     }
 
     /// The value of a key, whose end of life becomes `expiry` in the same moment (sliding expiry);
@@ -145,7 +145,7 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn next_expiry_of_all(&self) -> Result<Option<i64>> {
-        self.default_family().inner().with(|db| {
+        self.shared().with(|db| {
             db.in_snapshot(|db| {
                 let mut earliest = None;
                 for family in db.families()? {

@@ -119,7 +119,7 @@ impl Store {
     /// # Errors
     /// As for writes. Transactions that were committed before the failure stay.
     pub fn purge_step(&self, max_keys: Option<u64>, max_time: Option<Duration>) -> Result<PurgeStep> {
-        let inner = self.default_family().inner();
+        let inner = self.shared();
         let started = Instant::now();
         let now_ms = inner.clock.now_ms();
         let in_time = || max_time.is_none_or(|max| started.elapsed() < max);

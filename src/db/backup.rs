@@ -26,7 +26,7 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
         .map_err(translate)?;
     // Inside a transaction every step reads the same snapshot, and nothing restarts the copy.
     source.in_snapshot(|source| {
-        source.read_number("SELECT count(*) FROM kvstore_meta")?; // BEGIN alone takes no snapshot
+        source.read_first()?;
         let backup = Backup::new(&source.conn, &mut target).map_err(translate)?;
         loop {
             let step = backup.step(PAGES_PER_STEP).map_err(translate)?;

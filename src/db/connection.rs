@@ -88,8 +88,7 @@ impl Db {
     /// Begins the caller's read transaction, whose snapshot is the state of this moment.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.execute("BEGIN")?;
-        // BEGIN alone takes no snapshot; the first read does.
-        if let Err(e) = self.read_number("SELECT count(*) FROM kvstore_meta") {
+        if let Err(e) = self.read_first() {
             self.roll_back_quietly();
             return Err(e);
         }
@@ -427,6 +426,11 @@ impl Db {
         let mut rows = statement.raw_query();
         while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
         Ok(())
+    }
+
+    /// Reads something: BEGIN alone takes no snapshot, and an open alone opens no WAL; the first read does.
+    pub(super) fn read_first(&self) -> Result<()> {
+        self.read_number("SELECT count(*) FROM kvstore_meta").map(drop)
     }
 
     pub(super) fn read_number(&self, sql: &str) -> Result<i64> {

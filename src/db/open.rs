@@ -188,8 +188,8 @@ fn set_up(
             // In DELETE mode nothing but a write takes the lock that keeps others out.
             until_free(config, || db.execute("BEGIN EXCLUSIVE").and_then(|()| db.execute("COMMIT")))?;
         }
+        db.read_first()?; // so that the WAL is there
     }
-    check_format(&db)?; // also the first read, with which SQLite opens the WAL
     let page_size = u64::try_from(db.read_number("PRAGMA page_size")?).unwrap_or(0);
     db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
     db.execute(&format!("PRAGMA journal_size_limit = {}", u64::from(AUTO_CHECKPOINT_PAGES) * page_size))?;

@@ -12,7 +12,7 @@ use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_OK, code_of};
 use super::handle::{
     FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, exclusive, lay_fallow, shared, value,
 };
-use crate::Error;
+use crate::{Error, INHERITED};
 
 /// How many error texts of a handle stay readable: the contract promises the last one, but another
 /// thread may fail between this thread's failure and its kvstore_errmsg.
@@ -95,7 +95,6 @@ impl<V> HasSession for Single<V> {
 }
 
 const NO_ERROR: &CStr = c"no error";
-const INHERITED: &CStr = c"the handle was opened before a fork: open a new one in the child process";
 
 thread_local! {
     static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
@@ -109,10 +108,6 @@ pub(super) fn thread_error() -> *const c_char {
 
 fn set_thread_error(text: &str) {
     THREAD_ERROR.with_borrow_mut(|kept| *kept = c_string(text));
-}
-
-fn set_thread_error_static(text: &CStr) {
-    THREAD_ERROR.with_borrow_mut(|kept| *kept = text.into());
 }
 
 fn c_string(text: &str) -> CString {
@@ -245,7 +240,7 @@ where
     };
     if value.session().is_inherited() {
         // What is behind it is the parent's, and its memory is left alone.
-        set_thread_error_static(INHERITED);
+        set_thread_error(&INHERITED.to_string_lossy());
         return KVSTORE_MISUSE;
     }
     let code = call_without_handle(|| f(value));
@@ -258,7 +253,7 @@ const INTERNAL: &str = "internal failure: close this store and open it again; pl
 
 fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     if session.is_inherited() {
-        set_thread_error_static(INHERITED);
+        set_thread_error(&INHERITED.to_string_lossy());
         return KVSTORE_MISUSE;
     }
     if session.poisoned.load(Relaxed) {
