@@ -1,16 +1,22 @@
-# The commands of the project. Each does all the set-up it needs (see .ci/setup).
+# The commands of the project. Each does all the set-up it needs (see .ci/setup); those for packagers
+# (all, install, uninstall) install nothing on the machine that builds.
 
-BUILT := $(or $(CARGO_TARGET_DIR),target)/release
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+BUILT := $(TARGET_DIR)/release
 CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test clean
+.PHONY: help demo test clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
 	@echo 'make demo DIR=...  the same with the files of another directory'
 	@echo 'make test          format, lints, all tests'
+	@echo 'make all           the libraries that make install installs'
+	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
+	@echo 'make uninstall     remove what make install installed with the same variables'
+	@echo 'make docs          the documentation of all languages, in $(DOCS)'
 	@echo 'make clean         remove what was built'
 
 demo:
@@ -31,3 +37,183 @@ test:
 
 clean:
 	cargo clean
+
+# ---- The libraries to be installed --------------------------------------------------------------------
+#
+# They are built apart from target/release, which has no SONAME: a program linked there runs with the
+# library of its rpath, not with one of the system.
+
+CARGO ?= cargo
+CARGOFLAGS ?= --locked
+OBJCOPY ?= objcopy
+NM ?= nm
+STRIP ?= strip
+INSTALL ?= install
+INSTALL_PROGRAM ?= $(INSTALL)
+INSTALL_DATA ?= $(INSTALL) -m 644
+
+# The version is in Cargo.toml and nowhere else. The number of the SONAME is the major version; see
+# docs/c-abi.md for what that promises.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+NUMBER := $(firstword $(subst -, ,$(subst +, ,$(VERSION))))
+MAJOR := $(firstword $(subst ., ,$(NUMBER)))
+SONAME := libkvstore.so.$(MAJOR)
+SHARED := libkvstore.so.$(NUMBER)
+
+STAGE := $(TARGET_DIR)/install
+CARGO_OUT := $(STAGE)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
+SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
+
+all: lib
+
+lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
+
+# One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
+$(STAGE)/built: $(SOURCES)
+	$(CARGO) rustc --release $(CARGOFLAGS) --lib --crate-type cdylib,staticlib --target-dir '$(STAGE)' \
+	    -- -Clink-arg=-Wl,-soname,$(SONAME)
+	touch '$@'
+
+$(STAGE)/$(SHARED): $(STAGE)/built
+	cp '$(CARGO_OUT)/libkvstore.so' '$@.tmp'
+	mv '$@.tmp' '$@'
+
+# cargo's static library shows all of SQLite and of Rust's library to the linker. Here its members become
+# one object, of what the C functions need, and only those stay global: a program may bring an SQLite of
+# its own, or another library written in Rust. --force-group-allocation, because the linker would merge
+# COMDAT groups of that library with ours, whose symbols are local now.
+$(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
+	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' | sed 's/.* //' >'$(STAGE)/symbols'
+	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
+	$(LD) -r --gc-sections --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
+	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
+	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
+	rm -f '$(STAGE)/members.o' '$@.tmp'
+	$(AR) rcsD '$@.tmp' '$(STAGE)/kvstore.o'
+	mv '$@.tmp' '$@'
+
+# ---- Installation, by the conventions of GNU ----------------------------------------------------------
+#
+# Each folder may be given in upper or in lower case. DESTDIR is put before all of them.
+
+PREFIX ?= /usr/local
+prefix ?= $(PREFIX)
+exec_prefix ?= $(prefix)
+LIBDIR ?= $(exec_prefix)/lib
+libdir ?= $(LIBDIR)
+INCLUDEDIR ?= $(prefix)/include
+includedir ?= $(INCLUDEDIR)
+DATADIR ?= $(prefix)/share
+datarootdir ?= $(DATADIR)
+MANDIR ?= $(datarootdir)/man
+mandir ?= $(MANDIR)
+DOCDIR ?= $(datarootdir)/doc/kvstore
+docdir ?= $(DOCDIR)
+PKGCONFIGDIR ?= $(libdir)/pkgconfig
+pkgconfigdir ?= $(PKGCONFIGDIR)
+CMAKEDIR ?= $(libdir)/cmake/kvstore
+cmakedir ?= $(CMAKEDIR)
+
+# make has lists of words, and a folder with a space in its name would be two.
+ifneq ($(words $(DESTDIR)$(libdir)$(includedir)$(mandir)$(docdir)$(pkgconfigdir)$(cmakedir)),1)
+$(error the folders to install to must be given, without spaces in their names)
+endif
+
+# What is copied, as it is in the tree: below includedir, and below docdir.
+C_HEADERS := kvstore.h snkv.h
+CPP_HEADERS := $(sort $(patsubst bindings/cpp/include/%,%,\
+    $(shell find bindings/cpp/include -name '*.h' -o -name '*.hpp' 2>/dev/null)))
+DOCUMENTS := README.md CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT \
+    $(sort $(shell find docs -name '*.md'; find examples -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py'))
+
+INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/libkvstore.so $(libdir)/libkvstore.a \
+    $(pkgconfigdir)/kvstore.pc \
+    $(cmakedir)/kvstoreConfig.cmake $(cmakedir)/kvstoreConfigVersion.cmake \
+    $(addprefix $(includedir)/,$(C_HEADERS) $(CPP_HEADERS)) \
+    $(mandir)/man3/kvstore.3 \
+    $(addprefix $(docdir)/,$(DOCUMENTS))
+
+# The folders that are ours alone, the inner ones first.
+OWN_FOLDERS = $(cmakedir) $(addprefix $(includedir)/,$(filter-out ./,$(call inner_first,$(CPP_HEADERS)))) \
+    $(addprefix $(docdir)/,$(filter-out ./,$(call inner_first,$(DOCUMENTS)))) $(docdir)
+inner_first = $(shell printf '%s\n' $(dir $(1)) | sort -ru)
+
+# In the .pc file, a folder below another variable is written by that variable, as packagers expect (and
+# as "pkg-config --define-prefix" needs).
+below = $(patsubst $(1)/%,$(2)/%,$(3))
+FILL = sed \
+    -e 's|@prefix@|$(prefix)|' \
+    -e 's|@exec_prefix@|$(patsubst $(prefix),$${prefix},$(exec_prefix))|' \
+    -e 's|@libdir@|$(call below,$(prefix),$${prefix},$(call below,$(exec_prefix),$${exec_prefix},$(libdir)))|' \
+    -e 's|@includedir@|$(call below,$(prefix),$${prefix},$(includedir))|' \
+    -e "s|@includedir_from_here@|$$(realpath -m -s --relative-to='$(cmakedir)' '$(includedir)')|" \
+    -e "s|@libdir_from_here@|$$(realpath -m -s --relative-to='$(cmakedir)' '$(libdir)')|" \
+    -e "s|@pointer_size@|$$(od -An -tu1 -j4 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 * 4 }')|" \
+    -e 's|@version@|$(VERSION)|' -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|' \
+    -e 's|@soname@|$(SONAME)|' -e 's|@shared_library@|$(SHARED)|'
+
+install: lib
+	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(cmakedir)' \
+	    '$(DESTDIR)$(includedir)' '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(docdir)'
+	$(INSTALL_PROGRAM) '$(STAGE)/$(SHARED)' '$(DESTDIR)$(libdir)/$(SHARED)'
+	ln -sf $(SHARED) '$(DESTDIR)$(libdir)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libkvstore.so'
+	$(INSTALL_DATA) '$(STAGE)/libkvstore.a' '$(DESTDIR)$(libdir)/libkvstore.a'
+ifneq ($(filter-out 0 no,$(INSTALL_STRIP)),)
+	$(STRIP) --strip-unneeded '$(DESTDIR)$(libdir)/$(SHARED)'
+	$(STRIP) --strip-debug '$(DESTDIR)$(libdir)/libkvstore.a'
+endif
+	@echo 'filling in kvstore.pc, kvstoreConfig.cmake and kvstoreConfigVersion.cmake'
+	@$(FILL) packaging/kvstore.pc.in >'$(DESTDIR)$(pkgconfigdir)/kvstore.pc'
+	@$(FILL) packaging/kvstoreConfig.cmake.in >'$(DESTDIR)$(cmakedir)/kvstoreConfig.cmake'
+	@$(FILL) packaging/kvstoreConfigVersion.cmake.in >'$(DESTDIR)$(cmakedir)/kvstoreConfigVersion.cmake'
+	chmod 644 '$(DESTDIR)$(pkgconfigdir)/kvstore.pc' '$(DESTDIR)$(cmakedir)'/kvstoreConfig*.cmake
+	for header in $(C_HEADERS); do \
+	    $(INSTALL_DATA) "include/$$header" '$(DESTDIR)$(includedir)' || exit; done
+	for header in $(CPP_HEADERS); do \
+	    $(INSTALL_DATA) -D "bindings/cpp/include/$$header" '$(DESTDIR)$(includedir)'/"$$header" || exit; done
+	sed 's/@version@/$(VERSION)/' docs/man/kvstore.3 >'$(DESTDIR)$(mandir)/man3/kvstore.3'
+	chmod 644 '$(DESTDIR)$(mandir)/man3/kvstore.3'
+	for document in $(DOCUMENTS); do \
+	    $(INSTALL_DATA) -D "$$document" '$(DESTDIR)$(docdir)'/"$$document" || exit; done
+
+install-strip:
+	$(MAKE) install INSTALL_STRIP=1
+
+uninstall:
+	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)')
+	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
+	    if [ -d "$$folder" ]; then rmdir --ignore-fail-on-non-empty "$$folder"; fi; done
+
+# ---- Documentation ------------------------------------------------------------------------------------
+
+DOCS := $(TARGET_DIR)/docs
+
+docs: docs-c docs-rust docs-python
+
+docs-c:
+	@.ci/setup docs
+	rm -rf '$(DOCS)/c'
+	mkdir -p '$(DOCS)/c'
+	KVSTORE_VERSION='$(VERSION)' KVSTORE_DOCS='$(DOCS)/c' KVSTORE_CPP='$(wildcard bindings/cpp/include)' \
+	    doxygen docs/doxygen/Doxyfile
+
+docs-rust:
+	RUSTDOCFLAGS='-Dwarnings' $(CARGO) doc $(CARGOFLAGS) --no-deps --lib --target-dir '$(TARGET_DIR)/docs-build'
+	rm -rf '$(DOCS)/rust'
+	mkdir -p '$(DOCS)'
+	cp -r '$(TARGET_DIR)/docs-build/doc' '$(DOCS)/rust'
+
+# typing_extensions, because pdoc imports what the package imports for type checkers only.
+docs-python:
+ifneq ($(wildcard bindings/python/pyproject.toml),)
+	@.ci/setup docs
+	[ -x '$(TARGET_DIR)/docs-venv/bin/pip' ] || python3 -m venv '$(TARGET_DIR)/docs-venv'
+	'$(TARGET_DIR)/docs-venv/bin/pip' install --quiet --disable-pip-version-check \
+	    pdoc typing_extensions ./bindings/python
+	rm -rf '$(DOCS)/python'
+	PYTHONWARNINGS=error::UserWarning '$(TARGET_DIR)/docs-venv/bin/pdoc' --docformat google \
+	    -o '$(DOCS)/python' kvstore
+else
+	@echo 'docs-python: there is no bindings/python yet'
+endif

@@ -1,18 +1,50 @@
-//! What the shared library shows to the programs that load it.
+//! What the shared library shows to the programs that load it, and that it never changes within a SONAME:
+//! the functions, the layout of the structs, the values of the constants. docs/c-abi.md is the promise.
+//! That the header declares what is exported is tested in header.rs.
 
 mod c_common;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::process::Command;
 
-use c_common::{library_dir, run};
+use c_common::{build, compiler, library_dir, root, run};
+
+/// The functions of the list for packagers, each with the version that brought it.
+fn listed() -> Vec<(String, String)> {
+    let list = fs::read_to_string(root().join("packaging/libkvstore0.symbols")).unwrap();
+    let lines = list.lines().filter_map(|line| line.strip_prefix(' ')?.split_once("@Base "));
+    lines.map(|(name, version)| (name.to_owned(), version.to_owned())).collect()
+}
+
+fn numbers(version: &str) -> Vec<u64> {
+    version.split('.').map(|part| part.parse().unwrap()).collect()
+}
 
 #[test]
-fn the_shared_library_exports_only_names_of_its_own() {
+fn the_shared_library_exports_every_function_of_the_list_and_nothing_else() {
     let library = library_dir().join("libkvstore.so");
-    let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
-    let listed = String::from_utf8(listed).unwrap();
-    let names: Vec<_> = listed.lines().filter_map(|line| line.split(' ').next_back()).collect();
-    let foreign: Vec<_> = names.iter().filter(|name| !name.starts_with("kvstore_")).collect();
-    assert!(foreign.is_empty(), "exported, too: {foreign:?}");
-    assert!(names.contains(&"kvstore_open"), "{names:?}");
+    let output = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
+    let output = String::from_utf8(output).unwrap();
+    let exported: BTreeSet<_> = output.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    let listed = listed();
+    let listed: BTreeSet<_> = listed.iter().map(|(name, _)| name.as_str()).collect();
+    let gone: Vec<_> = listed.difference(&exported).collect();
+    assert!(gone.is_empty(), "programs need these, and the library has lost them: {gone:?}");
+    let new: Vec<_> = exported.difference(&listed).collect();
+    assert!(new.is_empty(), "add to packaging/libkvstore0.symbols, with the next version: {new:?}");
+}
+
+#[test]
+fn no_function_of_the_list_is_from_a_later_version_than_the_crate() {
+    let crate_version = numbers(env!("CARGO_PKG_VERSION"));
+    for (name, version) in listed() {
+        assert!(numbers(&version) <= crate_version, "{name} is from {version}");
+    }
+}
+
+#[test]
+fn structs_and_constants_are_as_programs_have_them_compiled_in() {
+    let directory = tempfile::tempdir().unwrap();
+    build(&mut compiler("cc", "c11"), "tests/c/abi_layout.c", directory.path());
 }

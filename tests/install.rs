@@ -1,0 +1,398 @@
+//! `make install` as a packager and as a user see it: the tree it makes, programs compiled with nothing but
+//! that tree, and `make uninstall`. The libraries are built once, in the folder that `make install` uses.
+
+mod c_common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use c_common::{has_tool, root, run};
+use tempfile::TempDir;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// `make` with a target and variables, not as a part of the cargo that runs this test.
+fn make(target: &str, variables: &[(&str, &Path)]) {
+    let mut make = Command::new("make");
+    make.current_dir(root()).arg(target);
+    for (name, value) in variables {
+        make.arg(format!("{name}={}", value.display()));
+    }
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        let of_cargo = name.starts_with("CARGO_") && !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*name);
+        let of_make = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DESTDIR", "PREFIX", "prefix"].contains(&&*name);
+        if of_cargo || of_make {
+            make.env_remove(name);
+        }
+    }
+    run(&mut make);
+}
+
+/// Whether the tools to install and to use the result are there, and the libraries built.
+fn is_built() -> bool {
+    static BUILT: OnceLock<bool> = OnceLock::new();
+    *BUILT.get_or_init(|| {
+        let tools = ["make", "ld", "objcopy", "readelf", "pkg-config", "cmake"];
+        let there = tools.map(has_tool).iter().all(|there| *there);
+        if there {
+            make("all", &[]);
+        }
+        there
+    })
+}
+
+/// An installation below a prefix of its own.
+struct Installed {
+    prefix: TempDir,
+    /// For what is made with it.
+    work: TempDir,
+}
+
+impl Installed {
+    fn new() -> Option<Installed> {
+        is_built().then(|| {
+            let installed =
+                Installed { prefix: tempfile::tempdir().unwrap(), work: tempfile::tempdir().unwrap() };
+            make("install", &[("PREFIX", installed.prefix.path())]);
+            installed
+        })
+    }
+
+    fn lib(&self) -> PathBuf {
+        self.prefix.path().join("lib")
+    }
+
+    fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
+        let mut command = Command::new("pkg-config");
+        command.args(arguments).arg("kvstore").env("PKG_CONFIG_PATH", self.lib().join("pkgconfig"));
+        let output = String::from_utf8(run(&mut command).stdout).unwrap();
+        output.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Compiles a program of tests/install, away from the tree.
+    fn compile(&self, source: &str, arguments: &[String]) -> PathBuf {
+        let program = self.work.path().join("program");
+        run(Command::new("cc")
+            .current_dir(&self.work)
+            .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o"])
+            .arg(&program)
+            .arg(root().join("tests/install").join(source))
+            .args(arguments));
+        program
+    }
+
+    /// Runs a program with the names of new files in an empty folder; it finds the shared library.
+    fn run(&self, program: &Path, files: &[&str]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("env");
+        command.arg(format!("LD_LIBRARY_PATH={}", self.lib().display())).arg(program).args(files);
+        String::from_utf8(run(command.current_dir(&folder)).stdout).unwrap()
+    }
+
+    /// How the static library is linked: by its path, and with what it needs of the system.
+    fn static_library(&self) -> Vec<String> {
+        let others = self.pkg_config(&["--static", "--libs"]);
+        let others = others.into_iter().filter(|word| word != "-lkvstore");
+        [self.lib().join("libkvstore.a").display().to_string()].into_iter().chain(others).collect()
+    }
+
+    fn shared_library(&self) -> Vec<String> {
+        self.pkg_config(&["--libs"])
+    }
+}
+
+/// Every file and link below a folder, with the target of a link; and every folder, if asked for.
+fn tree(folder: &Path, folders_too: bool) -> BTreeSet<String> {
+    let mut tree = BTreeSet::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(folder).unwrap().display().to_string();
+            if let Ok(target) = fs::read_link(&path) {
+                tree.insert(format!("{name} -> {}", target.display()));
+            } else if path.is_dir() {
+                if folders_too {
+                    tree.insert(format!("{name}/"));
+                }
+                waiting.push(path);
+            } else {
+                tree.insert(name);
+            }
+        }
+    }
+    tree
+}
+
+/// The files of a folder of the repository, as they are installed below another.
+fn copied(from: &str, to: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    if !root().join(from).is_dir() {
+        return Vec::new();
+    }
+    let names = tree(&root().join(from), false).into_iter().filter(|name| wanted(name));
+    names.map(|name| format!("{to}/{name}")).collect()
+}
+
+/// What `make install` is to install with `PREFIX=/usr` and a `libdir`.
+fn expected(libdir: &str) -> BTreeSet<String> {
+    let soname = format!("libkvstore.so.{}", env!("CARGO_PKG_VERSION_MAJOR"));
+    let mut expected = BTreeSet::from([
+        format!("{libdir}/libkvstore.so.{VERSION}"),
+        format!("{libdir}/{soname} -> libkvstore.so.{VERSION}"),
+        format!("{libdir}/libkvstore.so -> {soname}"),
+    ]);
+    for name in [
+        "libkvstore.a",
+        "pkgconfig/kvstore.pc",
+        "cmake/kvstore/kvstoreConfig.cmake",
+        "cmake/kvstore/kvstoreConfigVersion.cmake",
+    ] {
+        expected.insert(format!("{libdir}/{name}"));
+    }
+    for name in ["include/kvstore.h", "include/snkv.h", "share/man/man3/kvstore.3"] {
+        expected.insert(format!("usr/{name}"));
+    }
+    let documents = "usr/share/doc/kvstore";
+    for name in ["README.md", "CHANGELOG.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT"] {
+        expected.insert(format!("{documents}/{name}"));
+    }
+    let is_page = |name: &str| name.ends_with(".md") && !name.contains("man/");
+    expected.extend(copied("docs", &format!("{documents}/docs"), is_page));
+    let is_program = |name: &str| [".c", ".h", ".cpp", ".hpp", ".py"].iter().any(|end| name.ends_with(end));
+    expected.extend(copied("examples", &format!("{documents}/examples"), is_program));
+    let is_header = |name: &str| name.ends_with(".h") || name.ends_with(".hpp");
+    expected.extend(copied("bindings/cpp/include", "usr/include", is_header));
+    expected
+}
+
+/// The entries of a kind in the dynamic section, such as SONAME.
+fn dynamic(file: &Path, kind: &str) -> Vec<String> {
+    let output = run(Command::new("readelf").arg("-dW").arg(file).env("LC_ALL", "C")).stdout;
+    let output = String::from_utf8(output).unwrap();
+    let lines = output.lines().filter(|line| line.contains(&format!("({kind})")));
+    lines.filter_map(|line| Some(line.split_once('[')?.1.trim_end_matches(']').to_owned())).collect()
+}
+
+#[test]
+fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
+    if !is_built() {
+        return;
+    }
+    let stage = tempfile::tempdir().unwrap();
+    let usr = Path::new("/usr");
+    let libdir = Path::new("/usr/lib/x86_64-linux-gnu");
+    let variables = [("DESTDIR", stage.path()), ("PREFIX", usr), ("LIBDIR", libdir)];
+    make("install", &variables);
+    assert_eq!(tree(stage.path(), false), expected("usr/lib/x86_64-linux-gnu"));
+
+    // No file knows the folder it was staged in.
+    for name in ["pkgconfig/kvstore.pc", "cmake/kvstore/kvstoreConfig.cmake"] {
+        let path = stage.path().join("usr/lib/x86_64-linux-gnu").join(name);
+        let text = fs::read_to_string(path).unwrap();
+        assert!(!text.contains(stage.path().to_str().unwrap()), "{text}");
+        assert!(!text.contains('@'), "not filled in: {text}");
+    }
+
+    make("uninstall", &variables);
+    let folders_of_all =
+        ["usr/", "usr/include/", "usr/lib/", "usr/share/", "usr/share/doc/", "usr/share/man/"];
+    let mut left: BTreeSet<_> = folders_of_all.map(str::to_owned).into();
+    left.insert("usr/share/man/man3/".to_owned());
+    for name in ["", "cmake/", "pkgconfig/"] {
+        left.insert(format!("usr/lib/x86_64-linux-gnu/{name}"));
+    }
+    assert_eq!(tree(stage.path(), true), left);
+}
+
+#[test]
+fn folders_can_be_given_in_lower_case_and_separately() {
+    if !is_built() {
+        return;
+    }
+    let stage = tempfile::tempdir().unwrap();
+    make(
+        "install",
+        &[
+            ("DESTDIR", stage.path()),
+            ("prefix", Path::new("/opt/kv")),
+            ("libdir", Path::new("/opt/kv/lib64")),
+            ("includedir", Path::new("/usr/include/kv")),
+            ("INSTALL_STRIP", Path::new("1")),
+        ],
+    );
+    for name in ["opt/kv/lib64/libkvstore.a", "usr/include/kv/kvstore.h", "opt/kv/share/man/man3/kvstore.3"] {
+        assert!(stage.path().join(name).is_file(), "{name}");
+    }
+    let pc = fs::read_to_string(stage.path().join("opt/kv/lib64/pkgconfig/kvstore.pc")).unwrap();
+    assert!(pc.contains("libdir=${exec_prefix}/lib64\nincludedir=/usr/include/kv\n"), "{pc}");
+    let config = stage.path().join("opt/kv/lib64/cmake/kvstore/kvstoreConfig.cmake");
+    assert!(fs::read_to_string(config).unwrap().contains("/../../../../../usr/include/kv\""));
+}
+
+#[test]
+fn a_c_program_uses_the_shared_library_by_pkg_config() {
+    let Some(installed) = Installed::new() else { return };
+    assert_eq!(installed.pkg_config(&["--modversion"]), [VERSION]);
+    let program = installed.compile("store.c", &installed.pkg_config(&["--cflags", "--libs"]));
+    assert_eq!(installed.run(&program, &["a.db"]), format!("kvstore {VERSION}\n"));
+    let soname = format!("libkvstore.so.{}", env!("CARGO_PKG_VERSION_MAJOR"));
+    assert_eq!(dynamic(&installed.lib().join("libkvstore.so"), "SONAME"), [soname.as_str()]);
+    assert!(dynamic(&program, "NEEDED").contains(&soname));
+}
+
+#[test]
+fn a_c_program_is_linked_statically_by_pkg_config() {
+    let Some(installed) = Installed::new() else { return };
+    let flags = installed.pkg_config(&["--static", "--cflags", "--libs"]);
+    let whole = [flags, vec!["-static".to_owned(), "-Wl,--no-warnings".to_owned()]].concat();
+    for program in [
+        installed.compile("store.c", &whole), // glibc is in it, too
+        installed
+            .compile("store.c", &[installed.pkg_config(&["--cflags"]), installed.static_library()].concat()),
+    ] {
+        assert_eq!(installed.run(&program, &["a.db"]), format!("kvstore {VERSION}\n"));
+        assert!(!dynamic(&program, "NEEDED").iter().any(|name| name.contains("kvstore")));
+    }
+}
+
+#[test]
+fn the_static_library_shows_only_what_the_shared_one_exports() {
+    let Some(installed) = Installed::new() else { return };
+    let names = |arguments: &[&str], file: &str| {
+        let output = run(Command::new("nm").args(arguments).arg(installed.lib().join(file))).stdout;
+        let output = String::from_utf8(output).unwrap();
+        let names = output.lines().filter_map(|line| line.split(' ').nth(2)).map(str::to_owned);
+        names.collect::<BTreeSet<_>>()
+    };
+    let shared = names(&["-D", "--defined-only"], "libkvstore.so");
+    assert!(shared.contains("kvstore_open"));
+    assert_eq!(names(&["-g", "--defined-only"], "libkvstore.a"), shared);
+}
+
+#[test]
+fn a_program_can_have_its_own_sqlite_in_any_order_of_libraries() {
+    let Some(installed) = Installed::new() else { return };
+    if !has_sqlite() {
+        return;
+    }
+    let pkg_config = |arguments: &[&str]| {
+        let output = run(Command::new("pkg-config").args(arguments).arg("sqlite3")).stdout;
+        String::from_utf8(output).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let dynamic_sqlite = pkg_config(&["--libs"]);
+    let mut static_sqlite = pkg_config(&["--static", "--libs"]);
+    static_sqlite.retain(|word| word != "-lsqlite3");
+    let libdir = pkg_config(&["--variable=libdir"]).concat();
+    static_sqlite.insert(0, format!("{libdir}/libsqlite3.a"));
+    let cflags = installed.pkg_config(&["--cflags"]);
+    for ours in [installed.static_library(), installed.shared_library()] {
+        for theirs in [&static_sqlite, &dynamic_sqlite] {
+            for libraries in [[&ours[..], theirs].concat(), [&theirs[..], &ours].concat()] {
+                let program = installed.compile("two_sqlites.c", &[&cflags[..], &libraries].concat());
+                let output = installed.run(&program, &["a.db", "b.db"]);
+                assert!(output.contains(" beside "), "{libraries:?}: {output}");
+            }
+        }
+    }
+}
+
+/// Whether the SQLite of the system is there, to compile with.
+fn has_sqlite() -> bool {
+    let there = Command::new("pkg-config").args(["--exists", "sqlite3"]).status().is_ok_and(|s| s.success());
+    assert!(there || std::env::var_os("CI").is_none(), "libsqlite3-dev is missing: .ci/setup installs it");
+    if !there {
+        println!("skipped: libsqlite3-dev is missing");
+    }
+    there
+}
+
+#[test]
+fn the_unwinder_finds_its_way_through_the_static_and_the_shared_library() {
+    let Some(installed) = Installed::new() else { return };
+    make("install-strip", &[("PREFIX", installed.prefix.path())]);
+    let cflags = [installed.pkg_config(&["--cflags"]), vec!["-D_GNU_SOURCE".to_owned()]].concat();
+    for ours in [installed.static_library(), installed.shared_library()] {
+        let program = installed.compile("unwinding.c", &[&cflags[..], &ours].concat());
+        assert_eq!(installed.run(&program, &["a.db", "b.db"]), "unwound\n");
+    }
+}
+
+#[test]
+fn a_program_can_link_another_static_library_in_rust() {
+    let Some(installed) = Installed::new() else { return };
+    let other = installed.work.path().join("libother.a");
+    run(Command::new("rustc")
+        .args(["--edition=2024", "-O", "--crate-type=staticlib", "-o"])
+        .arg(&other)
+        .arg(root().join("tests/install/other_rust.rs")));
+    let cflags = installed.pkg_config(&["--cflags"]);
+    let (ours, other) = (installed.static_library(), [other.display().to_string()]);
+    for libraries in [[&ours[..], &other].concat(), [&other[..], &ours].concat()] {
+        let program = installed.compile("two_rusts.c", &[&cflags[..], &libraries].concat());
+        assert_eq!(installed.run(&program, &["a.db"]), "both\n");
+    }
+}
+
+#[test]
+fn a_cmake_project_finds_the_package_also_where_it_was_moved_to() {
+    let Some(installed) = Installed::new() else { return };
+    let moved = tempfile::tempdir().unwrap();
+    let prefix = moved.path().join("moved");
+    run(Command::new("cp").arg("-a").arg(installed.prefix.path()).arg(&prefix));
+    drop(installed.prefix);
+    let build = installed.work.path().join("build");
+    let with_cpp = prefix.join("include/kvstore.hpp").exists();
+    run(Command::new("cmake")
+        .arg("-S")
+        .arg(root().join("tests/install"))
+        .arg("-B")
+        .arg(&build)
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
+        .arg(format!("-DWITH_CPP={}", if with_cpp { "ON" } else { "OFF" })));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    run(Command::new("ctest").current_dir(&build).arg("--output-on-failure"));
+    assert!(dynamic(&build.join("c_kvstore"), "NEEDED").iter().any(|name| name.contains("libkvstore.so.")));
+    assert!(!dynamic(&build.join("c_kvstore_static"), "NEEDED").iter().any(|name| name.contains("kvstore")));
+}
+
+#[test]
+fn cmake_gets_no_package_of_another_major_version_or_an_older_one() {
+    let Some(installed) = Installed::new() else { return };
+    let folder = installed.work.path();
+    for (wanted, found) in [
+        ("", true),
+        (VERSION, true),
+        (&format!("{VERSION} EXACT"), true),
+        ("0.0.1", true),
+        ("0.0...0.99", true),
+        ("0.0...<0.1", false),
+        ("0.99", false),
+        ("1.0", false),
+        ("0.0.1 EXACT", false),
+    ] {
+        let project = format!(
+            "cmake_minimum_required(VERSION 3.20)\nproject(p C)\nfind_package(kvstore {wanted} CONFIG QUIET)\n\
+             message(STATUS \"found: ${{kvstore_FOUND}}\")\n"
+        );
+        fs::write(folder.join("CMakeLists.txt"), project).unwrap();
+        let mut cmake = Command::new("cmake");
+        cmake.arg("-S").arg(folder).arg("-B").arg(folder.join("versions"));
+        cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", installed.prefix.path().display()));
+        let output = String::from_utf8(run(&mut cmake).stdout).unwrap();
+        assert!(output.contains(if found { "found: 1" } else { "found: 0" }), "{wanted}: {output}");
+    }
+}
+
+#[test]
+fn the_manual_page_has_no_fault_that_groff_knows() {
+    if !has_tool("groff") {
+        return;
+    }
+    let output =
+        run(Command::new("groff").args(["-ww", "-man", "-z"]).arg(root().join("docs/man/kvstore.3")));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

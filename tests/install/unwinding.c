@@ -1,0 +1,44 @@
+/*
+ * Whether the unwinder gets through kvstore's frames, as it must for the guard that catches panics: from
+ * a function that the library calls back to main. argv[1] is the store, argv[2] the copy to make.
+ */
+#include <kvstore.h>
+#include <stdio.h>
+#include <unwind.h>
+
+static int frames, arrived;
+static void *outermost; /* the start of the function that called kvstore_backup */
+
+static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *unused)
+{
+    (void)unused;
+    frames++;
+    if (_Unwind_FindEnclosingFunction((void *)_Unwind_GetIP(context)) == outermost) arrived = 1;
+    return _URC_NO_REASON;
+}
+
+static int progress(void *context, int remaining, int total)
+{
+    (void)context;
+    (void)remaining;
+    (void)total;
+    _Unwind_Backtrace(look, NULL);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    KVStore *kv = NULL;
+
+    if (argc != 3) return 2;
+    outermost = (void *)(size_t)&main;
+    if (kvstore_open(argv[1], &kv, KVSTORE_JOURNAL_WAL) != KVSTORE_OK) return 3;
+    if (kvstore_backup(kv, argv[2], progress, NULL) != KVSTORE_OK) return 4;
+    if (kvstore_close(kv) != KVSTORE_OK) return 5;
+    if (!arrived) {
+        fprintf(stderr, "the unwinder got lost after %d frames\n", frames);
+        return 6;
+    }
+    printf("unwound\n");
+    return 0;
+}
