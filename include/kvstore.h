@@ -280,7 +280,8 @@ typedef struct {
      */
     int readOnly;
     /**
-     * How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY.
+     * How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
+     * open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
      */
     int busyTimeout;
     /**
@@ -469,15 +470,16 @@ int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *confi
  * that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
  * A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
  *
- * Errors: KVSTORE_MISUSE (closed already, or opened before a fork); what failed while closing, after
- * which the handle is closed all the same. The text is in kvstore_errmsg(NULL).
+ * Errors: KVSTORE_MISUSE (closed already, or opened before a fork; called by a callback of this store,
+ * which then stays open); what failed while closing, after which the handle is closed all the same. The
+ * text is in kvstore_errmsg(NULL).
  */
 int kvstore_close(KVStore *kv);
 
 /**
  * The text of the last call that failed on this handle, its families and its iterators; with NULL,
- * of this thread's last call that failed without a handle (such as kvstore_open). Never NULL: "no
- * error" where nothing failed. A key that is not found is no failure. Valid until the next failing
+ * of this thread's last call that failed without a usable handle: kvstore_open, or a call with one that is
+ * NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing failed. A key that is not found is no failure. Valid until the next failing
  * call on the handle.
  */
 const char *kvstore_errmsg(KVStore *kv);
@@ -487,9 +489,9 @@ const char *kvstore_errmsg(KVStore *kv);
  * without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
  * called from whatever thread uses the handle, and must not call this store. A time before one it
  * has returned counts as that one. `context` must stay valid until the clock is replaced or the
- * store is closed.
+ * store is closed: both wait for threads that are inside the old clock.
  *
- * Errors: KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ * Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL).
  */
 int kvstore_set_clock(KVStore *kv, int64_t (*now_ms)(void *context), void *context);
 

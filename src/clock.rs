@@ -60,8 +60,9 @@ impl Clock {
         if !self.injected.load(Ordering::Acquire) {
             return system_now_ms();
         }
-        let source = self.source.read().unwrap_or_else(PoisonError::into_inner).clone();
-        match source {
+        // Locked while it is asked, so that nobody is inside a source that `inject` has replaced.
+        let source = self.source.read().unwrap_or_else(PoisonError::into_inner);
+        match &*source {
             Some(now) => {
                 let _asked = Asked::by(self);
                 never_back(&self.latest, now().max(0))
@@ -75,8 +76,12 @@ impl Clock {
         ASKED.get() == std::ptr::from_ref(self).addr()
     }
 
-    /// Uses `source` from now on; `None` goes back to the system clock.
+    /// Uses `source` from now on; `None` goes back to the system clock. Waits until nobody is inside the
+    /// old one any more; called from inside it, does nothing.
     pub(crate) fn inject(&self, source: Option<Source>) {
+        if self.is_being_asked() {
+            return;
+        }
         let mut slot = self.source.write().unwrap_or_else(PoisonError::into_inner);
         self.latest.store(0, Ordering::Relaxed);
         self.injected.store(source.is_some(), Ordering::Release);
@@ -101,6 +106,45 @@ mod tests {
         assert_eq!(clock.now_ms(), 100);
         ticks.store(101, Ordering::Relaxed);
         assert_eq!(clock.now_ms(), 101);
+    }
+
+    #[test]
+    fn a_clock_is_replaced_only_when_nobody_is_inside_the_old_one() {
+        use std::sync::mpsc::channel;
+        let clock = Arc::new(Clock::default());
+        let ((entered, has_entered), (leave, may_leave)) = (channel(), channel::<()>());
+        let may_leave = std::sync::Mutex::new(may_leave);
+        clock.inject(Some(Arc::new(move || {
+            entered.send(()).unwrap();
+            may_leave.lock().unwrap().recv().unwrap();
+            5
+        })));
+        let inside = Arc::clone(&clock);
+        let asking = std::thread::spawn(move || inside.now_ms());
+        has_entered.recv().unwrap();
+        let replacing = Arc::clone(&clock);
+        let (replaced, was_replaced) = channel();
+        let replacer = std::thread::spawn(move || {
+            replacing.inject(None);
+            replaced.send(()).unwrap();
+        });
+        assert!(was_replaced.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+        leave.send(()).unwrap();
+        was_replaced.recv().unwrap();
+        assert_eq!(asking.join().unwrap(), 5);
+        replacer.join().unwrap();
+    }
+
+    #[test]
+    fn a_clock_that_replaces_itself_goes_on() {
+        let clock = Arc::new(Clock::default());
+        let itself = Arc::downgrade(&clock);
+        clock.inject(Some(Arc::new(move || {
+            itself.upgrade().unwrap().inject(None);
+            7
+        })));
+        assert_eq!(clock.now_ms(), 7);
+        assert_eq!(clock.now_ms(), 7);
     }
 
     #[test]

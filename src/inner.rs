@@ -238,6 +238,7 @@ impl Inner {
             cleaner.stop();
         }
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.clock.inject(None); // nobody is inside the caller's when this returns
         db.map_or_else(|| Err(closed()), Db::close)
     }
 }

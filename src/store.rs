@@ -375,7 +375,8 @@ impl Store {
     }
 
     /// Uses `now_ms` instead of the system's clock, for this handle: milliseconds since the Unix
-    /// epoch. It must not call this store. A value less than an earlier one counts as the earlier.
+    /// epoch. It must not call this store. A value less than an earlier one counts as the earlier. Waits
+    /// for threads that are inside the clock that is replaced; does nothing if called by that clock.
     pub fn set_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         self.inner.clock.inject(Some(Arc::new(now_ms)));
     }

@@ -88,8 +88,9 @@ fn watch_forks() {
 /// that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
 /// A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
 ///
-/// Errors: KVSTORE_MISUSE (closed already, or opened before a fork); what failed while closing, after
-/// which the handle is closed all the same. The text is in kvstore_errmsg(NULL).
+/// Errors: KVSTORE_MISUSE (closed already, or opened before a fork; called by a callback of this store,
+/// which then stays open); what failed while closing, after which the handle is closed all the same. The
+/// text is in kvstore_errmsg(NULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.
@@ -108,8 +109,8 @@ pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
 }
 
 /// The text of the last call that failed on this handle, its families and its iterators; with NULL,
-/// of this thread's last call that failed without a handle (such as kvstore_open). Never NULL: "no
-/// error" where nothing failed. A key that is not found is no failure. Valid until the next failing
+/// of this thread's last call that failed without a usable handle: kvstore_open, or a call with one that is
+/// NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing failed. A key that is not found is no failure. Valid until the next failing
 /// call on the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
@@ -125,9 +126,9 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
 /// without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
 /// called from whatever thread uses the handle, and must not call this store. A time before one it
 /// has returned counts as that one. `context` must stay valid until the clock is replaced or the
-/// store is closed.
+/// store is closed: both wait for threads that are inside the old clock.
 ///
-/// Errors: KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_set_clock(
     kv: *mut KVStore,
@@ -148,6 +149,7 @@ pub unsafe extern "C" fn kvstore_set_clock(
     // SAFETY: NULL or a handle, as documented.
     unsafe {
         call(kv, |kv| {
+            kv.store.check_no_callback()?;
             match now_ms {
                 // SAFETY: the caller's function, with the caller's context.
                 Some(now_ms) => kv.store.set_clock(move || now_ms(context.pointer())),

@@ -59,7 +59,8 @@ pub struct KVStoreConfig {
     pub pageSize: c_int,
     /// Non-zero: read only; the file must exist.
     pub readOnly: c_int,
-    /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY.
+    /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
+    /// open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
     pub busyTimeout: c_int,
     /// N > 0: a passive checkpoint after every N write commits; 0: automatic, every 4000 pages of WAL.
     pub walSizeLimit: c_int,

@@ -1,0 +1,32 @@
+/// @file
+/// kvstore for C++: header-only, C++17 and later, on top of the C API. Include this file and link the
+/// library (-lkvstore).
+///
+/// Conventions
+/// - Names are those of the Rust API and the C API. What they call delete is `erase` here, because
+///   `delete` is a keyword: `erase`, `erase_range`, `compare_and_erase`.
+/// - Errors are exceptions of one type, kvstore::error. A missing key is none: the answer is `nullopt` or
+///   `false`. A call that fails changes nothing.
+/// - Keys and values that go in are kvstore::bytes_view (any string, or a range of bytes); those that come
+///   out are `std::string`, or `std::string_view` where an iterator owns the memory.
+/// - Every class owns its handle, is moved and not copied, and its destructor throws nothing. A call on an
+///   object that was moved from throws errc::misuse. Families, iterators, batches and transactions may
+///   outlive their store: they throw errc::misuse then.
+/// - A store and its families may be shared by threads, which take turns. An iterator, a batch and a
+///   transaction object are used by one thread at a time. No object may be moved, assigned or destroyed
+///   while another thread uses it.
+#ifndef KVSTORE_HPP
+#define KVSTORE_HPP
+
+#include "kvstore/batch.hpp"
+#include "kvstore/bytes.hpp"
+#include "kvstore/error.hpp"
+#include "kvstore/family.hpp"
+#include "kvstore/iterator.hpp"
+#include "kvstore/keyspace.hpp"
+#include "kvstore/session.hpp"
+#include "kvstore/store.hpp"
+#include "kvstore/time.hpp"
+#include "kvstore/transaction.hpp"
+
+#endif

@@ -1,0 +1,151 @@
+/// @file
+/// Bytes that go in (bytes_view) and memory of the library that comes out (buffer). Knows no handle.
+#ifndef KVSTORE_BYTES_HPP
+#define KVSTORE_BYTES_HPP
+
+#include <kvstore.h>
+
+#include <climits>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "error.hpp"
+
+namespace kvstore {
+
+/// @cond
+namespace detail {
+
+template <class T>
+inline constexpr bool is_byte = std::is_same_v<T, std::byte> || std::is_same_v<T, unsigned char> ||
+                                std::is_same_v<T, signed char> || std::is_same_v<T, char>;
+
+/// Whether T has contiguous bytes: an array, vector, span of std::byte or of a char type.
+template <class T, class = void>
+struct is_byte_range : std::false_type {};
+template <class T>
+struct is_byte_range<T, std::void_t<decltype(std::data(std::declval<const T&>())),
+                                    decltype(std::size(std::declval<const T&>()))>>
+    : std::bool_constant<
+          is_byte<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<const T&>()))>>>> {};
+
+/// A length for C: it takes no more than INT_MAX, and what is longer must not be cut.
+inline int c_length(std::size_t size, const char* what) {
+    if (size > static_cast<std::size_t>(INT_MAX)) {
+        throw error(errc::error, std::string("a ") + what + " of " + std::to_string(size) +
+                                     " bytes is longer than any length this library takes");
+    }
+    return static_cast<int>(size);
+}
+
+/// Frees what the library handed out.
+struct free_memory {
+    void operator()(void* memory) const noexcept { kvstore_free(memory); }
+};
+using memory = std::unique_ptr<void, free_memory>;
+
+/// A name or path for C, which ends at the first NUL: one inside would cut it.
+inline const char* c_string(const std::string& text, const char* what) {
+    if (text.find('\0') != std::string::npos) {
+        throw error(errc::error, std::string("a NUL inside the ") + what);
+    }
+    return text.c_str();
+}
+
+} // namespace detail
+/// @endcond
+
+/// A key or value as an argument: a view of any bytes, which is only used during the call.
+///
+/// Made from whatever std::string_view can be made from, and from contiguous ranges of bytes: `std::vector`,
+/// `std::array`, arrays and (C++20) `std::span` of `std::byte`, `char` or `unsigned char`. A literal ends at
+/// its first NUL, as with std::string_view; write `"a\0b"sv` for one with a NUL inside. A view of no bytes
+/// may have a null pointer.
+class bytes_view {
+public:
+    /// No bytes.
+    constexpr bytes_view() noexcept = default;
+    bytes_view(std::nullptr_t) = delete;
+
+    /// From a pointer and a length.
+    bytes_view(const void* data, std::size_t size) noexcept
+        : bytes_(not_null({static_cast<const char*>(data), size})) {}
+
+    /// From a string.
+    template <class Text, std::enable_if_t<std::is_convertible_v<const Text&, std::string_view>, int> = 0>
+    constexpr bytes_view(const Text& text) noexcept : bytes_(not_null(text)) {}
+
+    /// From a range of bytes.
+    template <class Range, std::enable_if_t<!std::is_convertible_v<const Range&, std::string_view> &&
+                                                detail::is_byte_range<Range>::value,
+                                            long> = 0>
+    bytes_view(const Range& range) noexcept
+        : bytes_view(static_cast<const void*>(std::data(range)), std::size(range)) {}
+
+    /// The first byte; never null.
+    constexpr const char* data() const noexcept { return bytes_.data(); }
+    /// How many bytes.
+    constexpr std::size_t size() const noexcept { return bytes_.size(); }
+    /// The same bytes.
+    constexpr std::string_view view() const noexcept { return bytes_; }
+
+private:
+    // NULL has a meaning of its own in C (an open bound): an empty view must not turn into it.
+    static constexpr std::string_view not_null(std::string_view bytes) noexcept {
+        return bytes.data() ? bytes : std::string_view("");
+    }
+
+    std::string_view bytes_ = "";
+};
+
+/// A value in the memory the library allocated for it, without a copy into a std::string.
+class buffer {
+public:
+    /// The bytes; a NUL is behind them. Valid as long as this object.
+    std::string_view view() const noexcept { return {data(), size()}; }
+    /// The same.
+    operator std::string_view() const noexcept { return view(); }
+    /// The first byte; null only if this was moved from.
+    const char* data() const noexcept { return static_cast<const char*>(memory_.get()); }
+    /// How many bytes.
+    std::size_t size() const noexcept { return memory_ ? size_ : 0; }
+
+private:
+    template <class Handle>
+    friend class keyspace;
+    buffer(void* memory, int size) noexcept : memory_(memory), size_(static_cast<std::size_t>(size)) {}
+
+    detail::memory memory_;
+    std::size_t size_;
+};
+
+/// Builds one ordered key from a partition key and clustering columns, either of which may be empty. All
+/// rows of a partition are together, in the byte order of their clustering columns, and no other
+/// partition's are between them. The key works with every function; keyspace::rows walks a partition.
+/// @throws error errc::error if the key would have more than 65536 bytes.
+inline std::string row_key(bytes_view partition, bytes_view clustering) {
+    const int partition_length = detail::c_length(partition.size(), "partition key");
+    const int clustering_length = detail::c_length(clustering.size(), "clustering part");
+    const auto fail = [](int code) { throw error(static_cast<errc>(code), kvstore_errmsg(nullptr)); };
+    int length = 0;
+    int code = kvstore_row_key(partition.data(), partition_length, clustering.data(), clustering_length,
+                               nullptr, 0, &length);
+    if (code != KVSTORE_OK) {
+        fail(code);
+    }
+    std::string key(static_cast<std::size_t>(length), '\0');
+    code = kvstore_row_key(partition.data(), partition_length, clustering.data(), clustering_length,
+                           key.data(), length, &length);
+    if (code != KVSTORE_OK) {
+        fail(code);
+    }
+    return key;
+}
+
+} // namespace kvstore
+
+#endif

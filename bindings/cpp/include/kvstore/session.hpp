@@ -1,0 +1,148 @@
+/// @file
+/// What a store shares with its families, iterators, batches and transactions, and how a result code becomes
+/// an exception. Nothing in here is for users.
+#ifndef KVSTORE_SESSION_HPP
+#define KVSTORE_SESSION_HPP
+
+#include <kvstore.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "bytes.hpp"
+#include "error.hpp"
+#include "time.hpp"
+
+/// @cond
+namespace kvstore::detail {
+
+/// A clock of the user's, as the C API calls it.
+class clock {
+public:
+    /// Asks the clock once: one that fails from the start is refused here, by its own exception.
+    explicit clock(std::function<time_point()> now) : now_(std::move(now)) { advance(now_()); }
+
+    /// Never runs backwards, and stands still while the user's function throws: nothing may cross C.
+    static std::int64_t read(void* context) noexcept {
+        auto& self = *static_cast<clock*>(context);
+        try {
+            self.advance(self.now_());
+        } catch (...) {
+        }
+        return self.latest_.load(std::memory_order_relaxed);
+    }
+
+    std::unique_ptr<clock> before; ///< The clock that this one replaced.
+
+private:
+    void advance(time_point now) noexcept {
+        const std::int64_t ms = now.time_since_epoch().count();
+        std::int64_t seen = latest_.load(std::memory_order_relaxed);
+        while (ms > seen && !latest_.compare_exchange_weak(seen, ms, std::memory_order_relaxed)) {
+        }
+    }
+
+    std::function<time_point()> now_;
+    std::atomic<std::int64_t> latest_{0};
+};
+
+/// One for each open store; lives until the last object that belongs to it is gone. After the store was
+/// closed `kv` is not passed to C any more: its memory may belong to another store by then.
+class session {
+public:
+    session(KVStore* opened, KVColumnFamily* default_family) noexcept : kv(opened), cf(default_family) {}
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+
+    ~session() {
+        if (open_) {
+            (void)clock_.release(); // closing was refused: the store goes on asking its clock
+        }
+    }
+
+    KVStore* const kv;        ///< The store.
+    KVColumnFamily* const cf; ///< Its default family.
+
+    bool is_open() const noexcept { return open_.load(std::memory_order_relaxed); }
+
+    /// Closes the store once. A code, because a destructor calls it; the text is in kvstore_errmsg(NULL).
+    int close() noexcept {
+        if (!open_.exchange(false)) {
+            return KVSTORE_OK;
+        }
+        const int code = kvstore_close(kv);
+        if (code == KVSTORE_MISUSE) {
+            open_ = true; // refused: called by a callback of this store, or in a forked child
+        } else {
+            kvstore_cf_close(cf);
+        }
+        return code;
+    }
+
+    void check(int code) const {
+        if (code != KVSTORE_OK) {
+            fail(code);
+        }
+    }
+
+    /// For calls that answer "not found" of a key: whether it was found.
+    bool found(int code) const {
+        if (code == KVSTORE_NOTFOUND) {
+            return false;
+        }
+        check(code);
+        return true;
+    }
+
+    [[noreturn]] void fail(int code) const {
+        throw error(static_cast<errc>(code), is_open() ? kvstore_errmsg(kv) : "the store is closed");
+    }
+
+    /// Now, by the store's clock. The C API has no function for it.
+    std::int64_t now_ms() const noexcept {
+        clock* set = current_.load(std::memory_order_acquire);
+        return set ? clock::read(set) : kvstore_now_ms();
+    }
+
+    std::int64_t expire_ms(const lifespan& life) const {
+        return life.expire_ms([this] { return now_ms(); });
+    }
+
+    /// Clocks that were replaced are kept as long as the session: another thread may still be inside one.
+    void set_clock(std::unique_ptr<clock> made) {
+        const std::lock_guard<std::mutex> lock(clock_mutex_);
+        check(kvstore_set_clock(kv, made ? &clock::read : nullptr, made.get()));
+        current_.store(made.get(), std::memory_order_release);
+        if (made) {
+            made->before = std::move(clock_);
+            clock_ = std::move(made);
+        }
+    }
+
+private:
+    std::atomic<bool> open_{true};
+    std::atomic<clock*> current_{nullptr};
+    std::mutex clock_mutex_;
+    std::unique_ptr<clock> clock_;
+};
+
+/// The session of an object, if it was not moved from and its store is open.
+inline session& usable(const std::shared_ptr<session>& of) {
+    if (!of) {
+        throw error(errc::misuse, "this object was moved from: use the one it was moved to");
+    }
+    if (!of->is_open()) {
+        throw error(errc::misuse, "the store is closed");
+    }
+    return *of;
+}
+
+} // namespace kvstore::detail
+/// @endcond
+
+#endif

@@ -1,0 +1,62 @@
+// Batches.
+#include "check.hpp"
+
+using namespace std::chrono_literals;
+
+SCENARIO(a_batch_commits_all_or_nothing_and_can_be_used_again) {
+    check::timed_store s;
+    kvstore::family cf = s.db.create_family("family");
+    s.db.put("gone", "value");
+    cf.put("gone", "value");
+    kvstore::batch batch = s.db.batch();
+    batch.put("a", "1");
+    batch.put("b", "2", 5s);
+    batch.put(cf, "c", "3");
+    batch.put(cf, "d", "4", s.time() + 6s);
+    batch.erase("gone");
+    batch.erase(cf, "gone");
+    batch.erase("missing");
+    CHECK(batch.count() == 7);
+    CHECK(!s.db.exists("a") && s.db.exists("gone"));
+    batch.commit();
+    CHECK(batch.count() == 0);
+    CHECK(s.db.get("a") == "1" && s.db.ttl("a")->never_expires());
+    CHECK(s.db.ttl("b")->duration() == 5s);
+    CHECK(cf.get("c") == "3" && cf.ttl("d")->duration() == 6s);
+    CHECK(!s.db.exists("gone") && !cf.exists("gone"));
+    batch.put("e", "5");
+    batch.clear();
+    CHECK(batch.count() == 0);
+    batch.commit();
+    CHECK(!s.db.exists("e"));
+}
+
+SCENARIO(a_batch_that_fails_keeps_its_writes) {
+    kvstore::store db(":memory:");
+    kvstore::batch batch = db.batch();
+    {
+        kvstore::family cf = db.create_family("family");
+        batch.put(cf, "key", "value");
+    }
+    batch.put("key", "value");
+    db.drop_family("family");
+    THROWS(error, batch.commit());
+    CHECK(batch.count() == 2 && !db.exists("key"));
+}
+
+SCENARIO(a_batch_refuses_bad_keys_and_families_of_other_stores) {
+    kvstore::store db(":memory:");
+    kvstore::store other(":memory:");
+    kvstore::family foreign = other.create_family("family");
+    kvstore::batch batch = db.batch();
+    THROWS(error, batch.put("", "value"));
+    THROWS(error, batch.erase(""));
+    THROWS(error, batch.put(foreign, "key", "value"));
+    kvstore::family taken = std::move(foreign);
+    THROWS(misuse, batch.put(foreign, "key", "value"));
+    THROWS(misuse, batch.erase(foreign, "key"));
+    CHECK(batch.count() == 0);
+    db.close();
+    THROWS(misuse, batch.put("key", "value"));
+    THROWS(misuse, batch.commit());
+}

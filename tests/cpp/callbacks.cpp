@@ -1,0 +1,81 @@
+// Exceptions in callbacks, and callbacks that call their store: nothing crosses C.
+#include <fstream>
+#include <stdexcept>
+
+#include "check.hpp"
+
+using namespace std::chrono_literals;
+
+SCENARIO(an_exception_in_a_backups_progress_stops_it_and_comes_out) {
+    kvstore::store db("throwing.db");
+    db.put("key", "value");
+    bool caught = false;
+    try {
+        db.backup("part.db", [](int, int) -> bool { throw std::logic_error("enough"); });
+    } catch (const std::logic_error& e) {
+        caught = std::string_view(e.what()) == "enough";
+    }
+    CHECK(caught && !std::ifstream("part.db"));
+    db.put("key", "other"); // the store is well
+    db.backup("whole.db");
+}
+
+SCENARIO(a_clock_that_throws_stands_still) {
+    kvstore::store db(":memory:");
+    auto broken = std::make_shared<bool>(false);
+    auto ms = std::make_shared<std::int64_t>(5000);
+    db.set_clock([=] {
+        if (*broken) {
+            throw std::runtime_error("no clock");
+        }
+        return kvstore::time_point(std::chrono::milliseconds(*ms));
+    });
+    db.put("key", "value", 10s);
+    *broken = true;
+    *ms = 100000;
+    CHECK(db.now().time_since_epoch() == 5s);
+    CHECK(db.get("key") == "value");
+    CHECK(db.ttl("key")->duration() == 10s);
+    *broken = false;
+    CHECK(!db.get("key"));
+    CHECK(db.now().time_since_epoch() == 100s);
+    *ms = 7; // never backwards, as in the library
+    CHECK(db.now().time_since_epoch() == 100s);
+}
+
+SCENARIO(a_clock_that_throws_from_the_start_is_refused) {
+    check::timed_store s;
+    bool caught = false;
+    try {
+        s.db.set_clock([]() -> kvstore::time_point { throw std::logic_error("no clock"); });
+    } catch (const std::logic_error&) {
+        caught = true;
+    }
+    CHECK(caught && s.db.now() == s.time());
+}
+
+SCENARIO(a_clock_lives_as_long_as_what_may_ask_it) {
+    const auto life = std::make_shared<int>(0);
+    {
+        std::unique_ptr<kvstore::family> cf;
+        {
+            kvstore::store db(":memory:");
+            db.set_clock([life] { return kvstore::time_point(1s); });
+            db.set_clock([life] { return kvstore::time_point(2s); });
+            CHECK(db.now().time_since_epoch() == 2s);
+            cf = std::make_unique<kvstore::family>(db.create_family("family"));
+        }
+        CHECK(life.use_count() == 3);
+        THROWS(misuse, cf->put("key", "value", 1s));
+    }
+    CHECK(life.use_count() == 1);
+}
+
+SCENARIO(a_callback_that_calls_its_store_gets_an_error) {
+    kvstore::store db(":memory:");
+    db.put("key", "value");
+    THROWS(misuse, db.backup("copy.db", [&](int, int) { (void)db.get("key"); }));
+    THROWS(misuse, db.backup("copy.db", [&](int, int) { db.close(); }));
+    CHECK(db.get("key") == "value"); // closing was refused
+    db.close();
+}

@@ -1,0 +1,84 @@
+// What the C++ test programs share: scenarios that register themselves by name, CHECK, THROWS, and a store
+// with a clock in the test's hands. No test calls a function of the C API: tests/cpp.rs counts on that.
+#ifndef CHECK_HPP
+#define CHECK_HPP
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <kvstore.hpp>
+
+namespace check {
+
+struct scenario {
+    const char* name;
+    void (*run)();
+};
+
+inline std::vector<scenario>& scenarios() {
+    static std::vector<scenario> all;
+    return all;
+}
+
+struct registration {
+    registration(const char* name, void (*run)()) { scenarios().push_back({name, run}); }
+};
+
+[[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
+    std::fprintf(stderr, "%s:%d: %s\n", file, line, what.c_str());
+    std::exit(1);
+}
+
+// Whether a call throws a kvstore::error of this code, with a text.
+template <class Call>
+void throws(const char* file, int line, const char* what, kvstore::errc code, const Call& call) {
+    try {
+        call();
+    } catch (const kvstore::error& e) {
+        const std::string_view text = e.what();
+        if (e.code() != code || text.size() < 5 || text == "no error") {
+            fail(file, line, std::string(what) + " threw " + kvstore::describe(e.code()) + ": " + e.what());
+        }
+        return;
+    }
+    fail(file, line, std::string(what) + " threw nothing");
+}
+
+// Time in the test's hands. Copies are the same clock.
+class clock {
+public:
+    kvstore::time_point operator()() const { return kvstore::time_point(std::chrono::milliseconds(*ms_)); }
+    void advance(std::chrono::milliseconds by) const { *ms_ += by.count(); }
+
+private:
+    std::shared_ptr<std::atomic<std::int64_t>> ms_ = std::make_shared<std::atomic<std::int64_t>>(1000000);
+};
+
+// A store in memory with such a clock.
+struct timed_store {
+    clock time;
+    kvstore::store db{":memory:"};
+
+    timed_store() { db.set_clock(time); }
+};
+
+} // namespace check
+
+#define SCENARIO(name)                                                                                   \
+    static void name();                                                                                  \
+    static const check::registration registered_##name(#name, name);                                     \
+    static void name()
+
+#define CHECK(...)                                                                                       \
+    ((__VA_ARGS__) ? void() : check::fail(__FILE__, __LINE__, "CHECK(" #__VA_ARGS__ ") failed"))
+
+#define THROWS(code, ...)                                                                                \
+    check::throws(__FILE__, __LINE__, #__VA_ARGS__, kvstore::errc::code, [&] { (void)(__VA_ARGS__); })
+
+#endif

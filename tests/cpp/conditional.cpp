@@ -1,0 +1,95 @@
+// Writes on a condition, and changes of a TTL without the value.
+#include "check.hpp"
+
+using namespace std::chrono_literals;
+using kvstore::change;
+using kvstore::expire_if;
+using kvstore::put_options;
+
+SCENARIO(put_if_absent_writes_over_missing_and_expired_keys_only) {
+    check::timed_store s;
+    kvstore::family cf = s.db.create_family("family");
+    CHECK(s.db.put_if_absent("key", "1", 5s));
+    CHECK(!s.db.put_if_absent("key", "2"));
+    CHECK(s.db.get("key") == "1");
+    s.time.advance(5s);
+    CHECK(s.db.put_if_absent("key", "3"));
+    CHECK(s.db.ttl("key")->never_expires());
+    CHECK(cf.put_if_absent("key", "1") && !cf.put_if_absent("key", "2"));
+}
+
+SCENARIO(put_with_does_what_its_options_say) {
+    check::timed_store s;
+    CHECK(!s.db.put_with("key", "1", put_options().if_present()));
+    CHECK(s.db.put_with("key", "1", put_options().if_absent().expires(9s)));
+    CHECK(!s.db.put_with("key", "2", put_options().if_absent()));
+    CHECK(s.db.put_with("key", "2", put_options().if_present().keep_ttl()));
+    CHECK(s.db.get_ttl("key")->value == "2" && s.db.get_ttl("key")->ttl.duration() == 9s);
+    CHECK(s.db.put_with("key", "3", put_options()));
+    CHECK(s.db.ttl("key")->never_expires());
+    s.db.set_default_ttl(1h);
+    CHECK(s.db.put_with("key", "4", put_options().default_ttl()));
+    CHECK(s.db.ttl("key")->duration() == 1h);
+    THROWS(error, s.db.put_with("key", "5", put_options().if_absent().if_present()));
+    THROWS(error, s.db.put_with("key", "5", put_options().default_ttl().expires(1s)));
+    CHECK(s.db.get("key") == "4");
+}
+
+SCENARIO(compare_and_swap_and_erase_look_at_the_value_first) {
+    check::timed_store s;
+    s.db.put("key", "1");
+    CHECK(!s.db.compare_and_swap("key", "2", "3"));
+    CHECK(!s.db.compare_and_swap("missing", "", "3"));
+    CHECK(s.db.compare_and_swap("key", "1", "2", 4s));
+    CHECK(s.db.get("key") == "2" && s.db.ttl("key")->duration() == 4s);
+    CHECK(!s.db.compare_and_erase("key", "1"));
+    CHECK(s.db.compare_and_erase("key", "2"));
+    CHECK(!s.db.exists("key"));
+}
+
+SCENARIO(increment_counts_and_keeps_the_ttl) {
+    check::timed_store s;
+    CHECK(s.db.increment("n") == 1);
+    CHECK(s.db.increment("n", 41) == 42);
+    CHECK(s.db.increment("n", -2) == 40);
+    CHECK(s.db.get("n") == "40");
+    CHECK(s.db.increment("window", 1, 60s) == 1);
+    s.time.advance(59s);
+    CHECK(s.db.increment("window", 1, 60s) == 2);
+    s.time.advance(1s);
+    CHECK(s.db.increment("window", 1, 60s) == 1);
+    s.db.put("text", "many");
+    THROWS(error, s.db.increment("text"));
+    s.db.put("max", "9223372036854775807");
+    THROWS(error, s.db.increment("max"));
+}
+
+SCENARIO(expire_changes_the_ttl_on_a_condition) {
+    check::timed_store s;
+    CHECK(s.db.expire("key", 1s) == change::missing);
+    s.db.put("key", "value");
+    CHECK(s.db.expire("key", 1s, expire_if::ttl) == change::unchanged);
+    CHECK(s.db.expire("key", 1s, expire_if::later) == change::unchanged);
+    CHECK(s.db.expire("key", 9s, expire_if::no_ttl) == change::changed);
+    CHECK(s.db.expire("key", 10s, expire_if::earlier) == change::unchanged);
+    CHECK(s.db.expire("key", 8s, expire_if::earlier) == change::changed);
+    CHECK(s.db.expire("key", 20s, expire_if::later) == change::changed);
+    CHECK(s.db.ttl("key")->duration() == 20s);
+    CHECK(s.db.persist("key") == change::changed);
+    CHECK(s.db.persist("key") == change::unchanged);
+    CHECK(s.db.persist("missing") == change::missing);
+    CHECK(s.db.expire("key", -1s) == change::changed);
+    CHECK(!s.db.exists("key"));
+}
+
+SCENARIO(get_and_expire_slides_the_end_of_a_session) {
+    check::timed_store s;
+    s.db.put("session", "user", 20min);
+    s.time.advance(19min);
+    CHECK(s.db.get_and_expire("session", 20min) == "user");
+    s.time.advance(19min);
+    CHECK(s.db.get_and_expire("session", kvstore::never) == "user");
+    CHECK(s.db.ttl("session")->never_expires());
+    CHECK(s.db.get_and_expire("session", 0s) == "user"); // the last read
+    CHECK(!s.db.get_and_expire("session", 20min));
+}

@@ -1,0 +1,236 @@
+// Keys and values: what goes in comes out, by every type a program may have them in.
+#include <array>
+#include <cstddef>
+#include <cstring>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
+
+#include "check.hpp"
+
+SCENARIO(a_get_gives_what_was_put) {
+    using namespace std::string_view_literals;
+    kvstore::store db(":memory:");
+    db.put("key", "value");
+    CHECK(db.get("key") == "value");
+    CHECK(db.get("missing") == std::nullopt);
+    db.put("a\0b"sv, "c\0d"sv);
+    CHECK(db.get("a\0b"sv) == std::string("c\0d", 3));
+    CHECK(!db.get("a"));
+    db.put("key", "other");
+    CHECK(db.get("key") == "other");
+}
+
+SCENARIO(an_empty_view_without_memory_is_an_empty_value) {
+    kvstore::store db(":memory:");
+    db.put("null", std::string_view());
+    db.put("empty", "");
+    db.put("default", kvstore::bytes_view());
+    db.put("pointer", kvstore::bytes_view(nullptr, 0));
+    for (const char* key : {"null", "empty", "default", "pointer"}) {
+        CHECK(db.get(key) == "");
+        CHECK(db.compare_and_swap(key, std::string_view(), "x"));
+    }
+}
+
+SCENARIO(keys_and_values_may_be_of_any_type_that_holds_bytes) {
+    kvstore::store db(":memory:");
+    const std::string string = "key";
+    const std::vector<std::byte> bytes{std::byte{'k'}, std::byte{'e'}, std::byte{'y'}};
+    const std::array<unsigned char, 3> array{'k', 'e', 'y'};
+    const unsigned char c_array[] = {'k', 'e', 'y'};
+    std::vector<char> chars{'k', 'e', 'y'};
+    char writable[] = "key";
+    char* pointer = writable;
+    db.put(string, bytes);
+    CHECK(db.get(bytes) == "key");
+    CHECK(db.get(array) == "key");
+    CHECK(db.get(c_array) == "key");
+    CHECK(db.get(chars) == "key");
+    CHECK(db.get(writable) == "key");
+    CHECK(db.get(pointer) == "key");
+    CHECK(db.get(std::string_view(string)) == "key");
+    CHECK(db.get(std::string("key")) == "key");
+    CHECK(db.get(kvstore::bytes_view(&bytes[0], 3)) == "key");
+    CHECK(db.get(*db.get_buffer("key")) == "key");
+#if __cplusplus >= 202002L
+    CHECK(db.get(std::span<const std::byte>(bytes)) == "key");
+    CHECK(db.get(std::span<const std::byte, 3>(bytes)) == "key");
+    CHECK(db.get(std::as_bytes(std::span(string))) == "key");
+    CHECK(db.get(std::span(chars)) == "key");
+#endif
+    static_assert(!std::is_convertible_v<std::vector<int>, kvstore::bytes_view>);
+    static_assert(!std::is_convertible_v<int, kvstore::bytes_view>);
+    static_assert(!std::is_constructible_v<kvstore::bytes_view, std::nullptr_t>);
+}
+
+SCENARIO(get_into_fills_the_callers_buffer_and_answers_the_whole_length) {
+    kvstore::store db(":memory:");
+    db.put("key", "0123456789");
+    char buffer[16] = "----------";
+    CHECK(db.get_into("key", buffer, 4) == std::size_t{10});
+    CHECK(std::memcmp(buffer, "0123------", 10) == 0);
+    CHECK(db.get_into("key", buffer, sizeof buffer) == std::size_t{10});
+    CHECK(std::memcmp(buffer, "0123456789", 10) == 0);
+    CHECK(db.get_into("key", nullptr, 0) == std::size_t{10});
+    CHECK(db.get_into("missing", buffer, sizeof buffer) == std::nullopt);
+#if __cplusplus >= 202002L
+    std::array<std::byte, 4> bytes{};
+    CHECK(db.get_into("key", bytes) == std::size_t{10});
+    CHECK(bytes[3] == std::byte{'3'});
+#endif
+}
+
+SCENARIO(get_buffer_gives_the_librarys_memory_and_frees_it) {
+    kvstore::store db(":memory:");
+    db.put("key", "value");
+    auto value = db.get_buffer("key");
+    CHECK(value && value->view() == "value" && value->size() == 5 && value->data()[5] == '\0');
+    kvstore::buffer moved = *std::move(value);
+    CHECK(std::string_view(moved) == "value");
+    CHECK(value->size() == 0 && value->view().empty());
+    CHECK(!db.get_buffer("missing"));
+}
+
+SCENARIO(get_many_reads_in_the_order_of_the_keys) {
+    kvstore::store db(":memory:");
+    db.put("a", "1");
+    db.put("c", "");
+    const auto listed = db.get_many({"a", "b", "c"});
+    CHECK(listed.size() == 3 && listed[0] == "1" && !listed[1] && listed[2] == "");
+    const std::vector<std::string> keys{"c", "a"};
+    const auto of_vector = db.get_many(keys);
+    CHECK(of_vector.size() == 2 && of_vector[0] == "" && of_vector[1] == "1");
+    CHECK(db.get_many(std::vector<std::string>()).empty());
+    THROWS(error, db.get_many({"a", ""}));
+}
+
+SCENARIO(erase_says_whether_the_key_was_there) {
+    kvstore::store db(":memory:");
+    db.put("key", "value");
+    CHECK(db.exists("key"));
+    CHECK(db.erase("key"));
+    CHECK(!db.erase("key"));
+    CHECK(!db.exists("key"));
+}
+
+SCENARIO(erase_range_and_clear_take_all_that_is_in_them) {
+    kvstore::store db(":memory:");
+    for (const char* key : {"a", "b", "c", "d"}) {
+        db.put(key, key);
+    }
+    CHECK(db.erase_range("b", "d") == 2);
+    CHECK(db.count() == 2 && db.exists("a") && db.exists("d"));
+    CHECK(db.erase_range(std::nullopt, "b") == 1);
+    db.put("e", "");
+    db.clear();
+    CHECK(db.count() == 0 && db.count_live() == 0);
+}
+
+SCENARIO(a_family_has_keys_of_its_own) {
+    kvstore::store db(":memory:");
+    kvstore::family users = db.create_family("users");
+    CHECK(users.name() == "users");
+    users.put("key", "user");
+    db.put("key", "default");
+    CHECK(users.get("key") == "user");
+    CHECK(db.get("key") == "default");
+    CHECK(users.exists("key") && users.count() == 1 && users.count_live() == 1);
+    char buffer[4];
+    CHECK(users.get_into("key", buffer, sizeof buffer) == std::size_t{4});
+    CHECK(users.erase("key") && !users.exists("key"));
+    users.put("a", "");
+    users.clear();
+    CHECK(users.count() == 0);
+    CHECK(db.default_family().get("key") == "default");
+    CHECK(db.default_family().name() == "default");
+}
+
+SCENARIO(families_are_made_opened_listed_and_dropped) {
+    kvstore::store db(":memory:");
+    THROWS(notfound, db.family("b"));
+    {
+        auto b = db.family_or_create("b");
+        auto again = db.family_or_create("b");
+        auto a = db.create_family("a");
+        auto opened = db.family("a");
+        b.put("key", "value");
+        CHECK(again.get("key") == "value");
+        CHECK((db.families() == std::vector<std::string>{"a", "b"}));
+        THROWS(error, db.create_family("a"));
+        THROWS(busy, db.drop_family("a"));
+    }
+    db.drop_family("a");
+    CHECK((db.families() == std::vector<std::string>{"b"}));
+    THROWS(notfound, db.drop_family("a"));
+    THROWS(error, db.drop_family("default"));
+    THROWS(error, db.family_or_create("__reserved"));
+    THROWS(error, db.family_or_create(""));
+    THROWS(error, db.create_family(std::string("a\0b", 3)));
+}
+
+SCENARIO(a_store_in_a_file_is_there_when_it_is_opened_again) {
+    {
+        kvstore::store db("again.db");
+        db.put("key", "value");
+    }
+    kvstore::config config;
+    config.read_only = true;
+    config.busy_timeout = std::chrono::seconds(1);
+    kvstore::store db("again.db", config);
+    CHECK(db.get("key") == "value");
+    THROWS(readonly, db.put("key", "other"));
+}
+
+SCENARIO(the_settings_of_a_config_reach_the_store) {
+    kvstore::config config;
+    config.max_value_size = 10;
+    config.journal = kvstore::journal_mode::rollback;
+    config.sync = kvstore::sync_level::off;
+    config.cache_pages = 100;
+    config.page_size = 512;
+    config.checkpoint_every = 1;
+    config.mmap_size = 0;
+    config.hold_reads = false;
+    kvstore::store db("settings.db", config);
+    db.put("key", "0123456789");
+    THROWS(error, db.put("key", "0123456789a"));
+    CHECK(db.checkpoint().wal_frames == 0);
+    config.page_size = 1000;
+    THROWS(error, kvstore::store("bad.db", config));
+    config = {};
+    config.max_value_size = static_cast<std::size_t>(-1);
+    THROWS(error, kvstore::store("bad.db", config));
+    config = {};
+    config.busy_timeout = std::chrono::milliseconds::max();
+    config.exclusive = true;
+    kvstore::store alone("alone.db", config);
+    THROWS(busy, kvstore::store("alone.db"));
+#if __cplusplus >= 202002L
+    using namespace std::chrono_literals;
+    kvstore::store designated("designated.db", {.sync = kvstore::sync_level::full, .busy_timeout = 5s});
+    designated.put("key", "value");
+#endif
+}
+
+SCENARIO(a_row_key_keeps_the_rows_of_a_partition_together) {
+    using namespace std::string_view_literals;
+    kvstore::store db(":memory:");
+    const std::string key = kvstore::row_key("user", "2024");
+    db.put(key, "row");
+    CHECK(db.get(kvstore::row_key("user", "2024")) == "row");
+    CHECK(kvstore::row_key("user", "2024") < kvstore::row_key("user", "2025"));
+    CHECK(kvstore::row_key("user", "\xff") < kvstore::row_key("user1", ""));
+    CHECK(!kvstore::row_key("", "").empty());
+    CHECK(kvstore::row_key("a\0"sv, "b") != kvstore::row_key("a", "\0b"sv));
+    THROWS(error, kvstore::row_key(std::string(65000, 'p'), std::string(1000, 'c')));
+}
+
+SCENARIO(the_library_tells_its_versions) {
+    const auto text = [](int number) { return std::to_string(number); };
+    const std::string minor = text(KVSTORE_VERSION_MAJOR) + "." + text(KVSTORE_VERSION_MINOR);
+    CHECK(kvstore::version() == minor + "." + text(KVSTORE_VERSION_PATCH));
+    CHECK(kvstore::sqlite_version().substr(0, 2) == "3.");
+    CHECK(kvstore::engine() == "sql" || kvstore::engine() == "btree");
+    CHECK(kvstore::now().time_since_epoch() > std::chrono::hours(24 * 365 * 50));
+}

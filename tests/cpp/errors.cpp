@@ -1,0 +1,113 @@
+// Errors: their codes and texts, lengths beyond C's, use after closing, names with a NUL.
+#include <climits>
+#include <new>
+#include <stdexcept>
+#include <type_traits>
+
+#include "check.hpp"
+
+using namespace std::chrono_literals;
+
+SCENARIO(an_error_has_a_code_a_text_and_says_whether_to_retry) {
+    static_assert(std::is_base_of_v<std::runtime_error, kvstore::error>);
+    static_assert(std::is_nothrow_copy_constructible_v<kvstore::error>);
+    kvstore::store db(":memory:");
+    try {
+        db.put("", "value");
+        CHECK(false);
+    } catch (const std::runtime_error& base) {
+        const auto& e = dynamic_cast<const kvstore::error&>(base);
+        CHECK(e.code() == kvstore::errc::error && !e.retryable());
+        CHECK(std::string_view(e.what()).find("key") != std::string_view::npos);
+    }
+    CHECK(static_cast<int>(kvstore::errc::full) == KVSTORE_FULL);
+    CHECK(std::string_view(kvstore::describe(kvstore::errc::busy)) != kvstore::describe(kvstore::errc::full));
+    CHECK(kvstore::error(kvstore::errc::locked, std::string("text")).retryable());
+}
+
+SCENARIO(a_store_that_cannot_be_opened_says_why) {
+    THROWS(cantopen, kvstore::store("no/such/folder/store.db"));
+    THROWS(cantopen, kvstore::store("."));
+    THROWS(error, kvstore::store(std::string("a\0b", 3)));
+    kvstore::config config;
+    config.read_only = true;
+    THROWS(cantopen, kvstore::store("missing.db", config));
+}
+
+SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
+    kvstore::store db(":memory:");
+    kvstore::family cf = db.create_family("family");
+    // Nothing behind the first byte is ever read.
+    const std::string_view huge("x", static_cast<std::size_t>(INT_MAX) + 1);
+    const std::string_view wraps("x", static_cast<std::size_t>(UINT_MAX) + 2); // 1 as an int
+    for (const std::string_view bytes : {huge, wraps}) {
+        THROWS(error, db.put(bytes, "value"));
+        THROWS(error, db.put("key", bytes));
+        THROWS(error, db.get(bytes));
+        THROWS(error, db.exists(bytes));
+        THROWS(error, db.erase(bytes));
+        THROWS(error, db.compare_and_swap("key", bytes, "value"));
+        THROWS(error, db.get_many({kvstore::bytes_view(bytes)}));
+        THROWS(error, db.items(bytes));
+        THROWS(error, db.range(bytes, std::nullopt));
+        THROWS(error, db.range(std::nullopt, bytes));
+        THROWS(error, db.rows(bytes));
+        THROWS(error, db.erase_range(bytes, std::nullopt));
+        THROWS(error, db.batch().put(bytes, "value"));
+        THROWS(error, db.items().seek(bytes));
+        THROWS(error, cf.put(bytes, "value"));
+        THROWS(error, kvstore::row_key(bytes, "c"));
+    }
+    CHECK(db.count() == 0);
+}
+
+SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
+    kvstore::store db(":memory:");
+    kvstore::family cf = db.create_family("family");
+    kvstore::iterator it = db.items();
+    kvstore::batch batch = db.batch();
+    CHECK(db.native_handle() && cf.native_handle() && it.native_handle() && batch.native_handle());
+    db.close();
+    CHECK(!db.native_handle());
+    THROWS(misuse, db.close());
+    THROWS(misuse, db.get("key"));
+    THROWS(misuse, db.begin());
+    THROWS(misuse, db.stats());
+    THROWS(misuse, db.set_clock([] { return std::chrono::system_clock::now(); }));
+    THROWS(misuse, cf.put("key", "value", 5s));
+    THROWS(misuse, cf.name());
+    THROWS(misuse, it.eof());
+    THROWS(misuse, it.first());
+    THROWS(misuse, batch.count());
+    try {
+        (void)cf.get("key");
+        CHECK(false);
+    } catch (const kvstore::error& e) {
+        CHECK(std::string_view(e.what()) == "the store is closed");
+    }
+}
+
+SCENARIO(what_belongs_to_a_store_may_outlive_it) {
+    std::vector<kvstore::family> families;
+    std::vector<kvstore::iterator> iterators;
+    std::vector<kvstore::batch> batches;
+    std::vector<kvstore::transaction> transactions;
+    for (int i = 0; i < 100; i++) { // more than the closed handles that lie fallow
+        check::timed_store s;
+        families.push_back(s.db.create_family("family"));
+        iterators.push_back(s.db.items());
+        batches.push_back(s.db.batch());
+        transactions.push_back(s.db.begin());
+    }
+    kvstore::store another(":memory:");
+    another.put("key", "value");
+    THROWS(misuse, families[0].put("key", "value", 1s));
+    THROWS(misuse, iterators[0].first());
+    THROWS(misuse, batches[0].commit());
+    THROWS(misuse, transactions[0].commit());
+    families.clear();
+    iterators.clear();
+    batches.clear();
+    transactions.clear();
+    CHECK(another.get("key") == "value");
+}

@@ -1,0 +1,13 @@
+// All scenarios in one translation unit: what each compiler and standard compiles.
+#include "batches.cpp"
+#include "callbacks.cpp"
+#include "conditional.cpp"
+#include "data.cpp"
+#include "errors.cpp"
+#include "iteration.cpp"
+#include "main.cpp"
+#include "maintenance.cpp"
+#include "moved.cpp"
+#include "threads.cpp"
+#include "transactions.cpp"
+#include "ttl.cpp"

@@ -1,0 +1,222 @@
+// Walks: items, keys, ranges, rows, expiring keys; as range-for, as cursors, and as C++20 ranges.
+#include "check.hpp"
+#if __cplusplus >= 202002L
+#include <algorithm>
+#include <ranges>
+#endif
+
+using namespace std::chrono_literals;
+using kvstore::direction;
+using kvstore::range_flags;
+
+static void fill(kvstore::store& db) {
+    for (const char* key : {"a", "user:1", "user:2", "user:3", "z"}) {
+        db.put(key, std::string("value of ") + key);
+    }
+}
+
+template <class Walk>
+static std::string keys_of(Walk&& walk) {
+    std::string keys;
+    for (auto [key, value] : walk) {
+        (void)value;
+        keys.append(key).append(" ");
+    }
+    return keys;
+}
+
+SCENARIO(a_range_for_walks_over_items_in_order) {
+    kvstore::store db(":memory:");
+    fill(db);
+    std::string seen;
+    for (auto [key, value] : db.items("user:")) {
+        CHECK(value == "value of " + std::string(key));
+        seen.append(key).append(" ");
+    }
+    CHECK(seen == "user:1 user:2 user:3 ");
+    CHECK(keys_of(db.items()) == "a user:1 user:2 user:3 z ");
+    CHECK(keys_of(db.items("user:", direction::reverse)) == "user:3 user:2 user:1 ");
+    CHECK(keys_of(db.items("", direction::reverse)) == "z user:3 user:2 user:1 a ");
+    CHECK(keys_of(db.items("none")).empty());
+    const kvstore::store& reading = db;
+    CHECK(keys_of(reading.items("z")) == "z ");
+}
+
+SCENARIO(a_range_for_walks_over_a_family) {
+    kvstore::store db(":memory:");
+    kvstore::family cf = db.create_family("family");
+    cf.put("a1", "");
+    cf.put("a2", "");
+    cf.put("b", "");
+    CHECK(keys_of(cf.items()) == "a1 a2 b ");
+    CHECK(keys_of(cf.items("a")) == "a1 a2 ");
+    CHECK(keys_of(cf.items("a", direction::reverse)) == "a2 a1 ");
+    CHECK(keys_of(cf.items({}, direction::reverse)) == "b a2 a1 ");
+}
+
+SCENARIO(keys_walk_without_values_up_to_the_end_of_their_prefix) {
+    kvstore::store db(":memory:");
+    fill(db);
+    db.put("\xff", "1");
+    db.put("\xff\xff", "2");
+    db.put("user;", "behind the prefix");
+    const auto joined = [](kvstore::key_range walk) {
+        std::string all;
+        for (std::string_view key : walk) {
+            all.append(key).append(" ");
+        }
+        return all;
+    };
+    CHECK(joined(db.keys("user:")) == "user:1 user:2 user:3 ");
+    CHECK(joined(db.keys("user:", direction::reverse)) == "user:3 user:2 user:1 ");
+    CHECK(joined(db.keys("\xff")) == "\xff \xff\xff ");
+    CHECK(joined(db.keys("\xff\xff")) == "\xff\xff ");
+    CHECK(joined(db.keys("z")) == "z ");
+    CHECK(joined(db.keys()) == "a user:1 user:2 user:3 user; z \xff \xff\xff ");
+}
+
+SCENARIO(a_range_is_closed_below_and_open_above_unless_told_otherwise) {
+    kvstore::store db(":memory:");
+    for (const char* key : {"a", "b", "c", "d"}) {
+        db.put(key, key);
+    }
+    CHECK(keys_of(db.range("a", "c")) == "a b ");
+    CHECK(keys_of(db.range("a", "c", range_flags::closed)) == "a b c ");
+    CHECK(keys_of(db.range("a", "c", range_flags::open | range_flags::closed)) == "b c ");
+    CHECK(keys_of(db.range("b", std::nullopt)) == "b c d ");
+    CHECK(keys_of(db.range({}, "b")) == "a ");
+    CHECK(keys_of(db.range({}, {}, range_flags::reverse)) == "d c b a ");
+    CHECK(keys_of(db.range("c", "a")).empty());
+    CHECK(keys_of(db.range({}, "")).empty()); // "" is a bound, and not open
+    CHECK(keys_of(db.range({}, std::string_view())).empty());
+    for (auto [key, value] : db.range({}, {}, range_flags::keys_only)) {
+        CHECK(!key.empty() && value.empty());
+    }
+    kvstore::iterator it = db.range({}, {}, range_flags::keys_only);
+    THROWS(error, it.value());
+}
+
+SCENARIO(rows_walk_over_one_partition) {
+    kvstore::store db(":memory:");
+    for (const char* row : {"1", "2", "3"}) {
+        db.put(kvstore::row_key("p", row), row);
+        db.put(kvstore::row_key("p2", row), "another's");
+    }
+    CHECK(keys_of(db.rows("p")) == "1 2 3 ");
+    CHECK(keys_of(db.rows("p", "2")) == "2 3 ");
+    CHECK(keys_of(db.rows("p", "1", "3")) == "1 2 ");
+    CHECK(keys_of(db.rows("p", {}, "3", range_flags::closed | range_flags::reverse)) == "3 2 1 ");
+    kvstore::iterator it = db.rows("p");
+    CHECK(it.seek("2") && it.value() == "2");
+}
+
+SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
+    check::timed_store s;
+    s.db.put("c", "", 1s);
+    s.db.put("a", "", 2s);
+    s.db.put("b", "", 3s);
+    s.db.put("never", "");
+    const kvstore::time_point now = s.time();
+    CHECK(keys_of(s.db.expiring(now, now + 1h)) == "c a b ");
+    CHECK(keys_of(s.db.expiring(now + 2s, now + 3s)) == "a ");
+    CHECK(keys_of(s.db.expiring(now + 1s + 1us, now + 2s + 1us)) == "a ");
+    s.time.advance(1s);
+    kvstore::iterator it = s.db.expiring(kvstore::time_point(), now + 2s);
+    CHECK(it.key() == "c" && it.expire_time().at() == now + 1s);
+    CHECK(!it.next());
+    THROWS(error, it.seek("a"));
+}
+
+SCENARIO(an_iterator_moves_as_a_cursor) {
+    kvstore::store db(":memory:");
+    fill(db);
+    kvstore::iterator it = db.items();
+    CHECK(!it.eof() && it.key() == "a" && it.expire_time() == kvstore::never);
+    CHECK(it.seek("user:2") && it.key() == "user:2" && it.value() == "value of user:2");
+    CHECK(it.seek("user:25") && it.key() == "user:3");
+    CHECK(it.next() && it.key() == "z");
+    CHECK(!it.next() && it.eof());
+    THROWS(error, it.key());
+    THROWS(error, it.value());
+    THROWS(error, it.expire_time());
+    CHECK(it.first() && it.key() == "a");
+    THROWS(error, it.last());
+    THROWS(error, it.prev());
+    THROWS(error, it.seek(""));
+    kvstore::iterator reverse = db.items({}, direction::reverse);
+    CHECK(reverse.key() == "z" && reverse.prev() && reverse.key() == "user:3");
+    CHECK(reverse.seek("user:15") && reverse.key() == "user:1");
+    CHECK(reverse.last() && reverse.key() == "z");
+}
+
+SCENARIO(a_walk_may_begin_where_a_cursor_stands) {
+    kvstore::store db(":memory:");
+    fill(db);
+    kvstore::iterator it = db.items();
+    it.seek("user:3");
+    CHECK(keys_of(it) == "user:3 z ");
+    CHECK(it.eof());
+    kvstore::iterator moved = std::move(it);
+    CHECK(moved.first());
+    CHECK(keys_of(moved) == "a user:1 user:2 user:3 z ");
+}
+
+SCENARIO(writing_and_erasing_is_possible_in_a_walk) {
+    kvstore::store db(":memory:");
+    fill(db);
+    for (auto [key, value] : db.items("user:")) {
+        (void)value;
+        db.erase(std::string(key));
+    }
+    CHECK(keys_of(db.items()) == "a z ");
+}
+
+SCENARIO(an_error_in_a_walk_is_an_exception) {
+    kvstore::store db(":memory:");
+    fill(db);
+    kvstore::iterator it = db.items();
+    std::size_t steps = 0;
+    bool thrown = false;
+    try {
+        for (auto [key, value] : it) {
+            CHECK(!key.empty() && !value.empty());
+            steps++;
+            db.close();
+        }
+    } catch (const kvstore::error& e) {
+        thrown = e.code() == kvstore::errc::misuse;
+    }
+    CHECK(thrown && steps == 1);
+    THROWS(misuse, db.items());
+}
+
+SCENARIO(the_objects_are_small) {
+    static_assert(sizeof(kvstore::iterator) <= 4 * sizeof(void*));
+    static_assert(sizeof(kvstore::position<kvstore::entry>) == sizeof(void*));
+    static_assert(sizeof(kvstore::key_range) == sizeof(kvstore::iterator));
+    static_assert(sizeof(kvstore::store) <= 3 * sizeof(void*));
+    static_assert(sizeof(kvstore::family) <= 3 * sizeof(void*));
+    static_assert(sizeof(kvstore::batch) <= 3 * sizeof(void*));
+    static_assert(sizeof(kvstore::transaction) <= 2 * sizeof(void*));
+    static_assert(sizeof(kvstore::buffer) <= 2 * sizeof(void*));
+    static_assert(sizeof(kvstore::bytes_view) == sizeof(std::string_view));
+    static_assert(sizeof(kvstore::lifespan) <= 16);
+}
+
+SCENARIO(walks_are_input_ranges_of_cpp20) {
+#if __cplusplus >= 202002L
+    static_assert(std::ranges::input_range<kvstore::iterator>);
+    static_assert(std::ranges::input_range<kvstore::key_range>);
+    static_assert(!std::ranges::forward_range<kvstore::iterator>);
+    static_assert(std::input_iterator<kvstore::position<kvstore::entry>>);
+    static_assert(std::sentinel_for<kvstore::end_of_entries, kvstore::position<kvstore::entry>>);
+    kvstore::store db(":memory:");
+    fill(db);
+    std::string seen;
+    for (auto key : db.items("user:") | std::views::transform(&kvstore::entry::key) | std::views::take(2)) {
+        seen.append(key).append(" ");
+    }
+    CHECK(seen == "user:1 user:2 ");
+    CHECK(std::ranges::count_if(db.keys(), [](std::string_view key) { return key.size() == 1; }) == 2);
+#endif
+}

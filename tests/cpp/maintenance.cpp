@@ -1,0 +1,105 @@
+// Statistics, checks, checkpoints, backup, the cleaner.
+#include <fstream>
+
+#include "check.hpp"
+
+using namespace std::chrono_literals;
+
+SCENARIO(stats_count_what_was_done) {
+    kvstore::store db(":memory:");
+    db.put("key", "value");
+    (void)db.get("key");
+    db.erase("key");
+    (void)db.items();
+    THROWS(error, db.put("", ""));
+    const kvstore::stats s = db.stats();
+    CHECK(s.puts == 1 && s.gets == 1 && s.deletes == 1 && s.iterations == 1 && s.errors == 1);
+    CHECK(s.bytes_read == 5 && s.bytes_written == 8 && s.wal_commits == 2 && s.db_pages > 0);
+    db.reset_stats();
+    CHECK(db.stats().puts == 0);
+}
+
+SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
+    kvstore::store db("maintained.db");
+    for (int i = 0; i < 200; i++) {
+        db.put(std::to_string(i), std::string(1000, 'x'));
+    }
+    db.sync();
+    db.clear();
+    db.incremental_vacuum(10);
+    db.incremental_vacuum();
+    CHECK(db.checkpoint().wal_frames > 0);
+    CHECK(db.checkpoint(kvstore::checkpoint_mode::full).wal_frames >= 0);
+    CHECK(db.checkpoint(kvstore::checkpoint_mode::restart).wal_frames >= 0);
+    CHECK(db.checkpoint(kvstore::checkpoint_mode::truncate).wal_frames == 0);
+    db.integrity_check();
+    THROWS(error, db.incremental_vacuum(-1));
+    auto tx = db.begin();
+    THROWS(busy, db.checkpoint());
+}
+
+SCENARIO(a_damaged_file_is_told_by_its_first_disagreement) {
+    kvstore::config config;
+    config.journal = kvstore::journal_mode::rollback;
+    config.mmap_size = 0;
+    std::string marker(2000, 'm');
+    {
+        kvstore::store db("damaged.db", config);
+        for (int i = 0; i < 100; i++) {
+            db.put(std::to_string(i), marker);
+        }
+    }
+    {
+        std::fstream file("damaged.db", std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(-40000, std::ios::end);
+        for (int i = 0; i < 20000; i++) {
+            file.put('\x5a');
+        }
+    }
+    kvstore::store db("damaged.db", config);
+    THROWS(corrupt, db.integrity_check());
+}
+
+SCENARIO(a_backup_is_a_store_with_all_ttls) {
+    check::clock time;
+    kvstore::store db("original.db");
+    db.set_clock(time);
+    db.put("key", "value", 5s);
+    db.backup("copy.db");
+    int calls = 0;
+    int last = -1;
+    CHECK(db.backup("watched.db", [&](int remaining, int total) {
+        CHECK(remaining <= total);
+        calls++;
+        last = remaining;
+    }));
+    CHECK(calls > 0 && last == 0);
+    CHECK(db.backup("asked.db", [](int, int) { return true; }));
+    for (const char* name : {"copy.db", "watched.db", "asked.db"}) {
+        kvstore::store copy(name);
+        copy.set_clock(time);
+        CHECK(copy.get_ttl("key")->ttl.duration() == 5s);
+    }
+    THROWS(error, db.backup("copy.db"));
+    THROWS(error, db.backup("copy.db", [](int, int) { return true; }));
+    THROWS(error, db.backup(std::string("a\0b", 3)));
+}
+
+SCENARIO(a_backup_is_stopped_by_the_answer_false) {
+    kvstore::store db("stopped.db");
+    db.put("key", "value");
+    CHECK(!db.backup("part.db", [](int, int) { return false; }));
+    CHECK(!std::ifstream("part.db"));
+}
+
+SCENARIO(the_cleaner_starts_and_stops) {
+    kvstore::store db("cleaned.db");
+    db.start_cleaner(1h, 100);
+    THROWS(error, db.start_cleaner(1h));
+    db.stop_cleaner();
+    db.stop_cleaner();
+    db.start_cleaner(1us);
+    THROWS(error, kvstore::store(":memory:").start_cleaner(1h));
+    db.stop_cleaner();
+    THROWS(error, db.start_cleaner(0s));
+}

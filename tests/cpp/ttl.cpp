@@ -1,0 +1,207 @@
+// The life of keys: TTLs and moments of every type, rounding and saturation, default TTLs, purges, ages.
+#include <cmath>
+#include <cstdint>
+#include <ratio>
+
+#include "check.hpp"
+
+using namespace std::chrono_literals;
+
+SCENARIO(a_key_is_gone_exactly_when_its_ttl_is_over) {
+    check::timed_store s;
+    s.db.put("key", "value", 30s);
+    s.time.advance(29999ms);
+    CHECK(s.db.get("key") == "value");
+    s.time.advance(1ms);
+    CHECK(!s.db.get("key"));
+    kvstore::family cf = s.db.create_family("family");
+    cf.put("key", "value", 1ms);
+    CHECK(cf.exists("key"));
+    s.time.advance(1ms);
+    CHECK(!cf.exists("key"));
+}
+
+SCENARIO(a_ttl_may_be_a_duration_of_any_type_and_rounds_up) {
+    check::timed_store s;
+    using namespace kvstore;
+    const auto left = [&](const lifespan& life) {
+        s.db.put("key", "value", life);
+        const auto found = s.db.ttl("key");
+        return found ? found->duration() : -1ms;
+    };
+    CHECK(left(5ms) == 5ms);
+    CHECK(left(1us) == 1ms);
+    CHECK(left(1000us) == 1ms);
+    CHECK(left(1000001ns) == 2ms);
+    CHECK(left(2h) == 7200000ms);
+    CHECK(left(std::chrono::duration<double>(1.5)) == 1500ms);
+    CHECK(left(std::chrono::duration<float, std::milli>(0.25F)) == 1ms);
+    CHECK(left(std::chrono::duration<std::uint8_t>(255)) == 255s);
+    CHECK(left(std::chrono::duration<int, std::ratio<1, 3>>(1)) == 334ms);
+    CHECK(left(std::chrono::duration<int, std::ratio<7, 3000>>(3)) == 7ms);
+}
+
+SCENARIO(a_ttl_that_is_zero_or_negative_is_over_at_once) {
+    check::timed_store s;
+    const kvstore::lifespan lives[] = {0s, -1ns, -24h, std::chrono::hours::min(),
+                                       std::chrono::duration<double>(-HUGE_VAL)};
+    for (const kvstore::lifespan& life : lives) {
+        s.db.put("key", "value");
+        s.db.put("key", "value", life);
+        CHECK(!s.db.exists("key"));
+    }
+}
+
+SCENARIO(a_ttl_that_is_too_large_saturates) {
+    check::timed_store s;
+    const kvstore::expiry last(kvstore::time_point(std::chrono::milliseconds(INT64_MAX - 1)));
+    const kvstore::lifespan lives[] = {std::chrono::hours::max(), std::chrono::milliseconds::max(),
+                                       std::chrono::duration<double>(HUGE_VAL),
+                                       std::chrono::duration<std::uint64_t>(UINT64_MAX),
+                                       std::chrono::duration<std::int64_t, std::ratio<7, 3>>(INT64_MAX)};
+    for (const kvstore::lifespan& life : lives) {
+        s.db.put("key", "value", life);
+        CHECK(s.db.get("key") == "value");
+        CHECK(last < *s.db.expire_time("key"));
+    }
+    s.db.put("far", "value", std::chrono::nanoseconds::max());
+    CHECK(s.db.ttl("far")->duration() == 9223372036855ms);
+}
+
+SCENARIO(a_ttl_that_is_not_a_number_is_refused) {
+    check::timed_store s;
+    THROWS(error, s.db.put("key", "value", std::chrono::duration<double>(std::nan(""))));
+    CHECK(!s.db.exists("key"));
+}
+
+SCENARIO(a_key_may_live_until_a_moment_of_any_precision) {
+    check::timed_store s;
+    const kvstore::time_point now = s.db.now();
+    CHECK(now == s.time());
+    s.db.put("ms", "value", now + 5ms);
+    CHECK(s.db.expire_time("ms")->at() == now + 5ms);
+    s.db.put("us", "value", now + 5us);
+    CHECK(s.db.expire_time("us")->at() == now + 1ms);
+    s.db.put("s", "value", std::chrono::time_point_cast<std::chrono::seconds>(now) + 60s);
+    CHECK(s.db.ttl("s")->duration() == 60s);
+    s.db.put("system", "value", std::chrono::system_clock::now());
+    CHECK(s.db.exists("system"));
+    s.db.put("past", "value", now - 1ms);
+    CHECK(!s.db.exists("past"));
+    for (const auto at : {std::chrono::milliseconds(0), -1ms, std::chrono::milliseconds::min()}) {
+        s.db.put("epoch", "value", kvstore::time_point(at)); // 0 is a moment here, and not "never"
+        CHECK(!s.db.exists("epoch"));
+    }
+    s.db.put("copy", "value", *s.db.expire_time("ms"));
+    CHECK(*s.db.expire_time("copy") == *s.db.expire_time("ms"));
+}
+
+SCENARIO(a_key_without_a_ttl_is_told_from_a_missing_one) {
+    check::timed_store s;
+    s.db.put("forever", "value", kvstore::never);
+    s.db.put("soon", "value", 5s);
+    CHECK(!s.db.ttl("missing") && !s.db.expire_time("missing") && !s.db.get_ttl("missing"));
+    CHECK(s.db.ttl("forever")->never_expires());
+    CHECK(s.db.ttl("forever")->duration() == std::chrono::milliseconds::max());
+    CHECK(*s.db.ttl("forever") == kvstore::time_left(kvstore::never));
+    CHECK(s.db.expire_time("forever")->never_expires());
+    CHECK(*s.db.expire_time("forever") == kvstore::never);
+    CHECK(*s.db.expire_time("soon") != kvstore::never);
+    CHECK(*s.db.expire_time("soon") < *s.db.expire_time("forever"));
+    CHECK(!s.db.ttl("soon")->never_expires());
+    CHECK(*s.db.ttl("soon") < *s.db.ttl("forever"));
+    CHECK(*s.db.ttl("soon") != *s.db.ttl("forever"));
+    const auto both = s.db.get_ttl("soon");
+    CHECK(both && both->value == "value" && both->ttl.duration() == 5s);
+    CHECK(s.db.get_ttl("forever")->ttl.never_expires());
+    s.db.put("copy", "value", *s.db.expire_time("forever"));
+    CHECK(s.db.ttl("copy")->never_expires());
+    s.time.advance(5s);
+    CHECK(s.db.ttl("soon")->duration() == 0ms); // its row was still there, and is removed
+    CHECK(!s.db.ttl("soon"));
+    kvstore::family cf = s.db.create_family("family");
+    cf.put("soon", "value", 7s);
+    CHECK(cf.get_ttl("soon")->ttl.duration() == 7s && cf.ttl("soon")->duration() == 7s);
+}
+
+SCENARIO(the_default_ttl_is_for_plain_puts) {
+    check::timed_store s;
+    CHECK(!s.db.default_ttl());
+    s.db.set_default_ttl(90s);
+    CHECK(s.db.default_ttl() == 90s);
+    s.db.put("default", "value");
+    s.db.put("given", "value", 1s);
+    s.db.put("never", "value", kvstore::never);
+    CHECK(s.db.ttl("default")->duration() == 90s);
+    CHECK(s.db.ttl("given")->duration() == 1s);
+    CHECK(s.db.ttl("never")->never_expires());
+    s.db.set_default_ttl(1us);
+    CHECK(s.db.default_ttl() == 1ms);
+    s.db.set_default_ttl(std::nullopt);
+    CHECK(!s.db.default_ttl());
+    s.db.set_default_ttl(1s);
+    s.db.set_default_ttl(0s);
+    CHECK(!s.db.default_ttl());
+    THROWS(error, s.db.set_default_ttl(-1us));
+    THROWS(error, s.db.set_default_ttl(24h * 366 * 21));
+}
+
+SCENARIO(a_timer_learns_when_the_next_key_expires) {
+    check::timed_store s;
+    kvstore::family cf = s.db.create_family("family");
+    CHECK(!s.db.next_expiry() && !cf.next_expiry());
+    cf.put("later", "value", 20s);
+    s.db.put("sooner", "value", 10s);
+    CHECK(s.db.next_expiry() == s.time() + 10s); // of all families
+    CHECK(cf.next_expiry() == s.time() + 20s);
+    CHECK(!s.db.create_family("other").next_expiry());
+}
+
+SCENARIO(purges_remove_what_has_expired_and_nothing_else) {
+    check::timed_store s;
+    kvstore::family cf = s.db.create_family("family");
+    for (int i = 0; i < 10; i++) {
+        s.db.put("key" + std::to_string(i), "value", std::chrono::seconds(i + 1));
+        cf.put("key" + std::to_string(i), "value", std::chrono::seconds(i + 1));
+    }
+    s.time.advance(5s);
+    CHECK(s.db.count() == 10 && s.db.count_live() == 5);
+    CHECK(s.db.purge_before(s.time() - 3s) == 1);
+    CHECK(s.db.purge_expired() == 4);
+    CHECK(s.db.count() == 5 && cf.count() == 10);
+    const kvstore::purge_result first = s.db.purge_step(2);
+    CHECK(first.deleted == 2 && first.more);
+    const kvstore::purge_result rest = s.db.purge_step(0, 10s);
+    CHECK(rest.deleted == 3 && !rest.more);
+    CHECK(s.db.purge_step().deleted == 0);
+    THROWS(error, s.db.purge_step(-1));
+    THROWS(error, s.db.purge_step(0, -1us));
+    s.time.advance(1s);
+    CHECK(cf.purge_expired() == 1 && cf.purge_before(s.time() + 1h) == 0);
+}
+
+SCENARIO(a_sweep_removes_what_was_written_long_ago) {
+    check::timed_store s;
+    s.db.put("old", "value");
+    THROWS(error, s.db.write_time("old"));
+    s.db.set_write_tracking(true);
+    const kvstore::time_point written = s.time();
+    s.time.advance(10s);
+    s.db.put("new", "value");
+    CHECK(s.db.write_time("old") == written);
+    CHECK(!s.db.write_time("missing"));
+    CHECK(s.db.sweep(5s) == 1);
+    CHECK(!s.db.exists("old") && s.db.exists("new"));
+    THROWS(error, s.db.sweep(-1us));
+    s.db.set_write_tracking(false);
+    THROWS(error, s.db.sweep(5s));
+}
+
+SCENARIO(a_store_goes_back_to_the_systems_clock) {
+    check::timed_store s;
+    CHECK(s.db.now() == s.time());
+    s.db.use_system_clock();
+    CHECK(s.db.now() > s.time() + 24h * 365);
+    s.db.set_clock([] { return std::chrono::system_clock::time_point(5ms + 999us); });
+    CHECK(s.db.now().time_since_epoch() == 5ms); // rounded down
+}
