@@ -1060,6 +1060,13 @@ int kvstore_cf_set_write_tracking(KVColumnFamily *cf,
                                   int on);
 
 /**
+ * Says in `*pOn` whether a family tracks writes: 1 or 0.
+ *
+ * Errors: as kvstore_cf_get_default_ttl.
+ */
+int kvstore_cf_get_write_tracking(KVColumnFamily *cf, int *pOn);
+
+/**
  * Says in `*pMs` when the value of a key was written, in milliseconds since the Unix epoch. A change of
  * its TTL is not a write.
  *

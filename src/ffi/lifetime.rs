@@ -314,6 +314,21 @@ pub unsafe extern "C" fn kvstore_cf_set_write_tracking(cf: *mut KVColumnFamily, 
     }
 }
 
+/// Says in `*pOn` whether a family tracks writes: 1 or 0.
+///
+/// Errors: as kvstore_cf_get_default_ttl.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_get_write_tracking(cf: *mut KVColumnFamily, pOn: *mut c_int) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        on_family(cf, |family| {
+            let on = output(pOn, "pOn")?;
+            on.set(c_int::from(family.tracks_writes()?));
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
 /// Says in `*pMs` when the value of a key was written, in milliseconds since the Unix epoch. A change of
 /// its TTL is not a write.
 ///

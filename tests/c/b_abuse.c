@@ -168,6 +168,7 @@ static void family_functions_give(int code, KVColumnFamily *cf)
     REFUSED(code, kvstore_cf_count_live(cf, &out.big));
     REFUSED(code, kvstore_cf_purge_before(cf, INT64_MAX, &out.big));
     REFUSED(code, kvstore_cf_set_write_tracking(cf, 0));
+    REFUSED(code, kvstore_cf_get_write_tracking(cf, &out.n));
     REFUSED(code, kvstore_cf_sweep(cf, 0, &out.big));
     REFUSED(code, kvstore_cf_delete_range(cf, NULL, 0, NULL, 0, &out.big));
     REFUSED_HANDLE(code, it, kvstore_cf_range_iterator_create(cf, NULL, 0, NULL, 0, 0, &it));
@@ -229,6 +230,7 @@ static void null_pointers(void)
     ERROR_(kvstore_cf_get_and_expire(h.cf, K("plain"), 9000, NULL, &out.n));
     ERROR_(kvstore_cf_get_and_expire(h.cf, K("plain"), 9000, &out.pointer, NULL));
     ERROR_(kvstore_cf_get_default_ttl(h.cf, NULL));
+    ERROR_(kvstore_cf_get_write_tracking(h.cf, NULL));
     ERROR_(kvstore_next_expiry(h.kv, NULL));
     ERROR_(kvstore_cf_next_expiry(h.cf, NULL));
     ERROR_(kvstore_cf_count_live(h.cf, NULL));

@@ -81,7 +81,12 @@ IN_BOTH_PLACES(write_time)
 static void switched_off_and_on_at(const struct place *p)
 {
     int64_t at = 7;
+    int on = 7;
+    OK(kvstore_cf_get_write_tracking(p->cf, &on));
+    CHECK(on == 0);
     OK(kvstore_cf_set_write_tracking(p->cf, -5)); /* anything but 0 is on */
+    OK(kvstore_cf_get_write_tracking(p->cf, &on));
+    CHECK(on == 1);
     OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 9000));
     clock_ms = 2000;
     OK(kvstore_cf_set_write_tracking(p->cf, 1)); /* on already: nothing is forgotten */
@@ -103,6 +108,8 @@ static void switched_off_and_on_at(const struct place *p)
     CHECK(written(p->cf, "key") == 3000);
     OK(kvstore_begin(p->kv, 0));
     GIVES(KVSTORE_READONLY, kvstore_cf_set_write_tracking(p->cf, 0));
+    OK(kvstore_cf_get_write_tracking(p->cf, &on)); /* asking is no write */
+    CHECK(on == 1);
     OK(kvstore_commit(p->kv));
     CHECK(at == 7);
 }

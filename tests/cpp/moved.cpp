@@ -56,6 +56,7 @@ static void everything_throws(Keyspace& from) {
     THROWS(misuse, from.purge_expired());
     THROWS(misuse, from.purge_before(std::chrono::system_clock::now()));
     THROWS(misuse, from.set_write_tracking(true));
+    THROWS(misuse, from.write_tracking());
     THROWS(misuse, from.write_time("k"));
     THROWS(misuse, from.sweep(1s));
     THROWS(misuse, from.items());

@@ -184,7 +184,9 @@ SCENARIO(a_sweep_removes_what_was_written_long_ago) {
     check::timed_store s;
     s.db.put("old", "value");
     THROWS(error, s.db.write_time("old"));
+    CHECK(!s.db.write_tracking());
     s.db.set_write_tracking(true);
+    CHECK(s.db.write_tracking());
     const kvstore::time_point written = s.time();
     s.time.advance(10s);
     s.db.put("new", "value");

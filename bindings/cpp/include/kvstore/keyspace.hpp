@@ -498,6 +498,14 @@ public:
         session.check(kvstore_cf_set_write_tracking(cf_, on ? 1 : 0));
     }
 
+    /// Whether this family tracks writes.
+    [[nodiscard]] bool write_tracking() const {
+        const detail::session& session = usable();
+        int on = 0;
+        session.check(kvstore_cf_get_write_tracking(cf_, &on));
+        return on != 0;
+    }
+
     /// When the value of a live key was written. A change of its TTL is not a write.
     /// @throws error errc::error if the family does not track writes.
     [[nodiscard]] std::optional<time_point> write_time(bytes_view key) const {
