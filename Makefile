@@ -7,12 +7,13 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
 	@echo 'make demo DIR=...  the same with the files of another directory'
 	@echo 'make test          format, lints, all tests'
+	@echo 'make test-full     these, and the heavier ones: sdist, valgrind on the Python package'
 	@echo 'make all           the libraries that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo 'make uninstall     remove what make install installed with the same variables'
@@ -34,6 +35,10 @@ test:
 	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --all-targets --locked -- -D warnings; \
 	    else echo 'SKIPPED: cargo clippy (it is not installed)'; fi
 	cargo test --locked --no-fail-fast
+	bindings/python/run-tests
+
+test-full: test
+	bindings/python/run-tests --full
 
 clean:
 	cargo clean

@@ -1,21 +1,25 @@
-//! The quickstart of the README is a program that works.
+//! The quickstart of the README is a program that works, in each language. (The one in Python is run by
+//! `bindings/python/tests/test_docs.py`, the one in C++ also by `tests/cpp.rs`.)
 
 mod c_common;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use c_common::{build, compiler, root, run};
 
-const QUICKSTART: &str = "examples/quickstart.c";
+const QUICKSTARTS: [(&str, &str); 4] = [
+    ("c", "examples/quickstart.c"),
+    ("cpp", "examples/quickstart.cpp"),
+    ("python", "examples/quickstart.py"),
+    ("rust", "examples/quickstart.rs"),
+];
 
-#[test]
-fn the_quickstart_compiles_as_c99_and_runs() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = build(&mut compiler("cc", "c99"), QUICKSTART, directory.path());
+/// Runs the program twice in an empty folder: the second time it finds the store of the first.
+fn says_what_it_should(program: &mut Command, directory: &Path) {
     for _ in 0..2 {
-        // A second run finds the store of the first.
-        let output = run(Command::new(&program).current_dir(&directory));
+        let output = run(program.current_dir(directory));
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
             "user:1 is Ada\nuser:1 = Ada\nuser:2 = Bob\n",
@@ -26,11 +30,40 @@ fn the_quickstart_compiles_as_c99_and_runs() {
 }
 
 #[test]
-fn the_readme_shows_the_quickstart_verbatim() {
-    let quickstart = fs::read_to_string(root().join(QUICKSTART)).unwrap();
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(
-        readme.contains(&format!("```c\n{quickstart}```\n")),
-        "README.md has no ```c block that is {QUICKSTART}, byte for byte"
+fn the_quickstart_compiles_as_c99_and_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = build(&mut compiler("cc", "c99"), "examples/quickstart.c", directory.path());
+    says_what_it_should(&mut Command::new(program), directory.path());
+}
+
+#[test]
+fn the_quickstart_compiles_as_cpp17_and_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut compiler = compiler("c++", "c++17");
+    let program = build(
+        compiler.arg("-I").arg(root().join("bindings/cpp/include")),
+        "examples/quickstart.cpp",
+        directory.path(),
     );
+    says_what_it_should(&mut Command::new(program), directory.path());
+}
+
+#[test]
+fn the_quickstart_in_rust_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["run", "--quiet", "--locked", "--offline", "--example", "quickstart", "--manifest-path"]);
+    says_what_it_should(cargo.arg(root().join("Cargo.toml")), directory.path());
+}
+
+#[test]
+fn the_readme_shows_the_quickstarts_verbatim() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    for (language, path) in QUICKSTARTS {
+        let quickstart = fs::read_to_string(root().join(path)).unwrap();
+        assert!(
+            readme.contains(&format!("```{language}\n{quickstart}```\n")),
+            "README.md has no ```{language} block that is {path}, byte for byte"
+        );
+    }
 }
