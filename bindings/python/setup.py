@@ -1,0 +1,131 @@
+"""Builds the Rust library as a static one and links it into the extension: one file, nothing beside it.
+
+Environment:
+  KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (packagers, sanitizers)
+  CARGO                the cargo to use
+  CARGO_TARGET_DIR     as for cargo itself
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # PEP 517 builds do not have this directory on the path
+
+import build_native  # noqa: E402
+
+#: What of the crate its build needs. Cargo looks for the file of each [[bench]], also when it builds none.
+CRATE_FILES = [
+    "Cargo.toml", "Cargo.lock", "build.rs", "cbindgen.toml", ".cargo/config.toml", "README.md", "LICENSE*",
+    "src/**/*.rs", "src/**/*.sql", "src/**/*.c", "src/**/*.h", "include/*", "benches/*.rs",
+]  # fmt: skip
+
+#: The stable ABI of CPython 3.9: one wheel for all later versions. Free-threaded builds do not have it.
+STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+def crate_version(crate: Path) -> str:
+    package = (crate / "Cargo.toml").read_text(encoding="utf-8").split("[package]", 1)[1].split("\n[", 1)[0]
+    found = re.search(r'^version\s*=\s*"([^"]+)"', package, flags=re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"kvstore: {crate / 'Cargo.toml'} has no version")
+    return found[1]
+
+
+def static_library(crate: Path) -> Path:
+    """The path of libkvstore.a, which is built if none is given."""
+    given = os.environ.get("KVSTORE_STATIC_LIB")
+    if given:
+        path = Path(given)
+        if not path.is_file():
+            raise SystemExit(f"kvstore: KVSTORE_STATIC_LIB is {given}, which is no file")
+        return path.resolve()
+    cargo = os.environ.get("CARGO") or shutil.which("cargo")
+    if not cargo:
+        raise SystemExit(
+            "kvstore: to build from source, cargo (Rust 1.90 or later) must be on the PATH: see https://rustup.rs.\n"
+            "Or set KVSTORE_STATIC_LIB to a libkvstore.a that was built elsewhere."
+        )
+    # In the crate's directory: cargo looks from there for .cargo/config.toml, which has SQLite's flags.
+    command = [cargo, "build", "--release", "--locked", "--lib", "--message-format=json-render-diagnostics"]
+    done = subprocess.run(command, cwd=crate, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"kvstore: {' '.join(command)} failed in {crate}")
+    for line in done.stdout.splitlines():
+        message = json.loads(line) if line.startswith("{") else {}
+        if message.get("reason") == "compiler-artifact" and message["target"]["name"] == "kvstore":
+            for name in message["filenames"]:
+                if name.endswith((".a", ".lib")):
+                    return Path(name)
+    raise SystemExit("kvstore: cargo named no static library among what it built")
+
+
+class BuildExtension(build_ext):
+    """Builds the library, writes the C source, compiles and links."""
+
+    def build_extension(self, ext: Extension) -> None:
+        crate = build_native.crate_root()
+        source = Path(self.build_temp) / "_kvstore.c"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        builder = build_native.ffibuilder(crate)
+        builder.emit_c_code(str(source))
+        library = static_library(crate)
+        ext.sources = [str(source)]
+        ext.include_dirs = [str(crate / "include"), str(HERE)]
+        ext.extra_objects = [str(library)]
+        ext.depends = [str(library), str(crate / "include" / "kvstore.h"), str(HERE / "shim.h"), str(HERE / "shim.c")]
+        ext.extra_compile_args = ["-fvisibility=hidden"]
+        # SQLite is inside: none of its names may be seen from outside, nor bind to another copy's.
+        if sys.platform == "darwin":
+            ext.extra_link_args = ["-Wl,-exported_symbol,_PyInit__kvstore", "-Wl,-dead_strip"]
+        else:
+            ext.extra_link_args = ["-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]
+            if "KVSTORE_STATIC_LIB" not in os.environ:
+                ext.extra_link_args.append("-Wl,--strip-all")
+            ext.libraries = ["pthread", "dl", "m"]
+        super().build_extension(ext)
+
+
+class SourceDistribution(sdist):
+    """Adds the crate, under crate/."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        crate = build_native.crate_root()
+        for pattern in CRATE_FILES:
+            for source in crate.glob(pattern):
+                if source.is_file():
+                    target = Path(base_dir) / "crate" / source.relative_to(crate)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(source, target)
+        for link in Path(base_dir).glob("LICENSE*"):  # links to the crate's, in the repository
+            link.unlink()
+            shutil.copy2(crate / link.name, link)
+
+
+setup(
+    version=crate_version(build_native.crate_root()),
+    ext_modules=[
+        Extension(
+            build_native.MODULE,
+            sources=[],
+            py_limited_api=STABLE_ABI,
+            define_macros=[("Py_LIMITED_API", "0x03090000")] if STABLE_ABI else [],
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension, "sdist": SourceDistribution},
+    options={"bdist_wheel": {"py_limited_api": "cp39"}} if STABLE_ABI else {},
+    zip_safe=False,
+)

@@ -1,0 +1,62 @@
+/*
+ * What the extension module has beside include/kvstore.h: small C functions that do in one step, with
+ * the GIL released once, what would take Python several. Only what saves a crossing on a hot path, or
+ * must be one step to be safe between threads, belongs here. build_native.py reads the declarations.
+ *
+ * All of them may be called from any thread, without the GIL.
+ */
+
+/** Copies the text of the handle's last failure (NULL: of this thread's) to buf, cut to cap - 1 bytes,
+ * with a NUL behind it. One step, so that no other thread's failure replaces the text meanwhile. */
+void kvpy_errmsg(KVStore *kv, char *buf, int cap);
+
+/** kvstore_cf_get_into that returns the full length of the value, or the code of the failure negated. */
+int kvpy_get(KVColumnFamily *cf, const void *key, int n_key, char *buf, int cap);
+
+/** The longest value that kvpy_get_short reads. */
+#define KVPY_SHORT_BYTES 16384
+/** What kvpy_get_short returns for a longer one; no result code's negative. */
+#define KVPY_TOO_LONG -1000000
+
+/** kvpy_get into KVPY_SHORT_BYTES bytes, with KVPY_TOO_LONG for what does not fit. */
+int kvpy_get_short(KVColumnFamily *cf, const void *key, int n_key, char *buf);
+
+/** kvstore_cf_exists that returns 1 or 0, or the code of the failure negated. */
+int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key);
+
+/** kvstore_cf_put_ttl with a duration from the library's clock. */
+int kvpy_put_ttl(KVColumnFamily *cf, const void *key, int n_key, const void *value, int n_value, int64_t ttl_ms);
+
+/** kvstore_cf_get_many of keys that lie one behind the other. */
+int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, char **values, int *value_lens);
+
+/** Frees the values that kvpy_get_many gave out. */
+void kvpy_free_many(int count, char **values);
+
+#define KVPY_CHUNK_ROWS 256
+#define KVPY_CHUNK_BYTES 65536
+
+/** Rows that were read from an iterator in one step. Key i ends at ends[2 * i] in bytes and its value at
+ * ends[2 * i + 1]; without values key i ends at ends[i]. */
+typedef struct {
+    int rows;
+    /** 1: the iterator is at eof now. */
+    int at_eof;
+    /** The code of a failure behind the last row, or 0: the iteration is not at its end then. */
+    int failed;
+    /** 1: no row was read because the current one does not fit into bytes. */
+    int too_long;
+    /** The earliest end of life of the rows; INT64_MAX if none has one. */
+    int64_t first_expire_ms;
+    /** The length of the keys and of the values, if all rows have the same; else -1. 0 without values. */
+    int n_key;
+    int n_value;
+    int ends[512];
+    /** As kvstore_iterator_expire_ms says it. */
+    int64_t expire_ms[256];
+    char bytes[65536];
+} kvpy_chunk;
+
+/** Reads at most max_rows rows from the iterator's position on, and moves it behind them. Returns
+ * the number of rows (which is 0 at eof, and if `failed` or `too_long` says so). */
+int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk);

@@ -1,0 +1,133 @@
+"""Batches: writes that are committed together."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Optional
+
+from kvstore._errors import InvalidError, MisuseError, error_text, exception_for
+from kvstore._handle import Handle
+from kvstore._native import NULL, Data, ffi, lib, to_bytes
+from kvstore._time import Duration, Moment
+
+
+class Batch:
+    """Writes to the families of one store, committed together at the end of the ``with`` block: all of
+    them, or on an exception none.
+
+    Unlike a transaction, a batch holds no lock while it is filled, reads do not see it, and other
+    threads' writes are no part of it. Everything is in memory until the commit. Inside an open
+    transaction the commit makes it part of that one.
+    """
+
+    __slots__ = ("_batch", "_default_ttls", "_family", "_lock")
+
+    def __init__(self, family: Handle) -> None:
+        self._batch = NULL
+        self._family = family
+        self._default_ttls: dict[Any, int] = {}
+        self._lock = threading.Lock()  # the library wants one thread at a time
+        out = ffi.new("KVBatch **")
+        shared = family._shared
+        shared.check(lib.kvstore_batch_new(shared.handle(), out))
+        self._batch = out[0]
+
+    def __del__(self, _free: Any = lib.kvstore_batch_free) -> None:
+        batch = getattr(self, "_batch", None)
+        if batch:
+            _free(batch)
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        try:
+            if kind is None and self._batch:
+                self.commit()
+        finally:
+            self.close()
+
+    def put(
+        self,
+        key: Data,
+        value: Data,
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+        *,
+        family: Optional[Handle] = None,
+    ) -> None:
+        """Adds a write, to the family the batch was made from or to another one of the store. TTLs count
+        from now, not from the commit; the default TTL is the one at the first write to the family."""
+        where = family if family is not None else self._family
+        if ttl is None and expire_at is None:
+            known = self._default_ttls.get(where)
+            if known is None:
+                known = self._default_ttls[where] = where._default_ttl_ms()
+            expire_ms = known and where._shared.now_ms() + known
+        else:
+            expire_ms = where._expire_ms(ttl, expire_at)
+        self._put(where, to_bytes(key), to_bytes(value), expire_ms)
+
+    def _put(self, family: Handle, key: bytes, value: bytes, expire_ms: int) -> None:
+        with self._lock:
+            rc = lib.kvstore_batch_put(self._batch, family._cf, key, len(key), value, len(value), expire_ms)
+        if rc:
+            self._fail(rc, family)
+
+    def delete(self, key: Data, *, family: Optional[Handle] = None) -> None:
+        """Adds a deletion. A key that is missing at the commit is no error."""
+        where = family if family is not None else self._family
+        name = to_bytes(key)
+        with self._lock:
+            rc = lib.kvstore_batch_delete(self._batch, where._cf, name, len(name))
+        if rc:
+            self._fail(rc, where)
+
+    def __len__(self) -> int:
+        """How many writes and deletions wait for the commit."""
+        out = ffi.new("int64_t *")
+        with self._lock:
+            rc = lib.kvstore_batch_count(self._batch, out)
+        if rc:
+            self._fail(rc, self._family)
+        return int(out[0])
+
+    def __bool__(self) -> bool:
+        return True
+
+    def clear(self) -> None:
+        """Forgets what was added."""
+        with self._lock:
+            rc = lib.kvstore_batch_clear(self._batch)
+        if rc:
+            self._fail(rc, self._family)
+
+    def commit(self) -> None:
+        """Commits now; the batch is empty afterwards and can be filled again. If it fails, the batch is
+        as it was."""
+        with self._lock:
+            rc = lib.kvstore_batch_commit(self._batch)
+        if rc:
+            self._fail(rc, self._family)
+        self._family._shared.changed()
+
+    def close(self) -> None:
+        """Forgets what was not committed. To close a batch again is allowed."""
+        with self._lock:
+            batch, self._batch = self._batch, NULL
+            lib.kvstore_batch_free(batch)
+
+    def _fail(self, rc: int, family: Handle) -> None:
+        if not self._batch:
+            raise MisuseError("the batch is closed: make a new one")
+        family._must_be_open()
+        text = error_text(self._family._shared.kv)
+        if rc == lib.KVSTORE_ERROR:
+            raise InvalidError(text)
+        raise exception_for(rc, text)

@@ -1,0 +1,74 @@
+"""The native library as the rest of the package sees it. No other module imports ``_kvstore``
+(but ``_errors``, which this one is built on).
+
+Pointers of handles never leave the object that owns them, which sets its own to :data:`NULL` when it
+closes the handle: the library uses the memory of closed handles again some day.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Union
+
+from kvstore import _kvstore  # type: ignore[attr-defined]
+from kvstore._errors import error_text, exception_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["NULL", "Data", "check", "ffi", "lib", "taken", "to_bytes"]
+
+ffi: Any = _kvstore.ffi
+lib: Any = _kvstore.lib
+NULL: Any = ffi.NULL
+
+#: What keys and values may be: text (kept as UTF-8) or anything bytes-like.
+Data = Union[str, "Buffer"]
+
+_NOTFOUND: int = lib.KVSTORE_NOTFOUND
+_MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints
+
+
+def check(rc: int, kv: Any = NULL) -> None:
+    """Returns if a call succeeded, else raises the exception of its code.
+
+    ``kv`` is the store handle the call was made on, or on a family or iterator of which; NULL if there
+    is none (yet).
+    """
+    if rc:
+        # What is not found has no text of its own: it is no failure to the library.
+        raise exception_for(rc, None if rc == _NOTFOUND else error_text(kv))
+
+
+def to_bytes(data: Data, what: str = "a key or value") -> bytes:
+    """A key or value as bytes: text as UTF-8, bytes as they are, other bytes-like objects copied.
+
+    The result is exactly a bytes, whose length is true: C is told it. ``what`` is what the error texts
+    call it. Raises TypeError for other types and for memory that is
+    not contiguous, ValueError for more than 2 GiB and for text that has no UTF-8 form.
+    """
+    if type(data) is bytes:
+        result = data
+    elif isinstance(data, str):
+        try:
+            result = str.encode(data)  # not data.encode, which a subclass may have made: of what length?
+        except UnicodeEncodeError:  # its text has the data in it
+            raise ValueError(f"{what} has surrogates in it, which UTF-8 has not") from None
+    else:
+        try:
+            view = memoryview(data)
+        except TypeError:
+            raise TypeError(f"{what} must be str or bytes-like, not {type(data).__name__}") from None
+        if not view.c_contiguous:
+            raise TypeError(f"{what} must be contiguous in memory; this {type(data).__name__} is not")
+        result = view.tobytes()
+    if len(result) > _MAX_LENGTH:
+        raise ValueError(f"{what} of {len(result)} bytes is too long")
+    return result
+
+
+def taken(data: Any, length: int) -> bytes:
+    """The bytes of memory that the library handed out, which is freed."""
+    try:
+        return bytes(ffi.buffer(data, length))
+    finally:
+        lib.kvstore_free(data)

@@ -1,0 +1,1042 @@
+"""The interface of the package ``snkv`` 0.8, on this library: a program changes one import.
+
+>>> from kvstore.snkv import KVStore, NotFoundError
+>>> with KVStore() as db:  # in memory; a path opens or makes a file
+...     db["hello"] = "world"
+...     db["otp", 30] = b"123456"  # key, seconds to live
+...     print(db["hello"], db.get("missing"), 29 < db.ttl("otp") <= 30)
+...     try:
+...         db["missing"]
+...     except NotFoundError:
+...         print("not found")
+...     for key, value in db:
+...         print(key, value)
+b'world' None True
+not found
+b'hello' b'world'
+b'otp' b'123456'
+
+Keys and values are ``str`` (kept as UTF-8) or bytes; bytes come back. A file that ``snkv`` wrote cannot
+be opened: copy the data through both packages. Vectors and the command line tool are not here, and
+encryption is not in the library yet: the methods are there, and say so.
+
+What is not as in ``snkv``, because there it loses or shows wrong data:
+
+- Options that are not given have their defaults. There, giving any option without ``sync_level`` turns
+  syncing off.
+- A transaction that reads is a snapshot: writing in it raises :exc:`ReadOnlyError`, and there is one at
+  a time. There, each write in it is committed at once, and a rollback does not undo it.
+- ``sync``, and reading a key that has expired, do not commit the open transaction.
+- A time to live of any negative length is over at once. There, one longer than the time since 1970 makes
+  the key permanent; so does a negative ``expire_ms``, which is an error here.
+- Deleting a key that has expired raises :exc:`NotFoundError`.
+- Numbers that are no option's value (a journal mode of 7, a page size of 1000) are refused.
+- A reverse iterator moves one way only: ``first`` acts as ``last`` and ``next`` as ``prev``.
+- What is used after its store is closed raises :exc:`Error`; there, it reads freed memory.
+- Names of families that begin with "kvstore" are reserved, too, and the list of families is sorted.
+- Threads may share everything. ``full_mutex`` is accepted, and means nothing.
+
+New code is better off with :mod:`kvstore` itself. What only this interface needs belongs here; nothing
+of the package depends on it.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import weakref
+from collections.abc import Iterator as TypingIterator
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+
+from kvstore import _errors
+from kvstore._native import NULL, ffi, lib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_Encodable = Union[str, bytes, bytearray, memoryview]
+
+# ---------------------------------------------------------------------------------------------------------
+# Constants: snkv's names with snkv's numbers, which may be in a program's settings file
+# ---------------------------------------------------------------------------------------------------------
+
+JOURNAL_DELETE: int = 0
+JOURNAL_WAL: int = 1
+
+SYNC_OFF: int = 0
+SYNC_NORMAL: int = 1
+SYNC_FULL: int = 2
+
+CHECKPOINT_PASSIVE: int = lib.KVSTORE_CHECKPOINT_PASSIVE
+CHECKPOINT_FULL: int = lib.KVSTORE_CHECKPOINT_FULL
+CHECKPOINT_RESTART: int = lib.KVSTORE_CHECKPOINT_RESTART
+CHECKPOINT_TRUNCATE: int = lib.KVSTORE_CHECKPOINT_TRUNCATE
+
+NO_TTL: int = lib.KVSTORE_NO_TTL
+
+_JOURNAL_MODES = {JOURNAL_DELETE: lib.KVSTORE_JOURNAL_DELETE, JOURNAL_WAL: lib.KVSTORE_JOURNAL_WAL}
+_SYNC_LEVELS = {
+    SYNC_OFF: lib.KVSTORE_SYNC_OFF,
+    SYNC_NORMAL: lib.KVSTORE_SYNC_NORMAL,
+    SYNC_FULL: lib.KVSTORE_SYNC_FULL,
+}
+_OPTIONS = {
+    "cache_size": "cacheSize",
+    "page_size": "pageSize",
+    "read_only": "readOnly",
+    "busy_timeout": "busyTimeout",
+    "wal_size_limit": "walSizeLimit",
+    "full_mutex": "fullMutex",
+}
+_STATS = {
+    "puts": "nPuts",
+    "gets": "nGets",
+    "deletes": "nDeletes",
+    "iterations": "nIterations",
+    "errors": "nErrors",
+    "bytes_read": "nBytesRead",
+    "bytes_written": "nBytesWritten",
+    "wal_commits": "nWalCommits",
+    "checkpoints": "nCheckpoints",
+    "ttl_expired": "nTtlExpired",
+    "ttl_purged": "nTtlPurged",
+    "db_pages": "nDbPages",
+}
+
+_ERROR: int = lib.KVSTORE_ERROR
+_NOTFOUND: int = lib.KVSTORE_NOTFOUND
+
+# ---------------------------------------------------------------------------------------------------------
+# Exceptions
+# ---------------------------------------------------------------------------------------------------------
+
+
+class Error(_errors.Error):
+    """Base class of all exceptions of this module. ``except kvstore.Error`` catches it, too."""
+
+
+class NotFoundError(Error, _errors.NotFoundError):
+    """There is no such key (or it has expired), or no such family. Also a :exc:`KeyError`."""
+
+
+class BusyError(Error, _errors.BusyError):
+    """Another handle or process holds a lock, or a family to be dropped is open."""
+
+
+class LockedError(Error, _errors.LockedError):
+    """A lock inside this process stands in the way."""
+
+
+class ReadOnlyError(Error, _errors.ReadOnlyError):
+    """A write to a store, or in a transaction, that only reads."""
+
+
+class CorruptError(Error, _errors.CorruptError):
+    """The file is damaged."""
+
+
+class AuthError(Error, _errors.AuthError):
+    """A wrong password, or a tampered value. Not raised yet."""
+
+
+class _NotSupportedError(Error, NotImplementedError):
+    """What ``snkv`` has, and the library does not have yet."""
+
+
+_CLASSES: dict[int, type[Error]] = {
+    kind.code: kind for kind in (NotFoundError, BusyError, LockedError, ReadOnlyError, CorruptError, AuthError)
+}
+
+
+def _failure(code: int, kv: Any) -> Error:
+    """The exception for a result code of a call on ``kv`` (or on a family or iterator of it)."""
+    if code == _NOTFOUND:  # no failure to the library, which has no text for it
+        text = "no such key or column family"
+    else:
+        text = _errors.error_text(kv)
+    return _CLASSES.get(code, Error)(text, code)
+
+
+def _closed(what: str) -> Error:
+    return Error(f"{what} is closed", lib.KVSTORE_MISUSE)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Arguments
+# ---------------------------------------------------------------------------------------------------------
+
+
+def _enc(v: object) -> bytes:
+    """A key or value as bytes."""
+    if isinstance(v, str):
+        return v.encode("utf-8")
+    if isinstance(v, (bytes, bytearray, memoryview)):
+        return bytes(v)
+    raise TypeError(f"keys and values must be str or bytes, not {type(v).__name__!r}")
+
+
+def _c_string(text: object, what: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be str, not {type(text).__name__}")
+    if "\0" in text:
+        raise ValueError("embedded null character")
+    return text.encode("utf-8")
+
+
+_LONGEST_TTL_MS = 1 << 62  # the library's clock can be added to it
+
+
+def _ttl_ms(ttl: float) -> int:
+    """Seconds as milliseconds, rounded down; 0 (over at once) for all that is not positive."""
+    ms = int(float(ttl) * 1000)
+    if ms > _LONGEST_TTL_MS:
+        raise OverflowError("ttl is too long")
+    return ms if ms > 0 else 0
+
+
+def _expire_ms(ttl: Optional[float]) -> int:
+    if ttl is None:
+        return 0
+    now_ms: int = lib.kvstore_now_ms()
+    return now_ms + _ttl_ms(ttl)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# One open store
+# ---------------------------------------------------------------------------------------------------------
+
+_BUFFER_BYTES = 16 * 1024
+_LARGEST_BUFFER_BYTES = 1024 * 1024
+_FIRST_ROWS = 8
+_MOST_ROWS: int = lib.KVPY_CHUNK_ROWS
+_NEVER_MS = (1 << 63) - 1
+
+_kvpy_get = lib.kvpy_get
+_kvpy_put_ttl = lib.kvpy_put_ttl
+_kvstore_cf_put = lib.kvstore_cf_put
+
+
+class _Session:
+    """The native store handle, with what all objects of that store share.
+
+    Each native call is made, and its results are taken, under ``lock``. So no handle is closed while a
+    call with it is about to start (its memory would be used again), no iterator is moved while its key is
+    being copied, and the buffers below serve all threads. The library lets the threads of one handle take
+    turns anyway.
+    """
+
+    __slots__ = (
+        "__weakref__", "buffer", "buffer_bytes", "changes", "data", "data_out", "kv", "length", "lock", "rows",
+        "time_ms", "view",
+    )  # fmt: skip
+
+    def __init__(self, kv: Any) -> None:
+        self.kv: Any = ffi.gc(kv, lib.kvstore_close)
+        self.lock = threading.RLock()  # re-entrant: a signal handler may use the store, too
+        self.changes = 0  # counts what may change rows that an iterator has read ahead
+        self.rows: Any = None
+        self.allocate(_BUFFER_BYTES)
+        self.data: Any = ffi.new("char **")
+        self.data_out: Any = ffi.cast("void **", self.data)
+        self.length: Any = ffi.new("int *")
+        self.time_ms: Any = ffi.new("int64_t *")
+        _sessions.add(self)
+
+    def allocate(self, size: int) -> None:
+        """Makes the buffer for values."""
+        self.buffer: Any = ffi.new("char[]", size)
+        self.buffer_bytes = size
+        self.view: Any = ffi.buffer(self.buffer, size)  # slices to bytes faster than ffi.unpack
+
+    def chunk(self) -> Any:
+        """The buffer for rows."""
+        if self.rows is None:
+            self.rows = ffi.new("kvpy_chunk *")
+        return self.rows
+
+    def check(self, code: int) -> None:
+        """Raises if a call on the store, or on a handle of it that is not closed, failed."""
+        if code:
+            raise self.failure(code)
+
+    def failure(self, code: int) -> Error:
+        if self.kv is NULL:
+            return _closed("KVStore")
+        return _failure(code, self.kv)
+
+    def close(self) -> None:
+        with self.lock:
+            if self.kv is NULL:
+                return
+            self.changes += 1
+            kv, self.kv = self.kv, NULL
+            ffi.gc(kv, None)  # not by the finalizer, which would drop the code
+            code = lib.kvstore_close(kv)
+            if code:
+                raise _failure(code, NULL)
+
+
+_sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """A thread that does not exist in the child may have held a lock when the parent forked."""
+    for session in list(_sessions):
+        session.lock = threading.RLock()
+        session.changes += 1  # iterators ask the library again, which knows that the store is the parent's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Iterators
+# ---------------------------------------------------------------------------------------------------------
+
+
+class Iterator:
+    """Live entries of a family in the order of their keys, ascending or descending.
+
+    Three ways to use it::
+
+        for key, value in db.iterator(): ...
+        with db.iterator() as it: ...
+        it.first()                              # it.last() and it.prev() for a reverse one
+        while not it.eof:
+            print(it.key, it.value)
+            it.next()
+
+    It holds no lock: writing, committing and closing are possible while it is open, and it sees what this
+    store writes ahead of its position.
+    """
+
+    # As a Python iterator it reads rows ahead, many in one native call. `_row` is the row it gave last if
+    # the native iterator is not at that row but behind those in `_ahead`, else None. Rows ahead are
+    # forgotten when this store writes, and when one of them expires.
+    __slots__ = (
+        "_ahead", "_changes", "_failed", "_first_expire_ms", "_native", "_row", "_session", "_size", "_started",
+    )  # fmt: skip
+
+    def __init__(self, raw: Any, session: _Session, started: Optional[bool]) -> None:
+        """Only for this module. ``started`` is None if ``raw`` is at its first entry already."""
+        self._native: Any = ffi.gc(raw, lib.kvstore_iterator_close)
+        self._session = session
+        self._started = started
+        self._row: Optional[tuple[bytes, bytes]] = None
+        self._ahead: list[tuple[bytes, bytes]] = []  # the next one is the last
+        self._first_expire_ms = _NEVER_MS  # of the rows ahead
+        self._changes = 0  # session.changes when the rows ahead were read
+        self._failed = 0  # the code of what kept the library from reading on behind them
+        self._size = _FIRST_ROWS
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise _closed("Iterator") if self._native is NULL else self._session.failure(code)
+
+    # --- Manual control ---
+
+    def first(self) -> Iterator:
+        """Moves to the first entry. Returns self."""
+        with self._session.lock:
+            self._check(lib.kvstore_iterator_first(self._native))
+            self._moved()
+        return self
+
+    def last(self) -> Iterator:
+        """Moves a reverse iterator to the last entry. Returns self. Raises Error if it is a forward one."""
+        with self._session.lock:
+            self._check(lib.kvstore_iterator_last(self._native))
+            self._moved()
+        return self
+
+    def seek(self, key: _Encodable) -> Iterator:
+        """Moves to the first key at or behind ``key``; on a reverse iterator, at or before it. Returns self."""
+        raw = _enc(key)
+        with self._session.lock:
+            self._check(lib.kvstore_iterator_seek(self._native, raw, len(raw)))
+            self._moved()
+        return self
+
+    def next(self) -> None:
+        """Moves to the next entry."""
+        with self._session.lock:
+            if self._row is None:
+                self._check(lib.kvstore_iterator_next(self._native))
+            else:
+                self._go_behind(self._row[0])
+
+    def prev(self) -> None:
+        """Moves a reverse iterator to the entry before. Raises Error if it is a forward one."""
+        with self._session.lock:
+            self._check(lib.kvstore_iterator_prev(self._native))
+            if self._row is not None:
+                self._go_behind(self._row[0])
+
+    @property
+    def eof(self) -> bool:
+        """Whether it is at no entry: before the first move, behind the last entry, or closed."""
+        with self._session.lock:
+            return self._current() is None and self._at_eof()
+
+    @property
+    def key(self) -> bytes:
+        """The current key. Raises Error at the end."""
+        with self._session.lock:
+            row = self._current()
+            return self._key() if row is None else row[0]
+
+    @property
+    def value(self) -> bytes:
+        """The current value. Raises Error at the end."""
+        with self._session.lock:
+            row = self._current()
+            return self._value() if row is None else row[1]
+
+    def item(self) -> tuple[bytes, bytes]:
+        """The current (key, value). Raises Error at the end."""
+        with self._session.lock:
+            return self._current() or (self._key(), self._value())
+
+    def _moved(self) -> None:
+        """To be called when the native iterator has become what counts."""
+        self._started = True
+        self._row = None
+        self._ahead.clear()
+
+    def _go_behind(self, key: bytes) -> None:
+        """Moves the native iterator to the entry behind ``key``, which may be gone."""
+        self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
+        self._moved()
+        if not self._at_eof() and self._key() == key:
+            self._check(lib.kvstore_iterator_next(self._native))
+
+    def _current(self) -> Optional[tuple[bytes, bytes]]:
+        return None if self._session.kv is NULL else self._row
+
+    def _at_eof(self) -> bool:
+        return bool(lib.kvstore_iterator_eof(self._native))
+
+    def _key(self) -> bytes:
+        session = self._session
+        self._check(lib.kvstore_iterator_key(self._native, session.data_out, session.length))
+        data: bytes = ffi.unpack(session.data[0], session.length[0])
+        return data
+
+    def _value(self) -> bytes:
+        session = self._session
+        self._check(lib.kvstore_iterator_value(self._native, session.data_out, session.length))
+        data: bytes = ffi.unpack(session.data[0], session.length[0])
+        return data
+
+    # --- Python iterator protocol ---
+
+    def __iter__(self) -> TypingIterator[tuple[bytes, bytes]]:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        session = self._session
+        lock = session.lock
+        lock.acquire()
+        try:
+            if self._ahead and self._changes == session.changes and self._none_expired():
+                self._row = row = self._ahead.pop()
+                return row
+            return self._read()
+        finally:
+            lock.release()
+
+    def _none_expired(self) -> bool:
+        return self._first_expire_ms == _NEVER_MS or bool(lib.kvstore_now_ms() < self._first_expire_ms)
+
+    def _read(self) -> tuple[bytes, bytes]:
+        """Gives the next row, and reads those behind it."""
+        session = self._session
+        native = self._native
+        if native is NULL:
+            raise StopIteration
+        if self._row is not None:
+            if self._ahead or self._failed or self._changes != session.changes or not self._none_expired():
+                self._go_behind(self._row[0])
+                self._size = 1  # where rows changed once they are likely to change again
+        elif self._started:
+            self._check(lib.kvstore_iterator_next(native))
+        elif self._started is not None:
+            self._check(lib.kvstore_iterator_first(native))
+        self._moved()
+        self._changes = session.changes
+        while True:
+            chunk = session.chunk()
+            count: int = lib.kvpy_fill(native, 1, self._size, chunk)
+            self._size = min(self._size * 2, _MOST_ROWS)
+            self._failed = chunk.failed
+            if count == 0:
+                self._check(self._failed)
+                if chunk.too_long:
+                    return self._key(), self._value()  # and stay there
+                if session.kv is NULL:
+                    raise _closed("KVStore")
+                raise StopIteration
+            ends: list[int] = ffi.unpack(chunk.ends, 2 * count)
+            data: bytes = ffi.unpack(chunk.bytes, ends[-1])
+            keys_from, keys_to = [0, *ends[1:-1:2]], ends[::2]
+            rows = [(data[a:b], data[b:c]) for a, b, c in zip(keys_from, keys_to, ends[1::2])]
+            self._first_expire_ms = chunk.first_expire_ms
+            if not self._none_expired():
+                now_ms: int = lib.kvstore_now_ms()
+                living = [ms == NO_TTL or ms > now_ms for ms in ffi.unpack(chunk.expire_ms, count)]
+                rows = [row for row, lives in zip(rows, living) if lives]
+                if not rows:
+                    self._check(self._failed)
+                    continue
+                del rows[1:]  # the one is given at once; the others are read again
+                self._row = row = rows[0]
+                return row
+            rows.reverse()
+            self._ahead = rows
+            self._row = row = rows.pop()
+            return row
+
+    # --- Lifecycle ---
+
+    def close(self) -> None:
+        """Releases it. May be called again."""
+        with self._session.lock:
+            if self._native is not NULL:
+                self._moved()
+                native, self._native = self._native, NULL
+                ffi.release(native)
+
+    def __enter__(self) -> Iterator:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Families
+# ---------------------------------------------------------------------------------------------------------
+
+
+class _Entries:
+    """What a store (its default family) and a family have in common: the data methods."""
+
+    __slots__ = ()
+
+    _session: _Session
+    _family: Any
+    """The native family handle; NULL once closed, which makes the library refuse every call."""
+
+    def _failure(self, code: int) -> Error:
+        return _closed(type(self)._what()) if self._family is NULL else self._session.failure(code)
+
+    @classmethod
+    def _what(cls) -> str:
+        return "ColumnFamily"
+
+    # --- Core operations ---
+
+    def put(self, key: _Encodable, value: _Encodable, ttl: Optional[float] = None) -> None:
+        """Writes a value. ``ttl`` is in seconds; None: the key never expires, whatever it had before."""
+        if key.__class__ is not bytes:
+            key = _enc(key)
+        if value.__class__ is not bytes:
+            value = _enc(value)
+        ttl_ms = None if ttl is None else _ttl_ms(ttl)
+        session = self._session
+        lock = session.lock
+        lock.acquire()  # for half the price of a with statement; so in get
+        try:
+            session.changes += 1
+            if ttl_ms is None:
+                code = _kvstore_cf_put(self._family, key, len(key), value, len(value))
+            else:
+                code = _kvpy_put_ttl(self._family, key, len(key), value, len(value), ttl_ms)
+            if code:
+                raise self._failure(code)
+        finally:
+            lock.release()
+
+    def get(self, key: _Encodable, default: Optional[bytes] = None) -> Optional[bytes]:
+        """The value; ``default`` if the key is missing or has expired."""
+        if key.__class__ is not bytes:
+            key = _enc(key)
+        session = self._session
+        lock = session.lock
+        lock.acquire()
+        try:
+            length = _kvpy_get(self._family, key, len(key), session.buffer, session.buffer_bytes)
+            if length < 0:
+                if length == -_NOTFOUND:
+                    return default
+                raise self._failure(-length)
+            if length <= session.buffer_bytes:
+                value: bytes = session.view[:length]
+                return value
+            return self._get_long(key, length, default)
+        finally:
+            lock.release()
+
+    def _get_long(self, key: bytes, length: int, default: Optional[bytes]) -> Optional[bytes]:
+        """Reads a value that did not fit into the buffer, which grows for the next ones."""
+        session = self._session
+        if session.buffer_bytes < length <= _LARGEST_BUFFER_BYTES:
+            session.allocate(1 << (length - 1).bit_length())
+        code = lib.kvstore_cf_get(self._family, key, len(key), session.data_out, session.length)
+        if code == _NOTFOUND:
+            return default
+        if code:
+            raise self._failure(code)
+        try:
+            data: bytes = ffi.unpack(session.data[0], session.length[0])
+            return data
+        finally:
+            lib.kvstore_free(session.data[0])
+
+    def delete(self, key: _Encodable) -> None:
+        """Deletes a key. Raises NotFoundError (a KeyError) if it is missing or has expired."""
+        raw = _enc(key)
+        with self._session.lock:
+            self._session.changes += 1
+            code = lib.kvstore_cf_delete(self._family, raw, len(raw))
+            if code:
+                raise self._failure(code)
+
+    def exists(self, key: _Encodable) -> bool:
+        """Whether the key is there and alive."""
+        raw = _enc(key)
+        with self._session.lock:
+            found: int = lib.kvpy_exists(self._family, raw, len(raw))
+            if found < 0:
+                raise self._failure(-found)
+        return found != 0
+
+    def ttl(self, key: _Encodable) -> Optional[float]:
+        """The remaining life of a key in seconds, rounded down to milliseconds; None if it never expires.
+
+        0.0 if it has just expired, by which it is removed. Raises NotFoundError if there is no such key.
+        """
+        raw = _enc(key)
+        session = self._session
+        with session.lock:
+            code = lib.kvstore_cf_ttl_remaining(self._family, raw, len(raw), session.time_ms)
+            if code:
+                raise self._failure(code)
+            remaining_ms: int = session.time_ms[0]
+        return None if remaining_ms == NO_TTL else remaining_ms / 1000.0
+
+    def purge_expired(self) -> int:
+        """Removes all expired keys. Returns how many."""
+        session = self._session
+        with session.lock:
+            session.changes += 1
+            code = lib.kvstore_cf_purge_expired(self._family, session.length)
+            if code:
+                raise self._failure(code)
+            return int(session.length[0])
+
+    def put_if_absent(self, key: _Encodable, value: _Encodable, ttl: Optional[float] = None) -> bool:
+        """Writes a value only if the key is missing or has expired. Returns whether it did.
+
+        ``ttl`` is in seconds; None: the key never expires.
+        """
+        raw_key, raw_value = _enc(key), _enc(value)
+        session = self._session
+        with session.lock:
+            session.changes += 1
+            code = lib.kvstore_cf_put_if_absent(
+                self._family, raw_key, len(raw_key), raw_value, len(raw_value), _expire_ms(ttl), session.length
+            )
+            if code:
+                raise self._failure(code)
+            return bool(session.length[0])
+
+    def clear(self) -> None:
+        """Removes everything."""
+        with self._session.lock:
+            self._session.changes += 1
+            code = lib.kvstore_cf_clear(self._family)
+            if code:
+                raise self._failure(code)
+
+    def count(self) -> int:
+        """The number of keys, with expired ones that nothing has removed yet: purge first to exclude them."""
+        session = self._session
+        with session.lock:
+            code = lib.kvstore_cf_count(self._family, session.time_ms)
+            if code:
+                raise self._failure(code)
+            return int(session.time_ms[0])
+
+    # --- Iterators ---
+
+    def iterator(self, *, reverse: bool = False, prefix: Optional[_Encodable] = None) -> Iterator:
+        """Iterates over all keys, or those that start with ``prefix``; with ``reverse`` from the last to the first."""
+        session = self._session
+        if prefix is None:
+            make = lib.kvstore_cf_reverse_iterator_create if reverse else lib.kvstore_cf_iterator_create
+            arguments: tuple[Any, ...] = ()
+        else:
+            make = lib.kvstore_cf_reverse_prefix_iterator_create if reverse else lib.kvstore_cf_prefix_iterator_create
+            raw = _enc(prefix)
+            arguments = (raw, len(raw))
+        out = ffi.new("KVIterator **")
+        with session.lock:
+            code = make(self._family, *arguments, out)
+            if code:
+                raise self._failure(code)
+            return Iterator(out[0], session, False if prefix is None else None)
+
+    def prefix_iterator(self, prefix: _Encodable) -> Iterator:
+        """Iterates over the keys that start with ``prefix``."""
+        return self.iterator(prefix=_enc(prefix))
+
+    def reverse_iterator(self) -> Iterator:
+        """Iterates over all keys, from the last to the first."""
+        return self.iterator(reverse=True)
+
+    def reverse_prefix_iterator(self, prefix: _Encodable) -> Iterator:
+        """Iterates over the keys that start with ``prefix``, from the last to the first."""
+        return self.iterator(reverse=True, prefix=_enc(prefix))
+
+    # --- dict-like interface ---
+
+    def __getitem__(self, key: _Encodable) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise _failure(_NOTFOUND, NULL)
+        return value
+
+    def __setitem__(self, key: Union[_Encodable, tuple[_Encodable, float]], value: _Encodable) -> None:
+        if isinstance(key, tuple):
+            key, ttl = key
+            self.put(key, value, 0.0 + ttl)  # a number: here, unlike in put(), not a text that is one
+        else:
+            self.put(key, value)
+
+    def __delitem__(self, key: _Encodable) -> None:
+        self.delete(key)
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, (str, bytes, bytearray, memoryview)):
+            return False
+        return self.exists(key)
+
+    def __iter__(self) -> TypingIterator[tuple[bytes, bytes]]:
+        return self.iterator()
+
+
+class ColumnFamily(_Entries):
+    """A family of keys of its own within a store, from one of the ``*_column_family`` methods.
+
+    >>> with KVStore() as db, db.create_column_family("users") as users:
+    ...     users["alice"] = "30"
+    ...     print(users["alice"], "alice" in users, "alice" in db)
+    b'30' True False
+    """
+
+    __slots__ = ("_family", "_session")
+
+    def __init__(self, raw: Any, session: _Session) -> None:
+        """Only for this module."""
+        self._family = ffi.gc(raw, lib.kvstore_cf_close)
+        self._session = session
+
+    def close(self) -> None:
+        """Releases the handle; the data stays. May be called again."""
+        with self._session.lock:
+            if self._family is not NULL:
+                family, self._family = self._family, NULL
+                ffi.release(family)
+
+    def __enter__(self) -> ColumnFamily:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Stores
+# ---------------------------------------------------------------------------------------------------------
+
+
+class _LowLevel:
+    """What ``KVStore._db`` is for: an expiry as a moment instead of a duration."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: KVStore) -> None:
+        self._store = store
+
+    def put_ttl(self, key: bytes, value: bytes, expire_ms: int) -> None:
+        """Writes a value that expires ``expire_ms`` milliseconds after the Unix epoch; 0: never."""
+        raw_key, raw_value, store = _enc(key), _enc(value), self._store
+        with store._session.lock:
+            store._session.changes += 1
+            code = lib.kvstore_cf_put_ttl(
+                store._family, raw_key, len(raw_key), raw_value, len(raw_value), operator.index(expire_ms)
+            )
+            if code:
+                raise store._failure(code)
+
+
+class KVStore(_Entries):
+    """A store; its data methods work on the default family.
+
+    ``path`` is a file, made if it is not there; None is a store in memory. ``journal_mode`` is
+    ``JOURNAL_WAL`` or ``JOURNAL_DELETE``. Of ``config``, all int:
+
+    - ``sync_level``: ``SYNC_NORMAL`` (default), ``SYNC_FULL`` or ``SYNC_OFF``
+    - ``cache_size``: of the page cache, in pages (default 2000)
+    - ``page_size``: of a new file, in bytes (default 4096)
+    - ``read_only``: 1 to open an existing file only for reading
+    - ``busy_timeout``: milliseconds to wait for a lock of others (default 0: fail with BusyError)
+    - ``wal_size_limit``: a checkpoint every so many commits (default 0: by the size of the WAL)
+    - ``full_mutex``: without meaning; threads may always share a store
+
+    Close it, or use it in a ``with`` statement, which closes it; an open transaction is rolled back.
+    """
+
+    def __init__(self, path: Optional[str] = None, *, journal_mode: int = JOURNAL_WAL, **config: int) -> None:
+        native = ffi.new("KVStoreConfig *")
+        native.journalMode = _choice("journal_mode", journal_mode, _JOURNAL_MODES)
+        for name, value in config.items():
+            if name == "sync_level":
+                native.syncLevel = _choice(name, value, _SYNC_LEVELS)
+            elif name in _OPTIONS:
+                setattr(native, _OPTIONS[name], operator.index(value))
+            else:
+                raise TypeError(f"{name!r} is an invalid keyword argument for KVStore()")
+        c_path = NULL if path is None else _c_string(path, "path")
+        out = ffi.new("KVStore **")
+        code = lib.kvstore_open_v2(c_path, out, native)
+        if code:
+            raise _failure(code, NULL)
+        self._session = _Session(out[0])
+        family = ffi.new("KVColumnFamily **")
+        self._session.check(lib.kvstore_cf_get_default(out[0], family))
+        self._family = ffi.gc(family[0], lib.kvstore_cf_close)
+
+    @classmethod
+    def _what(cls) -> str:
+        return "KVStore"
+
+    @property
+    def _db(self) -> _LowLevel:
+        return _LowLevel(self)
+
+    # --- Transactions ---
+
+    def begin(self, write: bool = False) -> None:
+        """Begins a transaction: one that writes, or a snapshot that only reads."""
+        session = self._session
+        with session.lock:
+            session.changes += 1
+            session.check(lib.kvstore_begin(session.kv, 1 if write else 0))
+
+    def commit(self) -> None:
+        """Commits the transaction; nothing happens if none is open."""
+        session = self._session
+        with session.lock:
+            session.changes += 1
+            code = lib.kvstore_commit(session.kv)
+            if code != _ERROR or session.kv is NULL:  # for an open store that code means: none is open
+                session.check(code)
+
+    def rollback(self) -> None:
+        """Rolls the transaction back; nothing happens if none is open."""
+        session = self._session
+        with session.lock:
+            session.changes += 1
+            code = lib.kvstore_rollback(session.kv)
+            if code != _ERROR or session.kv is NULL:
+                session.check(code)
+
+    # --- Column families ---
+
+    def create_column_family(self, name: str) -> ColumnFamily:
+        """Makes a family. Raises Error if there is one of that name (but "default" is the default one)."""
+        if name == "default":
+            return self.default_column_family()
+        return self._open_family(lib.kvstore_cf_create, _c_string(name, "a column family's name"))
+
+    def open_column_family(self, name: str) -> ColumnFamily:
+        """Opens a family. Raises NotFoundError if there is none of that name."""
+        return self._open_family(lib.kvstore_cf_open, _c_string(name, "a column family's name"))
+
+    def default_column_family(self) -> ColumnFamily:
+        """Opens the default family."""
+        return self._open_family(lib.kvstore_cf_get_default)
+
+    def _open_family(self, function: Any, *arguments: bytes) -> ColumnFamily:
+        session = self._session
+        out = ffi.new("KVColumnFamily **")
+        with session.lock:
+            session.check(function(session.kv, *arguments, out))
+            return ColumnFamily(out[0], session)
+
+    def list_column_families(self) -> list[str]:
+        """The names of all families but the default one, sorted."""
+        session = self._session
+        names, count = ffi.new("char ***"), ffi.new("int *")
+        with session.lock:
+            session.check(lib.kvstore_cf_list(session.kv, names, count))
+        try:
+            return [ffi.string(names[0][i]).decode("utf-8") for i in range(count[0])]
+        finally:
+            for i in range(count[0]):
+                lib.kvstore_free(names[0][i])
+            lib.kvstore_free(names[0])
+
+    def drop_column_family(self, name: str) -> None:
+        """Drops a family with everything in it. Raises BusyError while a handle to it is open."""
+        session = self._session
+        c_name = _c_string(name, "a column family's name")
+        with session.lock:
+            session.changes += 1
+            session.check(lib.kvstore_cf_drop(session.kv, c_name))
+
+    # --- Maintenance ---
+
+    def sync(self) -> None:
+        """Makes every commit so far survive a power cut. Does not commit an open transaction."""
+        session = self._session
+        with session.lock:
+            session.check(lib.kvstore_sync(session.kv))
+
+    def vacuum(self, n_pages: int = 0) -> None:
+        """Gives free pages back to the file system: at most ``n_pages``, or all with 0."""
+        session = self._session
+        with session.lock:
+            session.check(lib.kvstore_incremental_vacuum(session.kv, operator.index(n_pages)))
+
+    def integrity_check(self) -> None:
+        """Checks the whole file. Raises CorruptError, which names the first disagreement."""
+        session = self._session
+        out = ffi.new("char **")
+        with session.lock:
+            code = lib.kvstore_integrity_check(session.kv, out)
+            if code == lib.KVSTORE_CORRUPT and out[0] != NULL:
+                text = ffi.string(out[0]).decode("utf-8", "replace")
+                lib.kvstore_free(out[0])
+                raise CorruptError(text, code)
+            session.check(code)
+
+    def checkpoint(self, mode: int = CHECKPOINT_PASSIVE) -> tuple[int, int]:
+        """Writes the WAL into the file. ``mode`` is one of ``CHECKPOINT_*``.
+
+        Returns (nLog, nCkpt): the frames in the WAL, and how many of them are in the file now.
+        """
+        session = self._session
+        log, done = ffi.new("int *"), ffi.new("int *")
+        with session.lock:
+            session.check(lib.kvstore_checkpoint(session.kv, operator.index(mode), log, done))
+        return log[0], done[0]
+
+    def stats(self) -> dict[str, int]:
+        """What was done through this store since it was opened or the last ``stats_reset``.
+
+        Keys: puts, gets, deletes, iterations, errors, bytes_read, bytes_written, wal_commits, checkpoints,
+        ttl_expired, ttl_purged; and db_pages, the size of the file now, in pages.
+        """
+        session = self._session
+        native = ffi.new("KVStoreStats *")
+        with session.lock:
+            session.check(lib.kvstore_stats(session.kv, native))
+        return {name: getattr(native, field) for name, field in _STATS.items()}
+
+    def stats_reset(self) -> None:
+        """Sets all counters to zero."""
+        session = self._session
+        with session.lock:
+            session.check(lib.kvstore_stats_reset(session.kv))
+
+    @property
+    def errmsg(self) -> str:
+        """The text of the last call that failed on this store."""
+        session = self._session
+        with session.lock:
+            if session.kv is NULL:
+                raise _closed("KVStore")
+            return _errors.error_text(session.kv)
+
+    # --- Encryption: not in the library yet ---
+
+    @classmethod
+    def open_encrypted(cls, path: Optional[str], password: Union[str, bytes]) -> Self:
+        """Not there yet: raises an Error that is a NotImplementedError, and touches no file."""
+        raise _NotSupportedError("kvstore does not encrypt yet: open the store without a password")
+
+    def is_encrypted(self) -> bool:
+        """Whether the store is encrypted: not yet."""
+        if self._session.kv is NULL:
+            raise _closed("KVStore")
+        return False
+
+    def reencrypt(self, new_password: Union[str, bytes]) -> None:
+        """Not there yet: raises an Error that is a NotImplementedError."""
+        raise self._unsupported()
+
+    def remove_encryption(self) -> None:
+        """Not there yet: raises an Error that is a NotImplementedError."""
+        raise self._unsupported()
+
+    def _unsupported(self) -> Error:
+        if self._session.kv is NULL:
+            return _closed("KVStore")
+        return _NotSupportedError("kvstore does not encrypt yet: this store is not encrypted")
+
+    # --- Lifecycle ---
+
+    def close(self) -> None:
+        """Closes the store; what is left of an open transaction is rolled back. May be called again."""
+        with self._session.lock:
+            if self._family is not NULL:
+                family, self._family = self._family, NULL
+                ffi.release(family)
+            self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> Literal[False]:
+        self.close()
+        return False
+
+    def __repr__(self) -> str:
+        return "snkv.KVStore()"
+
+
+def _choice(name: str, value: int, choices: dict[int, int]) -> int:
+    """The library's number for one of snkv's."""
+    number = operator.index(value)
+    if number not in choices:
+        raise Error(f"{name} must be one of {sorted(choices)}, not {number}")
+    return choices[number]
+
+
+__all__ = [
+    "CHECKPOINT_FULL",
+    "CHECKPOINT_PASSIVE",
+    "CHECKPOINT_RESTART",
+    "CHECKPOINT_TRUNCATE",
+    "JOURNAL_DELETE",
+    "JOURNAL_WAL",
+    "NO_TTL",
+    "SYNC_FULL",
+    "SYNC_NORMAL",
+    "SYNC_OFF",
+    "AuthError",
+    "BusyError",
+    "ColumnFamily",
+    "CorruptError",
+    "Error",
+    "Iterator",
+    "KVStore",
+    "LockedError",
+    "NotFoundError",
+    "ReadOnlyError",
+]

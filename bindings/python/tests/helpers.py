@@ -1,0 +1,58 @@
+"""What several test files need: the clock, and running Python in another process. No fixtures, no tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import kvstore
+
+START_S = 1_700_000_000.0
+
+
+class Clock:
+    """A clock that moves only when it is told to. Seconds since the epoch, as time.time gives."""
+
+    def __init__(self, now_s: float = START_S) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def run_python(
+    code: str | Path, *args: str, cwd: Path | None = None, timeout: float = 120, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs code (or a file) in a fresh interpreter that reports crashes and every warning."""
+    head = [sys.executable, "-X", "faulthandler", "-W", "error"]
+    source = [str(code)] if isinstance(code, Path) else ["-c", code]
+    return subprocess.run(
+        head + source + list(args),
+        cwd=cwd,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def assert_clean(result: subprocess.CompletedProcess[str], stdout: str | None = None) -> None:
+    """Exit code 0, nothing on stderr, and (if given) this on stdout."""
+    report = f"exit code {result.returncode}\n--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"
+    assert result.returncode == 0, report
+    assert result.stderr == "", report
+    if stdout is not None:
+        assert result.stdout.strip() == stdout, report
+
+
+def increment(path: str, times: int) -> None:
+    """What processes made by multiprocessing do; here, because they must be able to import it."""
+    with kvstore.open(path, busy_timeout=60) as store:
+        for _ in range(times):
+            store.incr("n")

@@ -1,0 +1,21 @@
+"""Fixtures for the tests of kvstore.snkv. Nothing of the package snkv is needed, or used, here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvstore.snkv import KVStore
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return str(tmp_path / "test.db")
+
+
+@pytest.fixture
+def db(file: str) -> Iterator[KVStore]:
+    with KVStore(file) as store:
+        yield store

@@ -1,0 +1,322 @@
+"""Iterators: as Python iterators, and moved by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable
+
+import pytest
+
+from kvstore.snkv import Error, Iterator, KVStore
+
+KEYS = [b"a", b"b1", b"b2", b"b3", b"c"]
+
+
+@pytest.fixture
+def full(db: KVStore) -> KVStore:
+    for key in KEYS:
+        db[key] = key.upper()
+    return db
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def keys(iterator: Iterator) -> list[bytes]:
+    return [key for key, _ in iterator]
+
+
+def test_the_four_kinds_run_over_their_range_in_their_direction(full: KVStore) -> None:
+    assert keys(full.iterator()) == KEYS
+    assert keys(full.iterator(reverse=True)) == keys(full.reverse_iterator()) == KEYS[::-1]
+    assert keys(full.iterator(prefix="b")) == keys(full.prefix_iterator(b"b")) == KEYS[1:4]
+    assert keys(full.iterator(prefix="b", reverse=True)) == keys(full.reverse_prefix_iterator("b")) == KEYS[3:0:-1]
+
+
+def test_a_family_iterates_over_itself_only(full: KVStore) -> None:
+    with full.create_column_family("other") as other:
+        other["b9"] = "x"
+        for iterator in (
+            other.iterator(),
+            other.prefix_iterator("b"),
+            other.reverse_iterator(),
+            other.reverse_prefix_iterator("b"),
+        ):
+            assert list(iterator) == [(b"b9", b"x")]
+
+
+def test_moved_by_hand_it_reads_forward(full: KVStore) -> None:
+    it = full.iterator()
+    assert it.eof
+    assert it.first() is it
+    seen: list[bytes] = []
+    while not it.eof:
+        assert it.item() == (it.key, it.value)
+        seen.append(it.key)
+        it.next()
+    assert seen == KEYS
+    it.next()
+    assert it.eof
+
+
+def test_moved_by_hand_it_reads_backward(full: KVStore) -> None:
+    it = full.reverse_iterator()
+    assert it.last() is it
+    seen: list[bytes] = []
+    while not it.eof:
+        seen.append(it.key)
+        it.prev()
+    assert seen == KEYS[::-1]
+
+
+def test_prefix_iterators_are_at_their_first_entry_from_the_start(full: KVStore) -> None:
+    it = full.prefix_iterator("b")
+    assert it.item() == (b"b1", b"B1")
+    assert next(it) == (b"b1", b"B1")
+    assert next(it) == (b"b2", b"B2")
+    back = full.reverse_prefix_iterator("b")
+    assert back.key == b"b3"
+    assert keys(back) == KEYS[3:0:-1]
+
+
+def test_seek_goes_to_the_key_or_behind_it_in_the_direction(full: KVStore) -> None:
+    it = full.iterator()
+    assert it.seek("b2") is it
+    assert it.key == b"b2"
+    assert it.seek("b22").key == b"b3"
+    assert it.seek("z").eof
+    back = full.reverse_iterator()
+    assert back.seek("b22").key == b"b2"
+    assert back.seek("0").eof
+    within = full.prefix_iterator("b")
+    assert within.seek("b2").key == b"b2"
+    assert within.seek("c").eof
+
+
+def test_next_after_a_move_by_hand_gives_the_entry_behind(full: KVStore) -> None:
+    it = full.iterator()
+    it.first()
+    assert next(it) == (b"b1", b"B1")
+    it.next()
+    assert it.key == b"b2"
+    assert next(it) == (b"b3", b"B3")
+    assert it.key == b"b3"
+    assert it.value == b"B3"
+    it.seek("a")
+    assert keys(it) == KEYS[1:]
+
+
+def test_an_iterator_that_has_ended_stays_so(full: KVStore) -> None:
+    it = full.iterator()
+    assert len(list(it)) == len(KEYS)
+    assert list(it) == []
+    assert it.eof
+    with pytest.raises(Error):
+        _ = it.key
+
+
+def test_first_starts_an_ended_iterator_again(full: KVStore) -> None:
+    it = full.iterator()
+    list(it)
+    assert it.first().key == b"a"
+    assert keys(it) == KEYS[1:]
+
+
+def test_last_and_prev_of_a_forward_iterator_are_errors(full: KVStore) -> None:
+    it = full.iterator().first()
+    with pytest.raises(Error, match="reverse"):
+        it.last()
+    with pytest.raises(Error, match="reverse"):
+        it.prev()
+    assert it.key == b"a"
+
+
+def test_there_is_nothing_to_read_before_the_first_move(full: KVStore) -> None:
+    it = full.iterator()
+    reads: list[Callable[[], object]] = [lambda: it.key, lambda: it.value, it.item]
+    for read in reads:
+        with pytest.raises(Error, match="eof"):
+            read()
+
+
+def test_an_empty_prefix_or_seek_is_an_error(full: KVStore) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: full.prefix_iterator(""),
+        lambda: full.iterator(prefix=b""),
+        lambda: full.iterator().seek(""),
+    ]
+    for call in calls:
+        with pytest.raises(Error, match="0 bytes"):
+            call()
+
+
+def test_options_are_keywords_only(full: KVStore) -> None:
+    with pytest.raises(TypeError):
+        full.iterator(True)  # type: ignore[call-arg]
+
+
+def test_a_closed_iterator_has_ended_and_cannot_be_moved(full: KVStore) -> None:
+    with full.iterator() as it:
+        it.first()
+    it.close()
+    assert it.eof
+    assert list(it) == []
+    calls: list[Callable[[], object]] = [
+        it.first,
+        it.next,
+        it.last,
+        it.prev,
+        it.item,
+        lambda: it.key,
+        lambda: it.value,
+        lambda: it.seek("a"),
+    ]
+    for call in calls:
+        with pytest.raises(Error, match="Iterator is closed"):
+            call()
+
+
+def test_deleting_what_was_given_does_not_disturb(full: KVStore) -> None:
+    for key, _ in full:
+        full.delete(key)
+    assert full.count() == 0
+
+
+def test_what_is_written_ahead_is_seen_and_what_is_deleted_ahead_is_not(full: KVStore) -> None:
+    seen = []
+    for key, value in full:
+        seen.append((key, value))
+        if key == b"a":
+            full["b0"] = "new"
+            full["b2"] = "changed"
+            full.delete("b3")
+    assert seen == [(b"a", b"A"), (b"b0", b"new"), (b"b1", b"B1"), (b"b2", b"changed"), (b"c", b"C")]
+
+
+def test_what_a_family_writes_is_seen_by_an_iterator_of_another_handle_to_it(full: KVStore) -> None:
+    it = iter(full)
+    assert next(it)[0] == b"a"
+    with full.default_column_family() as same:
+        same["a2"] = "new"
+    assert next(it)[0] == b"a2"
+
+
+def test_an_iterator_goes_on_over_commits_and_rollbacks(full: KVStore) -> None:
+    it = full.iterator()
+    full.begin(write=True)
+    full["aa"] = "x"
+    assert next(it)[0] == b"a"
+    assert next(it)[0] == b"aa"
+    full.rollback()
+    assert next(it)[0] == b"b1"
+
+
+def test_many_rows_of_all_sizes_come_once_and_in_order(db: KVStore) -> None:
+    expected = {}
+    for i in range(1500):
+        expected[b"%06d" % i] = b"v" * (i * 7 % 1000) if i % 300 else b"x" * 100_000
+    db.begin(write=True)
+    for key, value in expected.items():
+        db.put(key, value, ttl=3600 if key[-1:] == b"7" else None)
+    db.commit()
+    assert list(db) == list(expected.items())
+    assert list(db.reverse_iterator()) == list(expected.items())[::-1]
+    it = db.iterator()
+    for i, key in enumerate(expected):
+        assert next(it) == (key, expected[key])
+        if i % 13 == 0:
+            assert it.key == key
+            assert it.value == expected[key]
+            assert not it.eof
+        if i % 101 == 0:
+            db.put(key, expected[key])
+    with pytest.raises(StopIteration):
+        next(it)
+
+
+def test_by_hand_after_python_iteration_it_moves_from_the_entry_last_given(full: KVStore) -> None:
+    it = full.iterator()
+    assert next(it)[0] == b"a"
+    full.delete("a")
+    it.next()
+    assert it.key == b"b1"
+    back = full.reverse_iterator()
+    assert next(back)[0] == b"c"
+    assert back.key == b"c"
+    back.prev()
+    assert back.item() == (b"b3", b"B3")
+
+
+def test_prev_of_a_forward_iterator_is_an_error_in_python_iteration_too(full: KVStore) -> None:
+    it = full.iterator()
+    assert next(it)[0] == b"a"
+    full.delete("a")
+    with pytest.raises(Error, match="reverse"):
+        it.prev()
+    assert next(it)[0] == b"b1"
+
+
+def test_rows_that_expire_while_they_are_read_ahead_are_not_given(full: KVStore) -> None:
+    now = now_ms()
+    for i in range(20):
+        full._db.put_ttl(b"b1%02d" % i, b"soon", now + 60_000)
+    it = full.iterator()
+    assert next(it)[0] == b"a"
+    assert it._ahead, "the point of this test"
+    it._first_expire_ms = 1  # as if one of them had expired meanwhile
+    assert keys(it) == [b"b1", *(b"b1%02d" % i for i in range(20)), b"b2", b"b3", b"c"]
+
+
+def test_expired_rows_between_live_ones_are_passed_over(db: KVStore) -> None:
+    db.begin(write=True)
+    for i in range(600):
+        if i % 3:
+            db._db.put_ttl(b"%04d" % i, b"dead", 1)
+        else:
+            db.put(b"%04d" % i, "live", ttl=3600)
+    db.commit()
+    assert [int(key) for key in keys(db.iterator())] == list(range(0, 600, 3))
+
+
+@pytest.mark.parametrize("change", ["put", "ttl", "if_absent", "low_level", "delete", "clear", "family", "rollback"])
+def test_every_kind_of_write_is_seen_behind_the_row_given_last(full: KVStore, change: str) -> None:
+    if change == "rollback":
+        full.begin(write=True)
+        full["a1"] = "gone"
+    it = full.iterator()
+    assert next(it)[0] == b"a"
+    family = full.default_column_family()
+    expected = b"a5"
+    if change == "put":
+        full["a5"] = "new"
+    elif change == "ttl":
+        full["a5", 60] = "new"
+    elif change == "if_absent":
+        full.put_if_absent("a5", "new")
+    elif change == "low_level":
+        full._db.put_ttl(b"a5", b"new", 0)
+    elif change == "family":
+        family["a5"] = "new"
+    elif change == "delete":
+        full.delete("b1")
+        expected = b"b2"
+    elif change == "rollback":
+        full.rollback()
+        expected = b"b1"
+    else:
+        full.clear()
+        assert list(it) == []
+        return
+    assert next(it)[0] == expected
+    assert it.key == expected
+
+
+def test_a_failure_to_read_ahead_is_met_behind_the_rows_that_were_read(full: KVStore) -> None:
+    it = full.iterator()
+    assert next(it)[0] == b"a"
+    while it._ahead:
+        next(it)
+    it._failed = 5  # as if the library had been kept from reading on: it tries again
+    assert keys(it) == []
+    assert it.first().key == b"a"

@@ -1,0 +1,47 @@
+"""The Python programs in the documents work as they stand there, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers import assert_clean, run_python
+
+PYTHON = Path(__file__).resolve().parents[1]
+ROOT = PYTHON.parents[1]
+DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def programs() -> list[tuple[str, str]]:
+    """Each document's python blocks, one behind the other, as one program: later ones build on earlier ones."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text() if document.exists() else ""
+        blocks = re.findall(r"^```(?:python|py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        if blocks:
+            found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
+    return found
+
+
+@pytest.mark.parametrize("name, program", programs(), ids=[name for name, _ in programs()])
+def test_the_python_programs_of_the_documents_run(name: str, program: str, tmp_path: Path) -> None:
+    if ">>>" in program:
+        (tmp_path / "session.txt").write_text(program)
+        code = "import doctest, sys; sys.exit(doctest.testfile('session.txt', module_relative=False).failed > 0)"
+        result = run_python(code, cwd=tmp_path)
+    else:
+        (tmp_path / "program.py").write_text(program)
+        result = run_python(tmp_path / "program.py", cwd=tmp_path)
+    assert_clean(result)
+
+
+def test_the_package_has_a_readme_with_a_program() -> None:
+    assert any(name.endswith("bindings/python/README.md") for name, _ in programs())
+
+
+def test_the_quickstart_says_what_those_of_other_languages_say(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time it finds the store of the first
+        result = run_python(ROOT / "examples" / "quickstart.py", cwd=tmp_path)
+        assert_clean(result)
+        assert result.stdout == "user:1 is Ada\nuser:1 = Ada\nuser:2 = Bob\n"

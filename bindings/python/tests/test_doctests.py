@@ -1,0 +1,29 @@
+"""The examples in the package's docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import kvstore
+
+MODULES = ["kvstore", *(f"kvstore.{m.name}" for m in pkgutil.iter_modules(kvstore.__path__) if m.name != "_kvstore")]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, extraglobs={"kvstore": kvstore})
+    assert result.failed == 0
+    assert os.listdir(tmp_path) == [] or name == "kvstore.snkv"
+
+
+def test_there_are_examples() -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    assert sum(len(test.examples) for name in MODULES for test in finder.find(importlib.import_module(name))) > 10

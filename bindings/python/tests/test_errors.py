@@ -1,0 +1,249 @@
+"""What fails, fails with the right exception; its text names what was wrong, never a key or a value."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvstore
+
+CLASSES = [
+    "NotFoundError", "BusyError", "LockedError", "ReadOnlyError", "CorruptError",
+    "AuthError", "FullError", "StoreIOError", "MisuseError",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_exception_is_an_error_with_a_code(name: str) -> None:
+    cls = getattr(kvstore, name)
+    assert issubclass(cls, kvstore.Error)
+    assert isinstance(cls("text").code, int)
+    assert str(cls("text")) == "text"
+
+
+def test_the_exceptions_are_not_each_other(path: Path) -> None:
+    for one in CLASSES:
+        for other in CLASSES:
+            if one != other:
+                assert not issubclass(getattr(kvstore, one), getattr(kvstore, other)), (one, other)
+    assert issubclass(kvstore.Error, Exception)
+    assert not issubclass(kvstore.Error, (ValueError, TypeError, OSError))
+
+
+def test_not_found_is_a_key_error_and_codes_differ() -> None:
+    assert issubclass(kvstore.NotFoundError, KeyError)
+    codes = [getattr(kvstore, name)("x").code for name in CLASSES]
+    assert len(set(codes)) == len(codes)
+    assert kvstore.NotFoundError("x").code == 12
+    assert kvstore.MisuseError("x").code == 21
+
+
+def test_what_the_library_refuses_as_wrong_is_an_error_and_a_value_error(db: kvstore.Store) -> None:
+    db["text"] = b"x"
+    with pytest.raises(kvstore.InvalidError) as caught:
+        db.incr("text")
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, kvstore.Error)
+    assert caught.value.code == kvstore.Error("x").code
+
+
+def test_errors_can_be_pickled() -> None:
+    """They travel between processes, by multiprocessing for one."""
+    for name in ["Error", "InvalidError", *CLASSES]:
+        error = getattr(kvstore, name)("text")
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert (str(again), again.code) == (str(error), error.code)
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda db: db[SECRET],
+        lambda db: db.__delitem__(SECRET),
+        lambda db: db.pop(SECRET),
+        lambda db: db.ttl(SECRET),
+        lambda db: db.expire_time(SECRET),
+        lambda db: db.put(SECRET * 20000, b""),
+        lambda db: db.put("k", [SECRET]),
+        lambda db: db.put([SECRET], b""),
+        lambda db: db.put((SECRET,), b""),
+        lambda db: db.incr("text"),
+        lambda db: db.put("k", "\ud800" + SECRET),
+        lambda db: db.put("\ud800" + SECRET, ""),
+        lambda db: db.put_many({SECRET: 1}),
+        lambda db: db.put_many([(SECRET,)]),
+        lambda db: db.put_many([SECRET]),
+        lambda db: db.get_many([SECRET, 1]),
+        lambda db: db.update({SECRET: 5}),
+        lambda db: db.__setitem__((SECRET, "x"), b""),
+        lambda db: db.__setitem__((SECRET, 1, 2), b""),
+        lambda db: db.__setitem__("k", [SECRET]),
+        lambda db: list(db.keys(prefix=[SECRET])),
+        lambda db: db.batch().put(SECRET * 20000, b""),
+        lambda db: db.expire(SECRET, "x"),
+    ],
+)
+def test_no_key_and_no_value_is_in_a_message(db: kvstore.Store, call: Callable[[Any], Any]) -> None:
+    db["text"] = SECRET
+    with pytest.raises(Exception) as caught:
+        call(db)
+    seen: BaseException | None = caught.value
+    while seen is not None:
+        assert SECRET not in str(seen) and SECRET not in repr(seen), type(seen)
+        assert SECRET not in repr(getattr(seen, "args", ())), type(seen)
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+
+
+def test_a_wrong_type_is_named_in_the_message(db: kvstore.Store) -> None:
+    with pytest.raises(TypeError, match="complex"):
+        db[1j] = b""  # type: ignore[index, unused-ignore]
+    with pytest.raises(TypeError, match="complex"):
+        db["k"] = 1j  # type: ignore[assignment, unused-ignore]
+    with pytest.raises(TypeError, match="complex"):
+        db.put("k", b"", ttl=1j)  # type: ignore[arg-type, unused-ignore]
+
+
+def everything_closed(store: Any) -> list[Callable[[], Any]]:
+    return [
+        lambda: store["k"],
+        lambda: store.__setitem__("k", b""),
+        lambda: store.__delitem__("k"),
+        lambda: "k" in store,
+        lambda: len(store),
+        lambda: list(store),
+        lambda: list(store.items()),
+        lambda: list(store.keys(prefix="k")),
+        lambda: list(store.values(reverse=True)),
+        lambda: store.get("k"),
+        lambda: store.pop("k", None),
+        lambda: store.setdefault("k", b""),
+        lambda: store.update({"k": b""}),
+        lambda: store.clear(),
+        lambda: store.put("k", b""),
+        lambda: store.put("k", b"", ttl=5),
+        lambda: store.put("k", b"", if_absent=True),
+        lambda: store.add("k", b""),
+        lambda: store.get_many(["k"]),
+        lambda: store.put_many({"k": b""}),
+        lambda: store.delete("k"),
+        lambda: store.incr("k"),
+        lambda: store.decr("k"),
+        lambda: store.compare_and_swap("k", b"", b""),
+        lambda: store.compare_and_delete("k", b""),
+        lambda: store.ttl("k"),
+        lambda: store.expire_time("k"),
+        lambda: store.expire("k", 1),
+        lambda: store.touch("k", 1),
+        lambda: store.persist("k"),
+        lambda: store.get_and_touch("k", 1),
+        lambda: list(store.expiring(0, 9e9)),
+        lambda: store.next_expiry(),
+        lambda: store.purge_expired(),
+        lambda: store.count(),
+        lambda: store.count(expired=True),
+        lambda: store.sweep(1),
+    ]
+
+
+def store_only(store: Any) -> list[Callable[[], Any]]:
+    return [
+        lambda: store.family("f"),
+        lambda: store.family("f", create=True),
+        lambda: store.families(),
+        lambda: store.drop_family("f"),
+        lambda: store.transaction().__enter__(),
+        lambda: store.snapshot().__enter__(),
+        lambda: store.batch().commit(),
+        lambda: store.backup("x.db"),
+        lambda: store.checkpoint(),
+        lambda: store.vacuum(),
+        lambda: store.integrity_check(),
+        lambda: store.stats(),
+        lambda: store.sync(),
+        lambda: store.set_clock(None),
+        lambda: store.start_cleaner(1),
+        lambda: store.stop_cleaner(),
+    ]
+
+
+def test_every_method_of_a_closed_store_raises_misuse_error(path: Path) -> None:
+    store = kvstore.open(path)
+    store.close()
+    for number, call in enumerate(everything_closed(store) + store_only(store)):
+        with pytest.raises(kvstore.MisuseError):
+            call()
+            pytest.fail(f"call {number} answered")
+
+
+def test_every_method_of_a_family_of_a_closed_store_raises_misuse_error(path: Path) -> None:
+    store = kvstore.open(path)
+    family = store.family("f", create=True)
+    store.close()
+    for number, call in enumerate(everything_closed(family)):
+        with pytest.raises(kvstore.MisuseError):
+            call()
+            pytest.fail(f"call {number} answered")
+
+
+def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
+    store = kvstore.open(path)
+    store.close()
+    with pytest.raises(kvstore.MisuseError, match="closed"):
+        store["k"]
+    repr(store)
+
+
+@pytest.mark.parametrize("way", ["keys", "items", "values", "reverse", "many small"])
+def test_a_damaged_file_never_ends_an_iteration_early(path: Path, way: str) -> None:
+    """Some backend errors come in the middle of a scan: the scan must raise then, not look complete."""
+    rows = 4000
+    with kvstore.open(path) as store:
+        store.put_many({f"{n:05}": os.urandom(20 if way == "many small" else 900) for n in range(rows)})
+        store.checkpoint("truncate")
+    pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        for page in range(pages // 2, pages // 2 + 8):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+    with pytest.raises(kvstore.CorruptError):
+        with kvstore.open(path) as store:
+            if way == "reverse":
+                list(store.items(reverse=True))
+            elif way in ("keys", "values"):
+                list(getattr(store, way)())
+                store.integrity_check()  # keys alone may lie elsewhere
+            else:
+                list(store.items())
+
+
+def test_a_full_disk_is_a_full_error_and_leaves_the_store_usable(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands in for a small disk (the write fails either way)."""
+    import resource
+    import signal
+
+    path = tmp_path / "full.db"
+    store = kvstore.open(path)
+    store["before"] = b"v"
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, old[1]))
+        with pytest.raises((kvstore.FullError, kvstore.StoreIOError)):
+            for number in range(10):
+                store[f"{number}"] = b"x" * 500_000
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert store["before"] == b"v"
+    store["after"] = b"v"
+    store.integrity_check()
+    store.close()

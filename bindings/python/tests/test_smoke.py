@@ -1,0 +1,28 @@
+"""One walk through the package, for a first look after a build. Everything else has a test file of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kvstore
+
+
+def test_the_first_program_of_the_contract_works(tmp_path: Path) -> None:
+    with kvstore.open(tmp_path / "app.db") as db:
+        db["user:1"] = b"Ada"
+        db.put("session", b"tok", ttl=60)
+        db["otp", 30] = b"123456"
+        sessions = db.family("sessions", create=True, default_ttl=3600)
+        with db.transaction():
+            sessions.put("a", b"1")
+            db.delete("user:1")
+        assert list(db.items()) == [(b"otp", b"123456"), (b"session", b"tok")]
+        left = sessions.ttl("a")
+        assert left is not None and 3590 < left <= 3600
+        assert db.purge_expired() == 0
+    with pytest.raises(kvstore.MisuseError):
+        db["otp"]
+    with pytest.raises(kvstore.MisuseError):
+        sessions["a"]

@@ -1,0 +1,523 @@
+"""Opening, families, maintenance: what belongs to a whole store."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import START_S, Clock
+
+import kvstore
+
+
+def test_open_takes_text_and_paths(tmp_path: Path) -> None:
+    for number, name in enumerate([str(tmp_path / "a.db"), tmp_path / "b.db"]):
+        with kvstore.open(name) as store:
+            store["k"] = str(number)
+        with kvstore.open(name) as store:
+            assert store["k"] == str(number).encode()
+
+
+def test_a_path_that_is_no_utf_8_works_or_is_a_value_error(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.db"
+    try:
+        store = kvstore.open(os.fsdecode(name))
+    except (ValueError, kvstore.Error):
+        return
+    store.close()
+    assert os.path.exists(name)
+
+
+def test_a_path_with_a_nul_is_a_value_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        kvstore.open(str(tmp_path / "a\0b.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [1, 1.5, object(), ["a.db"]])
+def test_a_path_of_a_wrong_type_is_a_type_error(bad: Any) -> None:
+    with pytest.raises(TypeError):
+        kvstore.open(bad)
+
+
+def test_a_store_in_memory_is_gone_when_it_is_closed() -> None:
+    with kvstore.open(":memory:") as store:
+        store["k"] = b"v"
+        assert store["k"] == b"v"
+    with kvstore.open(":memory:") as store:
+        assert len(store) == 0
+    assert not os.path.exists(":memory:")
+
+
+def test_what_is_written_is_there_after_opening_again(path: Path, clock: Clock) -> None:
+    with kvstore.open(path) as store:
+        store.set_clock(clock)
+        store.put("k", b"v", ttl=100)
+        store.family("f", create=True)["a"] = b"b"
+    with kvstore.open(path) as store:
+        store.set_clock(clock)
+        assert (store["k"], store.ttl("k")) == (b"v", 100.0)
+        assert store.families() == ["f"] or set(store.families()) == {"default", "f"}
+        assert store.family("f")["a"] == b"b"
+
+
+def test_close_twice_is_no_error(path: Path) -> None:
+    store = kvstore.open(path)
+    store.close()
+    store.close()
+    with store_or_misuse(store):
+        pass
+
+
+class store_or_misuse:
+    def __init__(self, store: kvstore.Store) -> None:
+        self.store = store
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *args: object) -> None:
+        with pytest.raises(kvstore.MisuseError):
+            self.store["k"]
+
+
+# --- families
+
+
+def test_a_family_must_be_made_before_it_is_opened(db: kvstore.Store) -> None:
+    with pytest.raises(kvstore.NotFoundError) as caught:
+        db.family("missing")
+    assert isinstance(caught.value, KeyError)
+    db.family("missing", create=True)
+    db.family("missing")
+
+
+def test_create_opens_a_family_that_is_there(db: kvstore.Store) -> None:
+    db.family("f", create=True)["k"] = b"v"
+    assert db.family("f", create=True)["k"] == b"v"
+
+
+def test_families_lists_their_names(db: kvstore.Store) -> None:
+    for name in ("b", "a", "é"):
+        db.family(name, create=True)
+    names = [name for name in db.families() if name != "default"]
+    assert names == ["a", "b", "é"]
+
+
+def test_a_family_knows_its_name(db: kvstore.Store) -> None:
+    assert db.family("f", create=True).name == "f"
+    assert db.family("default").name == "default"
+
+
+def test_drop_family_removes_it_with_everything_in_it(db: kvstore.Store) -> None:
+    family = db.family("f", create=True)
+    family["k"] = b"v"
+    db.drop_family("f")
+    assert "f" not in db.families()
+    with pytest.raises(kvstore.Error):
+        family["k"]
+    assert len(db.family("f", create=True)) == 0
+
+
+def test_dropping_a_family_that_is_not_there_is_a_not_found_error(db: kvstore.Store) -> None:
+    with pytest.raises(kvstore.NotFoundError):
+        db.drop_family("missing")
+
+
+def test_the_default_family_cannot_be_dropped(db: kvstore.Store) -> None:
+    with pytest.raises((ValueError, kvstore.Error)):
+        db.drop_family("default")
+
+
+@pytest.mark.parametrize("name", ["", "__x", "_snkv_x", "kvstore_x", "x" * 256, "a\0b", "\ud800"])
+def test_a_bad_family_name_is_a_value_error(db: kvstore.Store, name: str) -> None:
+    with pytest.raises((ValueError, kvstore.Error)) as caught:
+        db.family(name, create=True)
+    assert not isinstance(caught.value, kvstore.NotFoundError)
+    assert [n for n in db.families() if n != "default"] == []
+
+
+@pytest.mark.parametrize("name", [1, None, b"bytes", object(), ["f"]])
+def test_a_family_name_of_a_wrong_type_is_a_type_error(db: kvstore.Store, name: Any) -> None:
+    with pytest.raises(TypeError):
+        db.family(name, create=True)
+    with pytest.raises(TypeError):
+        db.drop_family(name)
+
+
+@pytest.mark.parametrize("bad", ["60", -1, float("nan"), b"", 0, 21 * 366 * 86400])
+def test_a_family_with_a_bad_default_ttl_is_not_made(db: kvstore.Store, bad: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        db.family("f", create=True, default_ttl=bad)
+    assert db.families() == []
+
+
+def test_family_settings_can_be_given_when_it_is_made_and_later(db: kvstore.Store) -> None:
+    family = db.family("f", create=True, default_ttl=60, write_tracking=True)
+    assert (family.default_ttl, family.write_tracking) == (60.0, True)
+    again = db.family("f")
+    assert (again.default_ttl, again.write_tracking) == (60.0, True)
+    db.family("f", default_ttl=kvstore.FOREVER, write_tracking=False)
+    assert (again.default_ttl, again.write_tracking) == (None, False)
+
+
+def test_a_family_handle_can_be_closed_alone(db: kvstore.Store) -> None:
+    with db.family("f", create=True) as family:
+        family["k"] = b"v"
+    assert family.closed and not db.closed
+    with pytest.raises(kvstore.MisuseError, match="closed"):
+        family["k"]
+    family.close()
+    assert db.family("f")["k"] == b"v"
+    assert "closed" in repr(family)
+
+
+def test_purge_step_keeps_to_its_budget_over_all_families(db: kvstore.Store, clock: Clock) -> None:
+    other = db.family("other", create=True)
+    for number in range(5):
+        db.put(f"{number}", b"", ttl=1)
+        other.put(f"{number}", b"", ttl=2)
+    clock.advance(3)
+    assert db.next_expiry(all_families=True) == START_S + 1
+    assert db.purge_step(max_keys=7) == (7, True)
+    assert db.purge_step(max_time=60) == (3, False)
+    assert db.purge_step() == (0, False)
+    assert db.next_expiry(all_families=True) is None
+    for bad in ({"max_keys": -1}, {"max_time": -1}, {"max_keys": 2**64}):
+        with pytest.raises(ValueError):
+            db.purge_step(**bad)
+
+
+def test_a_family_keeps_its_store_open(path: Path) -> None:
+    family = kvstore.open(path).family("f", create=True)
+    family["k"] = b"v"
+    assert family["k"] == b"v"
+    family.store.close() if hasattr(family, "store") else None
+
+
+def test_many_families_work_together(db: kvstore.Store) -> None:
+    families = [db.family(f"f{n}", create=True) for n in range(100)]
+    with db.transaction():
+        for number, family in enumerate(families):
+            family["k"] = str(number)
+    assert [family["k"] for family in families] == [str(n).encode() for n in range(100)]
+
+
+# --- settings
+
+
+def test_a_read_only_store_reads_and_refuses_to_write(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store["k"] = b"v"
+    with kvstore.open(path, read_only=True) as store:
+        assert store["k"] == b"v"
+        for write in (
+            lambda: store.put("k", b"w"),
+            lambda: store.delete("k"),
+            lambda: store.clear(),
+            lambda: store.family("f", create=True),
+            lambda: store.incr("n"),
+        ):
+            with pytest.raises(kvstore.ReadOnlyError):
+                write()
+        assert dict(store.items()) == {b"k": b"v"}
+
+
+def test_a_read_only_store_must_exist(path: Path) -> None:
+    with pytest.raises(kvstore.StoreIOError):
+        kvstore.open(path, read_only=True)
+    assert not path.exists()
+
+
+def test_busy_timeout_is_how_long_a_write_waits(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as one, kvstore.open(path, busy_timeout=0) as two:
+        with one.transaction():
+            one["k"] = b"v"
+            with pytest.raises(kvstore.BusyError):
+                two["k"] = b"w"
+
+
+def test_an_unknown_setting_is_a_type_error_that_names_it(path: Path) -> None:
+    with pytest.raises(TypeError, match="no_such_setting"):
+        kvstore.open(path, no_such_setting=1)  # type: ignore[call-arg, unused-ignore]
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"something else, quite long " * 500)
+    before = path.read_bytes()
+    with pytest.raises(kvstore.CorruptError):
+        kvstore.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_a_store_io_error(tmp_path: Path) -> None:
+    with pytest.raises(kvstore.StoreIOError):
+        kvstore.open(tmp_path / "no" / "such" / "folder.db")
+    with pytest.raises(kvstore.StoreIOError):
+        kvstore.open(tmp_path)
+
+
+# --- backup, checkpoint, vacuum, integrity
+
+
+def test_a_backup_has_everything_with_its_ttls(db: kvstore.Store, tmp_path: Path, clock: Clock) -> None:
+    db.put("a", b"1", ttl=50)
+    db.family("f", create=True)["k"] = b"v"
+    db.backup(tmp_path / "copy.db")
+    with kvstore.open(tmp_path / "copy.db") as copy:
+        copy.set_clock(clock)
+        assert (copy["a"], copy.ttl("a")) == (b"1", 50.0)
+        assert copy.family("f")["k"] == b"v"
+
+
+def test_a_backup_does_not_overwrite(db: kvstore.Store, tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    target.write_bytes(b"precious")
+    with pytest.raises(kvstore.Error):
+        db.backup(target)
+    assert target.read_bytes() == b"precious"
+
+
+def test_a_backup_tells_its_progress(db: kvstore.Store, tmp_path: Path) -> None:
+    db.put_many({f"{n}": os.urandom(4000) for n in range(500)})
+    calls: list[tuple[int, int]] = []
+    db.backup(tmp_path / "copy.db", lambda remaining, total: calls.append((remaining, total)))
+    assert calls
+    assert all(0 <= remaining <= total for remaining, total in calls)
+    assert calls[-1][0] == 0
+
+
+def test_an_exception_in_the_progress_stops_the_backup_and_comes_out(db: kvstore.Store, tmp_path: Path) -> None:
+    db.put_many({f"{n}": os.urandom(4000) for n in range(500)})
+
+    def progress(remaining: int, total: int) -> None:
+        raise LookupError("stop")
+
+    with pytest.raises(LookupError, match="stop"):
+        db.backup(tmp_path / "copy.db", progress)
+    assert not (tmp_path / "copy.db").exists()
+    assert len(db) == 500
+
+
+def test_a_progress_that_cannot_be_called_is_a_type_error(db: kvstore.Store, tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        db.backup(tmp_path / "copy.db", 5)  # type: ignore[arg-type, unused-ignore]
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_checkpoint_empties_the_wal(db: kvstore.Store, path: Path) -> None:
+    db.put_many({f"{n}": b"x" * 1000 for n in range(100)})
+    wal = Path(f"{path}-wal")
+    assert wal.stat().st_size > 0
+    db.checkpoint("truncate")
+    assert wal.stat().st_size == 0
+
+
+def test_checkpoint_answers_how_much_it_did(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    log, done = db.checkpoint()
+    assert log >= done >= 0
+
+
+@pytest.mark.parametrize("mode", ["no such mode", 99, -1, object(), 1.5])
+def test_an_unknown_checkpoint_mode_is_refused(db: kvstore.Store, mode: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        db.checkpoint(mode)
+
+
+def test_vacuum_gives_space_back(db: kvstore.Store, path: Path) -> None:
+    db.put_many({f"{n}": b"x" * 4000 for n in range(500)})
+    db.checkpoint("truncate")
+    before = path.stat().st_size
+    db.clear()
+    db.vacuum()
+    db.checkpoint("truncate")
+    assert path.stat().st_size < before / 10
+
+
+def test_integrity_check_is_silent_when_all_is_well(db: kvstore.Store) -> None:
+    db.put("k", b"v", ttl=5)
+    assert db.integrity_check() is None
+
+
+def test_integrity_check_names_what_is_damaged(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store.put_many({f"{n:05}": os.urandom(500) for n in range(2000)})
+    with path.open("r+b") as file:
+        for page in range(20, 60):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+    with pytest.raises(kvstore.CorruptError) as caught:
+        with kvstore.open(path) as store:
+            store.integrity_check()
+    assert str(caught.value)
+
+
+@pytest.mark.parametrize("level", ["normal", "full"])
+def test_sync_works_also_within_a_transaction(path: Path, level: str) -> None:
+    with kvstore.open(path, sync=level) as store:
+        store.sync()
+        with store.transaction():
+            store["k"] = b"v"
+            store.sync()
+        assert store["k"] == b"v"
+
+
+def test_every_setting_can_be_given(path: Path) -> None:
+    with kvstore.open(
+        path,
+        journal_mode="delete",
+        sync="full",
+        exclusive=True,
+        cache_size=100,
+        page_size=8192,
+        wal_size_limit=10,
+        max_value_size=100,
+        mmap_size=-1,
+        hold_reads=False,
+    ) as store:
+        store["k"] = b"v" * 100
+        with pytest.raises(ValueError, match="value"):
+            store["k"] = b"v" * 101
+        with pytest.raises(kvstore.BusyError):
+            kvstore.open(path, busy_timeout=0)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"journal_mode": "no such mode"},
+        {"sync": "sometimes"},
+        {"busy_timeout": -1},
+        {"cache_size": -1},
+        {"cache_size": 2**31},
+        {"page_size": 1000},
+        {"page_size": 2**40},
+        {"wal_size_limit": -1},
+        {"max_value_size": -1},
+        {"max_value_size": 2**30},
+        {"mmap_size": 2**64},
+    ],
+)
+def test_a_setting_out_of_bounds_is_a_value_error(path: Path, setting: Any) -> None:
+    with pytest.raises(ValueError):
+        kvstore.open(path, **setting)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "setting", [{"journal_mode": 1}, {"sync": None}, {"busy_timeout": "1"}, {"cache_size": "1"}, {"page_size": 1.5}]
+)
+def test_a_setting_of_a_wrong_type_is_a_type_error(path: Path, setting: Any) -> None:
+    with pytest.raises(TypeError):
+        kvstore.open(path, **setting)
+    assert not path.exists()
+
+# --- stats
+
+
+def test_stats_count_what_was_done(db: kvstore.Store) -> None:
+    db["k"] = b"12345"
+    db["k"]
+    db.delete("k")
+    stats = db.stats()
+    assert type(stats) is kvstore.Stats
+    assert (stats.puts, stats.gets, stats.deletes) == (1, 1, 1)
+    assert (stats.bytes_read, stats.bytes_written) == (5, 6)
+    assert stats.errors == 0
+
+
+def test_stats_are_numbers_that_cannot_be_changed(db: kvstore.Store) -> None:
+    stats = db.stats()
+    assert all(type(value) is int for value in vars(stats).values())
+    with pytest.raises(AttributeError):
+        stats.puts = 5
+    with pytest.raises(AttributeError):
+        stats.no_such_number
+    assert stats == db.stats()
+    assert "puts=0" in repr(stats)
+
+
+def test_stats_reset_sets_the_counters_to_zero(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    db.stats_reset()
+    assert db.stats().puts == 0
+
+
+def test_stats_have_every_field_of_the_header(db: kvstore.Store) -> None:
+    import re
+
+    header = Path(__file__).resolve().parents[3] / "include" / "kvstore.h"
+    body = re.search(r"typedef struct \{([^}]*)\} KVStoreStats;", header.read_text())
+    assert body
+    fields = re.findall(r"uint64_t n(\w+);", body[1])
+    names = {re.sub("(?<!^)(?=[A-Z])", "_", field).lower() for field in fields}
+    assert set(vars(db.stats())) == names
+
+
+# --- the cleaner
+
+
+def test_the_cleaner_is_started_once_and_stopped_any_number_of_times(db: kvstore.Store) -> None:
+    db.start_cleaner(3600)
+    with pytest.raises(kvstore.Error):
+        db.start_cleaner(3600)
+    db.stop_cleaner()
+    db.stop_cleaner()
+    db.start_cleaner(3600)
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), 1e300])
+def test_a_bad_interval_is_a_value_error(db: kvstore.Store, interval: float) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        db.start_cleaner(interval)
+    db.start_cleaner(3600)
+
+
+def test_close_stops_the_cleaner(path: Path) -> None:
+    store = kvstore.open(path)
+    store.start_cleaner(0.001)
+    store.close()
+    with kvstore.open(path) as again:
+        assert len(again) == 0
+
+
+def test_there_is_no_cleaner_for_a_store_in_memory() -> None:
+    with kvstore.open(":memory:") as store:
+        with pytest.raises((ValueError, kvstore.Error)):
+            store.start_cleaner(1)
+
+
+# --- sweeping by age
+
+
+def test_sweep_needs_a_family_that_tracks_writes(db: kvstore.Store) -> None:
+    with pytest.raises((ValueError, kvstore.Error)):
+        db.sweep(1)
+
+
+def test_the_file_is_private_as_the_umask_says(path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        kvstore.open(path).close()
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_the_versions_are_there() -> None:
+    assert kvstore.__version__.count(".") == 2
+
+
+def test_moments_of_next_expiry_fit_a_timer(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"", ttl=5)
+    moment = db.next_expiry()
+    assert moment is not None
+    clock.now_s = moment
+    assert db.purge_expired() == 1
+    assert db.next_expiry() is None
+    assert clock.now_s == START_S + 5

@@ -1,0 +1,276 @@
+"""All or nothing: transactions, snapshots, and two handles on one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import Clock
+
+import kvstore
+
+
+@pytest.fixture
+def two(path: Path, clock: Clock, db: kvstore.Store) -> Iterator[kvstore.Store]:
+    """A second handle on the same file."""
+    with kvstore.open(path, busy_timeout=0, sync="off") as store:
+        store.set_clock(clock)
+        yield store
+
+
+def test_a_transaction_commits_at_the_end_of_the_block(db: kvstore.Store, two: kvstore.Store) -> None:
+    with db.transaction():
+        db["a"] = b"1"
+        assert "a" not in two
+    assert two["a"] == b"1"
+
+
+def test_an_exception_rolls_back_and_goes_on(db: kvstore.Store) -> None:
+    db["a"] = b"old"
+    with pytest.raises(ZeroDivisionError):
+        with db.transaction():
+            db["a"] = b"new"
+            db.put("b", b"", ttl=5)
+            1 / 0
+    assert dict(db.items()) == {b"a": b"old"}
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_exception_that_is_no_error_rolls_back_too(db: kvstore.Store, exception: type[BaseException]) -> None:
+    with pytest.raises(exception):
+        with db.transaction():
+            db["a"] = b"1"
+            raise exception
+    assert len(db) == 0
+    with db.transaction():
+        db["b"] = b"1"
+
+
+def test_a_transaction_holds_over_all_families(db: kvstore.Store) -> None:
+    other = db.family("other", create=True)
+    with pytest.raises(RuntimeError):
+        with db.transaction():
+            db["a"] = b"1"
+            other["a"] = b"1"
+            raise RuntimeError
+    assert len(db) == len(other) == 0
+
+
+def test_reads_in_a_transaction_see_its_own_writes(db: kvstore.Store) -> None:
+    with db.transaction():
+        db["a"] = b"1"
+        assert db["a"] == b"1"
+        assert list(db) == [b"a"]
+        assert len(db) == 1
+
+
+def test_a_second_transaction_on_a_handle_is_refused_and_the_first_goes_on(db: kvstore.Store) -> None:
+    with db.transaction():
+        db["a"] = b"1"
+        with pytest.raises(kvstore.Error):
+            with db.transaction():
+                pass
+        db["b"] = b"1"
+    assert len(db) == 2
+
+
+def test_a_write_beside_another_handles_transaction_is_a_busy_error(db: kvstore.Store, two: kvstore.Store) -> None:
+    with db.transaction():
+        db["a"] = b"1"
+        with pytest.raises(kvstore.BusyError):
+            two["b"] = b"1"
+        with pytest.raises(kvstore.BusyError):
+            with two.transaction():
+                pass
+    two["b"] = b"1"
+    assert len(db) == 2
+
+
+def test_a_read_transaction_is_a_stable_snapshot(db: kvstore.Store, two: kvstore.Store) -> None:
+    db["a"] = b"1"
+    with two.transaction(write=False):
+        assert two["a"] == b"1"
+        db["a"] = b"2"
+        db["b"] = b"2"
+        assert two["a"] == b"1"
+        assert list(two) == [b"a"]
+    assert two["a"] == b"2"
+
+
+def test_a_write_in_a_read_transaction_is_refused(db: kvstore.Store) -> None:
+    with db.transaction(write=False):
+        with pytest.raises(kvstore.ReadOnlyError):
+            db["a"] = b"1"
+    assert len(db) == 0
+    db["a"] = b"1"
+
+
+def test_a_transaction_can_be_rolled_back_by_hand(db: kvstore.Store) -> None:
+    with db.transaction() as tx:
+        db["a"] = b"1"
+        assert tx.active
+        tx.rollback()
+        assert not tx.active
+        with pytest.raises(kvstore.Error):
+            tx.commit()
+        db["b"] = b"outside"
+    assert list(db) == [b"b"]
+
+
+def test_a_transaction_can_be_committed_by_hand(db: kvstore.Store, two: kvstore.Store) -> None:
+    with pytest.raises(RuntimeError):
+        with db.transaction() as tx:
+            db["a"] = b"1"
+            tx.commit()
+            assert two["a"] == b"1"
+            raise RuntimeError
+    assert list(db) == [b"a"]
+
+
+def test_a_transaction_outside_a_block_cannot_be_ended(db: kvstore.Store) -> None:
+    for end in (db.transaction().commit, db.transaction().rollback):
+        with pytest.raises(kvstore.Error):
+            end()
+
+
+def test_a_transaction_is_ended_by_the_thread_that_began_it(db: kvstore.Store) -> None:
+    import threading
+
+    caught: list[BaseException] = []
+    with db.transaction() as tx:
+        db["a"] = b"1"
+
+        def end() -> None:
+            try:
+                tx.commit()
+            except kvstore.Error as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+    assert len(caught) == 1
+    assert db["a"] == b"1"
+
+def test_ttl_changes_are_rolled_back(db: kvstore.Store) -> None:
+    db.put("a", b"1", ttl=10)
+    with pytest.raises(RuntimeError):
+        with db.transaction():
+            db.persist("a")
+            db.put("b", b"2", ttl=5)
+            raise RuntimeError
+    assert db.ttl("a") == 10.0
+    assert "b" not in db
+    assert db.next_expiry() == db.expire_time("a")
+
+
+def test_a_failed_call_inside_a_transaction_does_not_end_it(db: kvstore.Store) -> None:
+    with db.transaction():
+        db["a"] = b"1"
+        with pytest.raises(KeyError):
+            db["missing"]
+        with pytest.raises(ValueError):
+            db[""] = b"1"
+        db["b"] = b"1"
+    assert len(db) == 2
+
+
+def test_closing_the_store_rolls_back(path: Path) -> None:
+    store = kvstore.open(path)
+    transaction = store.transaction()
+    transaction.__enter__()
+    store["a"] = b"1"
+    store.close()
+    with pytest.raises(kvstore.MisuseError):
+        transaction.__exit__(None, None, None)
+    with kvstore.open(path) as again:
+        assert len(again) == 0
+
+
+def test_an_exception_in_the_block_is_not_hidden_by_a_closed_store(path: Path) -> None:
+    store = kvstore.open(path)
+    with pytest.raises(ZeroDivisionError):
+        with store.transaction():
+            store.close()
+            1 / 0
+
+
+def test_a_transaction_object_is_for_one_use_or_begins_again(db: kvstore.Store) -> None:
+    transaction = db.transaction()
+    with transaction:
+        db["a"] = b"1"
+    try:
+        with transaction:
+            db["b"] = b"1"
+    except (kvstore.Error, RuntimeError):
+        assert "b" not in db
+    else:
+        assert "b" in db
+
+
+def test_a_transaction_object_that_is_never_entered_begins_nothing(db: kvstore.Store, two: kvstore.Store) -> None:
+    transaction = db.transaction()
+    two["a"] = b"1"
+    del transaction
+    with db.transaction():
+        db["b"] = b"1"
+    assert len(two) == 2
+
+
+def test_an_iteration_in_a_transaction_sees_the_transaction(db: kvstore.Store) -> None:
+    db.put_many({f"{n}": b"" for n in range(9)})
+    with db.transaction():
+        for key in db:
+            del db[key]
+        assert list(db) == []
+
+
+def test_an_iterator_survives_the_end_of_its_transaction_without_harm(db: kvstore.Store) -> None:
+    db.put_many({f"{n}": b"" for n in range(9)})
+    with db.transaction():
+        keys = iter(db)
+        assert next(keys) == b"0"
+    try:
+        assert list(keys) == [b"%d" % n for n in range(1, 9)]
+    except kvstore.Error:
+        pass
+
+
+def test_purge_in_a_transaction_is_rolled_back(db: kvstore.Store, clock: Clock) -> None:
+    db.put("a", b"", ttl=1)
+    clock.advance(1)
+    with pytest.raises(RuntimeError):
+        with db.transaction():
+            assert db.purge_expired() == 1
+            raise RuntimeError
+    assert db.count(expired=True) == 1
+
+
+def test_families_made_in_a_transaction_that_is_rolled_back_are_gone(db: kvstore.Store) -> None:
+    with pytest.raises(RuntimeError):
+        with db.transaction():
+            family = db.family("new", create=True)
+            family["a"] = b"1"
+            raise RuntimeError
+    assert "new" not in db.families()
+    with pytest.raises(kvstore.Error):
+        family["a"]
+
+
+def test_a_snapshot_shows_one_moment(db: kvstore.Store, two: kvstore.Store) -> None:
+    db["a"] = b"1"
+    with db.snapshot() as snapshot:
+        two["a"] = b"2"
+        two["b"] = b"2"
+        assert snapshot.active
+        assert db["a"] == b"1"
+        assert list(db) == [b"a"]
+    assert db["a"] == b"2"
+
+
+def test_a_snapshot_cannot_be_written_to(db: kvstore.Store) -> None:
+    with db.snapshot():
+        with pytest.raises(kvstore.ReadOnlyError):
+            db["a"] = b"1"
+    assert len(db) == 0

@@ -1,0 +1,478 @@
+"""The end of a key's life, as Python sees it: docs/expiry.md, in seconds."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import START_S, Clock
+
+import kvstore
+
+UTC = datetime.timezone.utc
+
+
+def test_a_key_lives_until_its_ttl_is_over_and_not_longer(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"v", ttl=10)
+    clock.advance(9.999)
+    assert db["k"] == b"v"
+    clock.advance(0.001)
+    assert "k" not in db
+
+
+def test_ttl_is_what_is_left_in_seconds(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"v", ttl=10)
+    clock.advance(2.5)
+    assert db.ttl("k") == 7.5
+    assert type(db.ttl("k")) is float
+
+
+def test_ttl_is_none_for_a_key_that_lives_for_ever(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    assert db.ttl("k") is None
+
+
+def test_ttl_of_a_missing_or_expired_key_is_a_key_error(db: kvstore.Store, clock: Clock) -> None:
+    with pytest.raises(KeyError):
+        db.ttl("missing")
+    db.put("k", b"v", ttl=1)
+    clock.advance(1)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            db.ttl("k")
+
+
+@pytest.mark.parametrize(
+    "ttl, seconds",
+    [
+        (1, 1.0),
+        (0.25, 0.25),
+        (datetime.timedelta(seconds=90), 90.0),
+        (datetime.timedelta(milliseconds=1), 0.001),
+        (datetime.timedelta(days=365), 365 * 86400.0),
+    ],
+)
+def test_a_ttl_is_a_number_of_seconds_or_a_timedelta(db: kvstore.Store, ttl: Any, seconds: float) -> None:
+    db.put("k", b"v", ttl=ttl)
+    assert db.ttl("k") == seconds
+
+
+def test_fractions_of_a_millisecond_count_up(db: kvstore.Store) -> None:
+    db.put("k", b"v", ttl=0.0001)
+    assert db.ttl("k") == 0.001
+    db.put("k", b"v", ttl=datetime.timedelta(microseconds=1001))
+    assert db.ttl("k") == 0.002
+
+
+@pytest.mark.parametrize("tenth", range(1, 100, 7))
+def test_a_ttl_in_decimals_is_not_a_millisecond_off(db: kvstore.Store, tenth: int) -> None:
+    """0.1 + 0.2 style errors must not turn 4.35 s into 4351 ms."""
+    db.put("k", b"v", ttl=tenth / 100)
+    assert db.ttl("k") == tenth / 100
+
+
+@pytest.mark.parametrize("ttl", [0, 0.0, -1, -0.5, datetime.timedelta(0), datetime.timedelta(seconds=-1)])
+def test_a_ttl_of_zero_or_less_is_a_value_error(db: kvstore.Store, ttl: Any) -> None:
+    for call in (
+        lambda: db.put("k", b"v", ttl=ttl),
+        lambda: db.add("k", b"v", ttl=ttl),
+        lambda: db.incr("k", ttl=ttl),
+        lambda: db.setdefault("k", b"v", ttl=ttl),
+        lambda: db.put_many({"k": b"v"}, ttl=ttl),
+        lambda: db.batch().put("k", b"v", ttl=ttl),
+    ):
+        with pytest.raises(ValueError, match="(?i)ttl"):
+            call()
+    assert "k" not in db
+    db["k"] = b"v"
+    for call in (lambda: db.expire("k", ttl), lambda: db.touch("k", ttl), lambda: db.get_and_touch("k", ttl)):
+        with pytest.raises(ValueError, match="(?i)ttl"):
+            call()
+    assert db.ttl("k") is None
+
+
+NO_TIMES = [float("nan"), float("-inf"), 1e300, 10**30, datetime.timedelta.min]
+
+
+@pytest.mark.parametrize("ttl", NO_TIMES)
+def test_a_ttl_that_is_no_time_is_a_value_error(db: kvstore.Store, ttl: Any) -> None:
+    for call in (
+        lambda: db.put("k", b"v", ttl=ttl),
+        lambda: db.__setitem__(("k", ttl), b"v"),
+        lambda: db.put_many({"k": b"v"}, ttl=ttl),
+        lambda: db.add("k", b"v", ttl=ttl),
+    ):
+        with pytest.raises(ValueError, match="(?i)ttl"):
+            call()
+    assert "k" not in db
+
+
+def test_the_longest_timedelta_is_a_ttl_or_a_value_error(db: kvstore.Store) -> None:
+    try:
+        db.put("k", b"v", ttl=datetime.timedelta.max)
+    except ValueError:
+        assert "k" not in db
+    else:
+        left = db.ttl("k")
+        assert left is not None and left > 80_000_000_000
+
+
+def test_forever_is_no_ttl_also_in_a_family_with_a_default(db: kvstore.Store) -> None:
+    cache = db.family("cache", create=True, default_ttl=60)
+    cache.put("a", b"", ttl=kvstore.FOREVER)
+    cache.put("b", b"", expire_at=kvstore.FOREVER)
+    cache.add("c", b"", ttl=kvstore.FOREVER)
+    cache["d", kvstore.FOREVER] = b""
+    with cache.batch() as batch:
+        batch.put("e", b"", ttl=kvstore.FOREVER)
+    cache.put_many({"f": b""}, ttl=kvstore.FOREVER)
+    assert [cache.ttl(key) for key in "abcdef"] == [None] * 6
+    assert cache.expire("a", 5) and cache.expire("a", kvstore.FOREVER)
+    assert cache.ttl("a") is None
+
+
+@pytest.mark.parametrize("ttl", ["1", b"1", [1], object(), 1j, datetime.datetime.now(UTC)])
+def test_a_ttl_of_a_wrong_type_is_a_type_error(db: kvstore.Store, ttl: Any) -> None:
+    with pytest.raises(TypeError, match="(?i)ttl"):
+        db.put("k", b"v", ttl=ttl)
+    assert "k" not in db
+
+
+def test_put_without_a_ttl_clears_the_old_one(db: kvstore.Store) -> None:
+    db.put("k", b"1", ttl=5)
+    db.put("k", b"2")
+    assert db.ttl("k") is None
+
+
+def test_keep_ttl_writes_the_value_and_leaves_the_ttl(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"1", ttl=5)
+    clock.advance(1)
+    assert db.put("k", b"2", keep_ttl=True) is True
+    assert (db["k"], db.ttl("k")) == (b"2", 4.0)
+
+
+def test_keep_ttl_gives_a_new_key_the_ttl_of_the_call(db: kvstore.Store) -> None:
+    db.put("k", b"1", ttl=5, keep_ttl=True)
+    assert db.ttl("k") == 5.0
+
+
+def test_expire_at_is_a_moment(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"v", expire_at=START_S + 30)
+    assert db.ttl("k") == 30.0
+    clock.advance(30)
+    assert "k" not in db
+
+
+def test_expire_at_may_be_an_aware_datetime(db: kvstore.Store) -> None:
+    moment = datetime.datetime.fromtimestamp(START_S + 60, UTC)
+    db.put("k", b"v", expire_at=moment)
+    with pytest.raises(ValueError, match="time zone"):
+        db.put("k", b"v", expire_at=datetime.datetime(2030, 1, 1))
+    assert db.ttl("k") == 60.0
+
+
+def test_expire_at_in_the_past_is_gone_at_once(db: kvstore.Store) -> None:
+    db["k"] = b"old"
+    db.put("k", b"v", expire_at=START_S - 1)
+    assert "k" not in db
+
+
+def test_ttl_and_expire_at_exclude_each_other(db: kvstore.Store) -> None:
+    with pytest.raises((TypeError, ValueError), match="ttl"):
+        db.put("k", b"v", ttl=1, expire_at=START_S + 1)
+    assert "k" not in db
+
+
+def test_expire_time_is_the_moment(db: kvstore.Store) -> None:
+    db.put("k", b"v", ttl=1.5)
+    assert db.expire_time("k") == START_S + 1.5
+    db["k"] = b"v"
+    assert db.expire_time("k") is None
+    with pytest.raises(KeyError):
+        db.expire_time("missing")
+
+
+def test_what_expire_time_says_can_be_given_to_put(db: kvstore.Store) -> None:
+    db.put("a", b"", ttl=0.123)
+    db.put("b", b"", expire_at=db.expire_time("a"))
+    assert db.expire_time("a") == db.expire_time("b")
+
+
+def test_expire_changes_the_ttl_and_not_the_value(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    assert db.expire("k", 10) is True
+    assert (db["k"], db.ttl("k")) == (b"v", 10.0)
+
+
+def test_persist_takes_the_ttl_away(db: kvstore.Store) -> None:
+    db.put("k", b"v", ttl=10)
+    assert db.persist("k") is True
+    assert db.persist("k") is False
+    assert db.ttl("k") is None
+
+
+def test_touch_gives_a_live_key_a_new_ttl(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"v", ttl=10)
+    clock.advance(9)
+    assert db.touch("k", 10)
+    clock.advance(9)
+    assert db["k"] == b"v"
+
+
+def test_get_and_touch_reads_and_prolongs_in_one_step(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"v", ttl=10)
+    clock.advance(9)
+    assert db.get_and_touch("k", 10) == b"v"
+    assert db.ttl("k") == 10.0
+
+
+def test_touch_without_a_ttl_uses_the_default_one(db: kvstore.Store) -> None:
+    cache = db.family("cache", create=True, default_ttl=60)
+    cache.put("k", b"v", ttl=1)
+    assert cache.touch("k") is True
+    assert cache.ttl("k") == 60.0
+    db["k"] = b"v"
+    with pytest.raises(ValueError, match="ttl"):
+        db.touch("k")
+    with pytest.raises(ValueError, match="ttl"):
+        db.get_and_touch("k")
+
+
+def test_what_changes_a_ttl_says_false_for_a_missing_or_expired_key(db: kvstore.Store, clock: Clock) -> None:
+    db.put("expired", b"v", ttl=1)
+    clock.advance(1)
+    for key in ("missing", "expired"):
+        assert db.expire(key, 1) is False
+        assert db.touch(key, 1) is False
+        assert db.persist(key) is False
+        assert db.get_and_touch(key, 1) is None
+        assert db.get_and_touch(key, 1, b"default") == b"default"
+
+
+@pytest.mark.parametrize(
+    "condition, before, ttl, changes",
+    [
+        ("nx", None, 5, True),
+        ("nx", 9, 5, False),
+        ("xx", None, 5, False),
+        ("xx", 9, 5, True),
+        ("gt", None, 5, False),
+        ("gt", 9, 5, False),
+        ("gt", 9, 10, True),
+        ("gt", 9, 9, False),
+        ("lt", None, 5, True),
+        ("lt", 9, 5, True),
+        ("lt", 9, 10, False),
+        ("lt", 9, 9, False),
+    ],
+)
+def test_expire_holds_its_condition(
+    db: kvstore.Store, condition: str, before: Any, ttl: int, changes: bool
+) -> None:
+    db.put("k", b"v", ttl=before)
+    assert db.expire("k", ttl, **{condition: True}) is changes  # type: ignore[arg-type, unused-ignore]
+    assert db.ttl("k") == (ttl if changes else before)
+    assert db["k"] == b"v"
+
+
+def test_expire_takes_one_condition_and_needs_a_time(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    with pytest.raises(ValueError, match="nx"):
+        db.expire("k", 5, nx=True, gt=True)
+    with pytest.raises(ValueError, match="ttl"):
+        db.expire("k")
+    with pytest.raises(ValueError, match="ttl"):
+        db.expire("k", 5, START_S + 5)
+    assert db.ttl("k") is None
+
+
+def test_expire_at_a_moment_in_the_past_takes_the_key(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    assert db.expire("k", expire_at=START_S - 1) is True
+    assert "k" not in db
+    db["k"] = b"v"
+    assert db.expire("k", expire_at=-5) is True
+    assert "k" not in db
+
+
+def test_a_default_ttl_can_be_read_set_and_taken_away(db: kvstore.Store) -> None:
+    assert db.default_ttl is None
+    db.default_ttl = 60
+    assert db.default_ttl == 60.0
+    db["k"] = b"v"
+    db.default_ttl = datetime.timedelta(minutes=2)
+    assert db.default_ttl == 120.0
+    assert db.ttl("k") == 60.0
+    db.default_ttl = None
+    assert db.default_ttl is None
+    db["k"] = b"v"
+    assert db.ttl("k") is None
+    for bad in (0, -1, 21 * 366 * 86400, float("nan")):
+        with pytest.raises(ValueError):
+            db.default_ttl = bad
+    with pytest.raises(TypeError):
+        db.default_ttl = "60"  # type: ignore[assignment, unused-ignore]
+    assert db.default_ttl is None
+
+
+def test_every_write_without_a_time_gives_the_default_ttl(db: kvstore.Store) -> None:
+    db.default_ttl = 60
+    db["a"] = b""
+    db.add("b", b"")
+    db.setdefault("c", b"")
+    db.put_many({"d": b""})
+    db.update({"e": b""})
+    with db.batch() as batch:
+        batch.put("f", b"")
+    db.incr("g")
+    db.put("h", b"", if_absent=True)
+    db.put("a", b"1", if_present=True)
+    db.compare_and_swap("b", b"", b"1")
+    assert [db.ttl(key) for key in "abcdefgh"] == [60.0] * 8
+
+
+def test_write_times_and_sweep(db: kvstore.Store, clock: Clock) -> None:
+    family = db.family("f", create=True)
+    assert family.write_tracking is False
+    family["old"] = b""
+    family.write_tracking = True
+    assert family.write_tracking is True
+    clock.advance(10)
+    family["new"] = b""
+    assert (family.write_time("old"), family.write_time("new")) == (START_S, START_S + 10)
+    family.expire("old", 100)
+    assert family.write_time("old") == START_S
+    with pytest.raises(KeyError):
+        family.write_time("missing")
+    assert family.sweep(10) == 0
+    assert family.sweep(9.999) == 1
+    assert list(family) == [b"new"]
+    with pytest.raises(ValueError):
+        family.sweep(-1)
+    family.write_tracking = False
+    assert family.write_tracking is False
+
+
+def test_write_tracking_can_be_asked_while_another_handle_writes(db: kvstore.Store, path: Path) -> None:
+    with kvstore.open(path) as other:
+        with other.transaction():
+            other["k"] = b"v"
+            assert db.write_tracking is False
+
+
+def test_write_tracking_can_be_asked_of_a_read_only_store(db: kvstore.Store, path: Path) -> None:
+    db.write_tracking = True
+    with kvstore.open(path, read_only=True) as reader:
+        assert reader.write_tracking is True
+
+
+def test_asking_for_write_tracking_removes_nothing(db: kvstore.Store, clock: Clock) -> None:
+    db.write_tracking = True
+    db["k"] = b"v"
+    clock.advance(1e9)
+    assert db.write_tracking is True
+    assert "k" in db
+
+
+def test_a_write_time_of_a_family_that_does_not_track_is_an_error(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    with pytest.raises((kvstore.Error, ValueError)):
+        db.write_time("k")
+
+
+def test_purge_before_removes_what_expired_before_and_no_live_key(db: kvstore.Store, clock: Clock) -> None:
+    db.put("a", b"", ttl=1)
+    db.put("b", b"", ttl=2)
+    db.put("live", b"", ttl=100)
+    clock.advance(5)
+    assert db.purge_before(START_S + 2) == 1
+    assert db.purge_before(START_S + 1000) == 1
+    assert db.count(expired=True) == 1
+
+
+def test_a_default_ttl_counts_for_plain_puts_and_only_for_them(db: kvstore.Store) -> None:
+    cache = db.family("cache", create=True, default_ttl=60)
+    cache["a"] = b"1"
+    cache.put("b", b"1")
+    cache.put("c", b"1", ttl=5)
+    assert [cache.ttl(k) for k in "abc"] == [60.0, 60.0, 5.0]
+    db["d"] = b"1"
+    assert db.ttl("d") is None
+
+
+def test_a_default_ttl_is_kept_in_the_file(path: Path, clock: Clock) -> None:
+    with kvstore.open(path) as one:
+        one.set_clock(clock)
+        one.family("cache", create=True, default_ttl=60)
+    with kvstore.open(path) as two:
+        two.set_clock(clock)
+        cache = two.family("cache")
+        cache["k"] = b"v"
+        assert cache.ttl("k") == 60.0
+
+
+def test_incr_uses_the_default_ttl_for_a_new_key(db: kvstore.Store) -> None:
+    cache = db.family("cache", create=True, default_ttl=60)
+    cache.incr("n")
+    assert cache.ttl("n") == 60.0
+
+
+def test_purge_expired_removes_the_expired_and_only_them(db: kvstore.Store, clock: Clock) -> None:
+    for number in range(600):
+        db.put(f"dead{number}", b"", ttl=1)
+    db.put("later", b"", ttl=100)
+    db["alive"] = b""
+    clock.advance(1)
+    assert db.count(expired=True) == 602
+    assert db.count() == 2
+    assert db.purge_expired() == 600
+    assert db.purge_expired() == 0
+    assert db.count(expired=True) == 2
+    assert list(db) == [b"alive", b"later"]
+
+
+def test_next_expiry_is_the_earliest_moment_or_none(db: kvstore.Store) -> None:
+    assert db.next_expiry() is None
+    db.put("b", b"", ttl=20)
+    db.put("a", b"", ttl=10)
+    assert db.next_expiry() == START_S + 10
+    other = db.family("other", create=True)
+    assert other.next_expiry() is None
+    other.put("k", b"", ttl=5)
+    assert other.next_expiry() == START_S + 5
+
+
+def test_the_clock_is_taken_back_by_none(db: kvstore.Store, clock: Clock) -> None:
+    db.set_clock(None)
+    db.put("k", b"", ttl=100)
+    moment = db.expire_time("k")
+    assert moment is not None and abs(moment - time.time() - 100) < 60
+
+
+def test_a_clock_that_goes_back_does_not_revive_a_key(db: kvstore.Store, clock: Clock) -> None:
+    db.put("k", b"v", ttl=1)
+    clock.advance(1)
+    assert "k" not in db
+    clock.advance(-1)
+    assert "k" not in db
+
+
+def test_a_wall_clock_key_is_gone_when_its_time_is_over(path: Path) -> None:
+    """The one test here that waits."""
+    with kvstore.open(path) as store:
+        store.put("k", b"v", ttl=0.2)
+        assert store["k"] == b"v"
+        deadline = time.monotonic() + 10
+        while "k" in store:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_the_default_ttl_has_a_bound(db: kvstore.Store) -> None:
+    with pytest.raises((ValueError, kvstore.Error)):
+        db.family("cache", create=True, default_ttl=21 * 366 * 86400)
+    with pytest.raises(ValueError):
+        db.family("cache", create=True, default_ttl=-1)

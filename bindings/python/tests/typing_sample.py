@@ -1,0 +1,132 @@
+"""Right and wrong uses, for mypy; test_typing.py checks it. Each wrong one has a `type: ignore` that must be needed.
+
+Never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, MutableMapping, ValuesView
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, Union
+
+import kvstore
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
+
+
+def right(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=timedelta(seconds=1), read_only=False, journal_mode="wal") as db:
+        assert_type(db, kvstore.Store)
+        mapping: MutableMapping[bytes, bytes] = db
+        db["text"] = "text"
+        db[b"bytes"] = bytearray(b"x")
+        db["otp", 30] = b"1"
+        db["otp", timedelta(minutes=1)] = memoryview(b"1")
+        assert_type(db["text"], bytes)
+        assert_type(db.get("k"), Optional[bytes])
+        assert_type(db.get("k", b"d"), bytes)
+        assert_type(db.get("k", 1), Union[bytes, int])
+        assert_type(db.pop("k"), bytes)
+        assert_type(db.pop("k", None), Optional[bytes])
+        assert_type(db.setdefault("k", "v"), bytes)
+        assert_type(db.put("k", b"v", ttl=1.5, keep_ttl=True), bool)
+        assert_type(db.put("k", b"v", expire_at=datetime.now(timezone.utc)), bool)
+        assert_type(db.add("k", b"v", ttl=timedelta(days=1)), bool)
+        assert_type(db.delete("k"), bool)
+        assert_type(db.incr("n", 5), int)
+        assert_type(db.decr("n"), int)
+        assert_type(db.compare_and_swap("k", b"a", "b", ttl=5), bool)
+        assert_type(db.compare_and_delete("k", b"a"), bool)
+        assert_type(db.get_many(["a", "b"]), dict[str, bytes])
+        assert_type(db.get_many([b"a"]), dict[bytes, bytes])
+        db.put_many({"a": b"1", "b": "2"}, ttl=5)
+        db.put_many([(b"a", "1")])
+        db.update({"a": b"1"})
+        db.update(a=b"1")
+        assert_type(db.ttl("k"), Optional[float])
+        assert_type(db.expire_time("k"), Optional[float])
+        assert_type(db.expire("k", 5, gt=True), bool)
+        assert_type(db.touch("k", 5), bool)
+        assert_type(db.persist("k"), bool)
+        assert_type(db.get_and_touch("k", 5), Optional[bytes])
+        assert_type(db.next_expiry(), Optional[float])
+        assert_type(db.purge_expired(), int)
+        assert_type(db.count(expired=True), int)
+        assert_type(db.sweep(timedelta(days=30)), int)
+        keys: KeysView[bytes] = db.keys(prefix="a", start=b"b", stop="c", reverse=True, limit=5)
+        values: ValuesView[bytes] = db.values()
+        items: ItemsView[bytes, bytes] = db.items()
+        for key, value in db.items(prefix=b"x"):
+            assert_type(key, bytes)
+            assert_type(value, bytes)
+        for one in db:
+            assert_type(one, bytes)
+        expiring: Iterator[tuple[bytes, float]] = db.expiring(0, 5.5)
+        family = db.family("f", create=True, default_ttl=3600)
+        assert_type(family, kvstore.Family)
+        assert_type(db.families(), list[str])
+        with db.transaction(), db.batch() as batch:
+            batch.put("k", b"v", ttl=5)
+            batch.delete(b"k")
+            assert_type(len(batch), int)
+        with db.snapshot():
+            pass
+        db.backup(path, progress=lambda remaining, total: None)
+        frames, done = db.checkpoint("truncate")
+        assert_type(frames, int)
+        assert_type(db.stats(), kvstore.Stats)
+        assert_type(db.stats().puts, int)
+        db.set_clock(lambda: 1.5)
+        db.set_clock(None)
+        print(mapping, keys, values, items, expiring, done)
+    try:
+        family["k"]
+    except kvstore.NotFoundError as error:
+        assert_type(error.code, int)
+        caught: KeyError = error
+        print(caught)
+
+
+def memoized(db: kvstore.Store) -> None:
+    @kvstore.memoize(db, ttl=60)
+    def area(width: int, height: float = 1.0) -> float:
+        return width * height
+
+    assert_type(area(2, 2.5), float)
+    assert_type(area(2, height=2.5), float)
+    assert_type(area.cache_clear(), int)
+    area("2")  # type: ignore[arg-type]
+    area(2, depth=1)  # type: ignore[call-arg]
+    area.no_such_thing()  # type: ignore[attr-defined]
+
+
+def wrong(db: kvstore.Store) -> None:
+    db[1]  # type: ignore[index]
+    db[None] = b"v"  # type: ignore[index]
+    db["k"] = 1  # type: ignore[assignment]
+    db["k", "30"] = b"v"  # type: ignore[index]
+    db["k", 1, 2] = b"v"  # type: ignore[index]
+    db.put("k")  # type: ignore[call-arg]
+    db.put("k", None)  # type: ignore[arg-type]
+    db.put("k", b"v", ttl="5")  # type: ignore[arg-type]
+    db.put("k", b"v", expire_at=timedelta(1))  # type: ignore[arg-type]
+    db.put("k", b"v", no_such=True)  # type: ignore[call-arg]
+    db.put("k", b"v", None, None, True)  # type: ignore[call-arg]
+    db.get(5)  # type: ignore[call-overload]
+    db.get_many([1, 2])  # type: ignore[type-var]
+    db.incr("n", "1")  # type: ignore[arg-type]
+    db.keys(prefix=5)  # type: ignore[arg-type]
+    db.items(limit="5")  # type: ignore[arg-type]
+    db.family(b"f")  # type: ignore[arg-type]
+    db.family("f", default_ttl="5")  # type: ignore[arg-type]
+    db.set_clock(lambda: "now")  # type: ignore[arg-type, return-value]
+    db.backup("x", progress=lambda: None)  # type: ignore[arg-type, misc]
+    db.no_such_method()  # type: ignore[attr-defined]
+    kvstore.open("x", no_such=1)  # type: ignore[call-arg]
+    kvstore.open("x", busy_timeout="1")  # type: ignore[arg-type]
+    value: str = db["k"]  # type: ignore[assignment]
+    left: float = db.ttl("k")  # type: ignore[assignment]
+    kvstore.memoize({})  # type: ignore[arg-type]
+    print(value, left)
