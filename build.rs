@@ -1,5 +1,5 @@
-//! Writes the C header to OUT_DIR; tests/header.rs keeps `include/kvstore.h` identical to it.
-//! Must not write anywhere else.
+//! Writes the C header to OUT_DIR; tests/header.rs keeps `include/kvstore.h` identical to it. Must not
+//! write anywhere else. Switches the `btree` engine on where SQLite is the one it was written for.
 
 use std::path::Path;
 
@@ -21,7 +21,31 @@ const SOURCES: [&str; 14] = [
     "maintenance.rs",
 ];
 
+/// The SQLite whose internal declarations are in src/db/engine/btree/raw.rs.
+const SQLITE_VERSION: &str = "3.54.1";
+/// How it must be compiled: internal functions can be linked, and there is no shared cache, whose locks
+/// the engine does not know. (.cargo/config.toml)
+const SQLITE_FLAGS: [&str; 2] = ["-DSQLITE_PRIVATE=", "-DSQLITE_OMIT_SHARED_CACHE"];
+
+/// Whether the linked SQLite is the one for the `btree` engine.
+fn has_btree_engine() -> bool {
+    for variable in ["LIBSQLITE3_FLAGS", "KVSTORE_ENGINE", "DEP_SQLITE3_INCLUDE"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    let flags = std::env::var("LIBSQLITE3_FLAGS").unwrap_or_default();
+    // Only of a bundled SQLite is there a folder, and only that is compiled with the flags.
+    let folder = std::env::var("DEP_SQLITE3_INCLUDE").unwrap_or_default();
+    let header = std::fs::read_to_string(Path::new(&folder).join("sqlite3.h")).unwrap_or_default();
+    std::env::var("KVSTORE_ENGINE").as_deref() != Ok("sql")
+        && SQLITE_FLAGS.iter().all(|flag| flags.split_whitespace().any(|given| given == *flag))
+        && header.contains(&format!("#define SQLITE_VERSION        \"{SQLITE_VERSION}\""))
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rustc-check-cfg=cfg(kvstore_btree)");
+    if has_btree_engine() {
+        println!("cargo::rustc-cfg=kvstore_btree");
+    }
     let root = std::env::var("CARGO_MANIFEST_DIR")?;
     let root = Path::new(&root);
     let config = root.join("cbindgen.toml");

@@ -310,7 +310,9 @@ typedef struct {
      */
     int exclusive;
     /**
-     * 0: the library may keep a read snapshot between calls; negative: never.
+     * 0: the handle keeps its read snapshot between calls, and looks before each read whether it is still
+     * the newest; negative: never. While a handle that keeps one sits idle in one process, the WAL that
+     * other processes write cannot start anew: switch it off for handles that read now and then only.
      */
     int holdReads;
     /**

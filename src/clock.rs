@@ -71,9 +71,13 @@ impl Clock {
         }
     }
 
+    pub(crate) fn is_injected(&self) -> bool {
+        self.injected.load(Ordering::Relaxed)
+    }
+
     /// Whether this thread is inside the injected clock: then whoever calls is that clock.
     pub(crate) fn is_being_asked(&self) -> bool {
-        ASKED.get() == std::ptr::from_ref(self).addr()
+        self.is_injected() && ASKED.get() == std::ptr::from_ref(self).addr()
     }
 
     /// Uses `source` from now on; `None` goes back to the system clock. Waits until nobody is inside the

@@ -85,6 +85,8 @@ pub struct Config {
     pub(crate) max_value_size: usize,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
+    pub(crate) hold_reads: bool,
+    pub(crate) sql_engine: bool,
 }
 
 impl Default for Config {
@@ -100,6 +102,8 @@ impl Default for Config {
             max_value_size: DEFAULT_MAX_VALUE_SIZE,
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
+            hold_reads: true,
+            sql_engine: false,
         }
     }
 }
@@ -183,6 +187,24 @@ impl Config {
     #[must_use]
     pub fn exclusive(mut self, yes: bool) -> Config {
         self.exclusive = yes;
+        self
+    }
+
+    /// Whether a handle keeps its read snapshot between reads, which makes them much faster (default
+    /// yes). It never shows anything but the newest state. But while it sits idle in one process, the WAL
+    /// that other processes write cannot start anew, and grows: switch it off for a handle that reads now
+    /// and then only.
+    #[must_use]
+    pub fn hold_reads(mut self, yes: bool) -> Config {
+        self.hold_reads = yes;
+        self
+    }
+
+    /// Row operations through SQL also where the build has the `btree` engine. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sql_engine(mut self, yes: bool) -> Config {
+        self.sql_engine = yes;
         self
     }
 

@@ -44,7 +44,7 @@ pub struct Family {
 /// What a family's handle and its iterators share.
 pub(crate) struct Shared {
     pub(crate) inner: Arc<Inner>,
-    pub(crate) tables: Tables,
+    pub(crate) tables: Arc<Tables>,
 }
 
 /// What a look-up met.
@@ -63,7 +63,7 @@ impl Family {
 
     /// A family for use inside the library: no handle that keeps it from being dropped.
     pub(crate) fn unregistered_of(inner: &Arc<Inner>, name: &str) -> Family {
-        let shared = Shared { inner: Arc::clone(inner), tables: Tables::of(name) };
+        let shared = Shared { inner: Arc::clone(inner), tables: inner.tables(name) };
         Family { shared: Arc::new(shared), released: AtomicBool::new(true) }
     }
 

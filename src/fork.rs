@@ -30,9 +30,12 @@ pub fn note_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Device and inode.
+pub(crate) type FileIdentity = (u64, u64);
+
 #[derive(PartialEq, Eq, Clone, Copy)]
 struct Entry {
-    identity: (u64, u64),
+    identity: FileIdentity,
     generation: u32,
 }
 
@@ -77,6 +80,12 @@ impl OpenFile {
     }
 }
 
+impl OpenFile {
+    pub(crate) fn identity(&self) -> FileIdentity {
+        self.0.identity
+    }
+}
+
 /// With the rights SQLite gives its files: at most 0644, less the umask.
 pub(crate) fn new_file() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -114,12 +123,12 @@ fn with_open_files<T>(f: impl FnOnce(&mut Vec<Entry>) -> T) -> Result<T> {
 }
 
 #[cfg(unix)]
-fn identity(metadata: &Metadata) -> (u64, u64) {
+fn identity(metadata: &Metadata) -> FileIdentity {
     use std::os::unix::fs::MetadataExt;
     (metadata.dev(), metadata.ino())
 }
 
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> (u64, u64) {
+fn identity(_: &Metadata) -> FileIdentity {
     (0, 0) // no fork here
 }

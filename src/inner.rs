@@ -7,11 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use crate::cleaner::Cleaner;
 use crate::clock::Clock;
-use crate::config::Config;
-use crate::db::{Db, Transaction as State};
+use crate::config::{CheckpointMode, Config};
+use crate::db::{Db, Tables, Transaction as State};
 use crate::error::{Error, Result};
-use crate::fork;
+use crate::fork::{self, FileIdentity};
+use crate::neighbours;
 use crate::stats::Counters;
+
+/// Families whose tables are remembered; some kilobytes each.
+const MAX_TABLES: usize = 256;
 
 /// What a handle, its families and its iterators share.
 pub(crate) struct Inner {
@@ -26,16 +30,24 @@ pub(crate) struct Inner {
     /// Counts what may have changed what this handle's iterators have read ahead.
     changes: AtomicU64,
     open_families: Mutex<BTreeMap<String, usize>>,
+    /// The tables of the families that were used: their names and where they are need not be found again.
+    tables: Mutex<BTreeMap<String, Arc<Tables>>>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
     /// What the handle was opened with.
     pub(crate) config: Config,
+    /// Which file it is; `None` in memory.
+    pub(crate) file: Option<FileIdentity>,
+    /// Whether the thread that is inside shall give up the snapshot the handle keeps, when it leaves.
+    let_go: AtomicBool,
     cleaner: Mutex<Option<Cleaner>>,
 }
 
 impl Inner {
     pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>) -> Inner {
         Inner {
+            file: db.file_identity(),
+            let_go: AtomicBool::new(false),
             db: Mutex::new(Some(db)),
             owner: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -43,6 +55,7 @@ impl Inner {
             generation: fork::generation(),
             changes: AtomicU64::new(0),
             open_families: Mutex::new(BTreeMap::new()),
+            tables: Mutex::new(BTreeMap::new()),
             clock,
             counters: Counters::default(),
             config: config.clone(),
@@ -80,7 +93,27 @@ impl Inner {
         let Some(db) = guard.as_mut() else { return Err(closed()) };
         self.owner.store(thread_token(), Ordering::Relaxed);
         let _leave = Leave(&self.owner);
-        f(db)
+        let done = f(db);
+        if self.let_go.load(Ordering::Relaxed) {
+            self.let_go.store(false, Ordering::Relaxed);
+            db.let_reads_go();
+        }
+        done
+    }
+
+    /// Gives up the snapshot the handle keeps between reads: now, or when the thread that uses the handle
+    /// is done.
+    pub(crate) fn let_reads_go(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        self.let_go.store(true, Ordering::Relaxed);
+        if let Ok(mut db) = self.db.try_lock()
+            && let Some(db) = db.as_mut()
+        {
+            self.let_go.store(false, Ordering::Relaxed);
+            db.let_reads_go();
+        }
     }
 
     /// Counts a failure that was found before the connection was needed.
@@ -148,13 +181,59 @@ impl Inner {
 
     pub(crate) fn committed(&self, db: &mut Db) {
         self.counters.commits.add(1);
-        if db.checkpoint_if_due() {
+        if db.checkpoint_is_due() {
+            self.checkpoint_quietly(db);
+        }
+    }
+
+    /// Checkpoints the WAL when it is long.
+    pub(crate) fn checkpoint_if_grown(&self, db: &mut Db) {
+        if db.wal_is_long() {
+            self.checkpoint_quietly(db);
+        }
+    }
+
+    /// A checkpoint that cannot be done now is no failure of the commit before it.
+    fn checkpoint_quietly(&self, db: &mut Db) {
+        neighbours::let_go(self);
+        if db.checkpoint_by_itself() {
             self.counters.checkpoints.add(1);
         }
     }
 
+    /// A checkpoint the caller has asked for.
+    pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        self.with(|db| {
+            neighbours::let_go(self);
+            let done = db.checkpoint(mode)?;
+            self.counters.checkpoints.add(1);
+            Ok(done)
+        })
+    }
+
+    /// Whether the handle is open, of this process, and used by nobody at this moment: then `check_open`
+    /// has nothing to say.
+    #[inline]
+    fn is_plainly_open(&self) -> bool {
+        self.generation == fork::generation()
+            && !self.closed.load(Ordering::Relaxed)
+            && self.owner.load(Ordering::Relaxed) == 0
+            && !self.clock.is_injected()
+    }
+
+    /// Whether `check_open` would find nothing wrong.
+    #[inline]
+    pub(crate) fn is_usable(&self) -> bool {
+        self.is_plainly_open() || self.check_open_closely().is_ok()
+    }
+
     /// Refuses a closed handle, one from before a fork, and a callback.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_plainly_open() { Ok(()) } else { self.check_open_closely() }
+    }
+
+    fn check_open_closely(&self) -> Result<()> {
         self.check_process()?;
         self.check_no_callback()?;
         if self.is_closed() { Err(closed()) } else { Ok(()) }
@@ -171,6 +250,20 @@ impl Inner {
 
     pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What is known of a family's tables, whether it exists or not.
+    pub(crate) fn tables(&self, family: &str) -> Arc<Tables> {
+        let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tables) = known.get(family) {
+            return Arc::clone(tables);
+        }
+        if known.len() >= MAX_TABLES {
+            known.clear();
+        }
+        let tables = Arc::new(Tables::of(family));
+        known.insert(family.to_owned(), Arc::clone(&tables));
+        tables
     }
 
     /// Whether this store has a handle on the family.
@@ -198,7 +291,8 @@ impl Inner {
 
     /// Refuses a callback of this store that calls it: it would wait for itself.
     pub(crate) fn check_no_callback(&self) -> Result<()> {
-        if self.owner.load(Ordering::Relaxed) == thread_token() || self.clock.is_being_asked() {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != 0 && owner == thread_token() || self.clock.is_being_asked() {
             return Err(Error::Misuse(
                 "a callback called the store it was called by: use another handle in callbacks".into(),
             ));

@@ -16,8 +16,8 @@ use crate::family::Family;
 use crate::family::Shared;
 use crate::range::KeyRange;
 
-/// Rows in the first chunk; it doubles until [`MAX_ROWS`].
-const FIRST_ROWS: usize = 16;
+/// Rows in the first chunk; the next ones are four times as long, up to [`MAX_ROWS`].
+const FIRST_ROWS: usize = 32;
 const MAX_ROWS: usize = 512;
 /// A chunk is full when its rows have this many bytes together.
 const MAX_BYTES: usize = 64 * 1024;
@@ -36,9 +36,22 @@ pub enum Direction {
 
 /// A row that was read ahead: where its bytes are in the chunk, and when it dies.
 struct Slot {
-    key: Range<usize>,
-    value: Range<usize>,
+    start: usize,
+    /// Lengths fit: a value has at most 512 MiB.
+    key: u32,
+    value: u32,
     expire_ms: Option<i64>,
+}
+
+impl Slot {
+    fn key(&self) -> Range<usize> {
+        self.start..self.start + self.key as usize
+    }
+
+    fn value(&self) -> Range<usize> {
+        let start = self.start + self.key as usize;
+        start..start + self.value as usize
+    }
 }
 
 /// A position in a family that moves over live entries.
@@ -191,28 +204,34 @@ impl Cursor {
             return self.settle();
         }
         self.at += 1;
-        self.settle()
+        match self.slots.get(self.at) {
+            Some(Slot { expire_ms: None, .. }) => Ok(true),
+            _ => self.settle(),
+        }
     }
 
     /// Whether the cursor is at an entry. Never when the store is closed.
     #[must_use]
+    #[inline]
     pub fn is_valid(&self) -> bool {
         self.slot().is_some()
     }
 
     /// The key of the current entry; of a row, its clustering part.
     #[must_use]
+    #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        self.bytes.get(self.slot()?.key.clone())?.get(self.prefix.len()..)
+        self.bytes.get(self.slot()?.key())?.get(self.prefix.len()..)
     }
 
     /// The value of the current entry; `None` also if the cursor reads no values.
     #[must_use]
+    #[inline]
     pub fn value(&self) -> Option<&[u8]> {
         if self.keys_only {
             return None;
         }
-        self.bytes.get(self.slot()?.value.clone())
+        self.bytes.get(self.slot()?.value())
     }
 
     /// The end of life of the current entry.
@@ -230,13 +249,14 @@ impl Cursor {
         self.family.inner.check_open()
     }
 
+    #[inline]
     fn slot(&self) -> Option<&Slot> {
-        self.slots.get(self.at).filter(|_| self.family.inner.check_open().is_ok())
+        if self.family.inner.is_usable() { self.slots.get(self.at) } else { None }
     }
 
     fn place(&self) -> Option<Place> {
         let slot = self.slots.get(self.at)?;
-        let key = self.bytes.get(slot.key.clone())?.to_vec();
+        let key = self.bytes.get(slot.key())?.to_vec();
         Some(Place { time_ms: slot.expire_ms.unwrap_or_default(), key })
     }
 
@@ -284,7 +304,7 @@ impl Cursor {
         match loaded {
             Ok(ended) => {
                 self.more = !ended;
-                self.chunk_rows = (self.chunk_rows * 2).min(MAX_ROWS);
+                self.chunk_rows = (self.chunk_rows * 4).min(MAX_ROWS);
                 Ok(())
             }
             Err(e) => {
@@ -314,22 +334,30 @@ impl Cursor {
         let family = Arc::clone(&self.family);
         let inner = &family.inner;
         let mut skipped = 0;
+        // Once for the chunk: what dies after that is noticed when it is to be shown.
+        let mut now_ms = None;
         inner.with(|db| {
             self.changes = inner.changes();
             let scan = Scan { reverse: direction == Direction::Reverse, ..range.scan() };
             db.rows().scan(&family.tables, scan, |key, row| {
                 let expire_ms = row.head().expire_ms;
-                if expire_ms.is_some_and(|at| expiry::is_expired(at, inner.clock.now_ms())) {
+                let mut now_ms = || *now_ms.get_or_insert_with(|| inner.clock.now_ms());
+                if expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms())) {
                     skipped += 1;
                     if skipped < MAX_SKIPPED {
                         return Ok(Step::Continue);
                     }
                 } else {
-                    let value = self.begin(key, expire_ms);
-                    if value {
-                        row.value(|value| self.bytes.extend_from_slice(value))?;
+                    match row.key_and_value() {
+                        Some(both) if !self.keys_only => self.push(key, both, expire_ms),
+                        _ => {
+                            if self.begin(key, expire_ms) {
+                                row.value(|value| self.bytes.extend_from_slice(value))?;
+                            }
+                            self.end();
+                        }
                     }
-                    if !self.end() {
+                    if !self.is_full() {
                         return Ok(Step::Continue);
                     }
                 }
@@ -369,7 +397,8 @@ impl Cursor {
                         }
                         Ok(())
                     })?;
-                    if !self.end() {
+                    self.end();
+                    if !self.is_full() {
                         return Ok(Step::Continue);
                     }
                     ended = false;
@@ -385,18 +414,30 @@ impl Cursor {
     fn begin(&mut self, key: &[u8], expire_ms: Option<i64>) -> bool {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
-        let end = self.bytes.len();
-        self.slots.push(Slot { key: start..end, value: end..end, expire_ms });
+        self.slots.push(Slot { start, key: key.len() as u32, value: 0, expire_ms });
         !self.keys_only
     }
 
-    /// Ends the entry; says whether the chunk is full.
-    fn end(&mut self) -> bool {
+    /// Ends the entry.
+    fn end(&mut self) {
         let end = self.bytes.len();
         if let Some(slot) = self.slots.last_mut() {
-            slot.value.end = end;
+            slot.value = (end - slot.start) as u32 - slot.key;
         }
-        self.slots.len() >= self.chunk_rows || end >= MAX_BYTES
+    }
+
+    /// A whole entry, whose key and value are one behind the other.
+    #[inline]
+    fn push(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(both);
+        let (key, value) = (key.len() as u32, (both.len() - key.len()) as u32);
+        self.slots.push(Slot { start, key, value, expire_ms });
+    }
+
+    /// Whether the chunk is full.
+    fn is_full(&self) -> bool {
+        self.slots.len() >= self.chunk_rows || self.bytes.len() >= MAX_BYTES
     }
 }
 

@@ -59,6 +59,7 @@ mod fork;
 mod inner;
 mod iter;
 mod lifetime;
+mod neighbours;
 mod purge;
 mod range;
 mod row_key;

@@ -149,7 +149,7 @@ impl Store {
             db.in_snapshot(|db| {
                 let mut earliest = None;
                 for family in db.families()? {
-                    let next = next_expiry(db, &Tables::of(&family))?;
+                    let next = next_expiry(db, &self.shared().tables(&family))?;
                     earliest = earliest.into_iter().chain(next).min();
                 }
                 Ok(earliest)

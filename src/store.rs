@@ -12,6 +12,7 @@ use crate::db::{DEFAULT_FAMILY, Db, Transaction as State};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::inner::{Inner, read_only};
+use crate::neighbours;
 use crate::stats::Stats;
 
 /// The most pages one transaction of a vacuum moves.
@@ -73,6 +74,7 @@ impl Store {
             None => e,
         })?;
         let inner = Arc::new(Inner::new(db, config, clock));
+        neighbours::register(&inner);
         Ok(Store { default: Family::new(&inner, DEFAULT_FAMILY), inner })
     }
 
@@ -335,18 +337,17 @@ impl Store {
     /// [`Busy`](crate::ErrorKind::Busy) while a transaction is open on this handle, or if others
     /// stand in the way of what `mode` promises.
     pub fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
-        let done = self.inner.with(|db| db.checkpoint(mode))?;
-        self.inner.counters.checkpoints.add(1);
-        Ok(done)
+        self.inner.checkpoint(mode)
     }
 
     /// Checkpoints the WAL if it is long, whatever the configuration says about when. What cannot be done
     /// now is done later.
     pub(crate) fn checkpoint_if_grown(&self) {
-        let done = self.inner.with_uncounted(|db| Ok(db.checkpoint_if_grown()));
-        if done == Ok(true) {
-            self.inner.counters.checkpoints.add(1);
-        }
+        // On a closed handle there is nothing to do.
+        let _ = self.inner.with_uncounted(|db| {
+            self.inner.checkpoint_if_grown(db);
+            Ok(())
+        });
     }
 
     /// Gives free pages back to the file system: at most `pages`, or all. In transactions of at most 1000

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, FileControl, ffi};
 
-use super::engine::Engine;
+use super::engine::Rows;
+#[cfg(kvstore_btree)]
+use super::engine::btree::{BtreeEngine, Direct};
 use super::engine::sql::SqlEngine;
 use super::schema::{self, Settings, Tables};
 use super::{integrity, open};
@@ -28,6 +30,13 @@ pub(crate) enum Transaction {
 
 /// A SQLite connection to a store.
 pub(crate) struct Db {
+    /// Before the connection, so that it is dropped first. `None`: this handle uses the `sql` engine.
+    #[cfg(kvstore_btree)]
+    pub(super) direct: Option<Direct>,
+    /// Whether commits need no waiting for readers, which is SQL's part.
+    #[cfg(kvstore_btree)]
+    pub(super) writes_directly: bool,
+    /// To be used through `sql()` once the store is open.
     pub(super) conn: Connection,
     pub(super) transaction: Transaction,
     /// The file, unless in memory.
@@ -50,7 +59,7 @@ pub(crate) struct Db {
 /// Settings of families as read at a certain state of the file.
 #[derive(Default)]
 pub(super) struct SettingsCache {
-    data_version: u32,
+    version: u32,
     of: HashMap<String, Settings>,
 }
 
@@ -61,8 +70,23 @@ impl Db {
     }
 
     /// The row operations.
-    pub(crate) fn rows(&self) -> impl Engine + '_ {
-        SqlEngine { conn: &self.conn }
+    #[inline]
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Rows::Btree(BtreeEngine { db: self, direct });
+        }
+        Rows::Sql(SqlEngine { db: self })
+    }
+
+    /// The connection, to run SQL on.
+    #[inline]
+    pub(super) fn sql(&self) -> &Connection {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            direct.make_way(&self.conn);
+        }
+        &self.conn
     }
 
     /// The file, with symbolic links followed; `None` in memory.
@@ -137,7 +161,7 @@ impl Db {
             return Err(no_transaction("roll back"));
         }
         self.transaction = Transaction::None;
-        self.forget_settings();
+        self.rolled_back();
         if self.is_idle() {
             return Ok(()); // SQLite itself has rolled back after the failure
         }
@@ -168,9 +192,38 @@ impl Db {
     }
 
     fn run_transaction<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && self.writes_directly
+            && direct.begin_write()?
+        {
+            return self.run_direct_transaction(direct, f);
+        }
         self.begin_immediate()?;
         let done = f(self).and_then(|r| self.execute("COMMIT").map(|()| r));
         if done.is_err() {
+            self.roll_back_quietly();
+        }
+        done
+    }
+
+    /// The same in a transaction that was begun directly. If something in it needs SQL (a new table), it
+    /// becomes one of SQL's on the way.
+    #[cfg(kvstore_btree)]
+    fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        let done = f(self).and_then(|r| {
+            if !direct.is_writing() {
+                return self.execute("COMMIT").map(|()| r);
+            }
+            if let Some(frames) = direct.commit()? {
+                self.wal_frames.store(frames, Ordering::Relaxed);
+            }
+            Ok(r)
+        });
+        if done.is_err() {
+            if direct.is_writing() {
+                direct.rollback();
+            }
             self.roll_back_quietly();
         }
         done
@@ -183,16 +236,25 @@ impl Db {
         }
         self.execute("BEGIN")?;
         let done = f(self);
-        self.roll_back_quietly(); // nothing was written: this only ends the snapshot
+        // Nothing was written: this only ends the snapshot.
+        if self.execute("COMMIT").is_err() {
+            self.roll_back_quietly();
+        }
         done
     }
 
     /// Runs `f` inside a write transaction such that, if it fails, nothing of it is left in it.
     pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        if self.transaction == Transaction::None {
+            return f(self); // in a transaction of its own, which is rolled back as a whole
+        }
         self.execute("SAVEPOINT kvstore")?;
         let done = f(self);
-        if done.is_err() && !self.is_idle() {
-            self.execute("ROLLBACK TO kvstore")?;
+        if done.is_err() {
+            self.rolled_back();
+            if !self.is_idle() {
+                self.execute("ROLLBACK TO kvstore")?;
+            }
         }
         if !self.is_idle() {
             self.execute("RELEASE kvstore")?;
@@ -205,55 +267,62 @@ impl Db {
     }
 
     fn roll_back_quietly(&self) {
-        self.forget_settings(); // they may have been changed in what is rolled back
+        self.rolled_back();
         if !self.is_idle() {
             // A rollback that fails has nothing left to roll back: the error that led here counts.
             let _ = self.execute("ROLLBACK");
         }
     }
 
-    fn is_idle(&self) -> bool {
+    /// Whether no transaction is open that SQL has begun.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
         self.conn.is_autocommit()
+    }
+
+    /// To be called when something is rolled back.
+    fn rolled_back(&self) {
+        self.forget_settings(); // they may have been changed in what is rolled back
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            direct.rolled_back();
+        }
     }
 
     // ---- families ----------------------------------------------------------------------------
 
     /// Makes a family, inside a write transaction; `false`: it is there already.
     pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
-        if schema::family_exists(&self.conn, tables.family())? {
+        if schema::family_exists(self.sql(), tables.family())? {
             return Ok(false);
         }
         self.forget_settings();
-        schema::create_family(&self.conn, tables, now_ms)?;
+        schema::create_family(self.sql(), tables, now_ms)?;
         Ok(true)
     }
 
     /// Drops a family, inside a write transaction; `false`: there is none.
     pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
         self.forget_settings();
-        schema::drop_family(&self.conn, tables)
+        schema::drop_family(self.sql(), tables)
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
-        schema::family_exists(&self.conn, family)
+        schema::family_exists(self.sql(), family)
     }
 
     /// All families, the default one included.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
-        schema::families(&self.conn)
+        schema::families(self.sql())
     }
 
     /// The settings of a family, as they are in the open write transaction: others may change them
     /// at any time, and the change counts from its commit on.
     pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
-        // Changes when this transaction sees commits of other connections; no statement is run.
-        let mut data_version = 0u32;
-        self.conn
-            .file_control(Some(c"main"), FileControl::DataVersion(&mut data_version))
-            .map_err(translate)?;
+        let version = self.data_version()?;
         let mut cache = self.settings.borrow_mut();
-        if cache.data_version != data_version {
-            cache.data_version = data_version;
+        if cache.version != version {
+            cache.version = version;
             cache.of.clear();
         }
         if let Some(settings) = cache.of.get(tables.family()) {
@@ -264,16 +333,27 @@ impl Db {
         Ok(settings)
     }
 
+    /// Changes when this write transaction sees commits of other connections. No statement is run.
+    fn data_version(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(commits) = self.direct.as_ref().and_then(Direct::commits_of_others) {
+            return Ok(commits);
+        }
+        let mut version = 0u32; // this one also changes with commits of this connection
+        self.conn.file_control(Some(c"main"), FileControl::DataVersion(&mut version)).map_err(translate)?;
+        Ok(version)
+    }
+
     /// The settings of a family, read from the file.
     pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
-        schema::settings(&self.conn, tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
+        schema::settings(self.sql(), tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
     }
 
     /// Sets the TTL of plain puts, inside a write transaction.
     pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
         self.settings(tables)?; // is the family still there?
         self.forget_settings();
-        schema::set_default_ttl(&self.conn, tables.family(), ttl_ms)
+        schema::set_default_ttl(self.sql(), tables.family(), ttl_ms)
     }
 
     /// Switches write tracking, inside a write transaction.
@@ -283,8 +363,8 @@ impl Db {
         }
         self.forget_settings();
         match on {
-            true => schema::track_writes(&self.conn, tables, now_ms),
-            false => schema::forget_writes(&self.conn, tables),
+            true => schema::track_writes(self.sql(), tables, now_ms),
+            false => schema::forget_writes(self.sql(), tables),
         }
     }
 
@@ -293,11 +373,11 @@ impl Db {
     }
 
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
-        schema::create_ttl_tables(&self.conn, tables)
+        schema::create_ttl_tables(self.sql(), tables)
     }
 
     pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
-        schema::create_blob_table(&self.conn, tables)
+        schema::create_blob_table(self.sql(), tables)
     }
 
     // ---- maintenance -------------------------------------------------------------------------
@@ -316,7 +396,7 @@ impl Db {
             CheckpointMode::Restart => rusqlite::wal::CheckpointMode::RESTART,
             CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
         };
-        let (log, done) = self.conn.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
+        let (log, done) = self.sql().wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
         // Not in WAL mode: -1 and -1.
         let (log, done) = (log.max(0).unsigned_abs(), done.max(0).unsigned_abs());
         self.commits_since_checkpoint = 0;
@@ -327,29 +407,37 @@ impl Db {
         Ok((log, done))
     }
 
-    /// To be called after each write commit: checkpoints the WAL when it is due, and says whether
-    /// it did. A checkpoint that cannot be done now is no failure of the commit before it.
-    pub(crate) fn checkpoint_if_due(&mut self) -> bool {
+    /// To be called after each write commit: says whether the WAL is to be checkpointed now.
+    pub(crate) fn checkpoint_is_due(&mut self) -> bool {
         self.commits_since_checkpoint = self.commits_since_checkpoint.saturating_add(1);
         match self.checkpoint_every {
-            Some(every) if self.commits_since_checkpoint < every => false,
-            Some(_) => self.checkpoint(CheckpointMode::Passive).is_ok(),
-            None => self.checkpoint_if_grown(),
+            Some(every) => self.commits_since_checkpoint >= every,
+            None => self.wal_is_long(),
         }
     }
 
-    /// Checkpoints the WAL when it is long; says whether it did.
-    pub(crate) fn checkpoint_if_grown(&mut self) -> bool {
+    pub(crate) fn wal_is_long(&self) -> bool {
+        self.wal_frames() >= self.checkpoint_at
+    }
+
+    /// A checkpoint that nobody has asked for; says whether it was done.
+    pub(crate) fn checkpoint_by_itself(&mut self) -> bool {
         let frames = self.wal_frames();
-        if frames < self.checkpoint_at {
-            return false;
-        }
         let done = self.checkpoint(CheckpointMode::Passive).is_ok();
         if self.wal_frames() != 0 {
             // A reader still needs the WAL: try again when it has grown some more.
             self.checkpoint_at = frames.saturating_add(AUTO_CHECKPOINT_PAGES / 4);
         }
         done
+    }
+
+    /// Ends the snapshot that is kept between reads.
+    pub(crate) fn let_reads_go(&mut self) {
+        self.sql();
+    }
+
+    pub(crate) fn file_identity(&self) -> Option<crate::fork::FileIdentity> {
+        self.file.as_ref().map(crate::fork::OpenFile::identity)
     }
 
     pub(crate) fn wal_frames(&self) -> u32 {
@@ -395,7 +483,7 @@ impl Db {
     /// Gives at most `pages` free pages back to the file system.
     pub(crate) fn incremental_vacuum(&self, pages: u64) -> Result<()> {
         let mut statement =
-            self.conn.prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(translate)?;
+            self.sql().prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(translate)?;
         let mut rows = statement.raw_query();
         while rows.next().map_err(translate)?.is_some() {} // one page a step
         Ok(())
@@ -403,12 +491,17 @@ impl Db {
 
     /// Checks the file and the agreement of all tables; the first disagreement is the error.
     pub(crate) fn integrity_check(&self) -> Result<()> {
-        self.in_snapshot(|db| integrity::check(&db.conn))
+        self.in_snapshot(|db| integrity::check(db.sql()))
     }
 
     /// Rolls back what is open and closes. The connection is gone even if this fails.
     pub(crate) fn close(self) -> Result<()> {
         self.roll_back_quietly();
+        #[cfg(kvstore_btree)]
+        let Db { direct, conn, file, .. } = self;
+        #[cfg(kvstore_btree)]
+        drop(direct);
+        #[cfg(not(kvstore_btree))]
         let Db { conn, file, .. } = self;
         let closed = conn.close().map_err(|(_, e)| translate(e));
         drop(file);
@@ -422,7 +515,7 @@ impl Db {
     }
 
     pub(super) fn execute(&self, sql: &str) -> Result<()> {
-        let mut statement = self.conn.prepare_cached(sql).map_err(translate)?;
+        let mut statement = self.sql().prepare_cached(sql).map_err(translate)?;
         let mut rows = statement.raw_query();
         while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
         Ok(())
@@ -434,7 +527,7 @@ impl Db {
     }
 
     pub(super) fn read_number(&self, sql: &str) -> Result<i64> {
-        self.conn.prepare_cached(sql).and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)
+        self.sql().prepare_cached(sql).and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)
     }
 }
 

@@ -4,12 +4,14 @@
 //! connection is in. It never begins or ends one, never touches the schema, and decides nothing:
 //! which rows belong together is `family.rs`'s knowledge.
 
+#[cfg(kvstore_btree)]
+pub(super) mod btree;
 pub(super) mod sql;
 
 use std::ops::Bound;
 
 use super::schema::Tables;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A data row without its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,29 +33,60 @@ pub(crate) struct Row<'a> {
 }
 
 /// A data row being looked at, inside the snapshot it was found in.
-pub(crate) struct RowView<'a, E> {
-    pub(super) engine: &'a E,
+///
+/// Whoever is shown a row must not write to the store meanwhile: the row may be where SQLite keeps it.
+pub(crate) struct RowView<'a> {
+    pub(super) values: &'a dyn LargeValues,
     pub(super) tables: &'a Tables,
     pub(super) inline: Option<&'a [u8]>,
+    /// Key and inline value, one behind the other, if they are in memory like this.
+    pub(super) joined: Option<&'a [u8]>,
     pub(super) head: Head,
 }
 
-impl<E: Engine> RowView<'_, E> {
+impl RowView<'_> {
+    #[inline]
     pub(crate) fn head(&self) -> Head {
         self.head
+    }
+
+    /// Key and value, one behind the other, if that is how they are in memory.
+    #[inline]
+    pub(crate) fn key_and_value(&self) -> Option<&[u8]> {
+        self.joined
     }
 
     /// Shows the value, which is fetched only now if it is out of line.
     pub(crate) fn value<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match (self.inline, self.head.blob_id) {
             (Some(value), _) => Ok(visit(value)),
-            (None, Some(id)) => self.engine.blob(self.tables, id, visit),
-            (None, None) => Err(crate::Error::Corrupt(format!(
+            (None, Some(id)) => {
+                let (mut visit, mut shown) = (Some(visit), None);
+                self.values.show(self.tables, id, &mut |value| {
+                    shown = visit.take().map(|visit| visit(value));
+                })?;
+                shown.ok_or_else(|| dangling(self.tables))
+            }
+            (None, None) => Err(Error::Corrupt(format!(
                 "a row of family \"{}\" has neither a value nor a blob_id",
                 self.tables.family()
             ))),
         }
     }
+}
+
+/// Where a row's value is when it is out of line.
+pub(super) trait LargeValues {
+    /// Shows a large value, once. It must be there.
+    fn show(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
+}
+
+fn dangling(tables: &Tables) -> Error {
+    Error::Corrupt(format!("a blob_id of family \"{}\" points nowhere", tables.family()))
+}
+
+fn wrong_type(tables: &Tables, column: &str) -> Error {
+    Error::Corrupt(format!("a {column} in family \"{}\" has the wrong type", tables.family()))
 }
 
 /// Which rows to walk over, and in which direction.
@@ -96,7 +129,7 @@ pub(crate) trait Engine: Sized {
         &self,
         tables: &Tables,
         key: &[u8],
-        visit: impl FnOnce(RowView<'_, Self>) -> Result<R>,
+        visit: impl FnOnce(RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>>;
 
     /// Finds a row without its value.
@@ -120,7 +153,7 @@ pub(crate) trait Engine: Sized {
         &self,
         tables: &Tables,
         scan: Scan<'_>,
-        visit: impl FnMut(&[u8], RowView<'_, Self>) -> Result<Step>,
+        visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool>;
 
     /// Number of rows, expired ones included.
@@ -165,4 +198,118 @@ pub(crate) trait Engine: Sized {
 
     /// Number of entries of the expiry index up to `now_ms`.
     fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64>;
+}
+
+/// The engine of a connection.
+pub(crate) enum Rows<'c> {
+    Sql(sql::SqlEngine<'c>),
+    #[cfg(kvstore_btree)]
+    Btree(btree::BtreeEngine<'c>),
+}
+
+/// Calls the same method of whichever engine it is.
+macro_rules! either {
+    ($rows:expr, $engine:ident => $call:expr) => {
+        match $rows {
+            Rows::Sql($engine) => $call,
+            #[cfg(kvstore_btree)]
+            Rows::Btree($engine) => $call,
+        }
+    };
+}
+
+impl Engine for Rows<'_> {
+    #[inline]
+    fn get<R>(
+        &self,
+        tables: &Tables,
+        key: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        either!(self, engine => engine.get(tables, key, visit))
+    }
+
+    #[inline]
+    fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>> {
+        either!(self, engine => engine.head(tables, key))
+    }
+
+    fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool> {
+        either!(self, engine => engine.put_plain(tables, key, value))
+    }
+
+    fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()> {
+        either!(self, engine => engine.put(tables, key, row))
+    }
+
+    fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool> {
+        either!(self, engine => engine.delete_plain(tables, key))
+    }
+
+    fn delete(&self, tables: &Tables, key: &[u8]) -> Result<()> {
+        either!(self, engine => engine.delete(tables, key))
+    }
+
+    fn scan(
+        &self,
+        tables: &Tables,
+        scan: Scan<'_>,
+        visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
+    ) -> Result<bool> {
+        either!(self, engine => engine.scan(tables, scan, visit))
+    }
+
+    fn count(&self, tables: &Tables) -> Result<u64> {
+        either!(self, engine => engine.count(tables))
+    }
+
+    fn clear(&self, tables: &Tables) -> Result<()> {
+        either!(self, engine => engine.clear(tables))
+    }
+
+    fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        either!(self, engine => engine.blob(tables, id, visit))
+    }
+
+    fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
+        either!(self, engine => engine.blob_insert(tables, value))
+    }
+
+    fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
+        either!(self, engine => engine.blob_update(tables, id, value))
+    }
+
+    fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()> {
+        either!(self, engine => engine.blob_delete(tables, id))
+    }
+
+    fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        either!(self, engine => engine.index(tables, key, old, new))
+    }
+
+    fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()> {
+        either!(self, engine => engine.set_expiry(tables, key, expire_ms))
+    }
+
+    fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        either!(self, engine => engine.index_written(tables, key, old, new))
+    }
+
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+        either!(self, engine => engine.drop_time_entry(tables, index, time_ms, key))
+    }
+
+    fn by_time(
+        &self,
+        tables: &Tables,
+        index: TimeIndex,
+        after: (i64, &[u8]),
+        visit: impl FnMut(i64, &[u8]) -> Result<Step>,
+    ) -> Result<()> {
+        either!(self, engine => engine.by_time(tables, index, after, visit))
+    }
+
+    fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64> {
+        either!(self, engine => engine.count_expired(tables, now_ms))
+    }
 }

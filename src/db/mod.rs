@@ -20,4 +20,4 @@ pub(crate) use schema::{DEFAULT_FAMILY, Tables};
 pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
 
 /// The engine row operations go through.
-pub(crate) const ENGINE: &std::ffi::CStr = c"sql";
+pub(crate) const ENGINE: &std::ffi::CStr = if cfg!(kvstore_btree) { c"btree" } else { c"sql" };

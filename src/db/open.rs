@@ -14,6 +14,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::connection::{Db, Transaction, translate};
+#[cfg(kvstore_btree)]
+use super::engine::btree::Direct;
 use super::schema;
 use crate::config::{AUTO_CHECKPOINT_PAGES, Config, INLINE_PAGE_FRACTION, JournalMode, SyncLevel};
 use crate::error::{Error, Result};
@@ -162,6 +164,10 @@ fn set_up(
     conn.set_prepared_statement_cache_capacity(256);
 
     let mut db = Db {
+        #[cfg(kvstore_btree)]
+        direct: None,
+        #[cfg(kvstore_btree)]
+        writes_directly: false,
         conn,
         transaction: Transaction::None,
         path,
@@ -194,7 +200,30 @@ fn set_up(
     db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
     db.execute(&format!("PRAGMA journal_size_limit = {}", u64::from(AUTO_CHECKPOINT_PAGES) * page_size))?;
     db.set_busy_timeout(config.busy_timeout)?;
+    #[cfg(kvstore_btree)]
+    if !config.sql_engine {
+        go_direct(&mut db, config)?;
+    }
     Ok(db)
+}
+
+/// Switches the `btree` engine on.
+#[cfg(kvstore_btree)]
+fn go_direct(db: &mut Db, config: &Config) -> Result<()> {
+    let mut direct = Direct::new(&db.conn)?;
+    let alone = db.path.is_none() || config.exclusive;
+    // In DELETE mode a commit waits for readers, and nothing tells that others have committed.
+    db.writes_directly = alone || journal_mode(db)? == "wal";
+    if db.writes_directly {
+        direct.watch(&db.conn, alone, config.hold_reads);
+    }
+    db.direct = Some(direct);
+    Ok(())
+}
+
+#[cfg(kvstore_btree)]
+fn journal_mode(db: &Db) -> Result<String> {
+    db.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)
 }
 
 fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
@@ -254,10 +283,10 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
         if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
             return Err(not_ours());
         }
-        schema::create_store(&db.conn, now_ms)
+        schema::create_store(db.sql(), now_ms)
     })()
     .and_then(|()| db.execute("COMMIT"));
-    if made.is_err() && !db.conn.is_autocommit() {
+    if made.is_err() && !db.is_idle() {
         let _ = db.execute("ROLLBACK"); // the first error is the one to report
     }
     made
@@ -300,7 +329,7 @@ fn check_format(db: &Db) -> Result<()> {
     if version < i64::from(schema::FORMAT_VERSION) {
         return Err(damaged(&format!("has format version {version}, which never was")));
     }
-    match schema::family_exists(&db.conn, schema::DEFAULT_FAMILY) {
+    match schema::family_exists(db.sql(), schema::DEFAULT_FAMILY) {
         Ok(true) => Ok(()),
         Ok(false) => Err(damaged("its catalogue has no default family")),
         Err(Error::Failed(_)) => Err(damaged("it has no catalogue of families")),

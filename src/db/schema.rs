@@ -29,6 +29,8 @@ pub(crate) struct Tables {
     pub(super) written: String,
     pub(super) live: String,
     pub(super) statements: Statements,
+    #[cfg(kvstore_btree)]
+    pub(super) roots: super::engine::btree::RootCache,
 }
 
 impl Tables {
@@ -44,6 +46,8 @@ impl Tables {
             written: quoted("written"),
             live: quoted("live"),
             statements: Statements::default(),
+            #[cfg(kvstore_btree)]
+            roots: super::engine::btree::RootCache::default(),
         };
         tables.statements = Statements::of(&tables);
         tables

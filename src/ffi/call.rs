@@ -166,6 +166,27 @@ where
     }
 }
 
+/// What is behind such a handle if nothing at all is wrong with it; for the few calls that are made for every
+/// row, before they go the way of all others.
+///
+/// # Safety
+/// As [`call_single`].
+#[inline]
+pub(super) unsafe fn glance<'a, T, V: 'static>(handle: *mut T) -> Option<&'a V>
+where
+    T: Opaque<Value = Single<V>>,
+{
+    // SAFETY: passed on.
+    match unsafe { shared(handle) } {
+        Ok(Single { value: Some(value), session })
+            if !session.is_inherited() && !session.poisoned.load(Relaxed) =>
+        {
+            Some(value)
+        }
+        _ => None,
+    }
+}
+
 /// Closes a handle that one thread at a time uses, and frees what is behind it.
 ///
 /// # Safety
@@ -305,10 +326,12 @@ fn why_not_open<T: Opaque>(why: NotOpen) -> String {
 
 /// Lets no panic out, and none print: the library never prints.
 fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
-    let outer = GUARDED.replace(true);
-    let done = catch_unwind(AssertUnwindSafe(f));
-    GUARDED.set(outer);
-    done
+    GUARDED.with(|guarded| {
+        let outer = guarded.replace(true);
+        let done = catch_unwind(AssertUnwindSafe(f));
+        guarded.set(outer);
+        done
+    })
 }
 
 /// Silences the panic hook for panics that [`guarded`] catches. Called at each open; works once.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::args::{Outcome, bad_argument, c_length, key, key_called, optional_output, output};
-use super::call::{HasSession as _, call, call_single, close_single, look_single};
+use super::call::{HasSession as _, call, call_single, close_single, glance, look_single};
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
 use super::handle::{self, Opaque, Single};
@@ -239,6 +239,9 @@ pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
     let mut eof = 1;
     // SAFETY: NULL or an iterator, as documented.
     unsafe {
+        if glance(it).is_some_and(Cursor::is_valid) {
+            return 0;
+        }
         look_single(it, |cursor: &Cursor| {
             eof = c_int::from(!cursor.is_valid());
             Ok(KVSTORE_OK)
@@ -259,7 +262,7 @@ pub unsafe extern "C" fn kvstore_iterator_key(
     pnKey: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { look_single(it, |cursor| show(cursor, Cursor::key, ppKey, pnKey)) }
+    unsafe { show(it, Cursor::key, ppKey, pnKey) }
 }
 
 /// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
@@ -270,12 +273,35 @@ pub unsafe extern "C" fn kvstore_iterator_value(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { look_single(it, |cursor| show(cursor, Cursor::value, ppValue, pnValue)) }
+    unsafe { show(it, Cursor::value, ppValue, pnValue) }
 }
 
+#[inline]
 unsafe fn show(
+    it: *mut KVIterator,
+    part: impl Fn(&Cursor) -> Option<&[u8]>,
+    pp: *mut *mut c_void,
+    pn: *mut c_int,
+) -> c_int {
+    // SAFETY: passed on; the pointers are checked before they are written to.
+    unsafe {
+        if !pp.is_null()
+            && !pn.is_null()
+            && let Some(cursor) = glance::<_, Cursor>(it)
+            && let Some(part) = part(cursor)
+        {
+            pp.write(part.as_ptr().cast_mut().cast());
+            pn.write(c_length(part.len()));
+            return KVSTORE_OK;
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { look_single(it, |cursor| show_closely(cursor, part, pp, pn)) }
+}
+
+unsafe fn show_closely(
     cursor: &Cursor,
-    part: fn(&Cursor) -> Option<&[u8]>,
+    part: impl Fn(&Cursor) -> Option<&[u8]>,
     pp: *mut *mut c_void,
     pn: *mut c_int,
 ) -> Outcome<c_int> {

@@ -75,7 +75,9 @@ pub struct KVStoreConfig {
     pub mmapSize: i64,
     /// Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY.
     pub exclusive: c_int,
-    /// 0: the library may keep a read snapshot between calls; negative: never.
+    /// 0: the handle keeps its read snapshot between calls, and looks before each read whether it is still
+    /// the newest; negative: never. While a handle that keeps one sits idle in one process, the WAL that
+    /// other processes write cannot start anew: switch it off for handles that read now and then only.
     pub holdReads: c_int,
     /// Must be zero.
     pub reserved: [c_int; 8],
@@ -134,7 +136,8 @@ impl KVStoreConfig {
                 }
             })
             .read_only(self.readOnly != 0)
-            .exclusive(self.exclusive != 0);
+            .exclusive(self.exclusive != 0)
+            .hold_reads(self.holdReads >= 0);
         if let Some(pages) = positive("cacheSize", self.cacheSize)? {
             config = config.cache_pages(pages);
         }

@@ -16,6 +16,7 @@ mod table;
 mod world;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvstore::{Config, Store};
 use proptest::test_runner::{Config as Proptest, TestRunner};
@@ -25,11 +26,24 @@ use world::World;
 /// Opens a store with some engine; without a path in memory.
 type Opener = fn(Option<&Path>, &Config) -> kvstore::Result<Store>;
 
-/// The engines that are built.
-const ENGINES: [(&str, Opener); 1] = [("sql", |path, config| match path {
-    Some(path) => Store::open_with(path, config),
-    None => Store::open_in_memory(config),
-})];
+/// The engines, and both on one file: every other handle that is opened, or opened again, has the other
+/// one. A build without the `btree` engine runs the same three times.
+const ENGINES: [(&str, Opener); 3] = [
+    ("sql", |path, config| open(path, &config.clone().sql_engine(true))),
+    ("btree", |path, config| open(path, config)),
+    ("both", |path, config| {
+        static OPENS: AtomicUsize = AtomicUsize::new(0);
+        let sql = OPENS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        open(path, &config.clone().sql_engine(sql))
+    }),
+];
+
+fn open(path: Option<&Path>, config: &Config) -> kvstore::Result<Store> {
+    match path {
+        Some(path) => Store::open_with(path, config),
+        None => Store::open_in_memory(config),
+    }
+}
 
 /// How many histories all tests together run.
 fn cases() -> u32 {
@@ -41,7 +55,7 @@ fn cases() -> u32 {
 fn run_histories(cases: u32, sides: usize, place: impl Fn() -> Option<tempfile::TempDir>) {
     for (engine, opener) in ENGINES {
         let config = Proptest {
-            cases,
+            cases: (cases / ENGINES.len() as u32).max(1),
             failure_persistence: None,
             max_shrink_iters: 3000,
             source_file: Some(file!()),

@@ -4,10 +4,10 @@
 use std::ops::Bound;
 
 use rusqlite::types::{Null, ValueRef};
-use rusqlite::{CachedStatement, Connection, Row as SqlRow, ToSql, ffi};
+use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 
-use super::{Engine, Head, Row, RowView, Scan, Step, TimeIndex};
-use crate::db::connection::translate;
+use super::{Engine, Head, LargeValues, Row, RowView, Scan, Step, TimeIndex, dangling, wrong_type};
+use crate::db::connection::{Db, translate};
 use crate::db::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
@@ -97,18 +97,19 @@ impl Statements {
 }
 
 /// The engine: nothing but the connection, whose statement cache does the rest.
-pub(in crate::db) struct SqlEngine<'c> {
-    pub(in crate::db) conn: &'c Connection,
+#[derive(Clone, Copy)]
+pub(crate) struct SqlEngine<'c> {
+    pub(in crate::db) db: &'c Db,
 }
 
 impl SqlEngine<'_> {
     fn prepare(&self, tables: &Tables, sql: &str) -> Result<CachedStatement<'_>> {
-        self.conn.prepare_cached(sql).map_err(|e| failed(tables, e))
+        self.db.sql().prepare_cached(sql).map_err(|e| failed(tables, e))
     }
 
     /// Prepares a statement on a table that may not be made yet.
     fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
-        match self.conn.prepare_cached(sql) {
+        match self.db.sql().prepare_cached(sql) {
             Ok(statement) => Ok(Some(statement)),
             Err(e) if is_missing_table(&e) => Ok(None),
             Err(e) => Err(translate(e)),
@@ -135,13 +136,19 @@ impl SqlEngine<'_> {
         self.head(tables, &[]).map(drop)
     }
 
-    fn view<'a>(&'a self, tables: &'a Tables, row: &'a SqlRow<'_>) -> Result<RowView<'a, Self>> {
+    fn view<'a>(&'a self, tables: &'a Tables, row: &'a SqlRow<'_>) -> Result<RowView<'a>> {
         let inline = match row.get_ref(3).map_err(translate)? {
             ValueRef::Blob(value) => Some(value),
             ValueRef::Null => None,
             _ => return Err(wrong_type(tables, "value")),
         };
-        Ok(RowView { engine: self, tables, inline, head: head_of(tables, row)? })
+        Ok(RowView { values: self, tables, inline, joined: None, head: head_of(tables, row)? })
+    }
+}
+
+impl LargeValues for SqlEngine<'_> {
+    fn show(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.blob(tables, id, visit)
     }
 }
 
@@ -150,7 +157,7 @@ impl Engine for SqlEngine<'_> {
         &self,
         tables: &Tables,
         key: &[u8],
-        visit: impl FnOnce(RowView<'_, Self>) -> Result<R>,
+        visit: impl FnOnce(RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
         let mut statement = self.prepare(tables, &tables.statements.get)?;
         let mut rows = statement.query([key]).map_err(|e| failed(tables, e))?;
@@ -190,7 +197,7 @@ impl Engine for SqlEngine<'_> {
         &self,
         tables: &Tables,
         scan: Scan<'_>,
-        mut visit: impl FnMut(&[u8], RowView<'_, Self>) -> Result<Step>,
+        mut visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool> {
         // Keys are byte strings: the least one greater than k is k followed by a zero byte.
         let successor = |key: &[u8]| [key, &[0]].concat();
@@ -238,22 +245,21 @@ impl Engine for SqlEngine<'_> {
     }
 
     fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let dangling =
-            || Error::Corrupt(format!("a blob_id of family \"{}\" points nowhere", tables.family()));
-        let mut statement = self.prepare_optional(&tables.statements.blob)?.ok_or_else(dangling)?;
+        let mut statement =
+            self.prepare_optional(&tables.statements.blob)?.ok_or_else(|| dangling(tables))?;
         let mut rows = statement.query([id]).map_err(|e| failed(tables, e))?;
-        let row = rows.next().map_err(|e| failed(tables, e))?.ok_or_else(dangling)?;
+        let row = rows.next().map_err(|e| failed(tables, e))?.ok_or_else(|| dangling(tables))?;
         Ok(visit(blob_column(tables, row, 0, "large value")?))
     }
 
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
         let inserted = self.execute_optional(&tables.statements.blob_insert, &[&value])?;
-        Ok(inserted.map(|_| self.conn.last_insert_rowid()))
+        Ok(inserted.map(|_| self.db.sql().last_insert_rowid()))
     }
 
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
         match self.execute(tables, &tables.statements.blob_update, &[&id, &value])? {
-            0 => Err(Error::Corrupt(format!("a blob_id of family \"{}\" points nowhere", tables.family()))),
+            0 => Err(dangling(tables)),
             _ => Ok(()),
         }
     }
@@ -382,10 +388,6 @@ fn blob_column<'a>(tables: &Tables, row: &'a SqlRow<'_>, column: usize, name: &s
     }
 }
 
-fn wrong_type(tables: &Tables, column: &str) -> Error {
-    Error::Corrupt(format!("a {column} in family \"{}\" has the wrong type", tables.family()))
-}
-
 /// Translates an error of a statement on the data table, which is there as long as the family is.
 fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     if is_missing_table(&error) {
@@ -394,7 +396,7 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     translate(error)
 }
 
-fn is_missing_table(error: &rusqlite::Error) -> bool {
+pub(super) fn is_missing_table(error: &rusqlite::Error) -> bool {
     let (code, message) = match error {
         rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
         rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),

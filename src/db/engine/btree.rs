@@ -1,0 +1,488 @@
+//! The `btree` engine: row operations on SQLite's B-trees themselves, on the same tables and inside the
+//! same transactions as SQL, without its virtual machine. Built only with the SQLite it was written for
+//! (build.rs).
+//!
+//! `raw.rs` declares what it uses of SQLite, `tree.rs` makes that safe to call, `hold.rs` and `session.rs`
+//! know when it may be used, `record.rs` what is in a row. Here is what the operations are.
+
+mod hold;
+mod raw;
+mod record;
+mod session;
+mod tree;
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use record::{Columns, DataRow, Malformed, NoDataRow, Value};
+pub(in crate::db) use session::{Direct, RootCache};
+use session::{Roots, Visit};
+use tree::{Cursor, Order};
+
+use super::sql::SqlEngine;
+use super::{Engine, Head, LargeValues, Row, RowView, Scan, Step, TimeIndex, dangling, wrong_type};
+use crate::db::connection::Db;
+use crate::db::schema::{Tables, no_longer_exists};
+use crate::error::{Error, Result};
+
+/// The engine: a connection and what it needs to use its B-trees directly.
+#[derive(Clone, Copy)]
+pub(crate) struct BtreeEngine<'c> {
+    pub(in crate::db) db: &'c Db,
+    pub(in crate::db) direct: &'c Direct,
+}
+
+impl Head {
+    /// Of a row that has nothing but an inline value.
+    const PLAIN: Head = Head { expire_ms: None, blob_id: None, written_ms: None };
+
+    fn is_plain(&self) -> bool {
+        *self == Head::PLAIN
+    }
+}
+
+impl<'c> BtreeEngine<'c> {
+    /// Begins an operation; the SQL engine instead, if the family is one for it.
+    #[inline]
+    fn enter(&self, tables: &Tables) -> Result<std::result::Result<Visit<'c>, SqlEngine<'c>>> {
+        let visit = self.direct.enter(self.db, tables)?;
+        if visit.roots.data == 0 {
+            return Err(no_longer_exists(tables));
+        }
+        if visit.roots.foreign {
+            drop(visit);
+            return Ok(Err(SqlEngine { db: self.db }));
+        }
+        Ok(Ok(visit))
+    }
+}
+
+fn malformed(tables: &Tables, _: Malformed) -> Error {
+    Error::Corrupt(format!("a row of family \"{}\" is not a record", tables.family()))
+}
+
+#[inline(always)] // once for every row of a scan
+fn parts<'a>(tables: &Tables, record: &'a [u8]) -> Result<DataRow<'a>> {
+    DataRow::of(record).map_err(|why| match why {
+        NoDataRow::Malformed => malformed(tables, Malformed),
+        NoDataRow::WrongType(column) => wrong_type(tables, column),
+    })
+}
+
+/// An entry of an index by time.
+fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> {
+    let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
+    let Value::Integer(time_ms) = columns.next().map_err(|e| malformed(tables, e))? else {
+        return Err(wrong_type(tables, "time"));
+    };
+    match columns.next().map_err(|e| malformed(tables, e))? {
+        Value::Blob(key) => Ok((time_ms, key)),
+        _ => Err(wrong_type(tables, "key")),
+    }
+}
+
+/// The large value in a row of its table.
+fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
+    let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
+    columns.next().map_err(|e| malformed(tables, e))?; // the rowid
+    match columns.next().map_err(|e| malformed(tables, e))? {
+        Value::Blob(value) => Ok(value),
+        _ => Err(wrong_type(tables, "large value")),
+    }
+}
+
+/// Moves the cursor to a row; says whether it is there.
+#[inline]
+fn find(tree: &tree::Tree, cursor: &mut Cursor, key: &[u8]) -> Result<bool> {
+    Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
+}
+
+impl LargeValues for BtreeEngine<'_> {
+    fn show(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.blob(tables, id, visit)
+    }
+}
+
+impl Engine for BtreeEngine<'_> {
+    #[inline]
+    fn get<R>(
+        &self,
+        tables: &Tables,
+        key: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.get(tables, key, visit),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            if !find(tree, cursor, key)? {
+                return Ok(None);
+            }
+            let DataRow { value, joined, head, .. } = parts(tables, cursor.record()?)?;
+            visit(RowView { values: self, tables, inline: value, joined, head }).map(Some)
+        })
+    }
+
+    #[inline]
+    fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.head(tables, key),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            if !find(tree, cursor, key)? {
+                return Ok(None);
+            }
+            Ok(Some(parts(tables, cursor.record()?)?.head))
+        })
+    }
+
+    fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.put_plain(tables, key, value),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            if find(tree, cursor, key)? && !parts(tables, cursor.record()?)?.head.is_plain() {
+                return Ok(false);
+            }
+            here.with_record(|record| {
+                record::data_row(record, key, Some(value), Head::PLAIN);
+                cursor.put(record)
+            })?;
+            Ok(true)
+        })
+    }
+
+    fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.put(tables, key, row),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            find(tree, cursor, key)?;
+            here.with_record(|record| {
+                record::data_row(record, key, row.value, row.head);
+                cursor.put(record)
+            })
+        })
+    }
+
+    fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.delete_plain(tables, key),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            if !find(tree, cursor, key)? || !parts(tables, cursor.record()?)?.head.is_plain() {
+                return Ok(false);
+            }
+            cursor.delete()?;
+            Ok(true)
+        })
+    }
+
+    fn delete(&self, tables: &Tables, key: &[u8]) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.delete(tables, key),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            if find(tree, cursor, key)? { cursor.delete() } else { Ok(()) }
+        })
+    }
+
+    fn scan(
+        &self,
+        tables: &Tables,
+        scan: Scan<'_>,
+        mut visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
+    ) -> Result<bool> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.scan(tables, scan, visit),
+        };
+        let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            let mut there = start(tree, cursor, from, scan.reverse)?;
+            while there {
+                let DataRow { key, value, joined, head } = parts(tables, cursor.record()?)?;
+                if is_behind(key, to, scan.reverse) {
+                    return Ok(true);
+                }
+                if visit(key, RowView { values: self, tables, inline: value, joined, head })? == Step::Stop {
+                    return Ok(false);
+                }
+                there = if scan.reverse { cursor.previous()? } else { cursor.next()? };
+            }
+            Ok(true)
+        })
+    }
+
+    fn count(&self, tables: &Tables) -> Result<u64> {
+        match self.enter(tables)? {
+            Ok(here) => here.with(here.roots.data, Order::Key, |tree, cursor| tree.count(cursor)),
+            Err(sql) => sql.count(tables),
+        }
+    }
+
+    fn clear(&self, tables: &Tables) -> Result<()> {
+        SqlEngine { db: self.db }.clear(tables)
+    }
+
+    fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.blob(tables, id, visit),
+        };
+        if here.roots.blob == 0 {
+            return Err(dangling(tables));
+        }
+        here.with(here.roots.blob, Order::Rowid, |_, cursor| {
+            if !cursor.seek_rowid(id)? {
+                return Err(dangling(tables));
+            }
+            Ok(visit(large_value(tables, cursor.record()?)?))
+        })
+    }
+
+    fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.blob_insert(tables, value),
+        };
+        if here.roots.blob == 0 {
+            return Ok(None);
+        }
+        let inserted = here.with(here.roots.blob, Order::Rowid, |_, cursor| {
+            let last = if cursor.last()? { cursor.rowid()? } else { 0 };
+            // As SQLite chooses a rowid: one more than the greatest.
+            let Some(id) = last.max(0).checked_add(1) else { return Ok(None) };
+            here.with_record(|record| {
+                record::blob_row(record, value);
+                cursor.put_rowid(id, record)
+            })?;
+            Ok(Some(id))
+        })?;
+        match inserted {
+            Some(id) => Ok(Some(id)),
+            None => SqlEngine { db: self.db }.blob_insert(tables, value), // looks for one that is free
+        }
+    }
+
+    fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.blob_update(tables, id, value),
+        };
+        if here.roots.blob == 0 {
+            return Err(dangling(tables));
+        }
+        here.with(here.roots.blob, Order::Rowid, |_, cursor| {
+            if !cursor.seek_rowid(id)? {
+                return Err(dangling(tables));
+            }
+            here.with_record(|record| {
+                record::blob_row(record, value);
+                cursor.put_rowid(id, record)
+            })
+        })
+    }
+
+    fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.blob_delete(tables, id),
+        };
+        if here.roots.blob == 0 {
+            return Ok(());
+        }
+        here.with(here.roots.blob, Order::Rowid, |_, cursor| {
+            if cursor.seek_rowid(id)? { cursor.delete() } else { Ok(()) }
+        })
+    }
+
+    fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        if old == new {
+            return Ok(true);
+        }
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.index(tables, key, old, new),
+        };
+        let Roots { ttl_key, ttl_expiry, .. } = here.roots;
+        if ttl_key == 0 || ttl_expiry == 0 {
+            return Ok(false);
+        }
+        move_time_entry(&here, ttl_expiry, key, old, new)?;
+        here.with(ttl_key, Order::Key, |tree, cursor| {
+            let found = find(tree, cursor, key)?;
+            match new {
+                Some(_) => here.with_record(|record| {
+                    record::key_row(record, key, new);
+                    cursor.put(record)
+                }),
+                None if found => cursor.delete(),
+                None => Ok(()),
+            }
+        })?;
+        Ok(true)
+    }
+
+    fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.set_expiry(tables, key, expire_ms),
+        };
+        here.with(here.roots.data, Order::Key, |tree, cursor| {
+            if !find(tree, cursor, key)? {
+                return Ok(());
+            }
+            here.with_record(|record| {
+                let DataRow { key, value, head, .. } = parts(tables, cursor.record()?)?;
+                record::data_row(record, key, value, Head { expire_ms, ..head });
+                cursor.put(record)
+            })
+        })
+    }
+
+    fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        if old == new {
+            return Ok(true);
+        }
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.index_written(tables, key, old, new),
+        };
+        if here.roots.written == 0 {
+            return Ok(false);
+        }
+        move_time_entry(&here, here.roots.written, key, old, new)?;
+        Ok(true)
+    }
+
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.drop_time_entry(tables, index, time_ms, key),
+        };
+        match here.roots.on(index) {
+            0 => Ok(()),
+            root => move_time_entry(&here, root, key, Some(time_ms), None),
+        }
+    }
+
+    fn by_time(
+        &self,
+        tables: &Tables,
+        index: TimeIndex,
+        after: (i64, &[u8]),
+        mut visit: impl FnMut(i64, &[u8]) -> Result<Step>,
+    ) -> Result<()> {
+        let here = match self.enter(tables)? {
+            Ok(here) => here,
+            Err(sql) => return sql.by_time(tables, index, after, visit),
+        };
+        let root = here.roots.on(index);
+        if root == 0 {
+            return Ok(());
+        }
+        here.with(root, Order::Time, |tree, cursor| {
+            let order = tree.seek(cursor, |sought| record::time_row(sought, after.0, after.1))?;
+            let mut there = match order {
+                Ordering::Greater => true,
+                Ordering::Equal | Ordering::Less => cursor.next()?,
+            };
+            while there {
+                let (time_ms, key) = time_entry(tables, cursor.record()?)?;
+                if visit(time_ms, key)? == Step::Stop {
+                    break;
+                }
+                there = cursor.next()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64> {
+        let mut count = 0;
+        self.by_time(tables, TimeIndex::Expiry, super::from_time(i64::MIN), |expire_ms, _| {
+            if expire_ms > now_ms {
+                return Ok(Step::Stop);
+            }
+            count += 1;
+            Ok(Step::Continue)
+        })?;
+        Ok(count)
+    }
+}
+
+impl Roots {
+    fn on(&self, index: TimeIndex) -> u32 {
+        match index {
+            TimeIndex::Expiry => self.ttl_expiry,
+            TimeIndex::Written => self.written,
+        }
+    }
+}
+
+fn move_time_entry(
+    here: &Visit<'_>,
+    root: u32,
+    key: &[u8],
+    old: Option<i64>,
+    new: Option<i64>,
+) -> Result<()> {
+    here.with(root, Order::Time, |tree, cursor| {
+        if let Some(old) = old
+            && tree.seek(cursor, |sought| record::time_row(sought, old, key))? == Ordering::Equal
+        {
+            cursor.delete()?;
+        }
+        let Some(new) = new else { return Ok(()) };
+        tree.seek(cursor, |sought| record::time_row(sought, new, key))?;
+        here.with_record(|record| {
+            record::time_row(record, new, key);
+            cursor.put(record)
+        })
+    })
+}
+
+/// Moves to the first row of a scan; says whether there is one.
+fn start(tree: &tree::Tree, cursor: &mut Cursor, from: Bound<&[u8]>, reverse: bool) -> Result<bool> {
+    let (key, included) = match from {
+        Bound::Unbounded => return if reverse { cursor.last() } else { cursor.first() },
+        Bound::Included(key) => (key, true),
+        Bound::Excluded(key) => (key, false),
+    };
+    let order = tree.seek(cursor, |sought| record::key_row(sought, key, None))?;
+    let before = if reverse { Ordering::Greater } else { Ordering::Less };
+    match order {
+        Ordering::Equal if included => Ok(true),
+        order if order == before || order == Ordering::Equal => {
+            if reverse {
+                cursor.previous()
+            } else {
+                cursor.next()
+            }
+        }
+        // In an empty table the cursor is nowhere.
+        _ => Ok(cursor.is_on_entry()),
+    }
+}
+
+/// Whether a key is behind the end of a scan.
+#[inline]
+fn is_behind(key: &[u8], to: Bound<&[u8]>, reverse: bool) -> bool {
+    let (end, included) = match to {
+        Bound::Unbounded => return false,
+        Bound::Included(end) => (end, true),
+        Bound::Excluded(end) => (end, false),
+    };
+    match key.cmp(end) {
+        Ordering::Equal => !included,
+        Ordering::Less => reverse,
+        Ordering::Greater => !reverse,
+    }
+}

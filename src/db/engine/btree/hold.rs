@@ -1,0 +1,81 @@
+//! Whether a read snapshot that was kept is still the newest state of the file, without a system call.
+//!
+//! In WAL mode the first 48 bytes of the wal-index (SQLite's walformat.html, chapter 2.1) change with every
+//! commit and every reset of the WAL, whoever makes it; they are in memory that all connections to a file
+//! share. As long as they are what they were when the snapshot was taken, nobody has committed since.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rusqlite::{Connection, ffi};
+
+/// Size of the first part of the wal-index, which SQLite maps as a whole.
+const REGION: i32 = 32_768;
+
+/// The header at one moment.
+pub(super) type Header = [u64; 6];
+
+/// How a connection can tell.
+pub(super) enum Hold {
+    /// It cannot: nothing is kept between reads.
+    Never,
+    /// Nobody else can commit: in memory, or with the file for itself.
+    Always,
+    /// By the header of the wal-index.
+    ByHeader(NonNull<AtomicU64>),
+}
+
+// SAFETY: the header is memory all processes share; it is read atomically.
+unsafe impl Send for Hold {}
+
+impl Hold {
+    /// The way for a connection that others may write beside, once its WAL is open.
+    pub(super) fn by_header(conn: &Connection) -> Hold {
+        match wal_index(conn) {
+            Some(header) => Hold::ByHeader(header),
+            None => Hold::Never,
+        }
+    }
+
+    /// The header now. All zeros where it does not matter.
+    #[inline]
+    pub(super) fn header(&self) -> Header {
+        let Hold::ByHeader(start) = self else { return Header::default() };
+        let mut header = Header::default();
+        for (at, word) in header.iter_mut().enumerate() {
+            // SAFETY: the region is mapped until the connection is closed or leaves WAL mode, which this
+            // library does only while it opens a store; it is 32 KiB long, and aligned to a page. Other
+            // processes write it, hence atomics; torn reads only make the headers differ.
+            *word = unsafe { start.add(at).as_ref().load(Ordering::Relaxed) };
+        }
+        fence(Ordering::Acquire);
+        header
+    }
+}
+
+/// Where the connection's VFS has mapped the wal-index; `None`: not in WAL mode, or not in shared memory.
+fn wal_index(conn: &Connection) -> Option<NonNull<AtomicU64>> {
+    let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
+    let mut region: *mut c_void = ptr::null_mut();
+    // SAFETY: the connection is open; SQLITE_FCNTL_FILE_POINTER writes the pointer of its main file, whose
+    // methods are valid as long as it. xShmMap is public (sqlite3_io_methods) and is called as SQLite's WAL
+    // does, for the region that the open WAL has mapped already: it is not extended.
+    unsafe {
+        let code = ffi::sqlite3_file_control(
+            conn.handle(),
+            c"main".as_ptr(),
+            ffi::SQLITE_FCNTL_FILE_POINTER,
+            (&raw mut file).cast(),
+        );
+        let methods = file.as_ref()?.pMethods.as_ref()?;
+        if code != ffi::SQLITE_OK || methods.iVersion < 2 {
+            return None;
+        }
+        if methods.xShmMap?(file, 0, REGION, 0, &raw mut region) != ffi::SQLITE_OK {
+            return None;
+        }
+    }
+    NonNull::new(region.cast())
+}

@@ -1,0 +1,425 @@
+//! When the B-tree layer may be used on a connection that also runs SQL: which transaction is open, which
+//! cursors, and where the tables' root pages are.
+//!
+//! - Inside a transaction that SQL has begun, direct operations are simply part of it.
+//! - Outside, a read begins a read transaction of its own. It is kept ("held") for the next read, as long
+//!   as `hold.rs` can tell that nobody has committed since.
+//! - A write outside a transaction may begin and commit one directly. If something in it needs SQL, the
+//!   transaction becomes one of SQL's.
+//! - An SQL statement outside a transaction ends a transaction that was begun directly; and none may run
+//!   while a cursor is open, because it could change what the cursor refers to. So whoever runs SQL calls
+//!   [`Direct::make_way`] first, which `Db::sql` does.
+//! - Root pages move when a table is dropped or the file vacuumed. Both change the schema cookie, which
+//!   every transaction gives: with another cookie, root pages are looked up again. A rollback can take a
+//!   cookie back that comes again with other tables: so it counts as a change, too.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rusqlite::Connection;
+
+use super::hold::{Header, Hold};
+use super::tree::{Cursor, Order, Tree};
+use crate::db::connection::{Db, translate};
+use crate::db::engine::sql::is_missing_table;
+use crate::db::schema::Tables;
+use crate::error::{Error, Result};
+
+/// Open cursors that are kept for the next operation.
+const MAX_CURSORS: usize = 16;
+/// Times a read looks up root pages before it gives up, because others change the schema all the time.
+const ATTEMPTS: usize = 100;
+
+/// What a connection needs to use its B-trees directly.
+pub(in crate::db) struct Direct {
+    idle: RefCell<Vec<Cursor>>,
+    tree: Tree,
+    hold: Hold,
+    /// Whether snapshots are kept at all.
+    keeps: bool,
+    held: Cell<bool>,
+    /// The snapshot also outlives the commits of this connection: the lock that keeps it need not be taken
+    /// anew for each write transaction, which is two thirds of its system calls.
+    pinned: Cell<bool>,
+    /// A write transaction is open that was begun directly, and that no SQL has joined.
+    writing: Cell<bool>,
+    /// Of the snapshot that is held.
+    header: Cell<Header>,
+    /// As it was when this connection last wrote or looked, and how often it was another one then.
+    seen: Cell<Header>,
+    others: Cell<u32>,
+    /// Operations under way, one inside the other.
+    depth: Cell<u32>,
+    /// Counts rollbacks.
+    epoch: Cell<u32>,
+    /// Memory for the next record.
+    record: Cell<Vec<u8>>,
+}
+
+/// The root pages of one family's tables, as they were last seen; used under the lock of the store.
+#[derive(Debug, Default)]
+pub(in crate::db) struct RootCache {
+    /// Of which epoch and cookie; 0: none yet.
+    stamp: AtomicU64,
+    pages: [AtomicU32; 5],
+    foreign: AtomicU32,
+}
+
+/// Root pages; 0: there is no such table.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Roots {
+    pub(super) data: u32,
+    pub(super) blob: u32,
+    pub(super) ttl_key: u32,
+    pub(super) ttl_expiry: u32,
+    pub(super) written: u32,
+    /// Whether a table has indexes of somebody else's, which only SQL keeps up.
+    pub(super) foreign: bool,
+}
+
+impl RootCache {
+    fn get(&self, stamp: u64) -> Option<Roots> {
+        if self.stamp.load(Ordering::Relaxed) != stamp {
+            return None;
+        }
+        let [data, blob, ttl_key, ttl_expiry, written] =
+            std::array::from_fn(|at| self.pages.get(at).map_or(0, |page| page.load(Ordering::Relaxed)));
+        let foreign = self.foreign.load(Ordering::Relaxed) != 0;
+        Some(Roots { data, blob, ttl_key, ttl_expiry, written, foreign })
+    }
+
+    fn set(&self, stamp: u64, pages: [u32; 5], foreign: bool) {
+        for (cell, page) in self.pages.iter().zip(pages) {
+            cell.store(page, Ordering::Relaxed);
+        }
+        self.foreign.store(u32::from(foreign), Ordering::Relaxed);
+        self.stamp.store(stamp, Ordering::Relaxed);
+    }
+}
+
+impl Direct {
+    pub(in crate::db) fn new(conn: &Connection) -> Result<Direct> {
+        Ok(Direct {
+            idle: RefCell::default(),
+            tree: Tree::of(conn)?,
+            hold: Hold::Never,
+            keeps: false,
+            held: Cell::new(false),
+            pinned: Cell::new(false),
+            writing: Cell::new(false),
+            header: Cell::default(),
+            seen: Cell::default(),
+            others: Cell::new(0),
+            depth: Cell::new(0),
+            epoch: Cell::new(1),
+            record: Cell::default(),
+        })
+    }
+
+    /// Knows from now on whether others have committed, which for a file needs an open WAL; and keeps read
+    /// snapshots, if `keep` says so. `alone`: nobody else can write.
+    pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: bool) {
+        self.hold = if alone { Hold::Always } else { Hold::by_header(conn) };
+        self.keeps = keep && !matches!(self.hold, Hold::Never);
+    }
+
+    /// A number that changes when others have committed; `None`: nothing tells. To be called inside a write
+    /// transaction, when nobody else can commit.
+    pub(in crate::db) fn commits_of_others(&self) -> Option<u32> {
+        if matches!(self.hold, Hold::Never) {
+            return None;
+        }
+        let now = self.hold.header();
+        if self.seen.replace(now) != now {
+            self.others.set(self.others.get().wrapping_add(1));
+        }
+        Some(self.others.get())
+    }
+
+    /// To be called before any SQL statement.
+    #[inline]
+    pub(in crate::db) fn make_way(&self, conn: &Connection) {
+        self.idle.borrow_mut().clear();
+        if self.writing.replace(false) {
+            // Outside a transaction of SQL's own, the end of any statement would commit what is written.
+            if conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).is_err() {
+                // Out of memory. Nothing is left half done; the COMMIT that follows fails.
+                let _ = self.tree.rollback();
+            }
+        }
+        self.let_go();
+    }
+
+    /// Begins a write transaction without SQL, if nobody else is writing; says whether it did. The caller
+    /// then calls `commit` or `rollback`, if the transaction has not become one of SQL's meanwhile.
+    pub(in crate::db) fn begin_write(&self) -> Result<bool> {
+        self.idle.borrow_mut().clear();
+        if self.keeps && !self.pinned.get() {
+            self.pinned.set(self.tree.pin());
+        }
+        // Never from no transaction to a write transaction at once: SQLite would wait for the lock there.
+        let anew = || self.tree.begin(false).and_then(|_| self.tree.begin(true));
+        let kept = self.held.get() || self.pinned.get();
+        let mut begun = if kept { self.tree.begin(true) } else { anew() };
+        if begun.is_err() && kept {
+            // Somebody has committed since the snapshot that was held, or is writing.
+            self.let_go();
+            begun = anew();
+        }
+        match begun {
+            Ok(_) => {
+                self.held.set(false);
+                self.writing.set(true);
+                self.commits_of_others();
+                Ok(true)
+            }
+            Err(e) => {
+                self.tree.end_read()?;
+                if e.is_retryable() { Ok(false) } else { Err(e) }
+            }
+        }
+    }
+
+    /// Whether `begin_write` has begun the open transaction, and no SQL has joined it.
+    pub(in crate::db) fn is_writing(&self) -> bool {
+        self.writing.get()
+    }
+
+    /// Commits; says how many frames the WAL has then, if it is one.
+    pub(in crate::db) fn commit(&self) -> Result<Option<u32>> {
+        self.idle.borrow_mut().clear();
+        if !self.tree.is_writing() {
+            return Err(Error::Failed("the transaction has been rolled back".into()));
+        }
+        let header = self.tree.commit(|| self.hold.header())?;
+        self.writing.set(false);
+        self.held.set(self.pinned.get());
+        self.header.set(header);
+        self.seen.set(header);
+        Ok(Some(self.tree.take_wal_frames()).filter(|frames| *frames > 0))
+    }
+
+    pub(in crate::db) fn rollback(&self) {
+        self.idle.borrow_mut().clear();
+        self.writing.set(false);
+        // After a failure nothing is left to roll back.
+        let _ = self.tree.rollback();
+        self.let_go();
+    }
+
+    /// To be called when a transaction or a savepoint is rolled back.
+    pub(in crate::db) fn rolled_back(&self) {
+        self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
+    }
+
+    /// Ends the snapshot that is kept, if there is one.
+    fn let_go(&self) {
+        if self.held.replace(false) | self.pinned.get() {
+            self.idle.borrow_mut().clear();
+            if self.pinned.replace(false) {
+                self.tree.unpin();
+            }
+            if !self.tree.is_writing() {
+                // A failure to end a read transaction leaves nothing to do.
+                let _ = self.tree.end_read();
+            }
+        }
+    }
+
+    /// Begins an operation on a family.
+    #[inline]
+    pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
+        for _ in 0..ATTEMPTS {
+            let (mut visit, cookie) = self.begin(db)?;
+            let stamp = u64::from(self.epoch.get()) << 32 | u64::from(cookie);
+            if let Some(roots) = tables.roots.get(stamp) {
+                visit.roots = roots;
+                return Ok(visit);
+            }
+            drop(visit);
+            self.look_up_roots(db, tables)?;
+        }
+        Err(Error::Busy("other handles keep changing the families of this store: retry".into()))
+    }
+
+    fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let visit =
+            |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
+        let mut end = End::Nothing;
+        let cookie = if self.depth.get() > 0 || self.writing.get() || !db.is_idle() {
+            self.tree.begin(self.tree.is_writing())?
+        } else if self.held.get() && self.header.get() == self.hold.header() {
+            self.tree.begin(false)?
+        } else {
+            self.let_go();
+            let before = self.hold.header();
+            match self.tree.begin(false) {
+                Ok(cookie) => {
+                    if self.keeps && before == self.hold.header() {
+                        self.header.set(before);
+                        self.held.set(true);
+                    } else {
+                        end = End::Read;
+                    }
+                    cookie
+                }
+                // SQL waits as long as the configuration says.
+                Err(e) if e.is_retryable() => {
+                    db.execute("BEGIN")?;
+                    end = End::Sql;
+                    let begun = db.read_first().and_then(|()| self.tree.begin(false));
+                    if begun.is_err() {
+                        drop(self.counted(visit(end)));
+                    }
+                    begun?
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        Ok((self.counted(visit(end)), cookie))
+    }
+
+    fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {
+        self.depth.set(self.depth.get() + 1);
+        visit
+    }
+
+    /// Looks root pages up in the schema, by SQL, in one transaction.
+    fn look_up_roots(&self, db: &Db, tables: &Tables) -> Result<()> {
+        if self.writing.get() || !db.is_idle() {
+            return self.look_up_roots_here(db, tables);
+        }
+        db.execute("BEGIN")?;
+        let done = self.look_up_roots_here(db, tables);
+        let ended = db.execute("COMMIT");
+        done.and(ended)
+    }
+
+    fn look_up_roots_here(&self, db: &Db, tables: &Tables) -> Result<()> {
+        db.read_first()?; // also makes SQLite look whether its copy of the schema is the newest
+        let cookie = db.read_number("PRAGMA schema_version")?;
+        let stamp = u64::from(self.epoch.get()) << 32 | (cookie.cast_unsigned() & 0xffff_ffff);
+        let mut pages = [0; 5];
+        let mut foreign = false;
+        for (page, table) in pages.iter_mut().zip(tables.all()) {
+            if let Some(root) = root_page(db, table)? {
+                *page = root;
+                foreign |= has_other_indexes(db, table)?;
+            }
+        }
+        tables.roots.set(stamp, pages, foreign);
+        Ok(())
+    }
+}
+
+/// Where a table begins: what SQLite's own program for reading all of it opens. Unlike a look into
+/// sqlite_schema that takes no longer when there are many families.
+fn root_page(db: &Db, table: &str) -> Result<Option<u32>> {
+    let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
+    let mut program = match db.sql().prepare(&sql) {
+        Ok(program) => program,
+        Err(e) if is_missing_table(&e) => return Ok(None),
+        Err(e) => return Err(translate(e)),
+    };
+    let mut steps = program.query([]).map_err(translate)?;
+    while let Some(step) = steps.next().map_err(translate)? {
+        // addr, opcode, p1, p2, ...
+        if step.get_ref(1).map_err(translate)?.as_str() == Ok("OpenRead") {
+            let root = step.get::<_, i64>(3).map_err(translate)?;
+            return u32::try_from(root)
+                .map(Some)
+                .map_err(|_| Error::Corrupt("a table has no root page".into()));
+        }
+    }
+    Err(Error::Corrupt("a name of a table belongs to something else".into()))
+}
+
+/// Whether a table has an index beside its primary key.
+fn has_other_indexes(db: &Db, table: &str) -> Result<bool> {
+    let mut list = db.sql().prepare(&format!("PRAGMA index_list({table})")).map_err(translate)?;
+    let mut rows = list.query([]).map_err(translate)?;
+    while let Some(index) = rows.next().map_err(translate)? {
+        // seq, name, unique, origin, ...
+        if index.get_ref(3).map_err(translate)?.as_str() != Ok("pk") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What the end of an operation has to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Nothing,
+    /// End the read transaction that was begun directly.
+    Read,
+    /// End the one that was begun by SQL.
+    Sql,
+}
+
+/// An operation under way on a family.
+pub(super) struct Visit<'d> {
+    direct: &'d Direct,
+    db: &'d Db,
+    pub(super) roots: Roots,
+    write: bool,
+    end: End,
+}
+
+impl Visit<'_> {
+    /// Runs `f` with a cursor on a table, which is kept for the next operation unless `f` fails.
+    #[inline]
+    pub(super) fn with<R>(
+        &self,
+        root: u32,
+        order: Order,
+        f: impl FnOnce(&Tree, &mut Cursor) -> Result<R>,
+    ) -> Result<R> {
+        let direct = self.direct;
+        let kept = {
+            let mut idle = direct.idle.borrow_mut();
+            let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
+            at.map(|at| idle.swap_remove(at))
+        };
+        let mut cursor = match kept {
+            Some(cursor) => cursor,
+            None => direct.tree.cursor(root, order, self.write)?,
+        };
+        let done = f(&direct.tree, &mut cursor)?;
+        let mut idle = direct.idle.borrow_mut();
+        if idle.len() >= MAX_CURSORS {
+            idle.remove(0);
+        }
+        idle.push(cursor);
+        Ok(done)
+    }
+
+    /// Runs `f` with memory for a record.
+    pub(super) fn with_record<R>(&self, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let mut record = self.direct.record.take();
+        let done = f(&mut record);
+        if record.capacity() <= 1 << 20 {
+            self.direct.record.set(record);
+        }
+        done
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let direct = self.direct;
+        direct.depth.set(direct.depth.get() - 1);
+        match self.end {
+            End::Nothing => {}
+            End::Read => {
+                direct.idle.borrow_mut().clear();
+                // As in `let_go`.
+                let _ = direct.tree.end_read();
+            }
+            End::Sql => {
+                // It has only read.
+                let _ = self.db.execute("COMMIT");
+            }
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! SQLite's B-tree layer behind methods that are safe to call. The only place that calls it.
+//!
+//! What makes them safe, beyond what each block says:
+//! - A [`Tree`] belongs to one connection without a mutex of its own. Both are inside a `Db`, which is
+//!   used by one thread at a time, and which drops the tree before it closes the connection.
+//! - Cursors are used only while a transaction is open on the connection, and none is open while an SQL
+//!   statement runs, or when the transaction ends: `session.rs` sees to that.
+//! - SQLite checks what it reads from pages (its fuzzers run on damaged files); what it gives as a record
+//!   is checked in `record.rs`.
+#![allow(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::ffi::c_int;
+use std::ptr::{self, NonNull};
+
+use rusqlite::{Connection, ffi};
+
+use super::raw;
+use crate::db::connection::translate;
+use crate::error::{Error, Result};
+
+/// How the rows of a table are ordered, which is how its cursors seek.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// By a key: a data table, a key index.
+    Key,
+    /// By a time and a key: an index by time.
+    Time,
+    /// By a rowid: a table of large values.
+    Rowid,
+}
+
+/// The main database of a connection.
+pub(super) struct Tree {
+    db: NonNull<ffi::sqlite3>,
+    btree: NonNull<raw::Btree>,
+    by_key: Probe,
+    by_time: Probe,
+    pins: [Pin; 2],
+}
+
+/// A statement that reads, and keeps a read transaction open while it is in the middle of it.
+struct Pin(NonNull<ffi::sqlite3_stmt>);
+
+impl Pin {
+    fn new(db: NonNull<ffi::sqlite3>) -> Result<Pin> {
+        let mut statement = ptr::null_mut();
+        // SAFETY: an open connection, a C string, and a place for the answer.
+        let code = unsafe {
+            ffi::sqlite3_prepare_v3(
+                db.as_ptr(),
+                c"SELECT 1 FROM sqlite_schema".as_ptr(),
+                -1,
+                ffi::SQLITE_PREPARE_PERSISTENT,
+                &raw mut statement,
+                ptr::null_mut(),
+            )
+        };
+        check(code)?;
+        NonNull::new(statement).map(Pin).ok_or_else(no_memory)
+    }
+
+    /// Whether it is in the middle now.
+    fn step(&self) -> bool {
+        // SAFETY: a statement of this connection that is not finalized.
+        unsafe { ffi::sqlite3_step(self.0.as_ptr()) == ffi::SQLITE_ROW }
+    }
+
+    fn reset(&self) {
+        // SAFETY: as in `step`. The code repeats that of the step.
+        unsafe { ffi::sqlite3_reset(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: once, while the connection is open.
+        unsafe { ffi::sqlite3_finalize(self.0.as_ptr()) };
+    }
+}
+
+// SAFETY: nothing in it belongs to a thread; see the module's text on who uses it when.
+unsafe impl Send for Tree {}
+
+/// What an index B-tree needs to compare keys: a description, and room for the key sought.
+struct Probe {
+    info: NonNull<raw::KeyInfo>,
+    record: NonNull<raw::UnpackedRecord>,
+}
+
+impl Tree {
+    pub(super) fn of(conn: &Connection) -> Result<Tree> {
+        // SAFETY: the handle is only given to SQLite, and not closed.
+        let db = NonNull::new(unsafe { conn.handle() }).ok_or_else(no_memory)?;
+        // SAFETY: the connection is open, the name a C string.
+        let btree = unsafe { raw::sqlite3DbNameToBtree(db.as_ptr(), c"main".as_ptr()) };
+        let btree = NonNull::new(btree).ok_or_else(no_memory)?;
+        let by_key = Probe::new(db, 1, 4)?;
+        let by_time = match Probe::new(db, 2, 0) {
+            Ok(by_time) => by_time,
+            Err(e) => {
+                by_key.free(db);
+                return Err(e);
+            }
+        };
+        match Pin::new(db).and_then(|one| Ok([one, Pin::new(db)?])) {
+            Ok(pins) => Ok(Tree { db, btree, by_key, by_time, pins }),
+            Err(e) => {
+                by_key.free(db);
+                by_time.free(db);
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes a commit keep the read transaction open, until [`Tree::unpin`]; says whether that is so. SQLite
+    /// ends it with the commit unless two statements are reading: it takes one of them for the COMMIT.
+    pub(super) fn pin(&self) -> bool {
+        let pinned = self.pins.iter().all(Pin::step);
+        if !pinned {
+            self.unpin();
+        }
+        pinned
+    }
+
+    /// Ends what [`Tree::pin`] began. To be called without open cursors.
+    pub(super) fn unpin(&self) {
+        self.pins.iter().for_each(Pin::reset);
+    }
+
+    /// Makes sure a transaction is open, and gives the schema cookie it sees.
+    pub(super) fn begin(&self, write: bool) -> Result<u32> {
+        let mut cookie = 0;
+        // SAFETY: the tree of an open connection, and a place for the answer.
+        let code =
+            unsafe { raw::sqlite3BtreeBeginTrans(self.btree.as_ptr(), c_int::from(write), &raw mut cookie) };
+        check(code)?;
+        Ok(cookie.cast_unsigned())
+    }
+
+    /// Ends the read transaction that `begin` opened. To be called without open cursors.
+    pub(super) fn end_read(&self) -> Result<()> {
+        // SAFETY: the tree of an open connection.
+        check(unsafe { raw::sqlite3BtreeCommit(self.btree.as_ptr()) })
+    }
+
+    /// Commits the write transaction that `begin` opened, and calls `committed` when that is done but nobody
+    /// else can write yet. To be called without open cursors.
+    pub(super) fn commit<R>(&self, committed: impl FnOnce() -> R) -> Result<R> {
+        // SAFETY: the tree of an open connection; no super-journal, as there is but one file.
+        check(unsafe { raw::sqlite3BtreeCommitPhaseOne(self.btree.as_ptr(), ptr::null()) })?;
+        let done = committed();
+        // SAFETY: likewise, between the phases.
+        check(unsafe { raw::sqlite3BtreeCommitPhaseTwo(self.btree.as_ptr(), 0) })?;
+        Ok(done)
+    }
+
+    /// Rolls back what `begin` opened. To be called without open cursors.
+    pub(super) fn rollback(&self) -> Result<()> {
+        // SAFETY: the tree of an open connection.
+        check(unsafe { raw::sqlite3BtreeRollback(self.btree.as_ptr(), ffi::SQLITE_OK, 0) })
+    }
+
+    /// Frames in the WAL after a commit that went to it; 0 after any other.
+    pub(super) fn take_wal_frames(&self) -> u32 {
+        // SAFETY: the tree of an open connection has a pager, which answers 0 if there is no WAL.
+        unsafe { raw::sqlite3PagerWalCallback(raw::sqlite3BtreePager(self.btree.as_ptr())) }
+            .max(0)
+            .unsigned_abs()
+    }
+
+    /// Whether the open transaction is one for writing.
+    pub(super) fn is_writing(&self) -> bool {
+        // SAFETY: the tree of an open connection.
+        unsafe { raw::sqlite3BtreeTxnState(self.btree.as_ptr()) == raw::TXN_WRITE }
+    }
+
+    /// Opens a cursor on the table with this root page.
+    pub(super) fn cursor(&self, root: u32, order: Order, write: bool) -> Result<Cursor> {
+        let info = self.probe(order).map_or(ptr::null_mut(), |probe| probe.info.as_ptr());
+        // SAFETY: asks for a size.
+        let words = usize::try_from(unsafe { raw::sqlite3BtreeCursorSize() }).unwrap_or(0).div_ceil(8);
+        let mut memory = vec![0u64; words].into_boxed_slice();
+        let cursor = memory.as_mut_ptr().cast();
+        // SAFETY: the memory has the size SQLite asked for, is aligned to 8 and stays where it is (it is
+        // boxed) until the cursor is closed in `drop`. The tree has a transaction open.
+        let code = unsafe {
+            raw::sqlite3BtreeCursorZero(cursor);
+            let write = if write { raw::BTREE_WRCSR } else { 0 };
+            raw::sqlite3BtreeCursor(self.btree.as_ptr(), root, write, info, cursor)
+        };
+        // Also after a failure the cursor may be linked in, and is closed by `drop`.
+        let opened = Cursor {
+            memory,
+            root,
+            order,
+            write,
+            place: None,
+            on_entry: false,
+            sought: Vec::new(),
+            spare: Vec::new(),
+            overflow: Vec::new(),
+        };
+        check(code)?;
+        Ok(opened)
+    }
+
+    fn probe(&self, order: Order) -> Option<&Probe> {
+        match order {
+            Order::Key => Some(&self.by_key),
+            Order::Time => Some(&self.by_time),
+            Order::Rowid => None,
+        }
+    }
+
+    /// Moves to the entry with the key that `sought` writes, or to a neighbour of its place; says how the
+    /// entry compares with the key. In an empty table the cursor is at no entry, and the answer is `Less`.
+    /// Does nothing if the cursor is there already.
+    pub(super) fn seek(&self, cursor: &mut Cursor, sought: impl FnOnce(&mut Vec<u8>)) -> Result<Ordering> {
+        sought(&mut cursor.spare);
+        if let Some(order) = cursor.place
+            && cursor.spare == cursor.sought
+            && !cursor.has_moved()
+        {
+            return Ok(order);
+        }
+        std::mem::swap(&mut cursor.sought, &mut cursor.spare);
+        cursor.place = None;
+        cursor.on_entry = false;
+        let Some(probe) = self.probe(cursor.order) else {
+            return Err(Error::Failed("a table of large values is sought by rowid".into()));
+        };
+        let size = c_int::try_from(cursor.sought.len()).map_err(|_| too_long())?;
+        let mut result = 0;
+        // SAFETY: the probe was made for the number of columns this order has, and the record has as many
+        // (record.rs); it refers to `sought` during this call only. The cursor is open.
+        let code = unsafe {
+            raw::sqlite3VdbeRecordUnpack(size, cursor.sought.as_ptr().cast(), probe.record.as_ptr());
+            raw::sqlite3BtreeIndexMoveto(cursor.raw(), probe.record.as_ptr(), &raw mut result)
+        };
+        check(code)?;
+        let order = result.cmp(&0);
+        cursor.place = Some(order);
+        cursor.on_entry = order == Ordering::Equal || cursor.is_valid();
+        Ok(order)
+    }
+
+    /// Number of entries in the cursor's table.
+    pub(super) fn count(&self, cursor: &mut Cursor) -> Result<u64> {
+        cursor.place = None;
+        cursor.on_entry = false;
+        let mut count = 0;
+        // SAFETY: an open cursor of this connection, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeCount(self.db.as_ptr(), cursor.raw(), &raw mut count) })?;
+        Ok(count.unsigned_abs())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.by_key.free(self.db);
+        self.by_time.free(self.db);
+    }
+}
+
+impl Probe {
+    fn new(db: NonNull<ffi::sqlite3>, key_fields: c_int, other_fields: c_int) -> Result<Probe> {
+        // SAFETY: the connection is open. NULL sort flags and collations (SQLite zeroes them) are what
+        // blobs and integers need.
+        let info = unsafe { raw::sqlite3KeyInfoAlloc(db.as_ptr(), key_fields, other_fields) };
+        let info = NonNull::new(info).ok_or_else(no_memory)?;
+        // SAFETY: a description just made. The record has room for one column more than the key has.
+        let record = unsafe { raw::sqlite3VdbeAllocUnpackedRecord(info.as_ptr()) };
+        let Some(record) = NonNull::new(record) else {
+            // SAFETY: nobody else has it.
+            unsafe { raw::sqlite3KeyInfoUnref(info.as_ptr()) };
+            return Err(no_memory());
+        };
+        Ok(Probe { info, record })
+    }
+
+    fn free(&self, db: NonNull<ffi::sqlite3>) {
+        // SAFETY: called once, when the tree is dropped: no cursor refers to the description any more,
+        // and the connection is still open.
+        unsafe {
+            raw::sqlite3DbFree(db.as_ptr(), self.record.as_ptr().cast());
+            raw::sqlite3KeyInfoUnref(self.info.as_ptr());
+        }
+    }
+}
+
+/// An open cursor on one table.
+pub(super) struct Cursor {
+    memory: Box<[u64]>,
+    root: u32,
+    order: Order,
+    write: bool,
+    /// How the current entry compares with the key in `sought`, if the cursor is where `seek` left it.
+    place: Option<Ordering>,
+    /// Whether the last move has ended at an entry.
+    on_entry: bool,
+    sought: Vec<u8>,
+    /// Memory for the next key sought.
+    spare: Vec<u8>,
+    /// A copy of a record whose bytes are on several pages.
+    overflow: Vec<u8>,
+}
+
+// SAFETY: as for `Tree`.
+unsafe impl Send for Cursor {}
+
+impl Cursor {
+    fn raw(&mut self) -> *mut raw::BtCursor {
+        self.memory.as_mut_ptr().cast()
+    }
+
+    /// Whether it is a cursor on that table, and of that sort.
+    pub(super) fn is_on(&self, root: u32, order: Order, write: bool) -> bool {
+        (self.root, self.order, self.write) == (root, order, write)
+    }
+
+    fn has_moved(&mut self) -> bool {
+        // SAFETY: an open cursor.
+        unsafe { raw::sqlite3BtreeCursorHasMoved(self.raw()) != 0 }
+    }
+
+    /// Whether it is at an entry.
+    pub(super) fn is_on_entry(&self) -> bool {
+        self.on_entry
+    }
+
+    fn is_valid(&mut self) -> bool {
+        // SAFETY: an open cursor.
+        unsafe { raw::sqlite3BtreeCursorIsValidNN(self.raw()) != 0 }
+    }
+
+    /// Moves to the row with this id; says whether there is one.
+    pub(super) fn seek_rowid(&mut self, id: i64) -> Result<bool> {
+        let mut result = 0;
+        self.on_entry = false;
+        // SAFETY: an open cursor on a rowid table, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeTableMoveto(self.raw(), id, 0, &raw mut result) })?;
+        self.on_entry = self.is_valid();
+        Ok(result == 0 && self.on_entry)
+    }
+
+    /// Moves to the first entry; says whether there is one.
+    pub(super) fn first(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        let mut empty = 0;
+        // SAFETY: an open cursor, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeFirst(self.raw(), &raw mut empty) })?;
+        self.on_entry = empty == 0;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the last entry; says whether there is one.
+    pub(super) fn last(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        let mut empty = 0;
+        // SAFETY: an open cursor, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeLast(self.raw(), &raw mut empty) })?;
+        self.on_entry = empty == 0;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the next entry; says whether there is one.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        // SAFETY: an open cursor.
+        self.on_entry = moved(unsafe { raw::sqlite3BtreeNext(self.raw(), 0) })?;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the previous entry; says whether there is one.
+    #[inline]
+    pub(super) fn previous(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        // SAFETY: an open cursor.
+        self.on_entry = moved(unsafe { raw::sqlite3BtreePrevious(self.raw(), 0) })?;
+        Ok(self.on_entry)
+    }
+
+    /// The rowid of the current entry.
+    pub(super) fn rowid(&mut self) -> Result<i64> {
+        if !self.is_valid() {
+            return Err(at_no_entry());
+        }
+        // SAFETY: an open cursor at an entry of a rowid table.
+        Ok(unsafe { raw::sqlite3BtreeIntegerKey(self.raw()) })
+    }
+
+    /// The record of the current entry: where it is on its page, or a copy if it is on several.
+    #[inline]
+    pub(super) fn record(&mut self) -> Result<&[u8]> {
+        if !self.on_entry {
+            return Err(at_no_entry());
+        }
+        debug_assert!(self.is_valid());
+        let mut local = 0;
+        // SAFETY: an open cursor at an entry, where it is since its last move: nobody writes to the table
+        // while a row is shown, a rule for visitors (`engine.rs`). The size is asked for first: that fills
+        // the cell's description, which the fetch needs.
+        let (size, start) = unsafe {
+            let size = raw::sqlite3BtreePayloadSize(self.raw());
+            (size, raw::sqlite3BtreePayloadFetch(self.raw(), &raw mut local))
+        };
+        if local >= size && size > 0 {
+            // SAFETY: SQLite gives `local` bytes on the page, which stays in memory while the cursor is on
+            // it. The borrow keeps the cursor where it is.
+            return Ok(unsafe { std::slice::from_raw_parts(start.cast(), size as usize) });
+        }
+        self.copy_record(size)
+    }
+
+    fn copy_record(&mut self, size: u32) -> Result<&[u8]> {
+        // SAFETY: an open cursor at an entry.
+        let bound = unsafe { raw::sqlite3BtreeMaxRecordSize(self.raw()) };
+        if i64::from(size) > bound {
+            return Err(Error::Corrupt("a row is longer than the file".into()));
+        }
+        let mut copy = std::mem::take(&mut self.overflow);
+        copy.clear();
+        copy.try_reserve(size as usize).map_err(|_| no_memory())?;
+        copy.resize(size as usize, 0);
+        // SAFETY: an open cursor at an entry, and `size` bytes of memory.
+        let code = unsafe { raw::sqlite3BtreePayload(self.raw(), 0, size, copy.as_mut_ptr().cast()) };
+        self.overflow = copy;
+        check(code)?;
+        Ok(&self.overflow)
+    }
+
+    fn must_write(&self) -> Result<()> {
+        if self.write {
+            return Ok(());
+        }
+        Err(Error::Failed("a row is written outside a write transaction".into()))
+    }
+
+    /// Inserts a record whose key `seek` has just sought, or replaces the entry that has it.
+    pub(super) fn put(&mut self, record: &[u8]) -> Result<()> {
+        self.must_write()?;
+        self.on_entry = false;
+        let Some(place) = self.place.take() else {
+            return Err(Error::Failed("a row is written without having been sought".into()));
+        };
+        let payload = payload(record.as_ptr(), record.len() as i64, &[])?;
+        let (flags, result) = match place {
+            Ordering::Less => (0, -1),
+            Ordering::Greater => (0, 1),
+            // Without the flag SQLite would seek once more, and by more columns than the key has.
+            Ordering::Equal => (raw::BTREE_SAVEPOSITION, 0),
+        };
+        // SAFETY: an open write cursor, where `seek` left it for this record's key; in an empty table it is
+        // at no entry, for which SQLite wants a result that is not 0, as it is.
+        check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
+    }
+
+    /// Writes the row with this id, in place of the one that had it.
+    pub(super) fn put_rowid(&mut self, id: i64, record: &[u8]) -> Result<()> {
+        self.must_write()?;
+        self.on_entry = false;
+        let payload = payload(ptr::null(), id, record)?;
+        // SAFETY: an open write cursor on a rowid table; SQLite seeks by itself, unless the cursor is at
+        // the row. Asked for the size of that row, SQLite can see that the new one fits in its place.
+        check(unsafe {
+            if self.is_valid() {
+                raw::sqlite3BtreePayloadSize(self.raw());
+            }
+            raw::sqlite3BtreeInsert(self.raw(), &raw const payload, 0, 0)
+        })
+    }
+
+    /// Deletes the current entry.
+    pub(super) fn delete(&mut self) -> Result<()> {
+        self.must_write()?;
+        self.place = None;
+        self.on_entry = false;
+        if !self.is_valid() {
+            return Err(at_no_entry());
+        }
+        // SAFETY: an open write cursor at an entry.
+        check(unsafe { raw::sqlite3BtreeDelete(self.raw(), 0) })
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        // SAFETY: the memory was made a cursor in `Tree::cursor`; closing one that is not linked in does
+        // nothing.
+        unsafe { raw::sqlite3BtreeCloseCursor(self.raw()) };
+    }
+}
+
+fn payload(key: *const u8, key_size: i64, data: &[u8]) -> Result<raw::BtreePayload> {
+    Ok(raw::BtreePayload {
+        key: key.cast(),
+        key_size,
+        data: data.as_ptr().cast(),
+        mem: ptr::null_mut(),
+        mem_count: 0,
+        data_size: c_int::try_from(data.len()).map_err(|_| too_long())?,
+        zero: 0,
+    })
+}
+
+#[inline]
+fn check(code: c_int) -> Result<()> {
+    if code == ffi::SQLITE_OK { Ok(()) } else { Err(failed(code)) }
+}
+
+#[inline]
+fn moved(code: c_int) -> Result<bool> {
+    match code {
+        ffi::SQLITE_OK => Ok(true),
+        ffi::SQLITE_DONE => Ok(false),
+        code => Err(failed(code)),
+    }
+}
+
+#[cold]
+fn failed(code: c_int) -> Error {
+    translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+}
+
+#[cold]
+fn no_memory() -> Error {
+    Error::NoMemory("out of memory".into())
+}
+
+#[cold]
+fn too_long() -> Error {
+    Error::Invalid("a row longer than SQLite allows".into())
+}
+
+#[cold]
+fn at_no_entry() -> Error {
+    Error::Corrupt("a table has changed under a cursor".into())
+}
