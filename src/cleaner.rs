@@ -5,6 +5,7 @@
 //! and only while it holds the handle's lock, so that a write through the handle waits for one step of
 //! at most 256 keys instead of failing for a busy lock.
 
+use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use crate::store::Store;
 
 /// How long to wait for others to take their turn, before looking again whether they have.
 const TURN: Duration = Duration::from_micros(100);
+
+thread_local!(static CLEANING: Cell<bool> = const { Cell::new(false) });
 
 /// A running cleaner.
 pub(crate) struct Cleaner {
@@ -65,6 +68,7 @@ impl Cleaner {
         let thread = std::thread::Builder::new()
             .name("kvstore-cleaner".into())
             .spawn(move || {
+                CLEANING.set(true);
                 while !told.wait(interval) && clean(&weak, &own, &told, max_keys) {}
                 // Dropping `own` closes its connection.
             })
@@ -85,7 +89,13 @@ impl Cleaner {
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
-        self.stop.ask(); // without waiting: the thread itself may be the one that drops
+        self.stop.ask();
+        // The thread itself may be the one that drops.
+        if !CLEANING.get()
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join(); // as in `stop`
+        }
     }
 }
 

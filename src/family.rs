@@ -198,7 +198,12 @@ impl Family {
     /// See [`Family`].
     pub fn get_ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Ttl)>> {
         let found = self.get_with(key, |value, expiry| (value.to_vec(), expiry))?;
-        Ok(found.map(|(value, expiry)| (value, self.ttl_until(expiry))))
+        // It was alive when it was read, whatever the time is by now.
+        let left = |expiry| match self.ttl_until(expiry) {
+            Ttl::Remaining(left) => Ttl::Remaining(left.max(Duration::from_millis(1))),
+            Ttl::None => Ttl::None,
+        };
+        Ok(found.map(|(value, expiry)| (value, left(expiry))))
     }
 
     /// Whether a key is there and alive.

@@ -4,15 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::cleaner::Cleaner;
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::db::{Db, Tables, Transaction as State};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fork::{self, FileIdentity};
 use crate::neighbours;
 use crate::stats::Counters;
+
+/// How long a checkpoint waits for others before it asks them anew to give their snapshots up.
+const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
 
 /// Families whose tables are remembered; some kilobytes each.
 const MAX_TABLES: usize = 256;
@@ -92,11 +96,13 @@ impl Inner {
         })?;
         let Some(db) = guard.as_mut() else { return Err(closed()) };
         self.owner.store(thread_token(), Ordering::Relaxed);
-        let _leave = Leave(&self.owner);
+        let leave = Leave(&self.owner);
         let done = f(db);
+        drop(leave);
+        drop(guard);
+        // Looked at last, so that nobody who asked meanwhile is missed.
         if self.let_go.load(Ordering::Relaxed) {
-            self.let_go.store(false, Ordering::Relaxed);
-            db.let_reads_go();
+            self.let_reads_go();
         }
         done
     }
@@ -205,7 +211,21 @@ impl Inner {
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
             neighbours::let_go(self);
-            let done = db.checkpoint(mode)?;
+            if mode != CheckpointMode::Passive && *db.transaction() == State::None {
+                // A reader that comes back when everything is in the file does not stand in the way of a
+                // new start of the WAL. What fails here is reported below.
+                let _ = db.checkpoint(CheckpointMode::Passive);
+            }
+            let started = Instant::now();
+            let done = loop {
+                neighbours::let_go(self);
+                // In slices, because neighbours that read in a loop keep taking new snapshots.
+                let left = self.config.busy_timeout.saturating_sub(started.elapsed());
+                match db.checkpoint_within(mode, left.min(CHECKPOINT_SLICE)) {
+                    Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {}
+                    done => break done?,
+                }
+            };
             self.counters.checkpoints.add(1);
             Ok(done)
         })
@@ -338,12 +358,16 @@ impl Inner {
 }
 
 impl Drop for Inner {
+    /// First the cleaner's connection, then this one: of two that are closed at the same time, each leaves
+    /// it to the other to remove the WAL.
     fn drop(&mut self) {
         if self.check_process().is_err() {
             // The connection is the parent's: closing it here could remove the parent's WAL.
             let db = self.db.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             std::mem::forget(db);
             std::mem::forget(self.cleaner().take()); // its thread is the parent's, too
+        } else {
+            drop(self.cleaner().take());
         }
     }
 }

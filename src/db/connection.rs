@@ -18,6 +18,12 @@ use super::{integrity, open};
 use crate::config::{AUTO_CHECKPOINT_PAGES, CheckpointMode, Config, SyncLevel};
 use crate::error::{Error, Result};
 
+/// How much the WAL grows between two checkpoints after which it did not begin anew.
+const RETRY_PAGES: u32 = AUTO_CHECKPOINT_PAGES / 4;
+/// How long such a checkpoint waits for others.
+const MIN_WAIT: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_millis(100);
+
 /// The caller's transaction on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Transaction {
@@ -49,6 +55,8 @@ pub(crate) struct Db {
     pub(super) wal_frames: Arc<AtomicU32>,
     /// Frames from which on an automatic checkpoint is tried.
     pub(super) checkpoint_at: u32,
+    /// How long the WAL was at the last checkpoint.
+    pub(super) checkpointed_to: u32,
     pub(super) checkpoint_every: Option<u32>,
     pub(super) commits_since_checkpoint: u32,
     pub(super) settings: RefCell<SettingsCache>,
@@ -385,6 +393,18 @@ impl Db {
     /// Writes the WAL's content to the database file; gives the WAL's length and how much of it is
     /// written, in frames.
     pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        self.checkpoint_within(mode, self.busy_timeout)
+    }
+
+    /// The same, waiting for others at most this long.
+    pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
+        self.set_busy_timeout(wait)?;
+        let done = self.run_checkpoint(mode);
+        self.set_busy_timeout(self.busy_timeout)?;
+        done
+    }
+
+    fn run_checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
         if self.transaction != Transaction::None {
             return Err(Error::Busy(
                 "a transaction is open on this handle: commit or roll back, then checkpoint".into(),
@@ -400,15 +420,22 @@ impl Db {
         // Not in WAL mode: -1 and -1.
         let (log, done) = (log.max(0).unsigned_abs(), done.max(0).unsigned_abs());
         self.commits_since_checkpoint = 0;
+        self.checkpointed_to = log;
+        // Tried again when the WAL has grown some more, if it does not begin anew before that.
+        self.checkpoint_at = log.saturating_add(RETRY_PAGES).max(AUTO_CHECKPOINT_PAGES);
         if log == done {
             self.wal_frames.store(0, Ordering::Relaxed);
-            self.checkpoint_at = AUTO_CHECKPOINT_PAGES;
         }
         Ok((log, done))
     }
 
     /// To be called after each write commit: says whether the WAL is to be checkpointed now.
     pub(crate) fn checkpoint_is_due(&mut self) -> bool {
+        if self.wal_frames() < self.checkpointed_to {
+            // It has begun anew.
+            self.checkpointed_to = 0;
+            self.checkpoint_at = AUTO_CHECKPOINT_PAGES;
+        }
         self.commits_since_checkpoint = self.commits_since_checkpoint.saturating_add(1);
         match self.checkpoint_every {
             Some(every) => self.commits_since_checkpoint >= every,
@@ -421,14 +448,21 @@ impl Db {
     }
 
     /// A checkpoint that nobody has asked for; says whether it was done.
+    ///
+    /// A passive one waits for nobody, but leaves what others write meanwhile: with several writers the
+    /// WAL might never begin anew. So when it has grown on after one, others are kept from writing, and
+    /// readers are waited for, if only for a moment.
     pub(crate) fn checkpoint_by_itself(&mut self) -> bool {
         let frames = self.wal_frames();
-        let done = self.checkpoint(CheckpointMode::Passive).is_ok();
-        if self.wal_frames() != 0 {
-            // A reader still needs the WAL: try again when it has grown some more.
-            self.checkpoint_at = frames.saturating_add(AUTO_CHECKPOINT_PAGES / 4);
+        let done = if frames < AUTO_CHECKPOINT_PAGES + RETRY_PAGES {
+            self.checkpoint(CheckpointMode::Passive)
+        } else {
+            self.checkpoint_within(CheckpointMode::Restart, self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT))
+        };
+        if done.is_err() {
+            self.checkpoint_at = frames.saturating_add(RETRY_PAGES);
         }
-        done
+        done.is_ok()
     }
 
     /// Ends the snapshot that is kept between reads.

@@ -177,6 +177,7 @@ fn set_up(
         max_inline: 0,
         wal_frames,
         checkpoint_at: AUTO_CHECKPOINT_PAGES,
+        checkpointed_to: 0,
         checkpoint_every: config.checkpoint_every,
         commits_since_checkpoint: 0,
         settings: RefCell::default(),

@@ -17,6 +17,13 @@ const REGION: i32 = 32_768;
 /// The header at one moment.
 pub(super) type Header = [u64; 6];
 
+/// How many frames the WAL has by this header.
+pub(super) fn frames(header: &Header) -> u32 {
+    // mxFrame, at byte 16.
+    let [a, b, c, d, ..] = header.get(2).copied().unwrap_or_default().to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
+}
+
 /// How a connection can tell.
 pub(super) enum Hold {
     /// It cannot: nothing is kept between reads.

@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rusqlite::Connection;
 
-use super::hold::{Header, Hold};
+use super::hold::{Header, Hold, frames};
 use super::tree::{Cursor, Order, Tree};
+use crate::config::AUTO_CHECKPOINT_PAGES;
 use crate::db::connection::{Db, translate};
 use crate::db::engine::sql::is_missing_table;
 use crate::db::schema::Tables;
@@ -75,6 +76,12 @@ pub(super) struct Roots {
     pub(super) written: u32,
     /// Whether a table has indexes of somebody else's, which only SQL keeps up.
     pub(super) foreign: bool,
+}
+
+/// Whether the WAL is short enough for snapshots to be kept. When it is not, it is to begin anew, for which
+/// there must be a moment without readers: also those of other processes make way then, if they read.
+fn is_short(header: &Header) -> bool {
+    frames(header) < AUTO_CHECKPOINT_PAGES
 }
 
 impl RootCache {
@@ -154,7 +161,7 @@ impl Direct {
     /// then calls `commit` or `rollback`, if the transaction has not become one of SQL's meanwhile.
     pub(in crate::db) fn begin_write(&self) -> Result<bool> {
         self.idle.borrow_mut().clear();
-        if self.keeps && !self.pinned.get() {
+        if self.keeps && !self.pinned.get() && is_short(&self.hold.header()) {
             self.pinned.set(self.tree.pin());
         }
         // Never from no transaction to a write transaction at once: SQLite would wait for the lock there.
@@ -196,6 +203,9 @@ impl Direct {
         self.held.set(self.pinned.get());
         self.header.set(header);
         self.seen.set(header);
+        if !is_short(&header) {
+            self.let_go();
+        }
         Ok(Some(self.tree.take_wal_frames()).filter(|frames| *frames > 0))
     }
 
@@ -250,12 +260,15 @@ impl Direct {
             self.tree.begin(self.tree.is_writing())?
         } else if self.held.get() && self.header.get() == self.hold.header() {
             self.tree.begin(false)?
+        } else if let Hold::Never = self.hold {
+            end = End::Sql;
+            self.begin_by_sql(db)?
         } else {
             self.let_go();
             let before = self.hold.header();
             match self.tree.begin(false) {
                 Ok(cookie) => {
-                    if self.keeps && before == self.hold.header() {
+                    if self.keeps && is_short(&before) && before == self.hold.header() {
                         self.header.set(before);
                         self.held.set(true);
                     } else {
@@ -265,18 +278,20 @@ impl Direct {
                 }
                 // SQL waits as long as the configuration says.
                 Err(e) if e.is_retryable() => {
-                    db.execute("BEGIN")?;
                     end = End::Sql;
-                    let begun = db.read_first().and_then(|()| self.tree.begin(false));
-                    if begun.is_err() {
-                        drop(self.counted(visit(end)));
-                    }
-                    begun?
+                    self.begin_by_sql(db)?
                 }
                 Err(e) => return Err(e),
             }
         };
         Ok((self.counted(visit(end)), cookie))
+    }
+
+    fn begin_by_sql(&self, db: &Db) -> Result<u32> {
+        db.execute("BEGIN")?;
+        db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
+            let _ = db.execute("COMMIT"); // nothing was read: there is nothing to fail
+        })
     }
 
     fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {

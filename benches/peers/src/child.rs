@@ -1,0 +1,129 @@
+//! Workloads that need a process of their own: this program again, with `--child`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::measure::{key, mix};
+use crate::store::{Kind, Mode};
+
+/// How often reader and writer take turns.
+pub const TURNS: u64 = 200;
+const VALUE: usize = 100;
+
+fn command(kind: &Kind, what: &str, path: &Path, n: u64, operations: u64) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    // The libraries are given again.
+    let mut given = std::env::args_os().skip(1);
+    while let Some(argument) = given.next() {
+        if argument == "--lib" || argument == "--snkv" {
+            command.arg(argument).args(given.next());
+        }
+    }
+    command.args(["--child", what, kind.name]).arg(path).args([n.to_string(), operations.to_string()]);
+    command
+}
+
+/// The largest anonymous memory, in bytes, of a process that does nothing but random gets.
+pub fn memory(kind: &Kind, path: &Path, n: u64, gets: u64) -> u64 {
+    let output = command(kind, "memory", path, n, gets).stderr(Stdio::inherit()).output().expect("a child");
+    assert!(output.status.success(), "the child failed");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of bytes")
+}
+
+/// A process that writes.
+pub struct Writer {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Writer {
+    pub fn start(kind: &Kind, path: &Path, n: u64) -> Writer {
+        let mut command = command(kind, "write", path, n, 0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        Writer { child, input, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line.trim().to_string()
+    }
+
+    pub fn wait_for_turn(&mut self, turn: u64) {
+        assert_eq!(self.line(), turn.to_string(), "the writer failed");
+    }
+
+    pub fn go_on(&mut self) {
+        self.input.as_mut().expect("a pipe").write_all(b"\n").expect("a pipe");
+    }
+
+    /// Writes per second.
+    pub fn stop(mut self) -> f64 {
+        drop(self.input.take());
+        let rate = self.line().parse().expect("a number");
+        assert!(self.child.wait().expect("a child").success());
+        rate
+    }
+}
+
+/// What the writer has written in a turn.
+pub fn turn_of(value: &[u8]) -> u64 {
+    // The value of before the first turn is random.
+    let written = value[8..].iter().all(|byte| *byte == 0);
+    if written { u64::from_le_bytes(value[..8].try_into().expect("8 bytes")) } else { 0 }
+}
+
+/// The child's side.
+pub fn run(what: &str, kind: &Kind, path: &Path, n: u64, operations: u64) {
+    match what {
+        "memory" => {
+            let mut store = (kind.open)(path, Mode::default());
+            let mut largest = 0;
+            for i in 0..operations {
+                assert_eq!(store.get(&key(mix(i) % n)), Some(VALUE));
+                if i % 10_000 == 0 || i == operations - 1 {
+                    largest = largest.max(anonymous());
+                }
+            }
+            println!("{largest}");
+        }
+        "write" => write(kind, path, n),
+        other => panic!("unknown child {other}"),
+    }
+}
+
+/// The anonymous memory of this process, in bytes.
+fn anonymous() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("the process's status");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+fn write(kind: &Kind, path: &Path, n: u64) {
+    let mut store = (kind.open)(path, Mode::default());
+    let mut line = String::new();
+    for turn in 1..=TURNS {
+        let mut value = [0; VALUE];
+        value[..8].copy_from_slice(&turn.to_le_bytes());
+        store.put(&key(0), &value);
+        println!("{turn}");
+        std::io::stdin().read_line(&mut line).expect("a line");
+    }
+    static STOP: AtomicBool = AtomicBool::new(false);
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        STOP.store(true, Ordering::Relaxed);
+    });
+    let (start, mut count) = (Instant::now(), 0u64);
+    while !STOP.load(Ordering::Relaxed) {
+        store.put(&key(mix(count) % n), &[count as u8; VALUE]);
+        count += 1;
+    }
+    println!("{}", count as f64 / start.elapsed().as_secs_f64());
+}

@@ -1,0 +1,155 @@
+//! The names of the workloads in the order they are printed, and what was measured of SNKV and of plain
+//! SQLite when the targets were set. Those numbers only serve to estimate SNKV where it is not loaded.
+
+pub struct Workload {
+    pub name: &'static str,
+    pub unit: &'static str,
+    /// SNKV, SNKV+ck, SQLite; 0: not measured.
+    pub then: [f64; 3],
+}
+
+const fn ns(name: &'static str, then: [f64; 3]) -> Workload {
+    Workload { name, unit: "ns", then }
+}
+const fn new(name: &'static str) -> Workload {
+    ns(name, [0.0; 3])
+}
+const fn other(name: &'static str, unit: &'static str) -> Workload {
+    Workload { name, unit, then: [0.0; 3] }
+}
+
+pub const GET: &str = "get";
+pub const GET_ALLOCATED: &str = "get, allocating (kvstore_get)";
+pub const HOT: &str = "get, hot set of 1000 keys";
+pub const MISS: &str = "get, miss";
+pub const EXISTS: &str = "exists";
+pub const GET_TTL: &str = "get, every key has a TTL";
+pub const GET_EXPIRED: &str = "get of an expired key";
+pub const SCAN: &str = "scan, per row";
+pub const SCAN_TTL: &str = "scan, every key has a TTL";
+pub const PREFIX: &str = "prefix of 100 rows";
+pub const PREFIX_TTL: &str = "prefix of 100 rows with TTLs";
+pub const LOAD: &str = "load, 1000 per transaction";
+pub const LOAD_TTL: &str = "load with TTL";
+pub const OVERWRITE: &str = "overwrite, auto";
+pub const OVERWRITE_BATCH: &str = "overwrite, 10 000 in one transaction";
+pub const PUT_TTL: &str = "put_ttl, auto";
+pub const DELETE: &str = "delete, auto";
+pub const MIXED: &str = "mixed 70/20/10, auto";
+pub const FSYNC: &str = "put with fsync";
+/// What the targets are about: the mean is that of the busiest moments of the disk.
+pub const FSYNC_P50: &str = "put with fsync, p50";
+pub const PURGE: &str = "purge, per expired key";
+pub const PURGE_NOTHING: &str = "purge when nothing expired";
+pub const OPEN: &str = "open";
+pub const OPEN_GET: &str = "open and first get";
+pub const OPEN_TTL: &str = "open, every key has a TTL";
+pub const THREADS_1: &str = "get, 1 thread";
+pub const THREADS_2: &str = "get, 2 threads, own handles";
+pub const ALONE: &str = "get beside a writing process: alone";
+pub const BESIDE: &str = "get beside a writing process";
+pub const STALE: &str = "get beside a writing process: stale reads";
+pub const BESIDE_WRITES: &str = "get beside a writing process: its writes";
+pub const WAL: &str = "overwrite, auto: largest WAL";
+pub const CHECKPOINTS: &str = "overwrite, auto: checkpoints";
+pub const FILE: &str = "file / data";
+pub const FILE_TTL: &str = "file / data, every key has a TTL";
+pub const MEMORY: &str = "anonymous memory during random gets";
+pub const LIBRARY: &str = "stripped libkvstore.so";
+pub const BIG_LOAD: &str = "1000 B: load, 1000 per transaction";
+pub const BIG_FILE: &str = "1000 B: file / data";
+pub const BIG_GET: &str = "1000 B: get";
+pub const BIG_SCAN: &str = "1000 B: scan, per row";
+pub const BIG_SCAN_RANDOM: &str = "1000 B: scan, loaded in random order";
+pub const BIG_OVERWRITE: &str = "1000 B: overwrite, auto";
+pub const BIG_DELETE: &str = "1000 B: delete, auto";
+/// The store of what the disk itself takes.
+pub const FLOOR: &str = "bare append + fdatasync";
+
+pub const SIZES: [usize; 4] = [16, 100, 1000, 16_000];
+
+pub const WORKLOADS: &[Workload] = &[
+    ns(GET, [2508.0, 0.0, 5616.0]),
+    ns(GET_ALLOCATED, [2508.0, 0.0, 5616.0]),
+    new(HOT),
+    ns(MISS, [2503.0, 0.0, 5314.0]),
+    ns(EXISTS, [2420.0, 0.0, 5349.0]),
+    ns(GET_TTL, [4924.0, 0.0, 5788.0]),
+    ns(GET_EXPIRED, [32479.0, 0.0, 8244.0]),
+    ns(SCAN, [99.0, 0.0, 121.0]),
+    ns(SCAN_TTL, [454.0, 0.0, 138.0]),
+    ns(PREFIX, [15870.0, 0.0, 19512.0]),
+    ns(PREFIX_TTL, [54791.0, 0.0, 21862.0]),
+    ns(LOAD, [668.0, 1009.0, 1057.0]),
+    ns(LOAD_TTL, [2706.0, 0.0, 2860.0]),
+    ns(OVERWRITE, [16311.0, 28399.0, 27292.0]),
+    new("overwrite, auto, p50"),
+    new("overwrite, auto, p99"),
+    new("overwrite, auto, max"),
+    other(WAL, "MB"),
+    other(CHECKPOINTS, "count"),
+    ns(OVERWRITE_BATCH, [11489.0, 10915.0, 18416.0]),
+    ns(PUT_TTL, [44738.0, 0.0, 62952.0]),
+    new("put_ttl, auto, p50"),
+    new("put_ttl, auto, p99"),
+    new("put_ttl, auto, max"),
+    ns(DELETE, [16152.0, 30727.0, 27361.0]),
+    new("delete, auto, p50"),
+    new("delete, auto, p99"),
+    new("delete, auto, max"),
+    ns(MIXED, [7513.0, 13670.0, 11954.0]),
+    new("mixed 70/20/10, auto, p50"),
+    new("mixed 70/20/10, auto, p99"),
+    new("mixed 70/20/10, auto, max"),
+    ns(FSYNC, [177_030.0, 0.0, 193_653.0]),
+    ns(FSYNC_P50, [177_030.0, 0.0, 193_653.0]),
+    new("put with fsync, p99"),
+    new("put with fsync, max"),
+    ns(PURGE, [19960.0, 0.0, 8954.0]),
+    ns(PURGE_NOTHING, [4672.0, 0.0, 3878.0]),
+    ns(OPEN, [116_000.0, 0.0, 165_000.0]),
+    new(OPEN_GET),
+    ns(OPEN_TTL, [14_422_000.0, 0.0, 204_000.0]),
+    new(THREADS_1),
+    ns(THREADS_2, [1266.0, 0.0, 2378.0]),
+    new(ALONE),
+    ns(BESIDE, [3251.0, 0.0, 10794.0]),
+    other(STALE, "of 200"),
+    other(BESIDE_WRITES, "per s"),
+    other(FILE, "ratio"),
+    other(FILE_TTL, "ratio"),
+    other(MEMORY, "MB"),
+    other(LIBRARY, "MB"),
+    ns(BIG_LOAD, [9055.0, 0.0, 27674.0]),
+    other(BIG_FILE, "ratio"),
+    ns(BIG_GET, [28636.0, 0.0, 36965.0]),
+    ns(BIG_SCAN, [1437.0, 0.0, 1806.0]),
+    new(BIG_SCAN_RANDOM),
+    ns(BIG_OVERWRITE, [62284.0, 0.0, 85063.0]),
+    new("1000 B: overwrite, auto, p50"),
+    new("1000 B: overwrite, auto, p99"),
+    new("1000 B: overwrite, auto, max"),
+    ns(BIG_DELETE, [239_642.0, 0.0, 67646.0]),
+    new("values of 16 B: get"),
+    new("values of 100 B: get"),
+    new("values of 1000 B: get"),
+    new("values of 16000 B: get"),
+    new("values of 16 B: overwrite"),
+    new("values of 100 B: overwrite"),
+    new("values of 1000 B: overwrite"),
+    new("values of 16000 B: overwrite"),
+    new("values of 16 B: scan, per row"),
+    new("values of 100 B: scan, per row"),
+    new("values of 1000 B: scan, per row"),
+    new("values of 16000 B: scan, per row"),
+];
+
+/// Measured for kvstore at several numbers of keys.
+pub const GROWTH: &[(&str, &str)] = &[
+    ("growth: get", "ns"),
+    ("growth: put, auto", "ns"),
+    ("growth: purge, per expired key", "ns"),
+    ("growth: open", "ns"),
+    ("growth: scan, per row", "ns"),
+    ("growth: anonymous memory", "MB"),
+];

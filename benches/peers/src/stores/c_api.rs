@@ -1,0 +1,233 @@
+//! kvstore with its default configuration, and SNKV with its, through the same C functions.
+
+use std::ffi::{CString, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use crate::api::{self, Api, KVColumnFamily, KVIterator, KVStore, KVStoreConfig, KVStoreStats};
+use crate::store::{Key, Mode, Seen, Store};
+
+pub static KVSTORE: OnceLock<&'static Api> = OnceLock::new();
+pub static SNKV: OnceLock<&'static Api> = OnceLock::new();
+/// SNKV never checkpoints by itself; the variant "+ck" does after so many commits.
+const SNKV_CHECKPOINT: u32 = 1000;
+
+struct CStore {
+    api: &'static Api,
+    path: PathBuf,
+    mode: Mode,
+    kv: *mut KVStore,
+    /// For kvstore_cf_get_into; NULL for SNKV, which has kvstore_get only.
+    cf: *mut KVColumnFamily,
+    checkpoint_every: Option<u32>,
+    commits: u32,
+    buffer: Vec<u8>,
+}
+
+// SAFETY: handles of both may be used from any thread.
+unsafe impl Send for CStore {}
+
+pub fn kvstore(path: &Path, mode: Mode) -> Box<dyn Store> {
+    let api = KVSTORE.get().expect("libkvstore.so is loaded");
+    let mut store = open(api, path, mode);
+    // SAFETY: an open store.
+    check(unsafe { (api.kvstore_cf_get_default)(store.kv, &mut store.cf) });
+    store.buffer = vec![0; 1 << 16];
+    Box::new(store)
+}
+
+pub fn snkv(path: &Path, mode: Mode) -> Box<dyn Store> {
+    Box::new(open(SNKV.get().expect("SNKV is loaded"), path, mode))
+}
+
+pub fn snkv_checkpointed(path: &Path, mode: Mode) -> Box<dyn Store> {
+    let mut store = open(SNKV.get().expect("SNKV is loaded"), path, mode);
+    store.checkpoint_every = Some(SNKV_CHECKPOINT);
+    Box::new(store)
+}
+
+fn open(api: &'static Api, path: &Path, mode: Mode) -> CStore {
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path without NUL");
+    let mut kv = null_mut();
+    // SNKV's struct is the beginning of kvstore's.
+    let config = KVStoreConfig {
+        journalMode: api::KVSTORE_JOURNAL_WAL,
+        syncLevel: if mode.sync { api::KVSTORE_SYNC_FULL } else { api::KVSTORE_SYNC_NORMAL },
+        ..KVStoreConfig::default()
+    };
+    // SAFETY: a C string, an output, a configuration.
+    check(unsafe {
+        if mode.sync {
+            (api.kvstore_open_v2)(name.as_ptr(), &mut kv, &config)
+        } else {
+            (api.kvstore_open)(name.as_ptr(), &mut kv, api::KVSTORE_JOURNAL_WAL)
+        }
+    });
+    let (path, cf) = (path.to_path_buf(), null_mut());
+    CStore { api, path, mode, kv, cf, checkpoint_every: None, commits: 0, buffer: Vec::new() }
+}
+
+#[inline]
+#[track_caller]
+fn check(code: c_int) {
+    assert_eq!(code, api::KVSTORE_OK, "kvstore or SNKV failed");
+}
+
+fn pointer(bytes: &[u8]) -> (*const c_void, c_int) {
+    (bytes.as_ptr().cast(), bytes.len() as c_int)
+}
+
+// SAFETY of all blocks: the handles are open, slices are given with their lengths, outputs are valid.
+impl CStore {
+    fn committed(&mut self) {
+        let Some(every) = self.checkpoint_every else { return };
+        self.commits += 1;
+        if self.commits.is_multiple_of(every) {
+            let mode = api::KVSTORE_CHECKPOINT_PASSIVE;
+            check(unsafe { (self.api.kvstore_checkpoint)(self.kv, mode, null_mut(), null_mut()) });
+        }
+    }
+
+    fn allocated(&mut self, key: &[u8], f: &mut dyn FnMut(&[u8])) -> bool {
+        let ((k, n), mut value, mut length) = (pointer(key), null_mut(), 0);
+        match unsafe { (self.api.kvstore_get)(self.kv, k, n, &mut value, &mut length) } {
+            api::KVSTORE_NOTFOUND => return false,
+            code => check(code),
+        }
+        unsafe {
+            f(std::slice::from_raw_parts(value.cast(), length as usize));
+            (self.api.free)(value);
+        }
+        true
+    }
+
+    fn walk(&mut self, it: *mut KVIterator) -> Seen {
+        let (api, mut seen) = (&self.api.functions, Seen::default());
+        unsafe {
+            while (api.kvstore_iterator_eof)(it) == 0 {
+                let (mut key, mut key_length, mut value, mut length) = (null_mut(), 0, null_mut(), 0);
+                check((api.kvstore_iterator_key)(it, &mut key, &mut key_length));
+                check((api.kvstore_iterator_value)(it, &mut value, &mut length));
+                seen.row(
+                    std::slice::from_raw_parts(key.cast(), key_length as usize),
+                    std::slice::from_raw_parts(value.cast(), length as usize),
+                );
+                check((api.kvstore_iterator_next)(it));
+            }
+            (api.kvstore_iterator_close)(it);
+        }
+        seen
+    }
+}
+
+impl Store for CStore {
+    fn get_with(&mut self, key: &[u8], f: &mut dyn FnMut(&[u8])) -> bool {
+        if self.cf.is_null() {
+            return self.allocated(key, f);
+        }
+        let ((k, n), mut length) = (pointer(key), 0);
+        let (buffer, capacity) = (self.buffer.as_mut_ptr().cast(), self.buffer.len() as c_int);
+        match unsafe { (self.api.kvstore_cf_get_into)(self.cf, k, n, buffer, capacity, &mut length) } {
+            api::KVSTORE_NOTFOUND => return false,
+            code => check(code),
+        }
+        f(&self.buffer[..length as usize]);
+        true
+    }
+
+    fn get_allocated(&mut self, key: &[u8], f: &mut dyn FnMut(&[u8])) -> bool {
+        self.allocated(key, f)
+    }
+
+    fn exists(&mut self, key: &[u8]) -> bool {
+        let ((k, n), mut exists) = (pointer(key), 0);
+        check(unsafe { (self.api.kvstore_exists)(self.kv, k, n, &mut exists) });
+        exists == 1
+    }
+
+    fn scan(&mut self) -> Seen {
+        let mut it = null_mut();
+        check(unsafe { (self.api.kvstore_iterator_create)(self.kv, &mut it) });
+        check(unsafe { (self.api.kvstore_iterator_first)(it) });
+        self.walk(it)
+    }
+
+    fn prefix(&mut self, prefix: &[u8]) -> Seen {
+        let ((p, n), mut it) = (pointer(prefix), null_mut());
+        check(unsafe { (self.api.kvstore_prefix_iterator_create)(self.kv, p, n, &mut it) });
+        self.walk(it)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let ((k, n), (v, m)) = (pointer(key), pointer(value));
+        check(unsafe { (self.api.kvstore_put)(self.kv, k, n, v, m) });
+        self.committed();
+    }
+
+    fn put_ttl(&mut self, key: &[u8], value: &[u8], expire_ms: i64) {
+        let ((k, n), (v, m)) = (pointer(key), pointer(value));
+        check(unsafe { (self.api.kvstore_put_ttl)(self.kv, k, n, v, m, expire_ms) });
+        self.committed();
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        let (k, n) = pointer(key);
+        match unsafe { (self.api.kvstore_delete)(self.kv, k, n) } {
+            api::KVSTORE_NOTFOUND => {}
+            code => check(code),
+        }
+        self.committed();
+    }
+
+    fn write_all<'a>(&mut self, count: usize, write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64)) {
+        check(unsafe { (self.api.kvstore_begin)(self.kv, 1) });
+        for i in 0..count {
+            let (key, value, expire_ms) = write(i);
+            let ((k, n), (v, m)) = (pointer(&key), pointer(value));
+            check(unsafe {
+                if expire_ms == 0 {
+                    (self.api.kvstore_put)(self.kv, k, n, v, m)
+                } else {
+                    (self.api.kvstore_put_ttl)(self.kv, k, n, v, m, expire_ms)
+                }
+            });
+        }
+        check(unsafe { (self.api.kvstore_commit)(self.kv) });
+        self.committed();
+    }
+
+    fn purge(&mut self) -> u64 {
+        let mut purged = 0;
+        check(unsafe { (self.api.kvstore_purge_expired)(self.kv, &mut purged) });
+        purged as u64
+    }
+
+    fn another(&self) -> Box<dyn Store> {
+        if self.cf.is_null() { snkv(&self.path, self.mode) } else { kvstore(&self.path, self.mode) }
+    }
+
+    fn checkpoints(&mut self) -> Option<u64> {
+        if self.cf.is_null() {
+            return None;
+        }
+        let mut stats = KVStoreStats::default();
+        check(unsafe { (self.api.kvstore_stats)(self.kv, &mut stats) });
+        Some(stats.nCheckpoints)
+    }
+}
+
+impl Drop for CStore {
+    fn drop(&mut self) {
+        // What has failed is left as it is: SNKV can crash while it closes.
+        if std::thread::panicking() {
+            return;
+        }
+        unsafe {
+            if !self.cf.is_null() {
+                (self.api.kvstore_cf_close)(self.cf);
+            }
+            check((self.api.kvstore_close)(self.kv));
+        }
+    }
+}

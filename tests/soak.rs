@@ -1,0 +1,15 @@
+//! A few seconds of the soak: four processes on one store, one of them killed and restarted all the time,
+//! and everything that is read checked. `tests/soak/run` runs it for as long as one likes.
+
+mod c_common;
+
+use std::process::Command;
+
+use c_common::{build, compiler, run};
+
+#[test]
+fn four_processes_of_which_some_are_killed_leave_a_store_that_is_as_they_were_told() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let program = build(compiler("cc", "c11").arg("-O1"), "tests/soak/soak.c", directory.path());
+    run(Command::new(program).args(["6", "1"]).env("TMPDIR", directory.path()));
+}
