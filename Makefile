@@ -7,13 +7,15 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full bench bench-quick bench-python clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
 	@echo 'make demo DIR=...  the same with the files of another directory'
 	@echo 'make test          format, lints, all tests'
 	@echo 'make test-full     these, and the heavier ones: sdist, valgrind on the Python package'
+	@echo 'make bench         speed, against LMDB, redb, fjall, SQLite, SNKV; make bench-quick: a short look'
+	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make all           the libraries that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo 'make uninstall     remove what make install installed with the same variables'
@@ -35,10 +37,25 @@ test:
 	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --all-targets --locked -- -D warnings; \
 	    else echo 'SKIPPED: cargo clippy (it is not installed)'; fi
 	cargo test --locked --no-fail-fast
+	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
 	bindings/python/run-tests
+
+# The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer.)
+SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
+    $(addprefix tests/,c_abuse.rs c_api.rs c_api_b.rs cpp.rs docs.rs examples.rs examples_b.rs header.rs install.rs \
+    symbols.rs soak.rs),$(wildcard tests/*.rs)))
 
 test-full: test
 	bindings/python/run-tests --full
+
+bench:
+	@benches/run
+
+bench-quick:
+	@benches/run --quick
+
+bench-python:
+	bindings/python/bench/run $(BENCH_ARGS)
 
 clean:
 	cargo clean
