@@ -21,9 +21,31 @@ const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
 /// Families whose tables are remembered; some kilobytes each.
 const MAX_TABLES: usize = 256;
 
+/// The connection behind its lock: the part of a handle that other handles of the process reach. It does not
+/// keep the connection open.
+pub(crate) struct Seat {
+    db: Mutex<Option<Db>>,
+    /// Whether the thread that is inside shall give up the snapshot the handle keeps, when it leaves.
+    let_go: AtomicBool,
+}
+
+impl Seat {
+    /// Gives up the snapshot the handle keeps between reads: now, or when the thread that uses the handle
+    /// is done.
+    pub(crate) fn let_reads_go(&self) {
+        self.let_go.store(true, Ordering::Relaxed);
+        if let Ok(mut db) = self.db.try_lock() {
+            self.let_go.store(false, Ordering::Relaxed);
+            if let Some(db) = db.as_mut() {
+                db.let_reads_go();
+            }
+        }
+    }
+}
+
 /// What a handle, its families and its iterators share.
 pub(crate) struct Inner {
-    db: Mutex<Option<Db>>,
+    seat: Arc<Seat>,
     /// The thread that is inside, to tell a callback that calls back from a second thread.
     owner: AtomicUsize,
     /// Threads that wait for the connection.
@@ -42,8 +64,6 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     /// Which file it is; `None` in memory.
     pub(crate) file: Option<FileIdentity>,
-    /// Whether the thread that is inside shall give up the snapshot the handle keeps, when it leaves.
-    let_go: AtomicBool,
     cleaner: Mutex<Option<Cleaner>>,
 }
 
@@ -51,8 +71,7 @@ impl Inner {
     pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>) -> Inner {
         Inner {
             file: db.file_identity(),
-            let_go: AtomicBool::new(false),
-            db: Mutex::new(Some(db)),
+            seat: Arc::new(Seat { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) }),
             owner: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -80,10 +99,10 @@ impl Inner {
         self.check_process()?;
         self.check_no_callback()?;
         // Counted only if there is someone to wait for.
-        let locked = self.db.try_lock().or_else(|e| match e {
+        let locked = self.seat.db.try_lock().or_else(|e| match e {
             TryLockError::WouldBlock => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                let locked = self.db.lock();
+                let locked = self.seat.db.lock();
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 locked
             }
@@ -101,25 +120,14 @@ impl Inner {
         drop(leave);
         drop(guard);
         // Looked at last, so that nobody who asked meanwhile is missed.
-        if self.let_go.load(Ordering::Relaxed) {
-            self.let_reads_go();
+        if self.seat.let_go.load(Ordering::Relaxed) {
+            self.seat.let_reads_go();
         }
         done
     }
 
-    /// Gives up the snapshot the handle keeps between reads: now, or when the thread that uses the handle
-    /// is done.
-    pub(crate) fn let_reads_go(&self) {
-        if self.check_process().is_err() {
-            return;
-        }
-        self.let_go.store(true, Ordering::Relaxed);
-        if let Ok(mut db) = self.db.try_lock()
-            && let Some(db) = db.as_mut()
-        {
-            self.let_go.store(false, Ordering::Relaxed);
-            db.let_reads_go();
-        }
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
     }
 
     /// Counts a failure that was found before the connection was needed.
@@ -211,7 +219,10 @@ impl Inner {
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
             neighbours::let_go(self);
-            if mode != CheckpointMode::Passive && *db.transaction() == State::None {
+            if *db.transaction() != State::None {
+                return db.checkpoint(mode); // refused
+            }
+            if mode != CheckpointMode::Passive {
                 // A reader that comes back when everything is in the file does not stand in the way of a
                 // new start of the WAL. What fails here is reported below.
                 let _ = db.checkpoint(CheckpointMode::Passive);
@@ -221,8 +232,12 @@ impl Inner {
                 neighbours::let_go(self);
                 // In slices, because neighbours that read in a loop keep taking new snapshots.
                 let left = self.config.busy_timeout.saturating_sub(started.elapsed());
+                let tried = Instant::now();
                 match db.checkpoint_within(mode, left.min(CHECKPOINT_SLICE)) {
-                    Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {}
+                    Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {
+                        // For some locks SQLite does not wait.
+                        std::thread::sleep(CHECKPOINT_SLICE.saturating_sub(tried.elapsed()));
+                    }
                     done => break done?,
                 }
             };
@@ -351,7 +366,7 @@ impl Inner {
         if let Some(cleaner) = cleaner {
             cleaner.stop();
         }
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let db = self.seat.db.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.clock.inject(None); // nobody is inside the caller's when this returns
         db.map_or_else(|| Err(closed()), Db::close)
     }
@@ -363,11 +378,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.check_process().is_err() {
             // The connection is the parent's: closing it here could remove the parent's WAL.
-            let db = self.db.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-            std::mem::forget(db);
+            std::mem::forget(Arc::clone(&self.seat));
             std::mem::forget(self.cleaner().take()); // its thread is the parent's, too
         } else {
             drop(self.cleaner().take());
+            drop(self.seat.db.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }

@@ -4,41 +4,40 @@
 
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
-use crate::inner::Inner;
+use crate::fork::FileIdentity;
+use crate::inner::{Inner, Seat};
 
-static HANDLES: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+static HANDLES: Mutex<Vec<(FileIdentity, Weak<Seat>)>> = Mutex::new(Vec::new());
 
 /// Puts a handle on the list.
-pub(crate) fn register(inner: &Arc<Inner>) {
-    // The lock is held for moments only, but a fork may have copied it locked: then there is no list.
-    for _ in 0..100_000 {
-        let mut handles = match HANDLES.try_lock() {
-            Ok(handles) => handles,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                std::thread::yield_now();
-                continue;
-            }
-        };
-        handles.retain(|handle| handle.strong_count() > 0);
-        handles.push(Arc::downgrade(inner));
-        return;
-    }
+pub(crate) fn register(inner: &Inner) {
+    let Some(file) = inner.file else { return };
+    with_handles(|handles| {
+        handles.retain(|(_, seat)| seat.strong_count() > 0);
+        handles.push((file, Arc::downgrade(inner.seat())));
+    });
 }
 
 /// Makes the other handles on the same file give up the snapshots they keep.
 pub(crate) fn let_go(asking: &Inner) {
-    // Upgraded handles are dropped without the list's lock: the last one closes its connection.
-    let others: Vec<_> = {
-        // Not waited for: a fork may have copied it locked.
-        let Ok(handles) = HANDLES.try_lock() else { return };
-        handles
-            .iter()
-            .filter(|handle| !std::ptr::eq(handle.as_ptr(), asking))
-            .filter_map(Weak::upgrade)
-            .collect()
-    };
-    for other in others.iter().filter(|other| other.file.is_some() && other.file == asking.file) {
+    let Some(file) = asking.file else { return };
+    let others = with_handles(|handles| -> Vec<_> {
+        let same_file = handles.iter().filter(|(other, _)| *other == file);
+        same_file.filter_map(|(_, seat)| seat.upgrade()).collect()
+    });
+    for other in others.iter().flatten().filter(|seat| !Arc::ptr_eq(seat, asking.seat())) {
         other.let_reads_go();
     }
+}
+
+/// The list's lock is held for moments only, but a fork may have copied it locked: then there is no list.
+fn with_handles<R>(f: impl FnOnce(&mut Vec<(FileIdentity, Weak<Seat>)>) -> R) -> Option<R> {
+    for _ in 0..100_000 {
+        match HANDLES.try_lock() {
+            Ok(mut handles) => return Some(f(&mut handles)),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(f(&mut poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
 }

@@ -180,6 +180,7 @@ impl Db {
     pub(crate) fn doom(&mut self, why: &Error) {
         if self.transaction == Transaction::Write {
             self.transaction = Transaction::Doomed(why.clone());
+            self.rolled_back(); // SQLite may have done so by itself
         }
     }
 

@@ -85,6 +85,13 @@ fn dangling(tables: &Tables) -> Error {
     Error::Corrupt(format!("a blob_id of family \"{}\" points nowhere", tables.family()))
 }
 
+fn out_of_order(tables: &Tables) -> Error {
+    Error::Corrupt(format!(
+        "an index by time of family \"{}\" is out of order: it does not find an entry it shows",
+        tables.family()
+    ))
+}
+
 fn wrong_type(tables: &Tables, column: &str) -> Error {
     Error::Corrupt(format!("a {column} in family \"{}\" has the wrong type", tables.family()))
 }
@@ -184,7 +191,8 @@ pub(crate) trait Engine: Sized {
     /// not made yet, and nothing was changed.
     fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
-    /// Removes one entry of an index by time, if it is there.
+    /// Removes one entry of an index by time, which a walk has shown: if it is not found now, the index is
+    /// out of order, and a walk would show it for ever.
     fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()>;
 
     /// Shows the entries of an index by time that are behind `after`, as `(time, key)`, in order.

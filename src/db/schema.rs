@@ -115,6 +115,17 @@ pub(super) fn create_family(conn: &Connection, tables: &Tables, now_ms: i64) -> 
     )
 }
 
+/// The columns of a family's tables, in the order of [`Tables::all`], and how many of them are the primary
+/// key of a table WITHOUT ROWID; 0: the first one is the rowid.
+#[cfg(kvstore_btree)]
+pub(super) const COLUMNS: [(&[&str], usize); 5] = [
+    (&["key", "value", "expire_ms", "blob_id", "written_ms"], 1),
+    (&["id", "value"], 0),
+    (&["key", "expire_ms"], 1),
+    (&["expire_ms", "key"], 2),
+    (&["written_ms", "key"], 2),
+];
+
 /// Makes the key index and the expiry index.
 pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()> {
     run(

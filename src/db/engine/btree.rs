@@ -3,24 +3,33 @@
 //! (build.rs).
 //!
 //! `raw.rs` declares what it uses of SQLite, `tree.rs` makes that safe to call, `hold.rs` and `session.rs`
-//! know when it may be used, `record.rs` what is in a row. Here is what the operations are.
+//! know when it may be used, `roots.rs` where the tables are, `page.rs` how to find a key on a page, and
+//! `record.rs` what is in a row. Here is what the operations are.
 
+mod cursor;
 mod hold;
+mod page;
 mod raw;
 mod record;
+mod roots;
 mod session;
 mod tree;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use cursor::Cursor;
 use record::{Columns, DataRow, Malformed, NoDataRow, Value};
-pub(in crate::db) use session::{Direct, RootCache};
-use session::{Roots, Visit};
-use tree::{Cursor, Order};
+pub(in crate::db) use roots::RootCache;
+use roots::Roots;
+pub(in crate::db) use session::Direct;
+use session::Visit;
+use tree::{Look, Order};
 
 use super::sql::SqlEngine;
-use super::{Engine, Head, LargeValues, Row, RowView, Scan, Step, TimeIndex, dangling, wrong_type};
+use super::{
+    Engine, Head, LargeValues, Row, RowView, Scan, Step, TimeIndex, dangling, out_of_order, wrong_type,
+};
 use crate::db::connection::Db;
 use crate::db::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
@@ -115,13 +124,17 @@ impl Engine for BtreeEngine<'_> {
             Ok(here) => here,
             Err(sql) => return sql.get(tables, key, visit),
         };
-        here.with(here.roots.data, Order::Key, |tree, cursor| {
-            if !find(tree, cursor, key)? {
-                return Ok(None);
-            }
-            let DataRow { value, joined, head, .. } = parts(tables, cursor.record()?)?;
+        let show = |record: &[u8]| {
+            let DataRow { value, joined, head, .. } = parts(tables, record)?;
             visit(RowView { values: self, tables, inline: value, joined, head }).map(Some)
-        })
+        };
+        match here.look_up(here.roots.data, key)? {
+            Look::Found(page, record) => show(page.bytes().get(record).unwrap_or_default()),
+            Look::Missing => Ok(None),
+            Look::NotPlain => here.with(here.roots.data, Order::Key, |tree, cursor| {
+                if find(tree, cursor, key)? { show(cursor.record()?) } else { Ok(None) }
+            }),
+        }
     }
 
     #[inline]
@@ -130,12 +143,18 @@ impl Engine for BtreeEngine<'_> {
             Ok(here) => here,
             Err(sql) => return sql.head(tables, key),
         };
-        here.with(here.roots.data, Order::Key, |tree, cursor| {
-            if !find(tree, cursor, key)? {
-                return Ok(None);
+        match here.look_up(here.roots.data, key)? {
+            Look::Found(page, record) => {
+                Ok(Some(parts(tables, page.bytes().get(record).unwrap_or_default())?.head))
             }
-            Ok(Some(parts(tables, cursor.record()?)?.head))
-        })
+            Look::Missing => Ok(None),
+            Look::NotPlain => here.with(here.roots.data, Order::Key, |tree, cursor| {
+                if !find(tree, cursor, key)? {
+                    return Ok(None);
+                }
+                Ok(Some(parts(tables, cursor.record()?)?.head))
+            }),
+        }
     }
 
     fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -369,7 +388,12 @@ impl Engine for BtreeEngine<'_> {
         };
         match here.roots.on(index) {
             0 => Ok(()),
-            root => move_time_entry(&here, root, key, Some(time_ms), None),
+            root => here.with(root, Order::Time, |tree, cursor| {
+                match tree.seek(cursor, |sought| record::time_row(sought, time_ms, key))? {
+                    Ordering::Equal => cursor.delete(),
+                    Ordering::Less | Ordering::Greater => Err(out_of_order(tables)),
+                }
+            }),
         }
     }
 

@@ -6,7 +6,9 @@ use std::ops::Bound;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 
-use super::{Engine, Head, LargeValues, Row, RowView, Scan, Step, TimeIndex, dangling, wrong_type};
+use super::{
+    Engine, Head, LargeValues, Row, RowView, Scan, Step, TimeIndex, dangling, out_of_order, wrong_type,
+};
 use crate::db::connection::{Db, translate};
 use crate::db::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
@@ -293,7 +295,10 @@ impl Engine for SqlEngine<'_> {
     }
 
     fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
-        self.execute_optional(&tables.statements.on(index).delete, &[&time_ms, &key]).map(drop)
+        match self.execute_optional(&tables.statements.on(index).delete, &[&time_ms, &key])? {
+            Some(0) => Err(out_of_order(tables)),
+            _ => Ok(()),
+        }
     }
 
     fn by_time(

@@ -19,6 +19,12 @@ pub(super) struct Pager {
     _private: [u8; 0],
 }
 
+/// A page in memory.
+#[repr(C)]
+pub(super) struct DbPage {
+    _private: [u8; 0],
+}
+
 /// A cursor. Its memory is the caller's: `sqlite3BtreeCursorSize` bytes, aligned to 8.
 #[repr(C)]
 pub(super) struct BtCursor {
@@ -54,6 +60,8 @@ pub(super) struct BtreePayload {
 pub(super) const BTREE_WRCSR: c_int = 0x04;
 /// Flag of `sqlite3BtreeInsert`: the cursor is at the entry to be replaced.
 pub(super) const BTREE_SAVEPOSITION: c_int = 0x02;
+/// Flag of `sqlite3PagerGet`: the page is only read, so it may be one of the memory map.
+pub(super) const PAGER_GET_READONLY: c_int = 0x02;
 /// What `sqlite3BtreeTxnState` answers inside a write transaction.
 pub(super) const TXN_WRITE: c_int = 2;
 
@@ -75,6 +83,16 @@ unsafe extern "C" {
     pub(super) fn sqlite3BtreeCommitPhaseTwo(btree: *mut Btree, cleanup: c_int) -> c_int;
     pub(super) fn sqlite3BtreeRollback(btree: *mut Btree, trip_code: c_int, write_only: c_int) -> c_int;
     pub(super) fn sqlite3BtreePager(btree: *mut Btree) -> *mut Pager;
+    pub(super) fn sqlite3BtreeGetPageSize(btree: *mut Btree) -> c_int;
+    pub(super) fn sqlite3BtreeGetReserveNoMutex(btree: *mut Btree) -> c_int;
+    pub(super) fn sqlite3PagerGet(
+        pager: *mut Pager,
+        number: u32,
+        page: *mut *mut DbPage,
+        flags: c_int,
+    ) -> c_int;
+    pub(super) fn sqlite3PagerGetData(page: *mut DbPage) -> *mut c_void;
+    pub(super) fn sqlite3PagerUnrefNotNull(page: *mut DbPage);
     pub(super) fn sqlite3PagerWalCallback(pager: *mut Pager) -> c_int;
     pub(super) fn sqlite3BtreeTxnState(btree: *mut Btree) -> c_int;
 

@@ -14,15 +14,15 @@
 //!   cookie back that comes again with other tables: so it counts as a change, too.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rusqlite::Connection;
 
+use super::cursor::Cursor;
 use super::hold::{Header, Hold, frames};
-use super::tree::{Cursor, Order, Tree};
+use super::roots::{self, Roots};
+use super::tree::{Look, Order, Tree};
 use crate::config::AUTO_CHECKPOINT_PAGES;
-use crate::db::connection::{Db, translate};
-use crate::db::engine::sql::is_missing_table;
+use crate::db::connection::Db;
 use crate::db::schema::Tables;
 use crate::error::{Error, Result};
 
@@ -57,51 +57,10 @@ pub(in crate::db) struct Direct {
     record: Cell<Vec<u8>>,
 }
 
-/// The root pages of one family's tables, as they were last seen; used under the lock of the store.
-#[derive(Debug, Default)]
-pub(in crate::db) struct RootCache {
-    /// Of which epoch and cookie; 0: none yet.
-    stamp: AtomicU64,
-    pages: [AtomicU32; 5],
-    foreign: AtomicU32,
-}
-
-/// Root pages; 0: there is no such table.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Roots {
-    pub(super) data: u32,
-    pub(super) blob: u32,
-    pub(super) ttl_key: u32,
-    pub(super) ttl_expiry: u32,
-    pub(super) written: u32,
-    /// Whether a table has indexes of somebody else's, which only SQL keeps up.
-    pub(super) foreign: bool,
-}
-
 /// Whether the WAL is short enough for snapshots to be kept. When it is not, it is to begin anew, for which
 /// there must be a moment without readers: also those of other processes make way then, if they read.
 fn is_short(header: &Header) -> bool {
     frames(header) < AUTO_CHECKPOINT_PAGES
-}
-
-impl RootCache {
-    fn get(&self, stamp: u64) -> Option<Roots> {
-        if self.stamp.load(Ordering::Relaxed) != stamp {
-            return None;
-        }
-        let [data, blob, ttl_key, ttl_expiry, written] =
-            std::array::from_fn(|at| self.pages.get(at).map_or(0, |page| page.load(Ordering::Relaxed)));
-        let foreign = self.foreign.load(Ordering::Relaxed) != 0;
-        Some(Roots { data, blob, ttl_key, ttl_expiry, written, foreign })
-    }
-
-    fn set(&self, stamp: u64, pages: [u32; 5], foreign: bool) {
-        for (cell, page) in self.pages.iter().zip(pages) {
-            cell.store(page, Ordering::Relaxed);
-        }
-        self.foreign.store(u32::from(foreign), Ordering::Relaxed);
-        self.stamp.store(stamp, Ordering::Relaxed);
-    }
 }
 
 impl Direct {
@@ -302,64 +261,13 @@ impl Direct {
     /// Looks root pages up in the schema, by SQL, in one transaction.
     fn look_up_roots(&self, db: &Db, tables: &Tables) -> Result<()> {
         if self.writing.get() || !db.is_idle() {
-            return self.look_up_roots_here(db, tables);
+            return roots::look_up(db, tables, self.epoch.get());
         }
         db.execute("BEGIN")?;
-        let done = self.look_up_roots_here(db, tables);
+        let done = roots::look_up(db, tables, self.epoch.get());
         let ended = db.execute("COMMIT");
         done.and(ended)
     }
-
-    fn look_up_roots_here(&self, db: &Db, tables: &Tables) -> Result<()> {
-        db.read_first()?; // also makes SQLite look whether its copy of the schema is the newest
-        let cookie = db.read_number("PRAGMA schema_version")?;
-        let stamp = u64::from(self.epoch.get()) << 32 | (cookie.cast_unsigned() & 0xffff_ffff);
-        let mut pages = [0; 5];
-        let mut foreign = false;
-        for (page, table) in pages.iter_mut().zip(tables.all()) {
-            if let Some(root) = root_page(db, table)? {
-                *page = root;
-                foreign |= has_other_indexes(db, table)?;
-            }
-        }
-        tables.roots.set(stamp, pages, foreign);
-        Ok(())
-    }
-}
-
-/// Where a table begins: what SQLite's own program for reading all of it opens. Unlike a look into
-/// sqlite_schema that takes no longer when there are many families.
-fn root_page(db: &Db, table: &str) -> Result<Option<u32>> {
-    let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
-    let mut program = match db.sql().prepare(&sql) {
-        Ok(program) => program,
-        Err(e) if is_missing_table(&e) => return Ok(None),
-        Err(e) => return Err(translate(e)),
-    };
-    let mut steps = program.query([]).map_err(translate)?;
-    while let Some(step) = steps.next().map_err(translate)? {
-        // addr, opcode, p1, p2, ...
-        if step.get_ref(1).map_err(translate)?.as_str() == Ok("OpenRead") {
-            let root = step.get::<_, i64>(3).map_err(translate)?;
-            return u32::try_from(root)
-                .map(Some)
-                .map_err(|_| Error::Corrupt("a table has no root page".into()));
-        }
-    }
-    Err(Error::Corrupt("a name of a table belongs to something else".into()))
-}
-
-/// Whether a table has an index beside its primary key.
-fn has_other_indexes(db: &Db, table: &str) -> Result<bool> {
-    let mut list = db.sql().prepare(&format!("PRAGMA index_list({table})")).map_err(translate)?;
-    let mut rows = list.query([]).map_err(translate)?;
-    while let Some(index) = rows.next().map_err(translate)? {
-        // seq, name, unique, origin, ...
-        if index.get_ref(3).map_err(translate)?.as_str() != Ok("pk") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// What the end of an operation has to do.
@@ -407,6 +315,13 @@ impl Visit<'_> {
         }
         idle.push(cursor);
         Ok(done)
+    }
+
+    /// Looks a row up without a cursor. In a write transaction a cursor does: its place serves the write
+    /// that follows.
+    #[inline]
+    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look<'_>> {
+        if self.write { Ok(Look::NotPlain) } else { self.direct.tree.look_up(root, key) }
     }
 
     /// Runs `f` with memory for a record.
