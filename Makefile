@@ -13,7 +13,7 @@ help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
 	@echo 'make demo DIR=...  the same with the files of another directory'
 	@echo 'make test          format, lints, all tests'
-	@echo 'make test-full     these, and the heavier ones: sdist, valgrind on the Python package'
+	@echo 'make test-full     these, and the heavier ones: sdist, valgrind, ASan, a soak of 10 minutes'
 	@echo 'make bench         speed, against LMDB, redb, fjall, SQLite, SNKV; make bench-quick: a short look'
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make all           the libraries that make install installs'
@@ -47,6 +47,8 @@ SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
 
 test-full: test
 	bindings/python/run-tests --full
+	tests/asan
+	tests/soak/run 600
 
 bench:
 	@benches/run
