@@ -198,12 +198,7 @@ impl Family {
     /// See [`Family`].
     pub fn get_ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Ttl)>> {
         let found = self.get_with(key, |value, expiry| (value.to_vec(), expiry))?;
-        // It was alive when it was read, whatever the time is by now.
-        let left = |expiry| match self.ttl_until(expiry) {
-            Ttl::Remaining(left) => Ttl::Remaining(left.max(Duration::from_millis(1))),
-            Ttl::None => Ttl::None,
-        };
-        Ok(found.map(|(value, expiry)| (value, left(expiry))))
+        Ok(found.map(|(value, expiry)| (value, self.ttl_of_live(expiry))))
     }
 
     /// Whether a key is there and alive.
@@ -459,6 +454,16 @@ impl Family {
             let left = expiry::remaining_ms(expire_ms, self.inner().clock.now_ms());
             Ttl::Remaining(Duration::from_millis(left.unsigned_abs()))
         })
+    }
+
+    /// The same for a key that was alive when it was read, whatever the time is by now: at least 1 ms.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ttl_of_live(&self, expiry: Expiry) -> Ttl {
+        match self.ttl_until(expiry) {
+            Ttl::Remaining(left) => Ttl::Remaining(left.max(Duration::from_millis(1))),
+            Ttl::None => Ttl::None,
+        }
     }
 
     /// Refuses a key of a bad length, and counts the failure.

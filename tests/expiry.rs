@@ -451,3 +451,19 @@ fn a_purge_of_dead_keys_inside_a_read_transaction_is_refused() {
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 1);
 }
+
+#[test]
+fn a_value_that_is_given_has_some_of_its_life_left() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let now = std::sync::atomic::AtomicI64::new(1_000);
+    // The key dies between the look at it and the question how long it has.
+    store.set_clock(move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    store.put_until("key", "value", Expiry::At(1_010)).unwrap();
+    let mut given = 0;
+    while let Some((_, ttl)) = store.get_ttl("key").unwrap() {
+        assert!(matches!(ttl, kvstore::Ttl::Remaining(left) if !left.is_zero()), "{ttl:?}");
+        given += 1;
+    }
+    assert!(given > 2);
+}

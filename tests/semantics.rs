@@ -401,6 +401,7 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         "row_cursor",
         "expiring",
         "ttl_until",
+        "ttl_of_live",
         "expire_time",
         "default_ttl",
         "next_expiry",

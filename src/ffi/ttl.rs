@@ -96,7 +96,7 @@ unsafe fn get_ttl(
     if let Some(remaining) = unsafe { optional_output(pn_remaining) } {
         remaining.set(match code {
             KVSTORE_NOTFOUND => 0,
-            _ => c_remaining(family.ttl_until(expiry)),
+            _ => c_remaining(family.ttl_of_live(expiry)),
         });
     }
     Ok(code)
