@@ -40,9 +40,10 @@ test:
 	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
 	bindings/python/run-tests
 
-# The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer.)
+# The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, and btree.rs
+# about that engine.)
 SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
-    $(addprefix tests/,c_abuse.rs c_api.rs c_api_b.rs cpp.rs docs.rs examples.rs examples_b.rs header.rs install.rs \
+    $(addprefix tests/,btree.rs c_abuse.rs c_api.rs c_api_b.rs cpp.rs docs.rs examples.rs examples_b.rs header.rs install.rs \
     symbols.rs soak.rs),$(wildcard tests/*.rs)))
 
 test-full: test

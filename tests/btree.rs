@@ -1108,15 +1108,26 @@ fn a_writer_killed_in_the_middle_of_a_commit_leaves_whole_commits_to_a_reader_th
     }
 }
 
+/// Ends the other threads also when this one fails.
+struct Finish<'a>(&'a AtomicBool);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn what_one_handle_commits_all_others_and_their_threads_read_next() {
     let scratch = Scratch::new();
-    let writer = scratch.open();
+    // Readers that find the header of the wal-index half written take the writer's lock for a moment.
+    let writer = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(30)));
     writer.put("a", "0").unwrap();
     let readers = kinds_of_handles().map(|(_, config)| scratch.open_with(&config));
     let (committed, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let number = |store: &Store| value_of(store, "a").parse::<u64>().unwrap();
     thread::scope(|scope| {
+        let _finish = Finish(&done);
         for reader in readers.iter().chain(&readers) {
             scope.spawn(|| {
                 let mut last = 0;
