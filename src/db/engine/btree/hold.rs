@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rusqlite::{Connection, ffi};
 
+use crate::config::AUTO_CHECKPOINT_PAGES;
+
 /// Size of the first part of the wal-index, which SQLite maps as a whole.
 const REGION: i32 = 32_768;
 
@@ -18,11 +20,14 @@ const REGION: i32 = 32_768;
 pub(super) type Header = [u64; 6];
 
 /// How many frames the WAL has by this header.
-pub(super) fn frames(header: &Header) -> u32 {
+fn frames(header: &Header) -> u32 {
     // mxFrame, at byte 16.
     let [a, b, c, d, ..] = header.get(2).copied().unwrap_or_default().to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])
 }
+
+/// Where the number of frames that checkpoints have written back is, in words: behind two such headers.
+const WRITTEN_BACK: usize = 12;
 
 /// How a connection can tell.
 pub(super) enum Hold {
@@ -44,6 +49,21 @@ impl Hold {
             Some(header) => Hold::ByHeader(header),
             None => Hold::Never,
         }
+    }
+
+    /// Whether a snapshot of this header's state may be kept. Not while the WAL is long and has yet to be
+    /// written back: then there must be moments without readers, in which it can begin anew. (When all of it
+    /// is written back, readers do not need it, and do not stand in its way.)
+    pub(super) fn may_keep(&self, header: &Header) -> bool {
+        let Hold::ByHeader(start) = self else { return true };
+        let frames = frames(header);
+        if frames < AUTO_CHECKPOINT_PAGES {
+            return true;
+        }
+        // SAFETY: as in `header`.
+        let word = unsafe { start.add(WRITTEN_BACK).as_ref().load(Ordering::Relaxed) };
+        let [a, b, c, d, ..] = word.to_ne_bytes();
+        u32::from_ne_bytes([a, b, c, d]) >= frames
     }
 
     /// The header now. All zeros where it does not matter.

@@ -18,10 +18,9 @@ use std::cell::{Cell, RefCell};
 use rusqlite::Connection;
 
 use super::cursor::Cursor;
-use super::hold::{Header, Hold, frames};
+use super::hold::{Header, Hold};
 use super::roots::{self, Roots};
 use super::tree::{Look, Order, Tree};
-use crate::config::AUTO_CHECKPOINT_PAGES;
 use crate::db::connection::Db;
 use crate::db::schema::Tables;
 use crate::error::{Error, Result};
@@ -55,12 +54,6 @@ pub(in crate::db) struct Direct {
     epoch: Cell<u32>,
     /// Memory for the next record.
     record: Cell<Vec<u8>>,
-}
-
-/// Whether the WAL is short enough for snapshots to be kept. When it is not, it is to begin anew, for which
-/// there must be a moment without readers: also those of other processes make way then, if they read.
-fn is_short(header: &Header) -> bool {
-    frames(header) < AUTO_CHECKPOINT_PAGES
 }
 
 impl Direct {
@@ -120,7 +113,7 @@ impl Direct {
     /// then calls `commit` or `rollback`, if the transaction has not become one of SQL's meanwhile.
     pub(in crate::db) fn begin_write(&self) -> Result<bool> {
         self.idle.borrow_mut().clear();
-        if self.keeps && !self.pinned.get() && is_short(&self.hold.header()) {
+        if self.keeps && !self.pinned.get() && self.hold.may_keep(&self.hold.header()) {
             self.pinned.set(self.tree.pin());
         }
         // Never from no transaction to a write transaction at once: SQLite would wait for the lock there.
@@ -162,7 +155,7 @@ impl Direct {
         self.held.set(self.pinned.get());
         self.header.set(header);
         self.seen.set(header);
-        if !is_short(&header) {
+        if !self.hold.may_keep(&header) {
             self.let_go();
         }
         Ok(Some(self.tree.take_wal_frames()).filter(|frames| *frames > 0))
@@ -227,7 +220,7 @@ impl Direct {
             let before = self.hold.header();
             match self.tree.begin(false) {
                 Ok(cookie) => {
-                    if self.keeps && is_short(&before) && before == self.hold.header() {
+                    if self.keeps && self.hold.may_keep(&before) && before == self.hold.header() {
                         self.header.set(before);
                         self.held.set(true);
                     } else {
