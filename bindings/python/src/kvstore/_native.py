@@ -15,14 +15,16 @@ from kvstore._errors import error_text, exception_for
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    #: What keys and values may be: text (kept as UTF-8) or anything bytes-like.
+    Data = Union[str, Buffer]
+else:  # what has a name in every Python, for tools that look at annotations
+    Data = Union[str, bytes, bytearray, memoryview]
+
 __all__ = ["NULL", "Data", "check", "ffi", "lib", "taken", "to_bytes"]
 
 ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
-
-#: What keys and values may be: text (kept as UTF-8) or anything bytes-like.
-Data = Union[str, "Buffer"]
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints
