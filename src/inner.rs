@@ -196,21 +196,21 @@ impl Inner {
     pub(crate) fn committed(&self, db: &mut Db) {
         self.counters.commits.add(1);
         if db.checkpoint_is_due() {
-            self.checkpoint_quietly(db);
+            self.checkpoint_quietly(db, true);
         }
     }
 
-    /// Checkpoints the WAL when it is long.
+    /// Checkpoints the WAL when it is long, without keeping writers out: the cleaner does that beside them.
     pub(crate) fn checkpoint_if_grown(&self, db: &mut Db) {
         if db.wal_is_long() {
-            self.checkpoint_quietly(db);
+            self.checkpoint_quietly(db, false);
         }
     }
 
     /// A checkpoint that cannot be done now is no failure of the commit before it.
-    fn checkpoint_quietly(&self, db: &mut Db) {
+    fn checkpoint_quietly(&self, db: &mut Db, may_keep_writers_out: bool) {
         neighbours::let_go(self);
-        if db.checkpoint_by_itself() {
+        if db.checkpoint_by_itself(may_keep_writers_out) {
             self.counters.checkpoints.add(1);
         }
     }

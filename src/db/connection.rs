@@ -453,9 +453,9 @@ impl Db {
     /// A passive one waits for nobody, but leaves what others write meanwhile: with several writers the
     /// WAL might never begin anew. So when it has grown on after one, others are kept from writing, and
     /// readers are waited for, if only for a moment.
-    pub(crate) fn checkpoint_by_itself(&mut self) -> bool {
+    pub(crate) fn checkpoint_by_itself(&mut self, may_keep_writers_out: bool) -> bool {
         let frames = self.wal_frames();
-        let done = if frames < AUTO_CHECKPOINT_PAGES + RETRY_PAGES {
+        let done = if !may_keep_writers_out || frames < AUTO_CHECKPOINT_PAGES + RETRY_PAGES {
             self.checkpoint(CheckpointMode::Passive)
         } else {
             self.checkpoint_within(CheckpointMode::Restart, self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT))
