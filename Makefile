@@ -229,8 +229,6 @@ docs-rust:
 	mkdir -p '$(DOCS)'
 	cp -r '$(TARGET_DIR)/docs-build/doc' '$(DOCS)/rust'
 
-# Warnings are errors, but for two about what the package re-exports: pdoc asks where the fields of a
-# dataclass are, and shows a type it cannot look up in that module as its text.
 # typing_extensions, because pdoc imports what the package imports for type checkers only.
 docs-python:
 ifneq ($(wildcard bindings/python/pyproject.toml),)
@@ -239,7 +237,7 @@ ifneq ($(wildcard bindings/python/pyproject.toml),)
 	'$(TARGET_DIR)/docs-venv/bin/pip' install --quiet --disable-pip-version-check \
 	    pdoc typing_extensions ./bindings/python
 	rm -rf '$(DOCS)/python'
-	PYTHONWARNINGS='error::UserWarning,ignore:Cannot determine where:UserWarning,ignore:Error parsing type annotation:UserWarning' '$(TARGET_DIR)/docs-venv/bin/pdoc' --docformat google \
+	PYTHONWARNINGS='error::UserWarning' '$(TARGET_DIR)/docs-venv/bin/pdoc' --docformat google \
 	    -o '$(DOCS)/python' kvstore
 else
 	@echo 'docs-python: there is no bindings/python yet'

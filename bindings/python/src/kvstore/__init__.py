@@ -66,9 +66,9 @@ sqlite_version: str = _ffi.string(_lib.kvstore_sqlite_version()).decode()
 #: The engine of this build.
 engine: str = _ffi.string(_lib.kvstore_engine()).decode()
 
-for _public in (
-    AuthError, Batch, BusyError, Checkpoint, CorruptError, Error, Family, FullError, InvalidError, LockedError, MisuseError,
-    NotFoundError, PurgeStep, ReadOnlyError, Stats, Store, StoreIOError, Transaction, memoize, open, row_key,
+for _error in (
+    AuthError, BusyError, CorruptError, Error, FullError, InvalidError, LockedError, MisuseError, NotFoundError,
+    ReadOnlyError, StoreIOError,
 ):  # fmt: skip # where users find them, in tracebacks and pickles
-    _public.__module__ = __name__
-del _public
+    _error.__module__ = __name__
+del _error
