@@ -248,8 +248,8 @@ impl Inner {
 
     /// Whether the handle is open, of this process, and used by nobody at this moment: then `check_open`
     /// has nothing to say.
-    #[inline]
-    fn is_plainly_open(&self) -> bool {
+    #[inline(always)]
+    pub(crate) fn is_plainly_open(&self) -> bool {
         self.generation == fork::generation()
             && !self.closed.load(Ordering::Relaxed)
             && self.owner.load(Ordering::Relaxed) == 0
@@ -257,7 +257,7 @@ impl Inner {
     }
 
     /// Whether `check_open` would find nothing wrong.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_usable(&self) -> bool {
         self.is_plainly_open() || self.check_open_closely().is_ok()
     }
@@ -268,6 +268,8 @@ impl Inner {
         if self.is_plainly_open() { Ok(()) } else { self.check_open_closely() }
     }
 
+    #[cold]
+    #[inline(never)]
     fn check_open_closely(&self) -> Result<()> {
         self.check_process()?;
         self.check_no_callback()?;

@@ -196,6 +196,9 @@ impl Cursor {
     /// See [`Cursor`].
     #[allow(clippy::should_implement_trait)] // `Iter` is the iterator
     pub fn next(&mut self) -> Result<bool> {
+        if self.step() {
+            return Ok(true);
+        }
         self.check_open()?;
         if self.changes != self.family.inner.changes() && (self.at < self.slots.len() || self.more) {
             // What was read ahead may be out of date: go on behind the current entry.
@@ -204,34 +207,58 @@ impl Cursor {
             return self.settle();
         }
         self.at += 1;
-        match self.slots.get(self.at) {
-            Some(Slot { expire_ms: None, .. }) => Ok(true),
-            _ => self.settle(),
+        self.settle()
+    }
+
+    /// Moves to the next entry if that was read ahead and cannot have expired; otherwise does nothing.
+    /// Nothing in it can fail or panic.
+    #[inline(always)]
+    pub(crate) fn step(&mut self) -> bool {
+        let next = self.at.wrapping_add(1);
+        if self.family.inner.is_plainly_open()
+            && self.changes == self.family.inner.changes()
+            && let Some(Slot { expire_ms: None, .. }) = self.slots.get(next)
+        {
+            self.at = next;
+            return true;
         }
+        false
     }
 
     /// Whether the cursor is at an entry. Never when the store is closed.
     #[must_use]
-    #[inline]
     pub fn is_valid(&self) -> bool {
         self.slot().is_some()
     }
 
     /// The key of the current entry; of a row, its clustering part.
     #[must_use]
-    #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        self.bytes.get(self.slot()?.key())?.get(self.prefix.len()..)
+        self.key_of(self.slot()?)
     }
 
     /// The value of the current entry; `None` also if the cursor reads no values.
     #[must_use]
-    #[inline]
     pub fn value(&self) -> Option<&[u8]> {
-        if self.keys_only {
-            return None;
-        }
-        self.bytes.get(self.slot()?.value())
+        self.value_of(self.slot()?)
+    }
+
+    /// As [`is_valid`](Cursor::is_valid), or `false` if a closer look is needed.
+    #[inline(always)]
+    pub(crate) fn is_plainly_valid(&self) -> bool {
+        self.plain_slot().is_some()
+    }
+
+    /// As [`key`](Cursor::key), or `None` if a closer look is needed.
+    #[inline(always)]
+    pub(crate) fn plain_key(&self) -> Option<&[u8]> {
+        self.key_of(self.plain_slot()?)
+    }
+
+    /// As [`value`](Cursor::value), or `None` if a closer look is needed.
+    #[inline(always)]
+    pub(crate) fn plain_value(&self) -> Option<&[u8]> {
+        self.value_of(self.plain_slot()?)
     }
 
     /// The end of life of the current entry.
@@ -249,9 +276,23 @@ impl Cursor {
         self.family.inner.check_open()
     }
 
-    #[inline]
     fn slot(&self) -> Option<&Slot> {
         if self.family.inner.is_usable() { self.slots.get(self.at) } else { None }
+    }
+
+    #[inline(always)]
+    fn plain_slot(&self) -> Option<&Slot> {
+        if self.family.inner.is_plainly_open() { self.slots.get(self.at) } else { None }
+    }
+
+    #[inline(always)]
+    fn key_of(&self, slot: &Slot) -> Option<&[u8]> {
+        self.bytes.get(slot.key())?.get(self.prefix.len()..)
+    }
+
+    #[inline(always)]
+    fn value_of(&self, slot: &Slot) -> Option<&[u8]> {
+        if self.keys_only { None } else { self.bytes.get(slot.value()) }
     }
 
     fn place(&self) -> Option<Place> {

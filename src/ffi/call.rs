@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use super::args::{Failure, Outcome};
 use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_OK, code_of};
 use super::handle::{
-    FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, exclusive, lay_fallow, shared, value,
+    FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, exclusive, lay_fallow, shared, shared_mut,
+    value,
 };
 use crate::{Error, INHERITED};
 
@@ -167,22 +168,35 @@ where
 }
 
 /// What is behind such a handle if nothing at all is wrong with it; for the few calls that are made for every
-/// row, before they go the way of all others.
+/// row, before they go the way of all others. What they do must not panic, and must itself refuse a store from
+/// before a fork.
 ///
 /// # Safety
 /// As [`call_single`].
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn glance<'a, T, V: 'static>(handle: *mut T) -> Option<&'a V>
 where
     T: Opaque<Value = Single<V>>,
 {
     // SAFETY: passed on.
     match unsafe { shared(handle) } {
-        Ok(Single { value: Some(value), session })
-            if !session.is_inherited() && !session.poisoned.load(Relaxed) =>
-        {
-            Some(value)
-        }
+        Ok(Single { value: Some(value), session }) if !session.poisoned.load(Relaxed) => Some(value),
+        _ => None,
+    }
+}
+
+/// [`glance`], to change what is there.
+///
+/// # Safety
+/// As [`call_single`]; and what is given out is not used any more when the handle is used again.
+#[inline(always)]
+pub(super) unsafe fn glance_single<'a, T, V: 'static>(handle: *mut T) -> Option<&'a mut V>
+where
+    T: Opaque<Value = Single<V>>,
+{
+    // SAFETY: passed on.
+    match unsafe { shared_mut(handle) } {
+        Ok(Single { value: Some(value), session }) if !session.poisoned.load(Relaxed) => Some(value),
         _ => None,
     }
 }

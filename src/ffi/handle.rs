@@ -188,11 +188,25 @@ pub(super) unsafe fn exclusive<'a, T: Opaque>(handle: *mut T) -> Result<Exclusiv
 ///
 /// # Safety
 /// As [`exclusive`].
+#[inline(always)]
 pub(super) unsafe fn shared<'a, T: Opaque>(handle: *const T) -> Result<&'a T::Value, NotOpen> {
     // SAFETY: passed on; there is no exclusive reference unless `in_use` is set.
     unsafe {
         let slot = slot(handle)?;
         if slot.in_use.load(Ordering::Relaxed) { Err(NotOpen::InUse) } else { Ok(&*slot.value.get()) }
+    }
+}
+
+/// The value behind a handle that one thread at a time uses, for a moment in which nothing else is called.
+///
+/// # Safety
+/// As [`exclusive`]; and what is given out is not used any more when the handle is used again.
+#[inline(always)]
+pub(super) unsafe fn shared_mut<'a, T: Opaque>(handle: *mut T) -> Result<&'a mut T::Value, NotOpen> {
+    // SAFETY: passed on; there is no other reference unless `in_use` is set.
+    unsafe {
+        let slot = slot(handle)?;
+        if slot.in_use.load(Ordering::Relaxed) { Err(NotOpen::InUse) } else { Ok(&mut *slot.value.get()) }
     }
 }
 
@@ -222,6 +236,7 @@ pub(super) unsafe fn lay_fallow<T: Opaque>(handle: *mut T) {
 
 /// # Safety
 /// As [`value`].
+#[inline(always)]
 unsafe fn slot<'a, T: Opaque>(handle: *const T) -> Result<&'a Slot<T::Value>, NotOpen> {
     let slot = handle.cast::<Slot<T::Value>>();
     if slot.is_null() || !slot.is_aligned() {

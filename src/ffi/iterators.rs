@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::args::{Outcome, bad_argument, c_length, key, key_called, optional_output, output};
-use super::call::{HasSession as _, call, call_single, close_single, glance, look_single};
+use super::call::{HasSession as _, call, call_single, close_single, glance, glance_single, look_single};
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
 use super::handle::{self, Opaque, Single};
@@ -187,7 +187,19 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
-    unsafe { call_single(it, |cursor| moved(cursor.next())) }
+    unsafe {
+        if glance_single(it).is_some_and(Cursor::step) {
+            return KVSTORE_OK;
+        }
+        next_closely(it)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn next_closely(it: *mut KVIterator) -> c_int {
+    // SAFETY: passed on.
+    unsafe { call_single(it, |cursor: &mut Cursor| moved(cursor.next())) }
 }
 
 /// Moves a reverse iterator to the entry before. At eof it stays.
@@ -236,12 +248,16 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
 /// 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
-    let mut eof = 1;
     // SAFETY: NULL or an iterator, as documented.
+    unsafe { if glance(it).is_some_and(Cursor::is_plainly_valid) { 0 } else { eof_closely(it) } }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn eof_closely(it: *mut KVIterator) -> c_int {
+    let mut eof = 1;
+    // SAFETY: passed on.
     unsafe {
-        if glance(it).is_some_and(Cursor::is_valid) {
-            return 0;
-        }
         look_single(it, |cursor: &Cursor| {
             eof = c_int::from(!cursor.is_valid());
             Ok(KVSTORE_OK)
@@ -262,7 +278,7 @@ pub unsafe extern "C" fn kvstore_iterator_key(
     pnKey: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { show(it, Cursor::key, ppKey, pnKey) }
+    unsafe { show(it, Cursor::plain_key, Cursor::key, ppKey, pnKey) }
 }
 
 /// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
@@ -273,13 +289,14 @@ pub unsafe extern "C" fn kvstore_iterator_value(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { show(it, Cursor::value, ppValue, pnValue) }
+    unsafe { show(it, Cursor::plain_value, Cursor::value, ppValue, pnValue) }
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn show(
     it: *mut KVIterator,
-    part: impl Fn(&Cursor) -> Option<&[u8]>,
+    plain_part: impl FnOnce(&Cursor) -> Option<&[u8]>,
+    part: fn(&Cursor) -> Option<&[u8]>,
     pp: *mut *mut c_void,
     pn: *mut c_int,
 ) -> c_int {
@@ -288,20 +305,31 @@ unsafe fn show(
         if !pp.is_null()
             && !pn.is_null()
             && let Some(cursor) = glance::<_, Cursor>(it)
-            && let Some(part) = part(cursor)
+            && let Some(part) = plain_part(cursor)
         {
             pp.write(part.as_ptr().cast_mut().cast());
             pn.write(c_length(part.len()));
             return KVSTORE_OK;
         }
+        look_closely(it, part, pp, pn)
     }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn look_closely(
+    it: *mut KVIterator,
+    part: fn(&Cursor) -> Option<&[u8]>,
+    pp: *mut *mut c_void,
+    pn: *mut c_int,
+) -> c_int {
     // SAFETY: passed on.
     unsafe { look_single(it, |cursor| show_closely(cursor, part, pp, pn)) }
 }
 
 unsafe fn show_closely(
     cursor: &Cursor,
-    part: impl Fn(&Cursor) -> Option<&[u8]>,
+    part: fn(&Cursor) -> Option<&[u8]>,
     pp: *mut *mut c_void,
     pn: *mut c_int,
 ) -> Outcome<c_int> {

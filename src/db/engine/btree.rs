@@ -3,17 +3,20 @@
 //! (build.rs).
 //!
 //! `raw.rs` declares what it uses of SQLite, `tree.rs` makes that safe to call, `hold.rs` and `session.rs`
-//! know when it may be used, `roots.rs` where the tables are, `page.rs` how to find a key on a page, and
-//! `record.rs` what is in a row. Here is what the operations are.
+//! know when it may be used, `roots.rs` where the tables are, `walk.rs` reads keys and rows page by page
+//! (`pager.rs` gives the pages, `page.rs` knows what is on one), and `record.rs` what is in a row. Here is
+//! what the operations are.
 
 mod cursor;
 mod hold;
 mod page;
+mod pager;
 mod raw;
 mod record;
 mod roots;
 mod session;
 mod tree;
+mod walk;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -24,7 +27,8 @@ pub(in crate::db) use roots::RootCache;
 use roots::Roots;
 pub(in crate::db) use session::Direct;
 use session::Visit;
-use tree::{Look, Order};
+use tree::Order;
+use walk::{Look, Walked};
 
 use super::sql::SqlEngine;
 use super::{
@@ -223,20 +227,41 @@ impl Engine for BtreeEngine<'_> {
             Err(sql) => return sql.scan(tables, scan, visit),
         };
         let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
-        here.with(here.roots.data, Order::Key, |tree, cursor| {
-            let mut there = start(tree, cursor, from, scan.reverse)?;
-            while there {
-                let DataRow { key, value, joined, head } = parts(tables, cursor.record()?)?;
-                if is_behind(key, to, scan.reverse) {
-                    return Ok(true);
+        let root = here.roots.data;
+        let mut walk = here.walk(root, &scan)?;
+        let mut cursor = None;
+        let ended = loop {
+            let record = match &mut cursor {
+                None => match walk.next()? {
+                    Walked::On(part) => walk.record(part),
+                    Walked::End => break true,
+                    Walked::NotPlain(shown) => {
+                        let cursor = cursor.insert(here.cursor(root, Order::Key)?);
+                        if !start(&here, cursor, from, scan.reverse, shown)? {
+                            break true;
+                        }
+                        cursor.record()?
+                    }
+                },
+                Some(cursor) => {
+                    if !advance(cursor, scan.reverse)? {
+                        break true;
+                    }
+                    cursor.record()?
                 }
-                if visit(key, RowView { values: self, tables, inline: value, joined, head })? == Step::Stop {
-                    return Ok(false);
-                }
-                there = if scan.reverse { cursor.previous()? } else { cursor.next()? };
+            };
+            let DataRow { key, value, joined, head } = parts(tables, record)?;
+            if is_behind(key, to, scan.reverse) {
+                break true;
             }
-            Ok(true)
-        })
+            if visit(key, RowView { values: self, tables, inline: value, joined, head })? == Step::Stop {
+                break false;
+            }
+        };
+        if let Some(cursor) = cursor {
+            here.keep(cursor);
+        }
+        Ok(ended)
     }
 
     fn count(&self, tables: &Tables) -> Result<u64> {
@@ -473,27 +498,35 @@ fn move_time_entry(
     })
 }
 
-/// Moves to the first row of a scan; says whether there is one.
-fn start(tree: &tree::Tree, cursor: &mut Cursor, from: Bound<&[u8]>, reverse: bool) -> Result<bool> {
-    let (key, included) = match from {
-        Bound::Unbounded => return if reverse { cursor.last() } else { cursor.first() },
-        Bound::Included(key) => (key, true),
-        Bound::Excluded(key) => (key, false),
-    };
-    let order = tree.seek(cursor, |sought| record::key_row(sought, key, None))?;
-    let before = if reverse { Ordering::Greater } else { Ordering::Less };
-    match order {
-        Ordering::Equal if included => Ok(true),
-        order if order == before || order == Ordering::Equal => {
-            if reverse {
-                cursor.previous()
+/// Moves to the first row of a scan, and over some rows; says whether there is one more.
+fn start(
+    here: &Visit<'_>,
+    cursor: &mut Cursor,
+    from: Bound<&[u8]>,
+    reverse: bool,
+    rows: usize,
+) -> Result<bool> {
+    let mut there = match from {
+        Bound::Unbounded if reverse => cursor.last()?,
+        Bound::Unbounded => cursor.first()?,
+        Bound::Included(key) | Bound::Excluded(key) => {
+            let order = here.seek(cursor, |sought| record::key_row(sought, key, None))?;
+            let before = if reverse { Ordering::Greater } else { Ordering::Less };
+            if order == before || order == Ordering::Equal && from == Bound::Excluded(key) {
+                advance(cursor, reverse)?
             } else {
-                cursor.next()
+                cursor.is_on_entry() // in an empty table it is nowhere
             }
         }
-        // In an empty table the cursor is nowhere.
-        _ => Ok(cursor.is_on_entry()),
+    };
+    for _ in 0..rows {
+        there = there && advance(cursor, reverse)?;
     }
+    Ok(there)
+}
+
+fn advance(cursor: &mut Cursor, reverse: bool) -> Result<bool> {
+    if reverse { cursor.previous() } else { cursor.next() }
 }
 
 /// Whether a key is behind the end of a scan.

@@ -115,6 +115,32 @@ impl From<Malformed> for NoDataRow {
 impl<'a> DataRow<'a> {
     #[inline(always)]
     pub(super) fn of(record: &'a [u8]) -> Result<DataRow<'a>, NoDataRow> {
+        match DataRow::plainly(record) {
+            Some(row) => Ok(row),
+            None => DataRow::closely(record),
+        }
+    }
+
+    /// The row, if it is one of the most frequent shape: a short key, a value, and nothing else.
+    #[inline(always)]
+    fn plainly(record: &'a [u8]) -> Option<DataRow<'a>> {
+        let [header, key, first, second] = *record.first_chunk()?;
+        let (value, types) = if first < 0x80 {
+            (usize::from(first), 3)
+        } else {
+            (usize::from(first & 0x7f) << 7 | usize::from(second), 4)
+        };
+        let key = usize::from(key);
+        if header != types || key >= 0x80 || types == 4 && second >= 0x80 || (key | value) % 2 != 0 {
+            return None;
+        }
+        let (key, value) = (key.checked_sub(12)? / 2, value.checked_sub(12)? / 2);
+        let joined = record.get(usize::from(types)..usize::from(types) + key + value)?;
+        let (key, value) = joined.split_at_checked(key)?;
+        Some(DataRow { key, value: Some(value), joined: Some(joined), head: Head::PLAIN })
+    }
+
+    fn closely(record: &'a [u8]) -> Result<DataRow<'a>, NoDataRow> {
         let mut columns = Columns::of(record)?;
         let body = columns.body;
         let Value::Blob(key) = columns.next()? else { return Err(NoDataRow::WrongType("key")) };

@@ -19,9 +19,12 @@ use rusqlite::Connection;
 
 use super::cursor::Cursor;
 use super::hold::{Header, Hold};
+use super::pager::KeptPages;
 use super::roots::{self, Roots};
-use super::tree::{Look, Order, Tree};
+use super::tree::{Order, Tree};
+use super::walk::{self, Look, Walk};
 use crate::db::connection::Db;
+use crate::db::engine::Scan;
 use crate::db::schema::Tables;
 use crate::error::{Error, Result};
 
@@ -33,6 +36,8 @@ const ATTEMPTS: usize = 100;
 /// What a connection needs to use its B-trees directly.
 pub(in crate::db) struct Direct {
     idle: RefCell<Vec<Cursor>>,
+    /// Kept as idle cursors are, and given back with them.
+    pages: RefCell<KeptPages>,
     tree: Tree,
     hold: Hold,
     /// Whether snapshots are kept at all.
@@ -60,6 +65,7 @@ impl Direct {
     pub(in crate::db) fn new(conn: &Connection) -> Result<Direct> {
         Ok(Direct {
             idle: RefCell::default(),
+            pages: RefCell::default(),
             tree: Tree::of(conn)?,
             hold: Hold::Never,
             keeps: false,
@@ -98,7 +104,7 @@ impl Direct {
     /// To be called before any SQL statement.
     #[inline]
     pub(in crate::db) fn make_way(&self, conn: &Connection) {
-        self.idle.borrow_mut().clear();
+        self.clear();
         if self.writing.replace(false) {
             // Outside a transaction of SQL's own, the end of any statement would commit what is written.
             if conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).is_err() {
@@ -109,10 +115,16 @@ impl Direct {
         self.let_go();
     }
 
+    /// Closes what is kept for the next operation of a transaction.
+    fn clear(&self) {
+        self.idle.borrow_mut().clear();
+        self.pages.borrow_mut().clear();
+    }
+
     /// Begins a write transaction without SQL, if nobody else is writing; says whether it did. The caller
     /// then calls `commit` or `rollback`, if the transaction has not become one of SQL's meanwhile.
     pub(in crate::db) fn begin_write(&self) -> Result<bool> {
-        self.idle.borrow_mut().clear();
+        self.clear();
         if self.keeps && !self.pinned.get() && self.hold.may_keep(&self.hold.header()) {
             self.pinned.set(self.tree.pin());
         }
@@ -146,7 +158,7 @@ impl Direct {
 
     /// Commits; says how many frames the WAL has then, if it is one.
     pub(in crate::db) fn commit(&self) -> Result<Option<u32>> {
-        self.idle.borrow_mut().clear();
+        self.clear();
         if !self.tree.is_writing() {
             return Err(Error::Failed("the transaction has been rolled back".into()));
         }
@@ -162,7 +174,7 @@ impl Direct {
     }
 
     pub(in crate::db) fn rollback(&self) {
-        self.idle.borrow_mut().clear();
+        self.clear();
         self.writing.set(false);
         // After a failure nothing is left to roll back.
         let _ = self.tree.rollback();
@@ -177,7 +189,7 @@ impl Direct {
     /// Ends the snapshot that is kept, if there is one.
     fn let_go(&self) {
         if self.held.replace(false) | self.pinned.get() {
-            self.idle.borrow_mut().clear();
+            self.clear();
             if self.pinned.replace(false) {
                 self.tree.unpin();
             }
@@ -291,30 +303,58 @@ impl Visit<'_> {
         order: Order,
         f: impl FnOnce(&Tree, &mut Cursor) -> Result<R>,
     ) -> Result<R> {
+        let mut cursor = self.cursor(root, order)?;
+        let done = f(&self.direct.tree, &mut cursor)?;
+        self.keep(cursor);
+        Ok(done)
+    }
+
+    /// As `Tree::seek`.
+    pub(super) fn seek(
+        &self,
+        cursor: &mut Cursor,
+        sought: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<std::cmp::Ordering> {
+        self.direct.tree.seek(cursor, sought)
+    }
+
+    /// A cursor on a table, wherever it was left.
+    pub(super) fn cursor(&self, root: u32, order: Order) -> Result<Cursor> {
         let direct = self.direct;
         let kept = {
             let mut idle = direct.idle.borrow_mut();
             let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
             at.map(|at| idle.swap_remove(at))
         };
-        let mut cursor = match kept {
-            Some(cursor) => cursor,
-            None => direct.tree.cursor(root, order, self.write)?,
-        };
-        let done = f(&direct.tree, &mut cursor)?;
-        let mut idle = direct.idle.borrow_mut();
+        match kept {
+            Some(cursor) => Ok(cursor),
+            None => direct.tree.cursor(root, order, self.write),
+        }
+    }
+
+    /// Keeps a cursor for the next operation.
+    pub(super) fn keep(&self, cursor: Cursor) {
+        let mut idle = self.direct.idle.borrow_mut();
         if idle.len() >= MAX_CURSORS {
             idle.remove(0);
         }
         idle.push(cursor);
-        Ok(done)
     }
 
     /// Looks a row up without a cursor. In a write transaction a cursor does: its place serves the write
     /// that follows.
     #[inline]
-    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look<'_>> {
-        if self.write { Ok(Look::NotPlain) } else { self.direct.tree.look_up(root, key) }
+    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
+        if self.write {
+            return Ok(Look::NotPlain);
+        }
+        let keep = self.end == End::Nothing;
+        walk::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
+    }
+
+    /// Begins to walk over the records of a scan without a cursor.
+    pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<Walk<'_>> {
+        Walk::new(self.direct.tree.pages(), root, scan)
     }
 
     /// Runs `f` with memory for a record.
@@ -335,7 +375,7 @@ impl Drop for Visit<'_> {
         match self.end {
             End::Nothing => {}
             End::Read => {
-                direct.idle.borrow_mut().clear();
+                direct.clear();
                 // As in `let_go`.
                 let _ = direct.tree.end_read();
             }

@@ -11,20 +11,15 @@
 
 use std::cmp::Ordering;
 use std::ffi::c_int;
-use std::marker::PhantomData;
-use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use rusqlite::{Connection, ffi};
 
 use super::cursor::Cursor;
-use super::page::{self, Next};
+use super::pager::Pages;
 use super::raw;
 use crate::db::connection::translate;
 use crate::error::{Error, Result};
-
-/// No B-tree of SQLite is deeper: its cursors have room for as many pages.
-const MAX_DEPTH: usize = 20;
 
 /// How the rows of a table are ordered, which is how its cursors seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,38 +247,11 @@ impl Tree {
         Ok(order)
     }
 
-    /// Looks a key up in the index B-tree with this root page, page by page. Inside a transaction.
+    /// Its pages.
     #[inline]
-    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look<'_>> {
-        // SAFETY: the tree of an open connection: asks for three fields of it.
-        let (pager, size, reserve) = unsafe {
-            let btree = self.btree.as_ptr();
-            (
-                raw::sqlite3BtreePager(btree),
-                raw::sqlite3BtreeGetPageSize(btree),
-                raw::sqlite3BtreeGetReserveNoMutex(btree),
-            )
-        };
-        let size = usize::try_from(size).unwrap_or(0);
-        let usable = size.saturating_sub(usize::try_from(reserve).unwrap_or(0));
-        let mut number = root;
-        for _ in 0..MAX_DEPTH {
-            if number < 2 {
-                break; // no table of ours begins on the first page
-            }
-            let mut page = ptr::null_mut();
-            // SAFETY: the pager of an open connection that is in a transaction, and a place for the answer.
-            check(unsafe { raw::sqlite3PagerGet(pager, number, &raw mut page, raw::PAGER_GET_READONLY) })?;
-            let Some(page) = NonNull::new(page) else { break };
-            let page = Page { page, size, tree: PhantomData };
-            match page::search(page.bytes(), usable, key) {
-                Some(Next::Here(record)) => return Ok(Look::Found(page, record)),
-                Some(Next::Nowhere) => return Ok(Look::Missing),
-                Some(Next::Child(child)) => number = child,
-                None => break,
-            }
-        }
-        Ok(Look::NotPlain)
+    pub(super) fn pages(&self) -> Pages<'_> {
+        // SAFETY: the tree of an open connection, which is borrowed.
+        unsafe { Pages::of(self.btree) }
     }
 
     /// Number of entries in the cursor's table.
@@ -294,41 +262,6 @@ impl Tree {
         // SAFETY: an open cursor of this connection, and a place for the answer.
         check(unsafe { raw::sqlite3BtreeCount(self.db.as_ptr(), cursor.raw(), &raw mut count) })?;
         Ok(count.unsigned_abs())
-    }
-}
-
-/// What a look-up has found.
-pub(super) enum Look<'t> {
-    /// A record: this part of this page.
-    Found(Page<'t>, Range<usize>),
-    Missing,
-    /// A cursor has to look.
-    NotPlain,
-}
-
-/// A page that stays in memory as long as this lives.
-pub(super) struct Page<'t> {
-    page: NonNull<raw::DbPage>,
-    size: usize,
-    tree: PhantomData<&'t Tree>,
-}
-
-impl Page<'_> {
-    #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: a page that is referenced has its bytes in memory, as many as the page size says. Nobody
-        // writes while a row is shown, a rule for visitors (`engine.rs`).
-        unsafe {
-            let data = raw::sqlite3PagerGetData(self.page.as_ptr());
-            std::slice::from_raw_parts(data.cast(), self.size)
-        }
-    }
-}
-
-impl Drop for Page<'_> {
-    fn drop(&mut self) {
-        // SAFETY: gives back, once, the reference that was got. It is not the last one to the first page.
-        unsafe { raw::sqlite3PagerUnrefNotNull(self.page.as_ptr()) };
     }
 }
 

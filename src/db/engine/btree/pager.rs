@@ -1,0 +1,127 @@
+//! Pages of a file, as SQLite's pager gives them to a transaction; safe to call for the reasons that `tree.rs`
+//! gives. As a cursor does, a page belongs to a transaction, and is given back before that ends.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use super::page::Node;
+use super::raw;
+use super::tree::{Tree, check};
+use crate::error::Result;
+
+/// The pager of a tree.
+#[derive(Clone, Copy)]
+pub(super) struct Pages<'t> {
+    pager: *mut raw::Pager,
+    size: usize,
+    usable: usize,
+    tree: PhantomData<&'t Tree>,
+}
+
+impl<'t> Pages<'t> {
+    /// # Safety
+    /// The btree is that of an open connection, and is as long as `'t`.
+    #[inline]
+    pub(super) unsafe fn of(btree: NonNull<raw::Btree>) -> Pages<'t> {
+        // SAFETY: asks for three fields of an open tree, which always has a pager.
+        let (pager, size, reserve) = unsafe {
+            (
+                raw::sqlite3BtreePager(btree.as_ptr()),
+                raw::sqlite3BtreeGetPageSize(btree.as_ptr()),
+                raw::sqlite3BtreeGetReserveNoMutex(btree.as_ptr()),
+            )
+        };
+        let size = usize::try_from(size).unwrap_or(0);
+        let usable = size.saturating_sub(usize::try_from(reserve).unwrap_or(0));
+        Pages { pager, size, usable, tree: PhantomData }
+    }
+
+    /// A page, to be read. Inside a transaction. `None`: it cannot be one of a table.
+    #[inline]
+    pub(super) fn page(&self, number: u32) -> Result<Option<Page>> {
+        if number < 2 {
+            return Ok(None); // no table of ours begins on the first page
+        }
+        let mut page = ptr::null_mut();
+        // SAFETY: the pager of an open connection that is in a transaction, and a place for the answer.
+        check(unsafe { raw::sqlite3PagerGet(self.pager, number, &raw mut page, raw::PAGER_GET_READONLY) })?;
+        let (size, usable) = (self.size, self.usable);
+        Ok(NonNull::new(page).map(|page| {
+            // SAFETY: a page that is referenced has its bytes in memory, as many as the page size says, and
+            // they stay where they are as long as it is referenced.
+            let data = unsafe { raw::sqlite3PagerGetData(page.as_ptr()) };
+            Page { page, data: data.cast(), size, usable }
+        }))
+    }
+}
+
+/// A page that stays in memory as long as this lives.
+pub(super) struct Page {
+    page: NonNull<raw::DbPage>,
+    data: *const u8,
+    size: usize,
+    usable: usize,
+}
+
+// SAFETY: as for `Tree`.
+unsafe impl Send for Page {}
+
+impl Page {
+    #[inline(always)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes are there (`Pages::page`) while the page is referenced. Nobody writes while
+        // a row is shown, a rule for visitors (`engine.rs`).
+        unsafe { std::slice::from_raw_parts(self.data, self.size) }
+    }
+
+    /// What is on it, if that is plain.
+    #[inline]
+    pub(super) fn node(&self) -> Option<Node<'_>> {
+        Node::of(self.bytes(), self.usable)
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: gives back, once, the reference that was got. It is not the last one to the first page.
+        unsafe { raw::sqlite3PagerUnrefNotNull(self.page.as_ptr()) };
+    }
+}
+
+/// How many pages are kept, at most.
+const KEPT: usize = 64;
+
+/// Interior pages of a snapshot that were used: the way to the next row begins on the same ones.
+#[derive(Default)]
+pub(super) struct KeptPages {
+    /// Each at its number modulo [`KEPT`]. Empty until the first is kept.
+    pages: Vec<Option<(u32, Page)>>,
+    any: bool,
+}
+
+impl KeptPages {
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> Option<&Page> {
+        match self.pages.get(number as usize % KEPT)? {
+            Some((kept, page)) if *kept == number => Some(page),
+            _ => None,
+        }
+    }
+
+    pub(super) fn keep(&mut self, number: u32, page: Page) {
+        if self.pages.is_empty() {
+            self.pages.resize_with(KEPT, || None);
+        }
+        if let Some(place) = self.pages.get_mut(number as usize % KEPT) {
+            *place = Some((number, page));
+            self.any = true;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.any) {
+            self.pages.iter_mut().for_each(|place| *place = None);
+        }
+    }
+}
