@@ -1,7 +1,7 @@
 //! One connection: its transactions, checkpoints and maintenance. Opening is in `open.rs`.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,7 +68,7 @@ pub(crate) struct Db {
 #[derive(Default)]
 pub(super) struct SettingsCache {
     version: u32,
-    of: HashMap<String, Settings>,
+    of: BTreeMap<String, Settings>,
 }
 
 impl Db {
@@ -432,6 +432,13 @@ impl Db {
 
     /// To be called after each write commit: says whether the WAL is to be checkpointed now.
     pub(crate) fn checkpoint_is_due(&mut self) -> bool {
+        #[cfg(kvstore_btree)]
+        {
+            let frames = self.wal_frames();
+            if let Some(direct) = &mut self.direct {
+                direct.wal_grown_to(frames);
+            }
+        }
         if self.wal_frames() < self.checkpointed_to {
             // It has begun anew.
             self.checkpointed_to = 0;
@@ -570,11 +577,16 @@ fn no_transaction(what: &str) -> Error {
     Error::Invalid(format!("there is no transaction to {what}: begin one first"))
 }
 
-fn sync_wal(path: &Path) -> Result<()> {
-    let failed = |e: std::io::Error| Error::Io(format!("cannot sync the WAL: {e}"));
+/// The WAL of the file at a path without symbolic links.
+pub(super) fn wal_of(path: &Path) -> PathBuf {
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");
-    match std::fs::File::open(&wal) {
+    wal.into()
+}
+
+fn sync_wal(path: &Path) -> Result<()> {
+    let failed = |e: std::io::Error| Error::Io(format!("cannot sync the WAL: {e}"));
+    match std::fs::File::open(wal_of(path)) {
         Ok(file) => file.sync_all().map_err(failed)?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()), // not in WAL mode
         Err(e) => return Err(failed(e)),

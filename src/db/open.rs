@@ -203,20 +203,26 @@ fn set_up(
     db.set_busy_timeout(config.busy_timeout)?;
     #[cfg(kvstore_btree)]
     if !config.sql_engine {
-        go_direct(&mut db, config)?;
+        go_direct(&mut db, config, page_size)?;
     }
     Ok(db)
 }
 
 /// Switches the `btree` engine on.
 #[cfg(kvstore_btree)]
-fn go_direct(db: &mut Db, config: &Config) -> Result<()> {
+fn go_direct(db: &mut Db, config: &Config, page_size: u64) -> Result<()> {
     let mut direct = Direct::new(&db.conn)?;
     let alone = db.path.is_none() || config.exclusive;
     // In DELETE mode a commit waits for readers, and nothing tells that others have committed.
     db.writes_directly = alone || journal_mode(db)? == "wal";
     if db.writes_directly {
         direct.watch(&db.conn, alone, config.hold_reads);
+        if let Some(path) = &db.path
+            && db.sync == SyncLevel::Normal
+            && !config.read_only
+        {
+            direct.write_back(&super::connection::wal_of(path), page_size);
+        }
     }
     db.direct = Some(direct);
     Ok(())

@@ -17,6 +17,7 @@ mod roots;
 mod session;
 mod tree;
 mod walk;
+mod writeback;
 
 use std::cmp::Ordering;
 use std::ops::Bound;

@@ -14,6 +14,7 @@
 //!   cookie back that comes again with other tables: so it counts as a change, too.
 
 use std::cell::{Cell, RefCell};
+use std::path::Path;
 
 use rusqlite::Connection;
 
@@ -23,6 +24,7 @@ use super::pager::KeptPages;
 use super::roots::{self, Roots};
 use super::tree::{Order, Tree};
 use super::walk::{self, Look, Walk};
+use super::writeback::Writeback;
 use crate::db::connection::Db;
 use crate::db::engine::Scan;
 use crate::db::schema::Tables;
@@ -59,6 +61,8 @@ pub(in crate::db) struct Direct {
     epoch: Cell<u32>,
     /// Memory for the next record.
     record: Cell<Vec<u8>>,
+    /// Only if checkpoints alone sync.
+    writeback: Option<Writeback>,
 }
 
 impl Direct {
@@ -78,6 +82,7 @@ impl Direct {
             depth: Cell::new(0),
             epoch: Cell::new(1),
             record: Cell::default(),
+            writeback: None,
         })
     }
 
@@ -86,6 +91,19 @@ impl Direct {
     pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: bool) {
         self.hold = if alone { Hold::Always } else { Hold::by_header(conn) };
         self.keeps = keep && !matches!(self.hold, Hold::Never);
+    }
+
+    /// Writes the WAL of this connection to the disk while it grows, from now on.
+    pub(in crate::db) fn write_back(&mut self, wal: &Path, page_size: u64) {
+        self.writeback = Writeback::of(wal, page_size);
+    }
+
+    /// To be told after a commit how many frames the WAL has.
+    #[inline]
+    pub(in crate::db) fn wal_grown_to(&mut self, frames: u32) {
+        if let Some(writeback) = &mut self.writeback {
+            writeback.grown_to(frames);
+        }
     }
 
     /// A number that changes when others have committed; `None`: nothing tells. To be called inside a write
