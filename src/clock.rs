@@ -16,7 +16,10 @@ static LATEST: AtomicI64 = AtomicI64::new(0);
 /// The system's time, never less than what it was before in this process.
 pub(crate) fn system_now_ms() -> i64 {
     let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        Ok(since) => {
+            let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+            seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
+        }
         Err(_) => 0, // a clock before 1970
     };
     never_back(&LATEST, now)

@@ -7,6 +7,7 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
+use crate::clock;
 use crate::config::check_key;
 use crate::db::{Engine, Scan, Step, TimeIndex};
 use crate::error::{Error, Result};
@@ -210,19 +211,25 @@ impl Cursor {
         self.settle()
     }
 
-    /// Moves to the next entry if that was read ahead and cannot have expired; otherwise does nothing.
+    /// Moves to the next entry if that was read ahead and has not expired; otherwise does nothing.
     /// Nothing in it can fail or panic.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> bool {
         let next = self.at.wrapping_add(1);
         if self.family.inner.is_plainly_open()
             && self.changes == self.family.inner.changes()
-            && let Some(Slot { expire_ms: None, .. }) = self.slots.get(next)
+            && let Some(slot) = self.slots.get(next)
+            && slot.expire_ms.is_none_or(|at| self.shows_later_than(at))
         {
             self.at = next;
             return true;
         }
         false
+    }
+
+    /// Whether it shows, now, an entry that dies at that time; only for a clock that is not injected.
+    fn shows_later_than(&self, expire_ms: i64) -> bool {
+        matches!(self.walk, Walk::Expiry(..)) || !expiry::is_expired(expire_ms, clock::system_now_ms())
     }
 
     /// Whether the cursor is at an entry. Never when the store is closed.
