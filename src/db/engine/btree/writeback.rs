@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 /// How many frames are written at a time.
-const STEP: u32 = 128;
+const STEP: u32 = 512;
 /// Size of the WAL's header and of a frame's (SQLite's fileformat2.html, chapter 4.1).
 const WAL_HEADER: u64 = 32;
 const FRAME_HEADER: u64 = 24;

@@ -1,0 +1,430 @@
+//! What workers write down of each call, and the check that all of it is linearizable.
+//!
+//! A key is a register with an end of life. Each call takes effect at one moment between its begin and its
+//! end, and there must be an order of these moments in which every result is right. The search is that of
+//! Wing and Gong in the form of Lowe's "just in time": all states the key may be in are carried along from
+//! one return to the next. Values are unique, so these are few.
+//!
+//! The library reads the clock within the call, so what it saw is between the two readings around it. A key
+//! whose end is in between may be seen alive or dead; once seen dead it stays dead.
+
+use std::collections::{BTreeMap, HashSet};
+
+/// No value: the key is missing.
+pub const NONE: i64 = i64::MIN;
+/// No end of life.
+pub const NEVER: (i64, i64) = (0, 0);
+/// Numbers in an operation that is written to a file.
+const FIELDS: usize = 11;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `read`: the value.
+    Get,
+    /// `read`: the value; `result`: the milliseconds that are left, -1 without a TTL.
+    GetTtl,
+    /// `result`: 1 or 0.
+    Exists,
+    /// `result`: `NONE` for a missing key, 0 without a TTL, or the end.
+    ExpireTime,
+    /// `write`, `ends`.
+    Put,
+    /// `write`, `ends`; `result`: 1 or 0.
+    PutIfAbsent,
+    /// `read`: what was expected; `write`, `ends`; `result`: 1 or 0.
+    Swap,
+    /// `read`: what was expected; `result`: 1 or 0.
+    CompareAndDelete,
+    /// `result`: 1 or 0.
+    Delete,
+    /// A deletion that does not tell what was there.
+    Remove,
+    /// `read`: the difference; `write`: the sum; `ends`.
+    Increment,
+    /// `ends`; `result`: 1 or 0.
+    Expire,
+    /// `read`: the value; `ends`.
+    GetAndExpire,
+    /// A transaction. `read`: the value; `write`, `ends`.
+    ReadAndPut,
+}
+
+const KINDS: [Kind; 14] = [
+    Kind::Get,
+    Kind::GetTtl,
+    Kind::Exists,
+    Kind::ExpireTime,
+    Kind::Put,
+    Kind::PutIfAbsent,
+    Kind::Swap,
+    Kind::CompareAndDelete,
+    Kind::Delete,
+    Kind::Remove,
+    Kind::Increment,
+    Kind::Expire,
+    Kind::GetAndExpire,
+    Kind::ReadAndPut,
+];
+
+/// One call that succeeded. One that failed has changed nothing, and is not written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Op {
+    pub key: i64,
+    pub worker: i64,
+    pub kind: Kind,
+    /// By the monotonic clock, in nanoseconds.
+    pub begin: i64,
+    pub end: i64,
+    /// By the clock the library uses, in milliseconds.
+    pub wall: (i64, i64),
+    pub read: i64,
+    pub write: i64,
+    /// The first and the last moment at which the written value may end.
+    pub ends: (i64, i64),
+    pub result: i64,
+}
+
+impl Op {
+    pub fn to_line(self) -> String {
+        let Op { key, worker, kind, begin, end, wall, read, write, ends, result } = self;
+        let kind = KINDS.iter().position(|known| *known == kind).unwrap() as i64;
+        let numbers: [i64; FIELDS + 1] =
+            [key, worker, kind, begin, end, wall.0, wall.1, read, write, ends.0, ends.1, result];
+        numbers.map(|number| number.to_string()).join(" ") + "\n"
+    }
+
+    pub fn of_line(line: &str) -> Op {
+        let numbers: Vec<i64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        let [key, worker, kind, begin, end, wall_begin, wall_end, read, write, first, last, result] =
+            numbers[..]
+        else {
+            panic!("a line of {} numbers", numbers.len());
+        };
+        let kind = KINDS[usize::try_from(kind).unwrap()];
+        let (wall, ends) = ((wall_begin, wall_end), (first, last));
+        Op { key, worker, kind, begin, end, wall, read, write, ends, result }
+    }
+}
+
+/// What a key may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct State {
+    value: i64,
+    ends: (i64, i64),
+}
+
+const MISSING: State = State { value: NONE, ends: NEVER };
+
+impl State {
+    /// The states an operation may find, by the clock: alive, dead, or either.
+    fn seen_by(self, op: &Op) -> impl Iterator<Item = State> {
+        let (first, last) = self.ends;
+        let may_live = self.value != NONE && (self.ends == NEVER || last > op.wall.0);
+        let may_be_gone = self.value == NONE || (self.ends != NEVER && first <= op.wall.1);
+        // Who sees it alive knows that it ends later than that.
+        let ends = if self.ends == NEVER { NEVER } else { (first.max(op.wall.0 + 1), last) };
+        let live = may_live.then_some(State { value: self.value, ends });
+        live.into_iter().chain(may_be_gone.then_some(MISSING))
+    }
+
+    /// The state after an operation that finds this one; `None`: its result would have been another.
+    fn after(self, op: &Op) -> Option<State> {
+        let is_there = self.value != NONE;
+        let written = State { value: op.write, ends: op.ends };
+        match op.kind {
+            Kind::Get => (self.value == op.read).then_some(self),
+            Kind::GetTtl => {
+                let (first, last) = self.ends;
+                let left_fits = match (is_there, self.ends) {
+                    (false, _) => true,
+                    (true, NEVER) => op.result == -1,
+                    (true, _) => {
+                        (first - op.wall.1).max(1) <= op.result && op.result <= (last - op.wall.0).max(1)
+                    }
+                };
+                (self.value == op.read && left_fits).then_some(self)
+            }
+            Kind::Exists => (i64::from(is_there) == op.result).then_some(self),
+            Kind::ExpireTime => {
+                let fits = match is_there {
+                    false => op.result == NONE,
+                    true => (self.ends.0..=self.ends.1).contains(&op.result),
+                };
+                // Now it is known exactly.
+                fits.then_some(if is_there && self.ends != NEVER {
+                    State { ends: (op.result, op.result), ..self }
+                } else {
+                    self
+                })
+            }
+            Kind::Put => Some(written),
+            Kind::PutIfAbsent => match (is_there, op.result == 1) {
+                (false, true) => Some(written),
+                (true, false) => Some(self),
+                _ => None,
+            },
+            Kind::Swap => match (self.value == op.read, op.result == 1) {
+                (true, true) => Some(written),
+                (false, false) => Some(self),
+                _ => None,
+            },
+            Kind::CompareAndDelete => match (self.value == op.read, op.result == 1) {
+                (true, true) => Some(MISSING),
+                (false, false) => Some(self),
+                _ => None,
+            },
+            Kind::Delete => (i64::from(is_there) == op.result).then_some(MISSING),
+            Kind::Remove => Some(MISSING),
+            Kind::Increment if is_there => {
+                (self.value.checked_add(op.read) == Some(op.write)).then_some(State { value: op.write, ..self })
+            }
+            Kind::Increment => (op.read == op.write).then_some(written),
+            Kind::Expire if is_there => (op.result == 1).then_some(State { ends: op.ends, ..self }),
+            Kind::Expire => (op.result == 0).then_some(self),
+            Kind::GetAndExpire => (self.value == op.read)
+                .then_some(if is_there { State { ends: op.ends, ..self } } else { self }),
+            Kind::ReadAndPut => (self.value == op.read).then_some(written),
+        }
+    }
+}
+
+/// What was checked.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub keys: usize,
+    pub operations: usize,
+    pub longest: usize,
+    /// The most states a key was possibly in.
+    pub states: usize,
+}
+
+/// Checks the histories of all keys; the first that has no right order is the error.
+pub fn check(operations: impl IntoIterator<Item = Op>) -> Result<Summary, String> {
+    let mut by_key: BTreeMap<i64, Vec<Op>> = BTreeMap::new();
+    for op in operations {
+        by_key.entry(op.key).or_default().push(op);
+    }
+    let mut summary = Summary::default();
+    for (key, history) in by_key {
+        summary.keys += 1;
+        summary.operations += history.len();
+        summary.longest = summary.longest.max(history.len());
+        let states = check_key(&history).map_err(|why| format!("key {key}: {why}"))?;
+        summary.states = summary.states.max(states);
+    }
+    Ok(summary)
+}
+
+/// One possible past: which of the calls under way have taken effect (by their slots), and the state then.
+type Past = (u64, State);
+
+fn check_key(history: &[Op]) -> Result<usize, String> {
+    // Calls before returns at the same moment: they may overlap.
+    let mut events: Vec<(i64, bool, usize)> = Vec::new();
+    for (number, op) in history.iter().enumerate() {
+        assert!(op.begin <= op.end, "a call that ended before it began: {op:?}");
+        events.push((op.begin, false, number));
+        events.push((op.end, true, number));
+    }
+    events.sort_unstable();
+    let mut slots: [Option<usize>; 64] = [None; 64];
+    let mut pasts: HashSet<Past> = HashSet::from([(0, MISSING)]);
+    let mut most = 1;
+    for (_, returns, number) in events {
+        if !returns {
+            let free = slots.iter().position(Option::is_none).expect("at most 64 calls at once");
+            slots[free] = Some(number);
+            continue;
+        }
+        let slot = slots.iter().position(|at| *at == Some(number)).unwrap();
+        let done = 1 << slot;
+        let (mut open, mut after): (Vec<Past>, HashSet<Past>) = (Vec::new(), HashSet::new());
+        let mut met: HashSet<Past> = HashSet::new();
+        open.extend(&pasts);
+        while let Some((effective, state)) = open.pop() {
+            if !met.insert((effective, state)) {
+                continue;
+            }
+            if effective & done != 0 {
+                after.insert((effective & !done, state));
+                continue;
+            }
+            for (at, other) in slots.iter().enumerate() {
+                let Some(other) = other.filter(|_| effective & (1 << at) == 0) else { continue };
+                let op = &history[other];
+                open.extend(
+                    state
+                        .seen_by(op)
+                        .filter_map(|seen| seen.after(op))
+                        .map(|next| (effective | 1 << at, next)),
+                );
+            }
+        }
+        if after.is_empty() {
+            return Err(explain(history, number, &pasts));
+        }
+        most = most.max(met.len());
+        slots[slot] = None;
+        pasts = after;
+    }
+    Ok(most)
+}
+
+fn explain(history: &[Op], number: usize, pasts: &HashSet<Past>) -> String {
+    let failed = &history[number];
+    let mut near: Vec<&Op> = history.iter().filter(|op| op.begin <= failed.end).collect();
+    near.sort_by_key(|op| op.end);
+    let states: HashSet<State> = pasts.iter().map(|(_, state)| *state).collect();
+    let lines: Vec<String> =
+        near.iter().rev().take(16).rev().map(|op| format!("  {}", text(op, failed.begin))).collect();
+    format!(
+        "no order of the calls explains\n  {}\nbefore it the key was one of {states:?}; the last calls:\n{}",
+        text(failed, failed.begin),
+        lines.join("\n")
+    )
+}
+
+fn text(op: &Op, origin: i64) -> String {
+    let Op { worker, kind, begin, end, wall, read, write, ends, result, .. } = op;
+    let number = |value: i64| if value == NONE { "-".to_owned() } else { value.to_string() };
+    format!(
+        "[{:+} .. {:+} us] worker {worker} {kind:?} read {} write {} ends {ends:?} result {} wall {wall:?}",
+        (begin - origin) / 1000,
+        (end - origin) / 1000,
+        number(*read),
+        number(*write),
+        number(*result)
+    )
+}
+
+// ---- the checker itself --------------------------------------------------------------------------
+
+/// Histories made by hand.
+mod made_up {
+    use super::*;
+
+    fn op(kind: Kind, begin: i64, end: i64) -> Op {
+        Op {
+            key: 1,
+            worker: 0,
+            kind,
+            begin,
+            end,
+            wall: (begin, end),
+            read: NONE,
+            write: NONE,
+            ends: NEVER,
+            result: NONE,
+        }
+    }
+
+    fn put(write: i64, begin: i64, end: i64) -> Op {
+        Op { write, ..op(Kind::Put, begin, end) }
+    }
+
+    fn put_until(write: i64, ends: i64, begin: i64, end: i64) -> Op {
+        Op { ends: (ends, ends), ..put(write, begin, end) }
+    }
+
+    fn get(read: i64, begin: i64, end: i64) -> Op {
+        Op { read, ..op(Kind::Get, begin, end) }
+    }
+
+    fn increment(sum: i64, begin: i64, end: i64) -> Op {
+        Op { read: 1, write: sum, ..op(Kind::Increment, begin, end) }
+    }
+
+    fn swap(from: i64, to: i64, result: i64, begin: i64, end: i64) -> Op {
+        Op { read: from, write: to, result, ..op(Kind::Swap, begin, end) }
+    }
+
+    fn told(kind: Kind, result: i64, begin: i64, end: i64) -> Op {
+        Op { result, ..op(kind, begin, end) }
+    }
+
+    #[test]
+    fn right_histories_are_accepted() {
+        for history in [
+            vec![put(7, 10, 20), get(7, 30, 40)],
+            vec![put(7, 10, 50), get(NONE, 20, 30), get(7, 35, 40)],
+            vec![put(7, 10, 20), put(8, 30, 60), get(7, 35, 40), get(8, 45, 50)],
+            vec![put_until(7, 100, 10, 20), get(7, 90, 99), get(NONE, 100, 110)],
+            // The end comes during the call: both are right.
+            vec![put_until(7, 100, 10, 20), get(7, 90, 105)],
+            vec![put_until(7, 100, 10, 20), get(NONE, 90, 105)],
+            vec![increment(1, 10, 50), increment(2, 20, 60), get(2, 70, 80)],
+            vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 0, 30, 60), get(8, 70, 80)],
+            vec![put(7, 10, 20), told(Kind::Delete, 1, 30, 40), told(Kind::Delete, 0, 50, 60)],
+            vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 100, 30, 40)],
+        ] {
+            assert!(check(history.clone()).is_ok(), "{history:?}: {:?}", check(history.clone()));
+        }
+    }
+
+    #[track_caller]
+    fn assert_refused(history: Vec<Op>) {
+        // A line is what a worker in another process hands over.
+        let history = history.into_iter().map(|op| Op::of_line(op.to_line().trim_end()));
+        assert!(check(history).is_err());
+    }
+
+    #[test]
+    fn a_stale_read_is_refused() {
+        assert_refused(vec![put(7, 10, 20), put(8, 30, 40), get(7, 50, 60)]);
+        assert_refused(vec![put(7, 10, 20), get(NONE, 30, 40)]);
+        // Once one reader has seen the new value, no later one sees the old.
+        assert_refused(vec![put(7, 10, 20), put(8, 30, 90), get(8, 40, 50), get(7, 60, 70)]);
+    }
+
+    #[test]
+    fn a_value_from_nowhere_is_refused() {
+        assert_refused(vec![get(7, 10, 20)]);
+        assert_refused(vec![get(7, 10, 20), put(7, 30, 40)]);
+    }
+
+    #[test]
+    fn a_lost_update_is_refused() {
+        assert_refused(vec![increment(1, 10, 50), increment(1, 20, 60)]);
+        assert_refused(vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 1, 30, 60)]);
+        let both_won = |begin| Op { write: 7 + begin, result: 1, ..op(Kind::PutIfAbsent, begin, 50) };
+        assert_refused(vec![both_won(10), both_won(20)]);
+        let read_and_put =
+            |write| Op { read: 7, write, ..op(Kind::ReadAndPut, 30, 60) };
+        assert_refused(vec![put(7, 10, 20), read_and_put(8), read_and_put(9)]);
+    }
+
+    #[test]
+    fn an_expired_value_that_is_read_is_refused() {
+        assert_refused(vec![put_until(7, 100, 10, 20), get(7, 100, 110)]);
+        // Dead for one, so dead for all who come later, whatever their clocks say.
+        assert_refused(vec![
+            put_until(7, 100, 10, 20),
+            get(NONE, 95, 105),
+            Op { wall: (99, 99), ..get(7, 106, 107) },
+        ]);
+        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Exists, 1, 100, 110)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Delete, 1, 100, 110)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), swap(7, 8, 1, 100, 110)]);
+    }
+
+    #[test]
+    fn a_live_value_that_is_not_found_is_refused() {
+        assert_refused(vec![put_until(7, 100, 10, 20), get(NONE, 90, 99)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Exists, 0, 90, 99)]);
+        let expire = Op { ends: (100, 100), ..told(Kind::Expire, 0, 30, 40) };
+        assert_refused(vec![put(7, 10, 20), expire]);
+    }
+
+    #[test]
+    fn a_wrong_end_of_life_is_refused() {
+        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 90, 30, 40)]);
+        let left = |result| Op { read: 7, result, ..op(Kind::GetTtl, 30, 40) };
+        assert!(check(vec![put_until(7, 100, 10, 20), left(65)]).is_ok());
+        assert_refused(vec![put_until(7, 100, 10, 20), left(71)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), left(59)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), left(-1)]);
+        // A change of the value that takes the TTL away.
+        let sum = Op { read: 1, write: 8, ..op(Kind::Increment, 30, 40) };
+        assert_refused(vec![put_until(7, 100, 10, 20), sum, get(8, 120, 130)]);
+    }
+}

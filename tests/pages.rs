@@ -1,0 +1,146 @@
+//! Trees of several levels, with rows on one page and on several: what look-ups and scans of the `btree` engine
+//! find page by page is what SQL finds. (In a build without that engine SQL is compared with itself.)
+
+mod common;
+
+use std::ops::Bound;
+
+use common::Scratch;
+use kvstore::{Config, Direction, Family, KeyRange, Store};
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+
+    /// Mostly short; with the same beginnings, and some with parts of them on further pages.
+    fn key(&mut self, longest: usize) -> Vec<u8> {
+        const BEGINNINGS: [&[u8]; 6] = [b"", b"a", b"sixteen bytes...", b"user:", &[0], &[0xff; 20]];
+        let mut key = BEGINNINGS[self.below(6)].to_vec();
+        let length = match self.below(20) {
+            0 => self.below(longest),
+            1..6 => self.below(3),
+            _ => 1 + self.below(30),
+        };
+        key.extend((0..length).map(|_| [0, 1, b'a', b'b', 0x7f, 0x80, 0xff][self.below(7)]));
+        key.resize(key.len().max(1), b'k');
+        key
+    }
+
+    fn bound(&mut self, keys: &[Vec<u8>], longest: usize) -> Bound<Vec<u8>> {
+        let key = if self.below(3) == 0 { self.key(longest) } else { keys[self.below(keys.len())].clone() };
+        match self.below(5) {
+            0 => Bound::Unbounded,
+            1..3 => Bound::Included(key),
+            _ => Bound::Excluded(key),
+        }
+    }
+}
+
+/// The first entries of a range, from one end of it.
+fn walk(family: &Family, range: &KeyRange, direction: Direction, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut cursor = family.cursor(range.clone(), direction);
+    let mut entries = Vec::new();
+    let mut there = cursor.first().unwrap();
+    while there && entries.len() < most {
+        entries.push((cursor.key().unwrap().to_vec(), cursor.value().unwrap().to_vec()));
+        there = cursor.next().unwrap();
+    }
+    entries
+}
+
+fn all_answers_are_the_same(one: &Store, other: &Store, keys: &[Vec<u8>], random: &mut Random) {
+    let [one, other] = [one, other].map(Store::default_family);
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let all = walk(one, &KeyRange::all(), direction, usize::MAX);
+        assert_eq!(all, walk(other, &KeyRange::all(), direction, usize::MAX));
+        assert!(direction == Direction::Reverse || all.is_sorted());
+    }
+    for _ in 0..150 {
+        let range = KeyRange::new(random.bound(keys, 900), random.bound(keys, 900));
+        let most = [1, 40, 700, usize::MAX][random.below(4)];
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let found = walk(one, &range, direction, most);
+            assert_eq!(found, walk(other, &range, direction, most), "{range:?} {direction:?}");
+        }
+    }
+    for _ in 0..1500 {
+        let key = if random.below(2) == 0 { random.key(900) } else { keys[random.below(keys.len())].clone() };
+        assert_eq!(one.get(&key).unwrap(), other.get(&key).unwrap(), "{key:?}");
+        assert_eq!(one.exists(&key).unwrap(), other.exists(&key).unwrap(), "{key:?}");
+    }
+}
+
+#[test]
+fn page_by_page_the_same_rows_are_found_as_by_sql() {
+    for (page_size, count) in [(512, 2500), (4096, 4000)] {
+        let scratch = Scratch::new();
+        let direct = Store::open_with(scratch.path(), &Config::new().page_size(page_size)).unwrap();
+        let sql = Store::open_with(scratch.path(), &Config::new().sql_engine(true)).unwrap();
+        let mut random = Random(page_size.into());
+        let mut keys: Vec<Vec<u8>> = (0..count).map(|_| random.key(900)).collect();
+        keys.sort();
+        keys.dedup();
+        let family = direct.default_family();
+        direct.begin(true).unwrap();
+        for key in &keys {
+            family.put(key, vec![b'v'; random.below(90)]).unwrap();
+        }
+        // Before the commit the pages are those of the transaction.
+        let [forward, mut reverse] = [Direction::Forward, Direction::Reverse]
+            .map(|direction| walk(family, &KeyRange::all(), direction, usize::MAX));
+        reverse.reverse();
+        assert_eq!(forward.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), keys);
+        assert_eq!(forward, reverse);
+        direct.commit().unwrap();
+        all_answers_are_the_same(&direct, &sql, &keys, &mut random);
+
+        // Pages that lost rows, rows that moved to other pages, values that became large.
+        for key in &keys {
+            match random.below(4) {
+                0 => assert!(family.delete(key).unwrap()),
+                1 => family.put(key, vec![b'w'; random.below(700)]).unwrap(),
+                _ => {}
+            }
+        }
+        all_answers_are_the_same(&direct, &sql, &keys, &mut random);
+        direct.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_look_up_sees_the_newest_pages_however_the_tree_has_changed_meanwhile() {
+    let scratch = Scratch::new();
+    let reader = Store::open_with(scratch.path(), &Config::new().page_size(512)).unwrap();
+    let writer = Store::open(scratch.path()).unwrap();
+    let mut random = Random(7);
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for round in 0..300u32 {
+        // The reader keeps the upper pages of its snapshot; each write may split or join them.
+        let by = if round % 2 == 0 { &writer } else { &reader };
+        for _ in 0..10 {
+            if keys.len() > 400 {
+                let key = keys.swap_remove(random.below(keys.len()));
+                assert!(reader.exists(&key).unwrap());
+                assert!(by.delete(&key).unwrap());
+                assert!(!reader.exists(&key).unwrap());
+            }
+            let key = [&random.key(60)[..], &round.to_be_bytes()].concat();
+            by.put(&key, round.to_be_bytes()).unwrap();
+            assert_eq!(reader.get(&key).unwrap().as_deref(), Some(&round.to_be_bytes()[..]));
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        if round % 50 == 0 {
+            writer.incremental_vacuum(None).unwrap();
+        }
+    }
+    assert_eq!(reader.count().unwrap(), keys.len() as u64);
+}
