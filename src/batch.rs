@@ -174,6 +174,7 @@ impl Family {
     pub fn delete_range(&self, range: &crate::KeyRange) -> Result<u64> {
         let deleted = self.inner().write(|db| {
             let mut deleted = 0;
+            let mut first = None;
             loop {
                 // Not while walking: a step of the walk must not meet what the step before changed.
                 let mut rows = Vec::new();
@@ -181,13 +182,18 @@ impl Family {
                     rows.push((key.to_vec(), row.head()));
                     Ok(if rows.len() < 1024 { crate::db::Step::Continue } else { crate::db::Step::Stop })
                 })?;
-                for (key, head) in rows {
-                    self.delete_row(db, &key, head)?;
-                    deleted += u64::from(!self.is_expired(head));
+                for (key, head) in &rows {
+                    self.delete_row(db, key, *head)?;
+                    deleted += u64::from(!self.is_expired(*head));
                 }
                 if ended {
                     return Ok(deleted);
                 }
+                let again = rows.into_iter().next().map(|(key, _)| key);
+                if first == again {
+                    return Err(self.out_of_order()); // what was shown was not found
+                }
+                first = again;
             }
         })?;
         self.inner().counters.deletes.add(deleted);

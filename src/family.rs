@@ -47,6 +47,21 @@ pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
 }
 
+impl Family {
+    #[cold]
+    pub(crate) fn out_of_order(&self) -> Error {
+        self.shared.out_of_order()
+    }
+}
+
+impl Shared {
+    /// What a walk answers that comes to where it was before: it would never end.
+    #[cold]
+    pub(crate) fn out_of_order(&self) -> Error {
+        Error::Corrupt(format!("the rows of family \"{}\" are out of order", self.tables.family()))
+    }
+}
+
 /// What a look-up met.
 enum Found<R> {
     Live(R),

@@ -35,6 +35,15 @@ pub enum Direction {
     Reverse,
 }
 
+impl Direction {
+    fn is_behind(self, key: &[u8], before: &[u8]) -> bool {
+        match self {
+            Direction::Forward => key > before,
+            Direction::Reverse => key < before,
+        }
+    }
+}
+
 /// A row that was read ahead: where its bytes are in the chunk, and when it dies.
 struct Slot {
     start: usize,
@@ -379,6 +388,7 @@ impl Cursor {
                 behind
             }
         };
+        let before = self.read_to.as_ref().map(|place| place.key.clone());
         let family = Arc::clone(&self.family);
         let inner = &family.inner;
         let mut skipped = 0;
@@ -408,6 +418,9 @@ impl Cursor {
                     if !self.is_full() {
                         return Ok(Step::Continue);
                     }
+                }
+                if before.as_ref().is_some_and(|before| !direction.is_behind(key, before)) {
+                    return Err(family.out_of_order());
                 }
                 self.read_to = Some(Place { time_ms: 0, key: key.to_vec() });
                 Ok(Step::Stop)
@@ -450,6 +463,9 @@ impl Cursor {
                         return Ok(Step::Continue);
                     }
                     ended = false;
+                    if (expire_ms, key) <= (after.0, &after.1) {
+                        return Err(family.out_of_order());
+                    }
                     self.read_to = Some(Place { time_ms: expire_ms, key: key.to_vec() });
                     Ok(Step::Stop)
                 })

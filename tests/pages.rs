@@ -6,7 +6,7 @@ mod common;
 use std::ops::Bound;
 
 use common::Scratch;
-use kvstore::{Config, Direction, Family, KeyRange, Store};
+use kvstore::{Config, Direction, ErrorKind, Family, KeyRange, Store};
 
 /// Numbers that look random, the same in each run.
 struct Random(u64);
@@ -143,4 +143,114 @@ fn a_look_up_sees_the_newest_pages_however_the_tree_has_changed_meanwhile() {
         }
     }
     assert_eq!(reader.count().unwrap(), keys.len() as u64);
+}
+
+/// Changes the file of a closed store.
+fn patch(scratch: &Scratch, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut file = std::fs::read(scratch.path()).unwrap();
+    change(&mut file);
+    std::fs::write(scratch.path(), file).unwrap();
+}
+
+#[test]
+fn an_iteration_over_rows_out_of_order_ends_with_an_error() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let config = Config::new().sql_engine(sql);
+        let store = Store::open_with(scratch.path(), &config).unwrap();
+        for key in ["key-1", "key-2", "key-3"] {
+            // So long that an iterator reads one of them ahead.
+            store.put(key, vec![b'v'; 70_000]).unwrap();
+        }
+        store.close().unwrap();
+        patch(&scratch, |file| {
+            let places: Vec<usize> =
+                (0..file.len() - 5).filter(|&at| file[at..].starts_with(b"key-2")).collect();
+            for at in places {
+                file[at + 4] = b'0';
+            }
+        });
+        let store = Store::open_with(scratch.path(), &config).unwrap();
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let mut cursor = store.default_family().cursor(KeyRange::all(), direction);
+            let mut moved = cursor.first();
+            for _ in 0..100 {
+                if !matches!(moved, Ok(true)) {
+                    break;
+                }
+                moved = cursor.next();
+            }
+            let found = moved.map_err(|e| e.kind());
+            assert!(matches!(found, Ok(false) | Err(ErrorKind::Corrupt)), "{direction:?}: {found:?}");
+        }
+        assert_eq!(store.integrity_check().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+#[test]
+fn a_range_whose_rows_are_not_found_again_is_deleted_with_an_error() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let config = Config::new().sql_engine(sql);
+        let store = Store::open_with(scratch.path(), &config).unwrap();
+        for n in 0..2000 {
+            store.put(format!("key-{n:05}"), "v").unwrap();
+        }
+        store.close().unwrap();
+        patch(&scratch, |file| {
+            let from = b"key-00000";
+            let places: Vec<usize> = (0..file.len() - 9).filter(|&at| file[at..].starts_with(from)).collect();
+            for at in places {
+                file[at] = b'z'; // the first row, where nobody looks for it
+            }
+        });
+        let store = Store::open_with(scratch.path(), &config).unwrap();
+        let done = store.default_family().delete_range(&KeyRange::all()).map_err(|e| e.kind());
+        assert!(matches!(done, Ok(_) | Err(ErrorKind::Corrupt)), "{done:?}");
+    }
+}
+
+/// Makes every interior page of a tree lead to the next one of them, by all ways: a walk over it would take as
+/// many steps as there are ways.
+fn tangle(file: &mut [u8], page_size: usize) -> usize {
+    let tree: Vec<usize> =
+        (1..file.len() / page_size).map(|page| page * page_size).filter(|&start| file[start] == 2).collect();
+    for (at, &start) in tree.iter().enumerate() {
+        let next = ((tree.get(at + 1).copied().unwrap_or(start) / page_size) + 1) as u32;
+        file[start + 8..start + 12].copy_from_slice(&next.to_be_bytes());
+        let cells = usize::from(u16::from_be_bytes([file[start + 3], file[start + 4]]));
+        for cell in 0..cells {
+            let pointer = start + 12 + 2 * cell;
+            let cell = start + usize::from(u16::from_be_bytes([file[pointer], file[pointer + 1]]));
+            file[cell..cell + 4].copy_from_slice(&next.to_be_bytes());
+        }
+    }
+    tree.len()
+}
+
+#[test]
+fn a_walk_over_pages_that_lead_to_each_other_ends() {
+    let scratch = Scratch::new();
+    let store = Store::open_with(scratch.path(), &Config::new().page_size(512)).unwrap();
+    store.begin(true).unwrap();
+    for n in 0..1000u32 {
+        store.put(n.to_be_bytes(), [b'v'; 60]).unwrap();
+    }
+    store.commit().unwrap();
+    store.close().unwrap();
+    patch(&scratch, |file| assert!(tangle(file, 512) > 8));
+    let store = Store::open(scratch.path()).unwrap();
+    if kvstore::engine() == c"btree" {
+        assert_eq!(store.count().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(store.count_live().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    let mut cursor = store.default_family().cursor(KeyRange::all(), Direction::Forward);
+    let mut moved = cursor.first();
+    let mut rows = 0;
+    while matches!(moved, Ok(true)) {
+        rows += 1;
+        assert!(rows < 100_000, "it does not end");
+        moved = cursor.next();
+    }
+    assert!(moved.is_err());
 }

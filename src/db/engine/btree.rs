@@ -267,7 +267,7 @@ impl Engine for BtreeEngine<'_> {
 
     fn count(&self, tables: &Tables) -> Result<u64> {
         match self.enter(tables)? {
-            Ok(here) => here.with(here.roots.data, Order::Key, |tree, cursor| tree.count(cursor)),
+            Ok(here) => here.count(here.roots.data),
             Err(sql) => sql.count(tables),
         }
     }
@@ -444,7 +444,9 @@ impl Engine for BtreeEngine<'_> {
                 Ordering::Greater => true,
                 Ordering::Equal | Ordering::Less => cursor.next()?,
             };
+            let mut room = here.room();
             while there {
+                room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
                 let (time_ms, key) = time_entry(tables, cursor.record()?)?;
                 if visit(time_ms, key)? == Step::Stop {
                     break;

@@ -10,9 +10,14 @@ use super::raw;
 use super::tree::{Tree, check};
 use crate::error::Result;
 
+/// What an entry of an index B-tree takes on its page, at least: its pointer, its size, and a record of a header
+/// with the types of two columns.
+const LEAST_ENTRY: u64 = 6;
+
 /// The pager of a tree.
 #[derive(Clone, Copy)]
 pub(super) struct Pages<'t> {
+    btree: NonNull<raw::Btree>,
     pager: *mut raw::Pager,
     size: usize,
     usable: usize,
@@ -34,7 +39,18 @@ impl<'t> Pages<'t> {
         };
         let size = usize::try_from(size).unwrap_or(0);
         let usable = size.saturating_sub(usize::try_from(reserve).unwrap_or(0));
-        Pages { pager, size, usable, tree: PhantomData }
+        Pages { btree, pager, size, usable, tree: PhantomData }
+    }
+
+    /// How many pages the file has, as the transaction sees it.
+    pub(super) fn count(&self) -> u32 {
+        // SAFETY: the tree of an open connection, borrowed, in a transaction.
+        unsafe { raw::sqlite3BtreeLastPage(self.btree.as_ptr()) }
+    }
+
+    /// How many entries tables of this file can have, at most.
+    pub(super) fn room(&self) -> u64 {
+        u64::from(self.count()) * self.usable as u64 / LEAST_ENTRY
     }
 
     /// A page, to be read. Inside a transaction. `None`: it cannot be one of a table.

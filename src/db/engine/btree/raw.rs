@@ -84,6 +84,7 @@ unsafe extern "C" {
     pub(super) fn sqlite3BtreeRollback(btree: *mut Btree, trip_code: c_int, write_only: c_int) -> c_int;
     pub(super) fn sqlite3BtreePager(btree: *mut Btree) -> *mut Pager;
     pub(super) fn sqlite3BtreeGetPageSize(btree: *mut Btree) -> c_int;
+    pub(super) fn sqlite3BtreeLastPage(btree: *mut Btree) -> u32;
     pub(super) fn sqlite3BtreeGetReserveNoMutex(btree: *mut Btree) -> c_int;
     pub(super) fn sqlite3PagerGet(
         pager: *mut Pager,

@@ -370,6 +370,19 @@ impl Visit<'_> {
         walk::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
     }
 
+    /// Number of entries of a table.
+    pub(super) fn count(&self, root: u32) -> Result<u64> {
+        match walk::count(self.direct.tree.pages(), root)? {
+            Some(entries) => Ok(entries),
+            None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
+        }
+    }
+
+    /// How many entries a table can have, at most.
+    pub(super) fn room(&self) -> u64 {
+        self.direct.tree.pages().room()
+    }
+
     /// Begins to walk over the records of a scan without a cursor.
     pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<Walk<'_>> {
         Walk::new(self.direct.tree.pages(), root, scan)

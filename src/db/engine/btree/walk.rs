@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 use super::page::{Layout, Node};
 use super::pager::{KeptPages, Page, Pages};
 use crate::db::engine::Scan;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// No B-tree of SQLite is deeper: its cursors have room for as many pages.
 const MAX_DEPTH: usize = 20;
@@ -62,6 +62,30 @@ fn child_for(node: Node<'_>, key: &[u8]) -> Option<u32> {
     node.child(node.search(key)?.err()?)
 }
 
+/// Number of entries of the tree with this root page. `None`: a cursor has to count.
+pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
+    let mut left = pages.count();
+    let mut entries = 0;
+    // The pages to visit; of a sound tree never more than are on a few pages.
+    let mut below = vec![root];
+    while let Some(number) = below.pop() {
+        left = left.checked_sub(1).ok_or_else(in_circles)?;
+        let Some(page) = pages.page(number)? else { return Ok(None) };
+        let Some(node) = page.node() else { return Ok(None) };
+        entries += node.count() as u64;
+        if !node.is_leaf() {
+            for at in 0..=node.count() {
+                let Some(child) = node.child(at) else { return Ok(None) };
+                below.push(child);
+            }
+            if below.len() > left as usize {
+                return Err(in_circles());
+            }
+        }
+    }
+    Ok(Some(entries))
+}
+
 /// The records of a tree in order, from where a scan begins; whoever walks looks for its end.
 pub(super) struct Walk<'t> {
     pages: Pages<'t>,
@@ -98,7 +122,8 @@ impl<'t> Walk<'t> {
         let reverse = scan.reverse;
         let from = if reverse { scan.upper } else { scan.lower };
         let levels = Vec::with_capacity(4);
-        let mut walk = Walk { pages, reverse, levels, below: Some(root), lost: false, shown: 0 };
+        let mut walk =
+            Walk { pages, reverse, levels, below: Some(root), lost: false, shown: 0 };
         // The bound is for the first way down only; all that comes later is shown from its edge.
         walk.go_down(from)?;
         Ok(walk)
@@ -167,6 +192,12 @@ impl<'t> Walk<'t> {
         }
         Ok(())
     }
+}
+
+/// Pages lead to each other, or several to one: to visit them all could last for ever.
+#[cold]
+pub(super) fn in_circles() -> Error {
+    Error::Corrupt("a table has more pages or entries than the file has room for".into())
 }
 
 impl Level {
