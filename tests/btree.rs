@@ -3,22 +3,20 @@
 //! hostile rows. The SQL engine, on the same file, is the second opinion.
 //!
 //! In a build without the engine these tests compare SQL with itself, which is quick to do and harmless.
-//! The other process is this test program again (see [`child`]): it is asked in lines and answers each
-//! with a line that starts with `> `.
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Write, stdin};
 use std::ops::Bound;
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::other::{Other, heard, role, say};
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
 use kvstore::{
     CheckpointMode, Condition, Config, Direction, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result,
@@ -97,96 +95,11 @@ impl Random {
 
 // ---- the other process ---------------------------------------------------------------------------
 
-const ROLE: &str = "KVSTORE_TEST_ROLE";
-const FILE: &str = "KVSTORE_TEST_FILE";
-
-struct Other {
-    process: std::process::Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Other {
-    /// A process that has the store open: `how` are words of [`configured`].
-    fn start(path: &Path, how: &str) -> Other {
-        let mut other = Other::launch(Command::new(env::current_exe().unwrap()), path, how);
-        other.expect("open");
-        other
-    }
-
-    fn launch(mut program: Command, path: &Path, role: &str) -> Other {
-        program
-            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(FILE, path);
-        Other::spawn(program)
-    }
-
-    fn spawn(mut program: Command) -> Other {
-        let mut process = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (stdin, stdout) = (process.stdin.take(), process.stdout.take().unwrap());
-        Other { process, stdin, stdout: BufReader::new(stdout) }
-    }
-
-    /// The next line it says; `None` when it is gone.
-    fn hear(&mut self) -> Option<String> {
-        loop {
-            let mut line = String::new();
-            if self.stdout.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            // The test harness may have left its own words on the line.
-            if let Some((_, said)) = line.split_once("> ")
-                && line.ends_with('\n')
-            {
-                return Some(said.trim_end().to_owned());
-            }
-        }
-    }
-
-    #[track_caller]
-    fn expect(&mut self, what: &str) {
-        assert_eq!(self.hear().as_deref(), Some(what));
-    }
-
-    fn tell(&mut self, what: &str) {
-        writeln!(self.stdin.as_mut().unwrap(), "{what}").unwrap();
-    }
-
-    #[track_caller]
-    fn ask(&mut self, what: &str) -> String {
-        self.tell(what);
-        self.hear().expect("the other process is gone")
-    }
-
-    #[track_caller]
-    fn run(&mut self, what: &str) {
-        assert_eq!(self.ask(what), "ok", "{what}");
-    }
-
-    /// Kills it as `kill -9` does, and gives what it had still said.
-    fn kill(mut self) -> Vec<String> {
-        self.process.kill().unwrap();
-        let said = std::iter::from_fn(|| self.hear()).collect();
-        self.process.wait().unwrap();
-        said
-    }
-
-    #[track_caller]
-    fn finish(mut self) {
-        self.stdin = None;
-        while self.hear().is_some() {}
-        assert!(self.process.wait().unwrap().success(), "the other process failed");
-    }
-}
-
-fn say(what: impl std::fmt::Display) {
-    println!("> {what}");
-}
-
-fn hear() -> Option<String> {
-    let mut line = String::new();
-    (stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
+/// Another process that has the store open: `how` are words of [`configured`].
+fn opened(path: &Path, how: &str) -> Other {
+    let mut other = Other::start(path, how);
+    other.expect("open");
+    other
 }
 
 fn configured(words: &str) -> Config {
@@ -204,8 +117,8 @@ fn configured(words: &str) -> Config {
 #[test]
 #[ignore = "no test, but the other process of the tests in this file"]
 fn child() {
-    let (Ok(role), Ok(path)) = (env::var(ROLE), env::var(FILE)) else { return };
-    let path = Path::new(&path);
+    let Some((role, path)) = role() else { return };
+    let path = path.as_path();
     if let Some(how) = role.strip_prefix("pairs ") {
         return pairs(path, how);
     }
@@ -214,7 +127,7 @@ fn child() {
         Err(e) => return say(format!("error {:?}: {e}", e.kind())),
     };
     say("open");
-    while let Some(line) = hear() {
+    while let Some(line) = heard() {
         let words: Vec<&str> = line.split(' ').collect();
         say(obey(&store, &words).unwrap_or_else(|e| format!("error {:?}: {e}", e.kind())));
     }
@@ -337,7 +250,7 @@ fn families_another_process_drops_and_makes_are_seen_by_the_very_next_call() {
         let store = scratch.open_with(&config);
         let (first, second) = (store.create_family("first").unwrap(), store.create_family("second").unwrap());
         second.put("a", "second").unwrap();
-        let mut other = Other::start(&scratch.path(), "");
+        let mut other = opened(&scratch.path(), "");
         for round in 0..20 {
             first.put("a", "first").unwrap();
             assert_eq!(first.get("a").unwrap().as_deref(), Some(&b"first"[..]));
@@ -975,7 +888,7 @@ con.execute('commit'); print('> free', flush=True); sys.stdin.readline()",
 fn increments_of_two_handles_and_of_two_processes_with_two_threads_each_add_up() {
     let scratch = Scratch::new();
     let (first, second) = (scratch.open_with(&patient()), scratch.open_with(&patient().hold_reads(false)));
-    let mut others = ["patient", "patient sql"].map(|how| Other::start(&scratch.path(), how));
+    let mut others = ["patient", "patient sql"].map(|how| opened(&scratch.path(), how));
     others.iter_mut().for_each(|other| other.tell("increment 300 2"));
     thread::scope(|scope| {
         for store in [&first, &first, &second] {
@@ -1023,7 +936,7 @@ fn what_another_process_has_committed_is_in_the_very_next_read() {
         let store = scratch.open_with(&config);
         for how in ["default", "sql", "loose"] {
             store.clear().unwrap();
-            let mut other = Other::start(&scratch.path(), how);
+            let mut other = opened(&scratch.path(), how);
             for round in 0..350usize {
                 other.run(&format!("put a {round}"));
                 assert_eq!(value_of(&store, "a"), round.to_string());
@@ -1050,7 +963,7 @@ fn a_reset_of_the_wal_by_another_process_is_noticed_by_a_snapshot_that_is_held()
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
-        let mut other = Other::start(&scratch.path(), "patient");
+        let mut other = opened(&scratch.path(), "patient");
         let mut resets = 0;
         for round in 0..120 {
             other.run(&format!("put a {round}"));
@@ -1095,7 +1008,7 @@ fn a_writer_killed_in_the_middle_of_a_commit_leaves_whole_commits_to_a_reader_th
             }
             if round % 2 == 0 {
                 // Somebody else recovers the WAL, if there is anything to recover.
-                let mut third = Other::start(&scratch.path(), "default");
+                let mut third = opened(&scratch.path(), "default");
                 assert!(third.ask("get a").parse::<u64>().unwrap() >= acknowledged);
                 third.finish();
             }
@@ -1249,7 +1162,7 @@ fn the_wal_stays_short_beside_idle_handles_that_once_read_or_wrote() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&Config::new().sync(SyncLevel::Off));
     let idle: Vec<Store> = (0..5).map(|n| scratch.open_with(&Config::new().sql_engine(n == 4))).collect();
-    let mut other = Other::start(&scratch.path(), "loose");
+    let mut other = opened(&scratch.path(), "loose");
     other.run("put other 1");
     for (n, handle) in idle.iter().enumerate() {
         handle.put(numbered(n), "idle").unwrap();
@@ -1278,7 +1191,7 @@ fn the_wal_stays_short_when_two_processes_write_in_turn_and_at_once() {
         let scratch = Scratch::new();
         let config = patient().hold_reads(how != "loose").sql_engine(how == "sql").sync(SyncLevel::Off);
         let store = scratch.open_with(&config);
-        let mut other = Other::start(&scratch.path(), &format!("patient {how}"));
+        let mut other = opened(&scratch.path(), &format!("patient {how}"));
         let mut longest = [0; 2];
         for at_once in [0, 1] {
             for round in 0..60usize {

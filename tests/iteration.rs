@@ -5,30 +5,8 @@ mod common;
 
 use std::ops::Bound;
 
-use common::{keys, memory, numbered, walk};
-use kvstore::{Cursor, Direction, KeyRange, Store};
-
-fn forward(store: &Store) -> Cursor {
-    store.cursor(KeyRange::all(), Direction::Forward)
-}
-
-fn reverse(store: &Store) -> Cursor {
-    store.cursor(KeyRange::all(), Direction::Reverse)
-}
-
-/// Writes `n` numbered keys in one transaction.
-fn fill(store: &Store, n: usize) {
-    store.transaction(|tx| (0..n).try_for_each(|n| tx.put(numbered(n), n.to_be_bytes()))).unwrap();
-}
-
-/// The keys behind the current entry.
-fn rest(cursor: &mut Cursor) -> Vec<Vec<u8>> {
-    let mut keys = Vec::new();
-    while cursor.next().unwrap() {
-        keys.push(cursor.key().unwrap().to_vec());
-    }
-    keys
-}
+use common::{fill, forward, keys, memory, numbered, rest, reverse, walk};
+use kvstore::{Direction, KeyRange};
 
 // ---- order, prefixes, ranges ---------------------------------------------------------------------
 

@@ -2,30 +2,8 @@
 
 mod common;
 
-use common::{Scratch, keys, kind, memory, memory_at, numbered};
-use kvstore::{CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store};
-
-fn forward(store: &Store) -> Cursor {
-    store.cursor(KeyRange::all(), Direction::Forward)
-}
-
-fn reverse(store: &Store) -> Cursor {
-    store.cursor(KeyRange::all(), Direction::Reverse)
-}
-
-/// Writes `n` numbered keys in one transaction.
-fn fill(store: &Store, n: usize) {
-    store.transaction(|tx| (0..n).try_for_each(|n| tx.put(numbered(n), n.to_be_bytes()))).unwrap();
-}
-
-/// The keys behind the current entry.
-fn rest(cursor: &mut Cursor) -> Vec<Vec<u8>> {
-    let mut keys = Vec::new();
-    while cursor.next().unwrap() {
-        keys.push(cursor.key().unwrap().to_vec());
-    }
-    keys
-}
+use common::{Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse};
+use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange};
 
 // ---- writes meanwhile ----------------------------------------------------------------------------
 

@@ -6,98 +6,30 @@
 
 mod common;
 
-use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use common::other::{Other, heard, role, say};
 use common::{Scratch, TestClock, keys, kind, numbered, python};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Result, Store, Ttl};
 
-const ROLE: &str = "KVSTORE_TEST_ROLE";
-const FILE: &str = "KVSTORE_TEST_FILE";
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
 
 // ---- the other process ---------------------------------------------------------------------------
 
-struct Child {
-    process: std::process::Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Child {
-    fn start(role: &str, path: &Path) -> Child {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(FILE, path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (stdin, stdout) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        Child { process, stdin, stdout: BufReader::new(stdout) }
-    }
-
-    /// The next line the child says; `None` when it is gone.
-    fn hear(&mut self) -> Option<String> {
-        loop {
-            let mut line = String::new();
-            if self.stdout.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            // The test harness may have left its own words on the line.
-            if let Some((_, said)) = line.split_once("> ")
-                && line.ends_with('\n')
-            {
-                return Some(said.trim_end().to_owned());
-            }
-        }
-    }
-
-    #[track_caller]
-    fn expect(&mut self, what: &str) {
-        assert_eq!(self.hear().as_deref(), Some(what));
-    }
-
-    fn go_on(&mut self) {
-        writeln!(self.stdin).unwrap();
-    }
-
-    /// Kills it as `kill -9` does, and gives what it had still said.
-    fn kill(mut self) -> Vec<String> {
-        self.process.kill().unwrap();
-        let said = std::iter::from_fn(|| self.hear()).collect();
-        self.process.wait().unwrap();
-        said
-    }
-
-    #[track_caller]
-    fn finish(mut self) {
-        while self.hear().is_some() {}
-        assert!(self.process.wait().unwrap().success(), "the other process failed");
-    }
-}
-
-fn say(what: impl std::fmt::Display) {
-    println!("> {what}");
-}
-
 fn wait() {
-    stdin().read_line(&mut String::new()).unwrap();
+    heard();
 }
 
 #[test]
 #[ignore = "no test, but the other process of the tests in this file"]
 fn child() {
-    let (Ok(role), Ok(path)) = (env::var(ROLE), env::var(FILE)) else { return };
+    let Some((role, path)) = role() else { return };
     let (role, argument) = role.split_once(' ').unwrap_or((&role, ""));
-    let path = Path::new(&path);
+    let path = path.as_path();
     match role {
         "set-ttl" => {
             let store = Store::open(path).unwrap();
@@ -197,7 +129,7 @@ fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {
     let store = scratch.open_at(&clock);
     store.put("a", "1").unwrap();
     assert_eq!(store.ttl("a").unwrap(), Some(Ttl::None));
-    let mut other = Child::start("set-ttl", &scratch.path());
+    let mut other = Other::start(&scratch.path(), "set-ttl");
     other.expect("open");
     assert!(store.exists("a").unwrap());
     other.go_on();
@@ -220,7 +152,7 @@ fn a_key_another_process_overwrote_is_not_touched_by_a_purge_here() {
     for key in ["plain", "longer", "dead"] {
         store.put_until(key, "1", Expiry::At(2_000)).unwrap();
     }
-    Child::start("overwrite", &scratch.path()).finish();
+    Other::start(&scratch.path(), "overwrite").finish();
     clock.set(2_000);
     assert_eq!(store.purge_expired().unwrap(), 1);
     assert_eq!(store.get("plain").unwrap().as_deref(), Some(&b"2"[..]));
@@ -238,7 +170,7 @@ fn a_key_overwritten_here_is_not_touched_by_a_purge_of_another_process() {
     for n in (0..600).step_by(2) {
         store.put(numbered(n), "live").unwrap();
     }
-    let mut other = Child::start("purge", &scratch.path());
+    let mut other = Other::start(&scratch.path(), "purge");
     other.expect("300");
     other.finish();
     assert_eq!(keys(store.iter()), (0..600).step_by(2).map(numbered).collect::<Vec<_>>());
@@ -253,12 +185,12 @@ fn four_writers_with_a_busy_timeout_lose_nothing() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let mut writers = ["w0 ", "w1 ", "w2 ", "w3 "].map(|name| {
-        let mut writer = Child::start(&format!("write {name}"), &scratch.path());
+        let mut writer = Other::start(&scratch.path(), &format!("write {name}"));
         writer.expect("open");
         writer
     });
-    writers.iter_mut().for_each(Child::go_on);
-    writers.into_iter().for_each(Child::finish);
+    writers.iter_mut().for_each(Other::go_on);
+    writers.into_iter().for_each(Other::finish);
     assert_eq!(store.count().unwrap(), 20_000);
     let expected =
         (0..4).flat_map(|w| (0..5_000).map(move |n| [format!("w{w} ").into_bytes(), numbered(n)].concat()));
@@ -273,7 +205,7 @@ fn reads_go_on_while_another_process_holds_a_write_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
-    let mut writer = Child::start("hold", &scratch.path());
+    let mut writer = Other::start(&scratch.path(), "hold");
     writer.expect("holding");
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(keys(store.iter()), [b"a"]);
@@ -294,11 +226,11 @@ fn processes_and_threads_that_open_a_new_file_at_once_all_get_the_same_store() {
     for _ in 0..20 {
         let scratch = Scratch::new();
         let mut openers = ["a", "b", "c", "d"].map(|name| {
-            let mut opener = Child::start(&format!("open-and-put {name}"), &scratch.path());
+            let mut opener = Other::start(&scratch.path(), &format!("open-and-put {name}"));
             opener.expect("ready");
             opener
         });
-        openers.iter_mut().for_each(Child::go_on);
+        openers.iter_mut().for_each(Other::go_on);
         thread::scope(|scope| {
             for name in ["e", "f", "g", "h"] {
                 let config = Config::new().busy_timeout(Duration::from_secs(120));
@@ -306,7 +238,7 @@ fn processes_and_threads_that_open_a_new_file_at_once_all_get_the_same_store() {
                 scope.spawn(move || Store::open_with(path, &config).unwrap().put(name, "1").unwrap());
             }
         });
-        openers.into_iter().for_each(Child::finish);
+        openers.into_iter().for_each(Other::finish);
         let store = scratch.open();
         assert_eq!(keys(store.iter()).concat(), b"abcdefgh");
         store.integrity_check().unwrap();
@@ -323,12 +255,12 @@ fn closing_a_second_handle_here_does_not_drop_the_first_ones_locks() {
     assert!(Store::open_with(scratch.path(), &Config::new().journal_mode(JournalMode::Delete)).is_err());
     first.sync().unwrap();
     // Without the locks the other process would think itself the last one, and remove the WAL.
-    let mut other = Child::start("open-and-close", &scratch.path());
+    let mut other = Other::start(&scratch.path(), "open-and-close");
     other.expect("1");
     other.finish();
     assert!(scratch.wal().exists() && scratch.shm().exists());
     first.put("b", "1").unwrap();
-    let mut other = Child::start("open-and-close", &scratch.path());
+    let mut other = Other::start(&scratch.path(), "open-and-close");
     other.expect("2");
     other.finish();
     assert_eq!(keys(first.iter()), [b"a", b"b"]);
@@ -363,7 +295,7 @@ except sqlite3.OperationalError as e:
 fn in_a_forked_child_the_parents_handles_and_files_are_refused_and_others_work() {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
-    let mut other = Child::start("fork", &scratch.path());
+    let mut other = Other::start(&scratch.path(), "fork");
     for _ in 0..8 {
         other.expect("true");
     }
@@ -421,7 +353,7 @@ fn after_kill_9_every_acknowledged_commit_is_there_and_nothing_else() {
     for mode in ["wal", "delete"] {
         let scratch = Scratch::new();
         for round in 0..8 {
-            let mut child = Child::start(&format!("crash {mode}"), &scratch.path());
+            let mut child = Other::start(&scratch.path(), &format!("crash {mode}"));
             let mut acknowledged = 0;
             for _ in 0..2 + round * 3 {
                 acknowledged = child.hear().expect("the child goes on until killed").parse().unwrap();
@@ -454,7 +386,7 @@ fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_fil
         let store = scratch.open_with(&crash_config(mode));
         store.put_until("a", vec![1; 5_000], Expiry::At(LATER)).unwrap();
         store.close().unwrap();
-        let mut child = Child::start(&format!("half {mode}"), &scratch.path());
+        let mut child = Other::start(&scratch.path(), &format!("half {mode}"));
         child.expect("half");
         let spilled = if mode == "wal" { scratch.wal() } else { scratch.path() };
         assert!(fs::metadata(spilled).unwrap().len() > 1_000_000);
@@ -474,7 +406,7 @@ fn other_handles_go_on_after_a_writer_was_killed() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
-    let mut child = Child::start("half wal", &scratch.path());
+    let mut child = Other::start(&scratch.path(), "half wal");
     child.expect("half");
     assert_eq!(kind(store.put("b", "1")), ErrorKind::Busy);
     child.kill();
@@ -488,7 +420,7 @@ fn other_handles_go_on_after_a_writer_was_killed() {
 fn a_process_killed_while_it_makes_the_store_leaves_one_that_opens() {
     for round in 0..30_u32 {
         let scratch = Scratch::new();
-        let mut child = Child::start("make", &scratch.path());
+        let mut child = Other::start(&scratch.path(), "make");
         child.expect("now");
         for _ in 0..round * 40 {
             thread::yield_now();

@@ -4,6 +4,8 @@
 
 #![allow(dead_code)] // each test file is a crate of its own and uses its part
 
+pub mod other;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use kvstore::{Config, Cursor, ErrorKind, Iter, Result, Store};
+use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, KeyRange, Result, Store};
 
 /// A clock that stands still until a test moves it. Clones are the same clock.
 #[derive(Clone)]
@@ -147,4 +149,26 @@ pub fn python(path: &Path, program: &str) -> String {
         .expect("these tests need python3");
     assert!(done.status.success(), "python failed: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
+}
+
+pub fn forward(store: &Store) -> Cursor {
+    store.cursor(KeyRange::all(), Direction::Forward)
+}
+
+pub fn reverse(store: &Store) -> Cursor {
+    store.cursor(KeyRange::all(), Direction::Reverse)
+}
+
+/// Writes `n` numbered keys in one transaction.
+pub fn fill(store: &Store, n: usize) {
+    store.transaction(|tx| (0..n).try_for_each(|n| tx.put(numbered(n), n.to_be_bytes()))).unwrap();
+}
+
+/// The keys behind the current entry.
+pub fn rest(cursor: &mut Cursor) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    while cursor.next().unwrap() {
+        keys.push(cursor.key().unwrap().to_vec());
+    }
+    keys
 }

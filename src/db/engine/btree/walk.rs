@@ -122,8 +122,7 @@ impl<'t> Walk<'t> {
         let reverse = scan.reverse;
         let from = if reverse { scan.upper } else { scan.lower };
         let levels = Vec::with_capacity(4);
-        let mut walk =
-            Walk { pages, reverse, levels, below: Some(root), lost: false, shown: 0 };
+        let mut walk = Walk { pages, reverse, levels, below: Some(root), lost: false, shown: 0 };
         // The bound is for the first way down only; all that comes later is shown from its edge.
         walk.go_down(from)?;
         Ok(walk)
