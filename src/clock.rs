@@ -3,7 +3,7 @@
 //! Time is `i64` milliseconds since the Unix epoch. Within a process it never runs backwards: what
 //! was expired once stays expired, also when someone sets the computer's clock back.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,22 +30,26 @@ fn never_back(latest: &AtomicI64, now: i64) -> i64 {
     if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
 }
 
-thread_local!(static ASKED: Cell<usize> = const { Cell::new(0) });
-
-/// Says, as long as it lives, which injected clock this thread is inside.
-struct Asked {
-    outer: usize,
+thread_local! {
+    /// The injected clocks this thread is inside, the outermost first: a clock may use another store, whose
+    /// clock is then asked inside it.
+    static ASKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Says, as long as it lives, that this thread is inside an injected clock.
+struct Asked;
 
 impl Asked {
     fn by(clock: &Clock) -> Asked {
-        Asked { outer: ASKED.replace(std::ptr::from_ref(clock).addr()) }
+        // A thread that ends has no list any more, but may still close its stores.
+        let _ = ASKED.try_with(|asked| asked.borrow_mut().push(std::ptr::from_ref(clock).addr()));
+        Asked
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        ASKED.set(self.outer);
+        let _ = ASKED.try_with(|asked| asked.borrow_mut().pop());
     }
 }
 
@@ -80,7 +84,8 @@ impl Clock {
 
     /// Whether this thread is inside the injected clock: then whoever calls is that clock.
     pub(crate) fn is_being_asked(&self) -> bool {
-        self.is_injected() && ASKED.get() == std::ptr::from_ref(self).addr()
+        let this = std::ptr::from_ref(self).addr();
+        self.is_injected() && ASKED.try_with(|asked| asked.borrow().contains(&this)).unwrap_or(false)
     }
 
     /// Uses `source` from now on; `None` goes back to the system clock. Waits until nobody is inside the

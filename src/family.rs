@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::conditional::PutOptions;
 use crate::config::check_key;
-use crate::db::{Db, Engine, Head, Row, Tables};
+use crate::db::{Db, Engine, Head, Row, Tables, Transaction};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
 use crate::inner::Inner;
@@ -65,7 +65,8 @@ impl Shared {
 /// What a look-up met.
 enum Found<R> {
     Live(R),
-    Expired,
+    /// With when that was.
+    Expired(Option<i64>),
 }
 
 impl Family {
@@ -192,17 +193,18 @@ impl Family {
         visit: impl FnOnce(&[u8], Expiry) -> R,
     ) -> Result<Option<R>> {
         let key = key.as_ref();
+        let mut visit = Some(visit); // taken at most once: a live row ends the look-up
         let found = self.look_up(key, |db| {
             db.rows().get(self.tables(), key, |row| {
                 let head = row.head();
                 if self.is_expired(head) {
-                    return Ok(Found::Expired);
+                    return Ok(Found::Expired(head.expire_ms));
                 }
                 let expiry = Expiry::of_row(head.expire_ms);
-                row.value(|value| Found::Live((visit(value, expiry), value.len())))
+                row.value(|value| Found::Live((visit.take().map(|visit| visit(value, expiry)), value.len())))
             })
         })?;
-        let Some(Found::Live((shown, bytes))) = found else { return Ok(None) };
+        let Some(Found::Live((Some(shown), bytes))) = found else { return Ok(None) };
         self.count_get(bytes);
         Ok(Some(shown))
     }
@@ -232,7 +234,7 @@ impl Family {
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(self.find_head(key.as_ref())?.map(|found| match found {
             Found::Live(head) => self.ttl_until(Expiry::of_row(head.expire_ms)),
-            Found::Expired => Ttl::Remaining(Duration::ZERO),
+            Found::Expired(_) => Ttl::Remaining(Duration::ZERO),
         }))
     }
 
@@ -421,18 +423,26 @@ impl Family {
     fn look_up<R>(
         &self,
         key: &[u8],
-        look: impl FnOnce(&Db) -> Result<Option<Found<R>>>,
+        mut look: impl FnMut(&Db) -> Result<Option<Found<R>>>,
     ) -> Result<Option<Found<R>>> {
         self.check_key(key)?;
         self.inner().with(|db| {
-            let found = look(db)?;
-            if let Some(Found::Expired) = found {
-                self.inner().counters.ttl_expired.add(1);
-                self.inner().write_if_free(db, |db| match db.rows().head(self.tables(), key)? {
-                    Some(head) if self.is_expired(head) => self.delete_row(db, key, head),
-                    _ => Ok(()), // written again, or removed by another handle
-                });
-            }
+            let mut dead = None;
+            let found = loop {
+                let found = look(db)?;
+                let Some(Found::Expired(expire_ms)) = found else { return Ok(found) };
+                // The clock was read after the row: the key may have been prolonged in between, in time. A row
+                // that is met once more, after the clock was read, is dead.
+                if *db.transaction() != Transaction::None || dead == Some(expire_ms) {
+                    break found;
+                }
+                dead = Some(expire_ms);
+            };
+            self.inner().counters.ttl_expired.add(1);
+            self.inner().write_if_free(db, |db| match db.rows().head(self.tables(), key)? {
+                Some(head) if self.is_expired(head) => self.delete_row(db, key, head),
+                _ => Ok(()), // written again, or removed by another handle
+            });
             Ok(found)
         })
     }
@@ -440,7 +450,9 @@ impl Family {
     fn find_head(&self, key: &[u8]) -> Result<Option<Found<Head>>> {
         self.look_up(key, |db| {
             let head = db.rows().head(self.tables(), key)?;
-            Ok(head.map(|head| if self.is_expired(head) { Found::Expired } else { Found::Live(head) }))
+            Ok(head.map(|head| {
+                if self.is_expired(head) { Found::Expired(head.expire_ms) } else { Found::Live(head) }
+            }))
         })
     }
 
@@ -448,7 +460,7 @@ impl Family {
     pub(crate) fn look_up_head(&self, key: &[u8]) -> Result<Option<Head>> {
         Ok(self.find_head(key)?.and_then(|found| match found {
             Found::Live(head) => Some(head),
-            Found::Expired => None,
+            Found::Expired(_) => None,
         }))
     }
 

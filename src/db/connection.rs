@@ -495,7 +495,8 @@ impl Db {
         let Some(path) = self.path.clone() else { return Ok(()) };
         match self.sync {
             // Commits are in the WAL, and checkpoints sync by themselves. The WAL carries no locks, so
-            // it may be opened and closed beside SQLite. In DELETE mode each commit has synced.
+            // it may be opened and closed beside SQLite. In DELETE mode each commit has synced the file, and
+            // what is left is that its journal is gone.
             SyncLevel::Normal | SyncLevel::Full => sync_wal(&path),
             SyncLevel::Off if self.read_only => Ok(()),
             SyncLevel::Off if self.transaction != Transaction::None => Err(Error::Busy(
@@ -509,7 +510,7 @@ impl Db {
     /// sync everything there is.
     fn sync_by_commit(&mut self) -> Result<()> {
         let version = schema::FORMAT_VERSION;
-        self.execute("PRAGMA synchronous = FULL")?;
+        self.execute("PRAGMA synchronous = EXTRA")?; // also syncs the removal of a rollback journal
         let done = self
             .execute(&format!("PRAGMA user_version = {version}"))
             .and_then(|()| self.checkpoint(CheckpointMode::Passive).map(drop));
@@ -588,10 +589,10 @@ fn sync_wal(path: &Path) -> Result<()> {
     let failed = |e: std::io::Error| Error::Io(format!("cannot sync the WAL: {e}"));
     match std::fs::File::open(wal_of(path)) {
         Ok(file) => file.sync_all().map_err(failed)?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()), // not in WAL mode
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {} // not in WAL mode
         Err(e) => return Err(failed(e)),
     }
-    // The WAL may be new: its directory entry must last, too.
+    // The WAL may be new, or a rollback journal removed: that must last, too.
     match path.parent().map(std::fs::File::open) {
         Some(Ok(directory)) => directory.sync_all().map_err(failed),
         _ => Ok(()), // a system on which directories cannot be opened

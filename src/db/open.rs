@@ -236,7 +236,9 @@ fn journal_mode(db: &Db) -> Result<String> {
 fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
     let sync = match config.sync {
         SyncLevel::Normal => "NORMAL",
-        SyncLevel::Full => "FULL",
+        // FULL does not sync the directory after a rollback journal was removed from it: a power cut could bring
+        // the journal back, and undo the commit. In WAL mode both are the same.
+        SyncLevel::Full => "EXTRA",
         SyncLevel::Off => "OFF",
     };
     if config.exclusive {
