@@ -7,13 +7,14 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full bench bench-quick bench-python clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture bench bench-quick bench-python clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
 	@echo 'make demo DIR=...  the same with the files of another directory'
 	@echo 'make test          format, lints, all tests'
-	@echo 'make test-full     these, and the heavier ones: sdist, valgrind, ASan, a soak of 10 minutes'
+	@echo 'make test-full     these, and the heavier ones: sdist, valgrind, ASan, fuzzers, a soak of 10 minutes'
+	@echo 'make torture       an hour of power cuts, faults, bad files, fuzzing; MINUTES=... for another time'
 	@echo 'make bench         speed, against LMDB, redb, fjall, SQLite, SNKV; make bench-quick: a short look'
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make all           the libraries that make install installs'
@@ -40,16 +41,20 @@ test:
 	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
 	bindings/python/run-tests
 
-# The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, and btree.rs
-# about that engine.)
+# The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
+# pages.rs about that engine; and those of reliability try both engines in one build.)
 SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
     $(addprefix tests/,btree.rs c_abuse.rs c_api.rs c_api_b.rs cpp.rs docs.rs examples.rs examples_b.rs header.rs install.rs \
-    symbols.rs soak.rs),$(wildcard tests/*.rs)))
+    symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs),$(wildcard tests/*.rs)))
 
 test-full: test
 	bindings/python/run-tests --full
 	tests/asan
+	fuzz/run 60
 	tests/soak/run 600
+
+torture:
+	tests/torture $(or $(MINUTES),60)
 
 bench:
 	@benches/run

@@ -5,8 +5,10 @@
 //! Wing and Gong in the form of Lowe's "just in time": all states the key may be in are carried along from
 //! one return to the next. Values are unique, so these are few.
 //!
-//! The library reads the clock within the call, so what it saw is between the two readings around it. A key
-//! whose end is in between may be seen alive or dead; once seen dead it stays dead.
+//! The library reads the clock within the call, so what it saw is between the two readings around it: a key
+//! whose end is in between may be seen alive or dead. A write that has seen it dead ends it for all. A read has
+//! not: it looks at the row first and at the clock then, and does not stand in the way of a write that has
+//! looked at both before, and commits after.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,12 +17,14 @@ pub const NONE: i64 = i64::MIN;
 /// No end of life.
 pub const NEVER: (i64, i64) = (0, 0);
 /// Numbers in an operation that is written to a file.
-const FIELDS: usize = 11;
+const FIELDS: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `read`: the value.
     Get,
+    /// `read`: the value, as it was when a snapshot was taken; the clock is that of the read, later.
+    Snapshot,
     /// `read`: the value; `result`: the milliseconds that are left, -1 without a TTL.
     GetTtl,
     /// `result`: 1 or 0.
@@ -49,8 +53,9 @@ pub enum Kind {
     ReadAndPut,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::Get,
+    Kind::Snapshot,
     Kind::GetTtl,
     Kind::Exists,
     Kind::ExpireTime,
@@ -88,7 +93,7 @@ impl Op {
     pub fn to_line(self) -> String {
         let Op { key, worker, kind, begin, end, wall, read, write, ends, result } = self;
         let kind = KINDS.iter().position(|known| *known == kind).unwrap() as i64;
-        let numbers: [i64; FIELDS + 1] =
+        let numbers: [i64; FIELDS] =
             [key, worker, kind, begin, end, wall.0, wall.1, read, write, ends.0, ends.1, result];
         numbers.map(|number| number.to_string()).join(" ") + "\n"
     }
@@ -127,12 +132,24 @@ impl State {
         live.into_iter().chain(may_be_gone.then_some(MISSING))
     }
 
-    /// The state after an operation that finds this one; `None`: its result would have been another.
+    /// The states after an operation that finds this one and has the result it had.
+    fn successors(self, op: &Op) -> impl Iterator<Item = State> {
+        let is_read =
+            matches!(op.kind, Kind::Get | Kind::Snapshot | Kind::GetTtl | Kind::Exists | Kind::ExpireTime);
+        self.seen_by(op).filter_map(move |seen| {
+            let after = seen.after(op)?;
+            Some(if is_read && seen == MISSING { self } else { after })
+        })
+    }
+
+    /// The state after an operation that sees this one; `None`: its result would have been another.
     fn after(self, op: &Op) -> Option<State> {
         let is_there = self.value != NONE;
         let written = State { value: op.write, ends: op.ends };
         match op.kind {
             Kind::Get => (self.value == op.read).then_some(self),
+            // The clock was read later, and says nothing about others.
+            Kind::Snapshot => (self.value == op.read).then_some(self),
             Kind::GetTtl => {
                 let (first, last) = self.ends;
                 let left_fits = match (is_there, self.ends) {
@@ -175,14 +192,16 @@ impl State {
             },
             Kind::Delete => (i64::from(is_there) == op.result).then_some(MISSING),
             Kind::Remove => Some(MISSING),
-            Kind::Increment if is_there => {
-                (self.value.checked_add(op.read) == Some(op.write)).then_some(State { value: op.write, ..self })
-            }
+            Kind::Increment if is_there => (self.value.checked_add(op.read) == Some(op.write))
+                .then_some(State { value: op.write, ..self }),
             Kind::Increment => (op.read == op.write).then_some(written),
             Kind::Expire if is_there => (op.result == 1).then_some(State { ends: op.ends, ..self }),
             Kind::Expire => (op.result == 0).then_some(self),
-            Kind::GetAndExpire => (self.value == op.read)
-                .then_some(if is_there { State { ends: op.ends, ..self } } else { self }),
+            Kind::GetAndExpire => (self.value == op.read).then_some(if is_there {
+                State { ends: op.ends, ..self }
+            } else {
+                self
+            }),
             Kind::ReadAndPut => (self.value == op.read).then_some(written),
         }
     }
@@ -252,12 +271,7 @@ fn check_key(history: &[Op]) -> Result<usize, String> {
             for (at, other) in slots.iter().enumerate() {
                 let Some(other) = other.filter(|_| effective & (1 << at) == 0) else { continue };
                 let op = &history[other];
-                open.extend(
-                    state
-                        .seen_by(op)
-                        .filter_map(|seen| seen.after(op))
-                        .map(|next| (effective | 1 << at, next)),
-                );
+                open.extend(state.successors(op).map(|next| (effective | 1 << at, next)));
             }
         }
         if after.is_empty() {
@@ -330,6 +344,10 @@ mod made_up {
         Op { read, ..op(Kind::Get, begin, end) }
     }
 
+    fn snapshot(read: i64, wall: i64, begin: i64, end: i64) -> Op {
+        Op { read, wall: (wall, wall), ..op(Kind::Snapshot, begin, end) }
+    }
+
     fn increment(sum: i64, begin: i64, end: i64) -> Op {
         Op { read: 1, write: sum, ..op(Kind::Increment, begin, end) }
     }
@@ -356,6 +374,9 @@ mod made_up {
             vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 0, 30, 60), get(8, 70, 80)],
             vec![put(7, 10, 20), told(Kind::Delete, 1, 30, 40), told(Kind::Delete, 0, 50, 60)],
             vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 100, 30, 40)],
+            // A snapshot that is read when the key has died, and for others it lives on.
+            vec![put_until(7, 100, 10, 20), snapshot(NONE, 100, 30, 40), get(7, 50, 60)],
+            vec![put(7, 10, 20), put(8, 35, 50), snapshot(7, 90, 30, 40)],
         ] {
             assert!(check(history.clone()).is_ok(), "{history:?}: {:?}", check(history.clone()));
         }
@@ -377,6 +398,14 @@ mod made_up {
     }
 
     #[test]
+    fn a_snapshot_that_moves_is_refused() {
+        assert_refused(vec![put(7, 10, 20), put(8, 50, 60), snapshot(8, 90, 30, 40)]);
+        assert_refused(vec![put(7, 10, 20), put(8, 30, 40), snapshot(7, 90, 50, 60)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), snapshot(7, 100, 30, 40)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), snapshot(NONE, 99, 30, 40)]);
+    }
+
+    #[test]
     fn a_value_from_nowhere_is_refused() {
         assert_refused(vec![get(7, 10, 20)]);
         assert_refused(vec![get(7, 10, 20), put(7, 30, 40)]);
@@ -388,18 +417,17 @@ mod made_up {
         assert_refused(vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 1, 30, 60)]);
         let both_won = |begin| Op { write: 7 + begin, result: 1, ..op(Kind::PutIfAbsent, begin, 50) };
         assert_refused(vec![both_won(10), both_won(20)]);
-        let read_and_put =
-            |write| Op { read: 7, write, ..op(Kind::ReadAndPut, 30, 60) };
+        let read_and_put = |write| Op { read: 7, write, ..op(Kind::ReadAndPut, 30, 60) };
         assert_refused(vec![put(7, 10, 20), read_and_put(8), read_and_put(9)]);
     }
 
     #[test]
     fn an_expired_value_that_is_read_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), get(7, 100, 110)]);
-        // Dead for one, so dead for all who come later, whatever their clocks say.
+        // Dead for a write, so dead for all who come later, whatever their clocks say.
         assert_refused(vec![
             put_until(7, 100, 10, 20),
-            get(NONE, 95, 105),
+            told(Kind::Delete, 0, 95, 105),
             Op { wall: (99, 99), ..get(7, 106, 107) },
         ]);
         assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Exists, 1, 100, 110)]);

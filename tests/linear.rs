@@ -1,0 +1,198 @@
+//! Every history of calls is linearizable: threads that share handles, threads with handles of their own,
+//! processes, and all of them at once, with both engines, while others purge, checkpoint, vacuum, back up, make
+//! and drop families, open and close. `linear/workers.rs` does it, `linear/checker.rs` judges it.
+//!
+//! `KVSTORE_TORTURE_SECONDS` is how long each test lasts (default 1.5). Run with `--nocapture`, the tests print
+//! what they did. The other processes are this test program again, running only [`child`].
+
+#[path = "linear/checker.rs"]
+mod checker;
+mod common;
+#[path = "linear/workers.rs"]
+mod workers;
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use checker::Op;
+use common::Scratch;
+use kvstore::JournalMode;
+use workers::{Engines, Harvest, Run, last_reads, monotonic};
+
+const RUN: &str = "KVSTORE_TEST_RUN";
+const FILE: &str = "KVSTORE_TEST_FILE";
+const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
+/// Time for the processes to open their handles before the run begins, in nanoseconds.
+const SETTING_UP: i64 = 50_000_000;
+
+fn nanoseconds() -> i64 {
+    let seconds = env::var(SECONDS).map_or(1.5, |text| text.parse().expect("a number of seconds"));
+    (seconds * 1e9) as i64
+}
+
+/// A run of a number of processes, this one included, with handles for so many threads in each.
+fn run(name: &str, engines: Engines, journal_mode: JournalMode, processes: usize, handles: &[usize]) {
+    let scratch = Scratch::new();
+    let path = Some(scratch.path());
+    let mut run = Run { path, begins: 0, ends: 0, engines, journal_mode, handles: handles.to_vec() };
+    scratch.open_with(&run.config(0)).close().unwrap();
+    let mut children: Vec<Child> =
+        (1..processes).map(|process| Child::start(&run, process * 8, &scratch.path())).collect();
+    run.begins = monotonic() + SETTING_UP;
+    run.ends = run.begins + nanoseconds();
+    children.iter_mut().for_each(|child| child.go(&run));
+    let mut harvest = run.work(0);
+    for child in children {
+        let (busy, chores, operations) = child.finish();
+        harvest.busy += busy;
+        harvest.chores += chores;
+        harvest.operations.extend(operations);
+    }
+    let store = scratch.open_with(&run.config(0));
+    harvest.operations.extend(last_reads(&store, &harvest.operations));
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    judge(name, harvest);
+    let left: Vec<String> = scratch.bytes().into_keys().filter(|file| file.contains("copy")).collect();
+    assert!(left.is_empty(), "backups left files: {left:?}");
+}
+
+fn judge(name: &str, harvest: Harvest) {
+    let Harvest { operations, busy, chores } = harvest;
+    let checked = checker::check(operations).unwrap_or_else(|why| panic!("{name}: {why}"));
+    println!("{name}: {chores} chores, {busy} busy, {checked:?}");
+    assert!(checked.operations > 100, "so little work shows nothing: {checked:?}");
+}
+
+// ---- the other process ---------------------------------------------------------------------------
+
+struct Child {
+    process: std::process::Child,
+    report: PathBuf,
+}
+
+impl Child {
+    fn start(run: &Run, number: usize, path: &Path) -> Child {
+        let report = path.with_file_name(format!("report {number}"));
+        let engines = match run.engines {
+            Engines::Sql => "sql",
+            Engines::Btree => "btree",
+            Engines::Mixed => "mixed",
+        };
+        let mode = if run.journal_mode == JournalMode::Wal { "wal" } else { "delete" };
+        let handles: Vec<String> = run.handles.iter().map(usize::to_string).collect();
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(RUN, format!("{number} {engines} {mode} {}", handles.join(" ")))
+            .env(FILE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("> ready") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "a process has ended before it began");
+        }
+        process.stdout = Some(said.into_inner());
+        Child { process, report }
+    }
+
+    fn go(&mut self, run: &Run) {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{} {}", run.begins, run.ends).unwrap();
+    }
+
+    fn finish(self) -> (u64, u64, Vec<Op>) {
+        let done = self.process.wait_with_output().unwrap();
+        assert!(done.status.success(), "a process failed: {}", String::from_utf8_lossy(&done.stdout));
+        let report = fs::read_to_string(self.report).unwrap();
+        let mut lines = report.lines();
+        let (busy, chores) = lines.next().unwrap().split_once(' ').unwrap();
+        (busy.parse().unwrap(), chores.parse().unwrap(), lines.map(Op::of_line).collect())
+    }
+}
+
+#[test]
+#[ignore = "no test, but the other processes of the tests in this file"]
+fn child() {
+    let (Ok(described), Ok(path)) = (env::var(RUN), env::var(FILE)) else { return };
+    let words: Vec<&str> = described.split(' ').collect();
+    let number: usize = words[0].parse().unwrap();
+    let path = PathBuf::from(path);
+    println!("> ready");
+    let mut line = String::new();
+    stdin().read_line(&mut line).unwrap();
+    let (begins, ends) = line.trim_end().split_once(' ').unwrap();
+    let run = Run {
+        path: Some(path.clone()),
+        begins: begins.parse().unwrap(),
+        ends: ends.parse().unwrap(),
+        engines: match words[1] {
+            "sql" => Engines::Sql,
+            "btree" => Engines::Btree,
+            _ => Engines::Mixed,
+        },
+        journal_mode: if words[2] == "wal" { JournalMode::Wal } else { JournalMode::Delete },
+        handles: words[3..].iter().map(|users| users.parse().unwrap()).collect(),
+    };
+    let harvest = run.work(number);
+    let operations: String = harvest.operations.into_iter().map(Op::to_line).collect();
+    let report = path.with_file_name(format!("report {number}"));
+    fs::write(report, format!("{} {}\n{operations}", harvest.busy, harvest.chores)).unwrap();
+}
+
+// ---- the runs ------------------------------------------------------------------------------------
+
+#[test]
+fn threads_that_share_a_handle_see_one_order_through_the_btree_engine() {
+    run("shared, btree", Engines::Btree, JournalMode::Wal, 1, &[6]);
+}
+
+#[test]
+fn threads_that_share_a_handle_see_one_order_through_the_sql_engine() {
+    run("shared, sql", Engines::Sql, JournalMode::Wal, 1, &[6]);
+}
+
+#[test]
+fn threads_that_share_a_store_in_memory_see_one_order() {
+    for engines in [Engines::Btree, Engines::Sql] {
+        let begins = monotonic();
+        let (path, ends) = (None, begins + nanoseconds() / 2);
+        let run = Run { path, begins, ends, engines, journal_mode: JournalMode::Wal, handles: vec![6] };
+        judge("in memory", run.work(0));
+    }
+}
+
+#[test]
+fn threads_with_handles_of_their_own_see_one_order_through_the_btree_engine() {
+    run("own handles, btree", Engines::Btree, JournalMode::Wal, 1, &[1; 6]);
+}
+
+#[test]
+fn threads_with_handles_of_their_own_see_one_order_through_the_sql_engine() {
+    run("own handles, sql", Engines::Sql, JournalMode::Wal, 1, &[1; 6]);
+}
+
+#[test]
+fn handles_of_both_engines_see_one_order() {
+    run("own handles, both engines", Engines::Mixed, JournalMode::Wal, 1, &[1; 6]);
+}
+
+#[test]
+fn processes_see_one_order() {
+    run("processes, btree", Engines::Btree, JournalMode::Wal, 4, &[1]);
+}
+
+#[test]
+fn threads_and_processes_with_shared_and_own_handles_of_both_engines_see_one_order() {
+    run("all mixed", Engines::Mixed, JournalMode::Wal, 3, &[2, 1, 1]);
+}
+
+#[test]
+fn threads_and_processes_see_one_order_in_delete_mode() {
+    run("DELETE mode", Engines::Mixed, JournalMode::Delete, 2, &[2, 1]);
+}

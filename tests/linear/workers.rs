@@ -1,0 +1,727 @@
+//! Workers that use a store in every way at once, and write down what they saw.
+//!
+//! All workers of a run, in whatever process, use the same few keys at the same time, and go on to the next
+//! ones after some milliseconds: so keys are fought over, and the history of each is short.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kvstore::{CheckpointMode, Condition, Config, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
+use kvstore::{Direction, Store, Ttl, now_ms};
+
+use crate::checker::{Kind, NEVER, NONE, Op};
+
+/// Keys that are fought over at one moment.
+const KEYS: i64 = 12;
+/// How long, in nanoseconds.
+const MOMENT: i64 = 40_000_000;
+/// The families of the keys, each key in one of them.
+pub const FAMILIES: [&str; 3] = ["default", "second", "third"];
+/// Lengths of values: in the row, around the border to the blob table, on overflow pages.
+const LENGTHS: [usize; 6] = [8, 16, 240, 264, 5_000, 20_000];
+
+/// Nanoseconds of the monotonic clock, which all processes share.
+#[allow(unsafe_code)]
+pub fn monotonic() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the time into the place it is given.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// A run: what all its workers have to know.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// `None`: in memory.
+    pub path: Option<PathBuf>,
+    pub begins: i64,
+    pub ends: i64,
+    pub engines: Engines,
+    pub journal_mode: JournalMode,
+    /// Threads on handles: each number is a handle with so many.
+    pub handles: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engines {
+    Sql,
+    Btree,
+    Mixed,
+}
+
+/// What the workers of one process bring home.
+#[derive(Default)]
+pub struct Harvest {
+    pub operations: Vec<Op>,
+    /// Calls that failed because of a lock.
+    pub busy: u64,
+    /// Purges, checkpoints and so on.
+    pub chores: u64,
+}
+
+impl Run {
+    /// How a handle is opened; they differ in what must make no difference.
+    pub fn config(&self, handle: usize) -> Config {
+        let sql = match self.engines {
+            Engines::Sql => true,
+            Engines::Btree => false,
+            Engines::Mixed => handle % 2 == 1,
+        };
+        let wait = if handle % 4 == 3 { Duration::ZERO } else { Duration::from_secs(10) };
+        let config = Config::new()
+            .journal_mode(self.journal_mode)
+            .sql_engine(sql)
+            .hold_reads(handle % 3 != 2)
+            .busy_timeout(wait)
+            .mmap_size(if handle % 5 == 4 { 0 } else { 64 << 20 });
+        if handle % 5 == 2 { config.checkpoint_every(20) } else { config }
+    }
+
+    fn open(&self, handle: usize) -> Result<Store> {
+        match &self.path {
+            Some(path) => Store::open_with(path, &self.config(handle)),
+            None => Store::open_in_memory(&self.config(handle)),
+        }
+    }
+
+    /// Has the workers of one process work; `process` tells it from the others.
+    pub fn work(&self, process: usize) -> Harvest {
+        let stores: Vec<Store> = (0..self.handles.len())
+            .map(|handle| self.open(process + handle).expect("opening waits for others"))
+            .collect();
+        for store in &stores {
+            for name in FAMILIES.iter().skip(1) {
+                retried(|| store.family_or_create(name)).unwrap();
+            }
+        }
+        let mut all = Harvest::default();
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for ((handle, store), users) in stores.iter().enumerate().zip(&self.handles) {
+                for user in 0..*users {
+                    let number = process * 64 + threads.len();
+                    let is_alone = *users == 1;
+                    threads.push(scope.spawn(move || {
+                        let mut worker = Worker::new(self, store, number, process + handle, is_alone);
+                        if user == 0 && handle == 0 && self.path.is_some() {
+                            // Its own handle is opened like any other: in DELETE mode it may be too busy for that.
+                            retried(|| store.start_cleaner(Duration::from_millis(3), Some(40))).unwrap();
+                        }
+                        while monotonic() < self.ends {
+                            worker.turn();
+                        }
+                        worker.harvest
+                    }));
+                }
+            }
+            for thread in threads {
+                let harvest = thread.join().expect("a worker has failed");
+                all.operations.extend(harvest.operations);
+                all.busy += harvest.busy;
+                all.chores += harvest.chores;
+            }
+        });
+        // In memory nobody can look afterwards.
+        if self.path.is_none() {
+            all.operations.extend(last_reads(&stores[0], &all.operations));
+            stores[0].integrity_check().unwrap();
+        }
+        for store in &stores {
+            store.close().unwrap();
+        }
+        all
+    }
+}
+
+/// Reads every key once more: a lost update is seen at the latest here.
+pub fn last_reads(store: &Store, operations: &[Op]) -> Vec<Op> {
+    let families = FAMILIES.map(|name| store.family(name).unwrap());
+    let mut keys: Vec<i64> = operations.iter().map(|op| op.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let read = |key: i64| {
+        let (family, name) = (&families[family_of(key)], key_of(key));
+        let (begin, wall_begin) = (monotonic(), now_ms());
+        let value = family.get(&name).unwrap();
+        let (wall, end) = ((wall_begin, now_ms()), monotonic());
+        Op { wall, read: number_of(key, value.as_deref()), ..blank(Kind::Get, key, begin, end) }
+    };
+    keys.into_iter().map(read).collect()
+}
+
+fn blank(kind: Kind, key: i64, begin: i64, end: i64) -> Op {
+    Op { key, worker: -1, kind, begin, end, wall: (0, 0), read: NONE, write: NONE, ends: NEVER, result: NONE }
+}
+
+/// Tries again while a lock stands in the way, on a handle that does not wait by itself.
+fn retried<R>(mut f: impl FnMut() -> Result<R>) -> Result<R> {
+    loop {
+        match f() {
+            Err(e) if e.is_retryable() => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
+fn family_of(key: i64) -> usize {
+    usize::try_from(key).unwrap() % FAMILIES.len()
+}
+
+/// The keys of one moment lie side by side, for scans.
+fn key_of(key: i64) -> Vec<u8> {
+    format!("key {key:08}").into_bytes()
+}
+
+/// What a key is for.
+#[derive(PartialEq, Eq)]
+enum Class {
+    Value,
+    /// Its value is a decimal number.
+    Counter,
+    /// Two keys in two families that have the same value at any moment.
+    Pair,
+}
+
+fn class_of(key: i64) -> Class {
+    match key % 4 {
+        0 => Class::Counter,
+        1 => Class::Pair,
+        _ => Class::Value,
+    }
+}
+
+/// The bytes of a value: its number again and again, so that a mixture of two is seen.
+fn bytes_of(key: i64, number: i64) -> Vec<u8> {
+    if class_of(key) == Class::Counter {
+        return number.to_string().into_bytes();
+    }
+    let length = LENGTHS[usize::try_from(number).unwrap() % LENGTHS.len()];
+    number.to_le_bytes().repeat(length / 8)
+}
+
+fn number_of(key: i64, value: Option<&[u8]>) -> i64 {
+    let Some(value) = value else { return NONE };
+    if class_of(key) == Class::Counter {
+        return std::str::from_utf8(value).unwrap().parse().unwrap();
+    }
+    let number = i64::from_le_bytes(value[..8].try_into().unwrap());
+    assert!(value == bytes_of(key, number), "a value of {} bytes is a mixture", value.len());
+    number
+}
+
+struct Worker<'a> {
+    run: &'a Run,
+    shared: &'a Store,
+    /// Reopened now and then, if nobody shares the handle.
+    own: Option<Store>,
+    families: [Option<Family>; FAMILIES.len()],
+    number: usize,
+    handle: usize,
+    is_alone: bool,
+    random: Cell<u64>,
+    only_reads: bool,
+    written: i64,
+    files: u64,
+    harvest: Harvest,
+}
+
+/// The moments around a call.
+struct Around {
+    begin: i64,
+    wall: i64,
+}
+
+impl Worker<'_> {
+    fn new<'a>(run: &'a Run, store: &'a Store, number: usize, handle: usize, is_alone: bool) -> Worker<'a> {
+        let seed = monotonic().unsigned_abs() ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Worker {
+            run,
+            shared: store,
+            own: None,
+            families: [const { None }; FAMILIES.len()],
+            number,
+            handle,
+            is_alone,
+            random: Cell::new(seed | 1),
+            only_reads: false,
+            written: 0,
+            files: 0,
+            harvest: Harvest::default(),
+        }
+    }
+
+    fn store(&self) -> &Store {
+        self.own.as_ref().unwrap_or(self.shared)
+    }
+
+    fn random(&self, below: i64) -> i64 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        ((x >> 16) % below.unsigned_abs()).cast_signed()
+    }
+
+    fn one_in(&self, times: i64) -> bool {
+        self.random(times) == 0
+    }
+
+    /// A value nobody else writes.
+    fn new_number(&mut self) -> i64 {
+        self.written += 1;
+        (i64::try_from(self.number).unwrap() + 1) << 32 | self.written
+    }
+
+    fn new_ends(&self) -> Expiry {
+        if self.one_in(2) { Expiry::Never } else { Expiry::At(now_ms() + 1 + self.random(50)) }
+    }
+
+    fn moment(&self) -> i64 {
+        (monotonic() - self.run.begins).max(0) / MOMENT * KEYS
+    }
+
+    /// A key of this moment, or now and then of the one before.
+    fn key(&self) -> i64 {
+        let back = if self.one_in(5) { KEYS } else { 0 };
+        (self.moment() - back).max(0) + self.random(KEYS)
+    }
+
+    fn around(&self) -> Around {
+        Around { begin: monotonic(), wall: now_ms() }
+    }
+
+    /// The record of a call that has just returned.
+    fn done(&self, kind: Kind, key: i64, around: &Around) -> Op {
+        let wall = (around.wall, now_ms());
+        let worker = i64::try_from(self.number).unwrap();
+        Op { worker, wall, ..blank(kind, key, around.begin, monotonic()) }
+    }
+
+    fn note(&mut self, op: Op) {
+        self.harvest.operations.push(op);
+    }
+
+    /// The result of a write; `None` if a lock stood in the way, and nothing has happened.
+    #[track_caller]
+    fn unless_busy<R>(&mut self, done: Result<R>) -> Option<R> {
+        match done {
+            Ok(done) => Some(done),
+            Err(e) if e.is_retryable() => {
+                self.harvest.busy += 1;
+                None
+            }
+            Err(e) => panic!("worker {}: {e:?}", self.number),
+        }
+    }
+
+    /// The result of a read, which in WAL mode nothing stands in the way of.
+    #[track_caller]
+    fn read<R>(&mut self, done: Result<R>) -> Option<R> {
+        if self.run.journal_mode == JournalMode::Wal {
+            return Some(done.unwrap_or_else(|e| panic!("a read by worker {}: {e:?}", self.number)));
+        }
+        self.unless_busy(done)
+    }
+
+    fn turn(&mut self) {
+        if self.one_in(40) {
+            self.harvest.chores += 1;
+
+            return self.chore();
+        }
+
+        // For a while it only reads, with which a snapshot is kept and has to be looked after.
+        if self.one_in(40) {
+            self.only_reads = self.one_in(2);
+        }
+        let key = self.key();
+        let Some(family) = self.family(family_of(key)) else { return };
+        if self.only_reads {
+            return if class_of(key) == Class::Pair {
+                self.read_half(key, &family)
+            } else {
+                self.read_one(key, &family)
+            };
+        }
+        match (self.random(20), class_of(key)) {
+            (0, _) => self.scan(),
+            (1, _) => self.snapshot(),
+            (2, _) => self.get_many(),
+            (0..8, Class::Pair) => self.write_pair(key, &family),
+            (_, Class::Pair) => self.read_pair(key, &family),
+            (0..10, _) => self.read_one(key, &family),
+            (10, _) if self.is_alone => self.transact(key, &family),
+            (0..14, Class::Counter) => self.increment(key, &family),
+            _ => self.write_one(key, &family),
+        }
+    }
+
+    /// A handle on a family, which is kept: opening one runs SQL, which ends the snapshot a handle keeps.
+    fn family(&mut self, number: usize) -> Option<Family> {
+        if let Some(family) = &self.families[number] {
+            return Some(family.clone());
+        }
+        let family = self.store().family(FAMILIES[number]);
+        self.families[number] = Some(self.read(family)?);
+        self.families[number].clone()
+    }
+
+    // ---- reads -----------------------------------------------------------------------------------
+
+    fn read_one(&mut self, key: i64, family: &Family) {
+        let name = key_of(key);
+        let around = self.around();
+        let op = match self.random(5) {
+            0 => {
+                let Some(found) = ({
+                    let done = family.get_ttl(&name);
+                    self.read(done)
+                }) else {
+                    return;
+                };
+                let left = found.as_ref().map_or(NONE, |(_, ttl)| match ttl {
+                    Ttl::None => -1,
+                    Ttl::Remaining(left) => left.as_millis().try_into().unwrap(),
+                });
+                let op = self.done(Kind::GetTtl, key, &around);
+                Op { read: number_of(key, found.as_ref().map(|(value, _)| &**value)), result: left, ..op }
+            }
+            1 => {
+                let done = family.exists(&name);
+                let Some(found) = self.read(done) else { return };
+                Op { result: i64::from(found), ..self.done(Kind::Exists, key, &around) }
+            }
+            2 => {
+                let done = family.expire_time(&name);
+                let Some(found) = self.read(done) else { return };
+                let end = found.map_or(NONE, |expiry| expiry.millis().unwrap_or(0));
+                Op { result: end, ..self.done(Kind::ExpireTime, key, &around) }
+            }
+            _ => {
+                let done = family.get(&name);
+                let Some(found) = self.read(done) else { return };
+                Op { read: number_of(key, found.as_deref()), ..self.done(Kind::Get, key, &around) }
+            }
+        };
+        self.note(op);
+    }
+
+    /// Reads all keys of the moment that are in one family, by an iterator or a cursor.
+    fn scan(&mut self) {
+        let first = self.moment();
+        let number = usize::try_from(self.random(FAMILIES.len() as i64)).unwrap();
+        let Some(family) = self.family(number) else { return };
+        let range = KeyRange::new(
+            std::ops::Bound::Included(key_of(first)),
+            std::ops::Bound::Excluded(key_of(first + KEYS)),
+        );
+        let back = self.one_in(2);
+        let around = self.around();
+        let found = (|| -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+            if !back {
+                return family.range(key_of(first)..key_of(first + KEYS)).collect();
+            }
+            let mut cursor = family.cursor(range, Direction::Reverse);
+            let mut found = Vec::new();
+            let mut is_at = cursor.first()?;
+            while is_at {
+                let entry = cursor.key().zip(cursor.value()).expect("the cursor is at an entry");
+                found.push((entry.0.to_vec(), entry.1.to_vec()));
+                is_at = cursor.next()?;
+            }
+            found.reverse();
+            Ok(found)
+        })();
+        let Some(found) = self.read(found) else { return };
+        assert!(found.is_sorted_by(|(a, _), (b, _)| a < b), "a scan out of order");
+        let done = self.done(Kind::Get, first, &around);
+        for key in first..first + KEYS {
+            if family_of(key) == number {
+                let at = found.iter().find(|(name, _)| *name == key_of(key));
+                let read = number_of(key, at.map(|(_, value)| &**value));
+                self.note(Op { key, read, ..done });
+            }
+        }
+    }
+
+    fn get_many(&mut self) {
+        let first = self.moment();
+        let Some(family) = self.family(0) else { return };
+        let keys: Vec<i64> = (first..first + KEYS).filter(|key| family_of(*key) == 0).collect();
+        let around = self.around();
+        let done = family.get_many(keys.iter().map(|key| key_of(*key)));
+        let Some(found) = self.read(done) else { return };
+        let done = self.done(Kind::Get, first, &around);
+        for (key, value) in keys.into_iter().zip(found) {
+            self.note(Op { key, read: number_of(key, value.as_deref()), ..done });
+        }
+    }
+
+    /// A read transaction shows the state of its begin, however long it lasts.
+    fn snapshot(&mut self) {
+        if !self.is_alone {
+            return;
+        }
+        let families: Vec<Family> = (0..FAMILIES.len()).map_while(|number| self.family(number)).collect();
+        if families.len() < FAMILIES.len() {
+            return;
+        }
+        let first = self.moment();
+        let around = self.around();
+        let begun = self.store().begin(false);
+        let Some(()) = self.read(begun) else { return };
+        let begin = self.done(Kind::Snapshot, first, &around);
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            for key in first..first + KEYS {
+                let wall = now_ms();
+                let read = families[family_of(key)].get(key_of(key));
+                let read = read.unwrap_or_else(|e| panic!("a read in a snapshot: {e:?}"));
+                let read = number_of(key, read.as_deref());
+                seen.push(Op { key, wall: (wall, now_ms()), read, ..begin });
+            }
+            std::thread::yield_now();
+        }
+        self.store().commit().expect("the end of a read transaction");
+        seen.into_iter().for_each(|op| self.note(op));
+    }
+
+    // ---- writes ----------------------------------------------------------------------------------
+
+    fn write_one(&mut self, key: i64, family: &Family) {
+        let (name, number, expiry) = (key_of(key), self.new_number(), self.new_ends());
+        let value = bytes_of(key, number);
+        let ends = expiry.millis().map_or(NEVER, |at| (at, at));
+        let written = Op { write: number, ends, ..blank(Kind::Put, key, 0, 0) };
+        let around = self.around();
+        let (kind, done, op) = match self.random(10) {
+            0 => (Kind::Delete, family.delete(&name), Op { write: NONE, ends: NEVER, ..written }),
+            1 => (Kind::PutIfAbsent, family.put_if_absent(&name, &value, expiry), written),
+            2 | 3 => {
+                // What is there most likely.
+                let now = family.get(&name);
+                let Some(Some(now)) = self.read(now) else { return };
+                let around = self.around();
+                let read = number_of(key, Some(&now));
+                let (kind, done, op) = if self.one_in(4) {
+                    let done = family.compare_and_delete(&name, &now);
+                    (Kind::CompareAndDelete, done, Op { write: NONE, ends: NEVER, ..written })
+                } else {
+                    (Kind::Swap, family.compare_and_swap(&name, &now, &value, expiry), written)
+                };
+                return self.finish(kind, key, &around, done, Op { read, ..op });
+            }
+            4 => {
+                let done = family.expire(&name, expiry, Condition::Always).map(|done| done.is_some());
+                (Kind::Expire, done, Op { write: NONE, ..written })
+            }
+            5 => {
+                let done = family.get_and_expire(&name, expiry);
+                let Some(found) = self.unless_busy(done) else { return };
+                let op = self.done(Kind::GetAndExpire, key, &around);
+                return self.note(Op { read: number_of(key, found.as_deref()), ends, ..op });
+            }
+            6 => {
+                let ttl = 1 + self.random(50);
+                let done = family.put_ttl(&name, &value, Duration::from_millis(ttl.unsigned_abs()));
+                let Some(()) = self.unless_busy(done) else { return };
+                let op = self.done(Kind::Put, key, &around);
+                return self.note(Op { write: number, ends: (op.wall.0 + ttl, op.wall.1 + ttl), ..op });
+            }
+            7 => {
+                let done = family.put(&name, &value).map(|()| true);
+                (Kind::Put, done, Op { ends: NEVER, ..written })
+            }
+            _ => (Kind::Put, family.put_until(&name, &value, expiry).map(|()| true), written),
+        };
+        self.finish(kind, key, &around, done, op);
+    }
+
+    fn finish(&mut self, kind: Kind, key: i64, around: &Around, done: Result<bool>, what: Op) {
+        let Some(result) = self.unless_busy(done) else { return };
+        let Op { read, write, ends, .. } = what;
+        let op = self.done(kind, key, around);
+        self.note(Op { read, write, ends, result: i64::from(result), ..op });
+    }
+
+    fn increment(&mut self, key: i64, family: &Family) {
+        // A difference nobody else uses, so that a sum says what was added.
+        let (difference, expiry) = (self.new_number(), self.new_ends());
+        let around = self.around();
+        let done = family.increment(key_of(key), difference, expiry);
+        let Some(sum) = self.unless_busy(done) else { return };
+        let ends = expiry.millis().map_or(NEVER, |at| (at, at));
+        let op = self.done(Kind::Increment, key, &around);
+        self.note(Op { read: difference, write: sum, ends, ..op });
+    }
+
+    /// Reads and writes in a write transaction, which now and then is rolled back.
+    fn transact(&mut self, key: i64, family: &Family) {
+        let (name, number, expiry) = (key_of(key), self.new_number(), self.new_ends());
+        let around = self.around();
+        let begun = self.store().begin(true);
+        let Some(()) = self.unless_busy(begun) else { return };
+        let read = number_of(key, family.get(&name).unwrap().as_deref());
+        family.put_until(&name, bytes_of(key, number), expiry).unwrap();
+        let own = number_of(key, family.get(&name).unwrap().as_deref());
+        let may_have_died = expiry.millis().is_some_and(|at| at <= now_ms());
+        assert!(own == number || own == NONE && may_have_died, "its own write");
+        if self.one_in(4) {
+            self.store().rollback().unwrap();
+            let op = self.done(Kind::Get, key, &around);
+            return self.note(Op { read, ..op });
+        }
+        let committed = self.store().commit();
+        if committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Busy) {
+            self.store().rollback().unwrap(); // in DELETE mode, a reader is in the way
+        }
+        let Some(()) = self.unless_busy(committed) else { return };
+        let ends = expiry.millis().map_or(NEVER, |at| (at, at));
+        let op = self.done(Kind::ReadAndPut, key, &around);
+        self.note(Op { read, write: number, ends, ..op });
+    }
+
+    // ---- pairs -----------------------------------------------------------------------------------
+
+    fn mate(&mut self, key: i64) -> Option<(Family, Vec<u8>)> {
+        let family = self.family((family_of(key) + 1) % FAMILIES.len())?;
+        Some((family, format!("mate {key:08}").into_bytes()))
+    }
+
+    fn write_pair(&mut self, key: i64, family: &Family) {
+        let Some((other, mate)) = self.mate(key) else { return };
+        let number = self.new_number();
+        let mut batch = self.store().batch();
+        let removes = self.one_in(5);
+        if removes {
+            batch.delete(family, key_of(key)).unwrap();
+            batch.delete(&other, mate).unwrap();
+        } else {
+            batch.put(family, key_of(key), bytes_of(key, number), Expiry::Never).unwrap();
+            batch.put(&other, mate, bytes_of(key, number), Expiry::Never).unwrap();
+        }
+        let around = self.around();
+        let done = batch.commit();
+        let Some(()) = self.unless_busy(done) else { return };
+        let op = self.done(if removes { Kind::Remove } else { Kind::Put }, key, &around);
+        self.note(Op { write: if removes { NONE } else { number }, ..op });
+    }
+
+    fn read_pair(&mut self, key: i64, family: &Family) {
+        let Some((other, mate)) = self.mate(key) else { return };
+        if !self.is_alone {
+            return self.read_half(key, family);
+        }
+        let around = self.around();
+        let done = self.store().snapshot(|_| Ok((family.get(key_of(key))?, other.get(&mate)?)));
+        let Some((one, two)) = self.read(done) else { return };
+        let read = number_of(key, one.as_deref());
+        assert_eq!(read, number_of(key, two.as_deref()), "a batch seen by halves, key {key}");
+        let op = self.done(Kind::Get, key, &around);
+        self.note(Op { read, ..op });
+    }
+
+    fn read_half(&mut self, key: i64, family: &Family) {
+        let around = self.around();
+        let done = family.get(key_of(key));
+        let Some(found) = self.read(done) else { return };
+        let op = self.done(Kind::Get, key, &around);
+        self.note(Op { read: number_of(key, found.as_deref()), ..op });
+    }
+
+    // ---- chores ----------------------------------------------------------------------------------
+
+    fn chore(&mut self) {
+        match self.random(24) {
+            0..6 => {
+                let number = usize::try_from(self.random(FAMILIES.len() as i64)).unwrap();
+                let Some(family) = self.family(number) else { return };
+                let done = family.purge_expired();
+                self.unless_busy(done);
+            }
+            6..10 => {
+                let done = self.store().purge_step(Some(1 + self.random(20).unsigned_abs()), None);
+                self.unless_busy(done);
+            }
+            10..14 => {
+                let modes = [
+                    CheckpointMode::Passive,
+                    CheckpointMode::Full,
+                    CheckpointMode::Restart,
+                    CheckpointMode::Truncate,
+                ];
+                let mode = modes[usize::try_from(self.random(4)).unwrap()];
+                let done = self.store().checkpoint(mode);
+                self.unless_busy(done);
+            }
+            14 | 15 => {
+                let done = self.store().incremental_vacuum(Some(4));
+                self.unless_busy(done);
+            }
+            16..20 => self.come_and_go(),
+            20 => {
+                let done = self.store().sync();
+                self.unless_busy(done);
+            }
+            21 if self.one_in(3) => self.back_up(),
+            22 if self.one_in(3) => {
+                let done = self.store().integrity_check();
+                self.read(done);
+            }
+            23 if self.is_alone && self.run.path.is_some() => self.reopen(),
+            _ => {}
+        }
+    }
+
+    /// A family that is made, used and dropped: root pages move, the schema changes under everybody.
+    fn come_and_go(&mut self) {
+        let name = format!("passing {}", self.number);
+        let store = self.own.as_ref().unwrap_or(self.shared);
+        let done = (|| -> Result<()> {
+            let family = store.family_or_create(&name)?;
+            let value = vec![7; 3_000];
+            family.put("a", &value)?;
+            family.put_until("b", "2", Expiry::At(now_ms() + 1_000_000))?;
+            assert_eq!(family.get("a")?.as_ref(), Some(&value));
+            assert_eq!(family.get("b")?.as_deref(), Some(&b"2"[..]));
+            assert_eq!(family.count()?, 2);
+            drop(family);
+            store.drop_family(&name)
+        })();
+        self.unless_busy(done);
+    }
+
+    fn back_up(&mut self) {
+        let Some(path) = self.run.path.clone() else { return };
+        self.files += 1;
+        let copy = path.with_file_name(format!("copy {} {}", self.number, self.files));
+        let done = self.store().backup(&copy, |_, _| true);
+        if self.unless_busy(done).is_some() {
+            check_copy(&copy);
+        }
+    }
+
+    /// A last close checkpoints and removes the WAL, and an open makes it again, while others come.
+    fn reopen(&mut self) {
+        self.families = [const { None }; FAMILIES.len()];
+        if let Some(store) = self.own.take() {
+            store.close().unwrap();
+        } else {
+            // The idle handle gives up its snapshot with the next SQL: kept, it would make the checkpoints of
+            // other processes wait for their whole timeout, and everybody with them.
+            let idle = self.shared.families();
+            self.read(idle);
+            let opened = self.run.open(self.handle);
+            self.own = self.unless_busy(opened);
+        }
+    }
+}
+
+fn check_copy(copy: &Path) {
+    let store = Store::open(copy).unwrap();
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    std::fs::remove_file(copy).unwrap();
+}

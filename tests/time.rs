@@ -1,0 +1,614 @@
+//! Clocks that misbehave: set back, leaping, near the ends of what 64 bits hold, standing still, different at
+//! each call. Expiry itself is in `expiry.rs`, what each write does to a TTL in `semantics.rs`.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, numbered, walk};
+use kvstore::{Condition, Config, Direction, Expiry, KeyRange, PutOptions, Store, Ttl};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: i64 = 3_600_000;
+const YEAR: i64 = 365 * 24 * HOUR;
+/// An ordinary day.
+const NOW: i64 = 1_800_000_000_000;
+
+/// A store in memory for each engine, with its clock at `now_ms`.
+fn of_both_engines(now_ms: i64) -> impl Iterator<Item = (Store, TestClock)> {
+    [false, true].into_iter().map(move |sql| {
+        let store = Store::open_in_memory(&Config::new().sql_engine(sql)).unwrap();
+        let clock = TestClock::at(now_ms);
+        clock.drive(&store);
+        (store, clock)
+    })
+}
+
+/// A clock that is `now` until its call number `at`, and `then` from that on.
+fn leap(store: &Store, now: i64, at: usize, then: i64) -> Arc<AtomicUsize> {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    store.set_clock(move || if counted.fetch_add(1, Ordering::Relaxed) < at { now } else { then });
+    calls
+}
+
+/// What every read shows of a key.
+fn seen(store: &Store, key: &str) -> Vec<bool> {
+    let mut backward = store.cursor(KeyRange::all(), Direction::Reverse);
+    let mut sought = store.cursor(KeyRange::all(), Direction::Forward);
+    vec![
+        store.iter().any(|entry| entry.unwrap().0 == key.as_bytes()),
+        store.prefix(key).count() > 0,
+        walk(&mut backward).contains(&key.as_bytes().to_vec()),
+        sought.seek(key).unwrap() && sought.key() == Some(key.as_bytes()),
+        store.get_many([key]).unwrap()[0].is_some(),
+        store.snapshot(|tx| tx.get(key)).unwrap().is_some(),
+        store.get_with(key, |_, _| ()).unwrap().is_some(),
+        store.expire_time(key).unwrap().is_some(),
+        store.ttl(key).unwrap().is_some_and(|ttl| ttl != Ttl::Remaining(Duration::ZERO)),
+        store.exists(key).unwrap(),
+    ]
+}
+
+#[track_caller]
+fn assert_seen(store: &Store, key: &str, is_there: bool) {
+    let seen = seen(store, key);
+    assert!(seen.iter().all(|shown| *shown == is_there), "{key} is to be there: {is_there}; {seen:?}");
+}
+
+// ---- set back, set forward -----------------------------------------------------------------------
+
+#[test]
+fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
+    for (store, clock) in of_both_engines(NOW) {
+        store.set_write_tracking(true).unwrap();
+        for key in ["dead", "counter", "swap", "lease"] {
+            store.put_until(key, "7", Expiry::At(NOW + 10)).unwrap();
+        }
+        store.put_until("alive", "1", Expiry::At(NOW + HOUR)).unwrap();
+        clock.set(NOW + 10);
+        assert!(!store.exists("missing").unwrap());
+        assert_eq!(store.count_live().unwrap(), 1); // the clock has been asked
+        clock.set(NOW - HOUR);
+        assert_seen(&store, "dead", false);
+        assert_seen(&store, "alive", true);
+        assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
+        assert!(!store.compare_and_swap("swap", "7", "8", Expiry::Never).unwrap());
+        assert!(store.put_if_absent("lease", "8", Expiry::Never).unwrap());
+        assert_eq!(store.expire("swap", Expiry::Never, Condition::Always).unwrap(), None);
+        // A TTL counts from the latest time there was, so that no key dies earlier than one before it.
+        store.put_ttl("new", "1", MS).unwrap();
+        assert_eq!(store.expire_time("new").unwrap(), Some(Expiry::At(NOW + 11)));
+        assert_eq!(store.write_time("new").unwrap(), Some(NOW + 10));
+        assert_eq!(store.purge_expired().unwrap(), 1); // "swap": the others are gone or new
+        assert_eq!(store.sweep(HOUR.unsigned_abs() as u32 * MS).unwrap(), 0);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_year_forward_ends_what_has_a_ttl_and_nothing_else() {
+    for (store, clock) in of_both_engines(NOW) {
+        store.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
+        store.put("by default", "1").unwrap();
+        store.put_until("for ever", "1", Expiry::Never).unwrap();
+        store.put_until("in two years", "1", Expiry::At(NOW + 2 * YEAR)).unwrap();
+        clock.set(NOW + YEAR);
+        assert_seen(&store, "by default", false);
+        assert_seen(&store, "for ever", true);
+        assert_seen(&store, "in two years", true);
+        store.put("by default", "2").unwrap();
+        assert_seen(&store, "by default", true);
+        assert_eq!(store.expire_time("by default").unwrap(), Some(Expiry::At(NOW + YEAR + 60_000)));
+        assert_eq!(store.purge_expired().unwrap(), 0);
+        assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (3, 3));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_believes_it_is_1970_can_do_everything() {
+    for now in [0, -1, i64::MIN] {
+        for (store, clock) in of_both_engines(now) {
+            store.set_write_tracking(true).unwrap();
+            store.put_ttl("a", "1", 5 * MS).unwrap();
+            assert_eq!(store.expire_time("a").unwrap(), Some(Expiry::At(5)));
+            assert_eq!(store.write_time("a").unwrap(), Some(0));
+            assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
+            assert_eq!(store.sweep(Duration::MAX).unwrap(), 0);
+            assert_eq!(store.purge_before(i64::MIN).unwrap(), 0);
+            assert_eq!(store.purge_expired().unwrap(), 0);
+            assert_seen(&store, "a", true);
+            // The time comes by the network.
+            clock.set(NOW);
+            assert_seen(&store, "a", false);
+            assert_eq!(store.sweep(MS).unwrap(), 0); // its row is gone with the look at it
+            assert_eq!(store.count().unwrap(), 0);
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+// ---- the ends of time ----------------------------------------------------------------------------
+
+#[test]
+fn the_last_moments_there_are_work_like_all_others() {
+    let last = i64::MAX;
+    for (store, clock) in of_both_engines(last - 2) {
+        store.set_write_tracking(true).unwrap();
+        store.put_until("last", "1", Expiry::At(last)).unwrap();
+        store.put_until("before", "1", Expiry::At(last - 1)).unwrap();
+        store.put_ttl("saturated", "1", Duration::MAX).unwrap();
+        store.put("for ever", "1").unwrap();
+        assert_eq!(store.ttl("last").unwrap(), Some(Ttl::Remaining(2 * MS)));
+        assert_eq!(store.next_expiry().unwrap(), Some(last - 1));
+        let times = |store: &Store, from, to| walk(&mut store.expiring(from, to)).len();
+        assert_eq!(times(&store, i64::MIN, last), 1);
+        assert_eq!(times(&store, last - 1, last), 1);
+        assert_eq!(times(&store, last, last), 0);
+        assert_eq!(times(&store, last, i64::MIN), 0);
+        clock.set(last - 1);
+        assert_seen(&store, "before", false);
+        assert_seen(&store, "last", true);
+        assert_eq!(store.purge_before(last).unwrap(), 0);
+        assert_eq!(store.increment("n", 1, Expiry::At(last)).unwrap(), 1);
+        clock.set(last);
+        assert_eq!(keys(store.iter()), [b"for ever"]);
+        // Nothing lives beyond the end of time: a TTL is over at once.
+        store.put_ttl("too late", "1", Duration::MAX).unwrap();
+        assert_seen(&store, "too late", false);
+        assert_eq!(store.sweep(Duration::ZERO).unwrap(), 1);
+        assert_eq!(store.purge_before(last).unwrap(), 0);
+        assert_eq!(store.purge_expired().unwrap(), 0);
+        assert_eq!(store.count().unwrap(), 0);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn an_end_of_life_at_the_last_moment_is_no_danger_on_an_ordinary_day() {
+    for (store, clock) in of_both_engines(NOW) {
+        store.put_until("last", "1", Expiry::At(i64::MAX)).unwrap();
+        assert_eq!(
+            store.ttl("last").unwrap(),
+            Some(Ttl::Remaining(Duration::from_millis(i64::MAX.abs_diff(NOW))))
+        );
+        assert_eq!(store.expire("last", Expiry::At(i64::MAX), Condition::Later).unwrap(), Some(false));
+        assert_eq!(store.expire("last", Expiry::Never, Condition::Later).unwrap(), Some(true));
+        store.put_until("last", "1", Expiry::At(i64::MAX)).unwrap();
+        for cutoff in [i64::MIN, -1, 0, 1, NOW, i64::MAX] {
+            assert_eq!(store.purge_before(cutoff).unwrap(), 0);
+        }
+        assert_eq!(store.purge_step(None, Some(Duration::MAX)).unwrap().deleted, 0);
+        clock.set(0);
+        assert_eq!(store.next_expiry_of_all().unwrap(), Some(i64::MAX));
+        assert_seen(&store, "last", true);
+    }
+}
+
+/// The functions of `kvstore.h` that take times, called with the ends of their range.
+#[allow(non_camel_case_types)]
+mod c {
+    use super::*;
+    unsafe extern "C" {
+        pub fn kvstore_open(path: *const c_char, kv: *mut *mut c_void, mode: c_int) -> c_int;
+        pub fn kvstore_close(kv: *mut c_void) -> c_int;
+        pub fn kvstore_set_clock(
+            kv: *mut c_void,
+            now: Option<extern "C" fn(*mut c_void) -> i64>,
+            context: *mut c_void,
+        ) -> c_int;
+        pub fn kvstore_put_ttl(
+            kv: *mut c_void,
+            key: *const c_void,
+            n: c_int,
+            value: *const c_void,
+            n_value: c_int,
+            expire_ms: i64,
+        ) -> c_int;
+        pub fn kvstore_ttl_remaining(kv: *mut c_void, key: *const c_void, n: c_int, left: *mut i64) -> c_int;
+        pub fn kvstore_cf_get_default(kv: *mut c_void, cf: *mut *mut c_void) -> c_int;
+        pub fn kvstore_cf_close(cf: *mut c_void);
+        pub fn kvstore_cf_set_default_ttl(cf: *mut c_void, ttl_ms: i64) -> c_int;
+        pub fn kvstore_cf_sweep(cf: *mut c_void, max_age_ms: i64, deleted: *mut i64) -> c_int;
+        pub fn kvstore_cf_purge_before(cf: *mut c_void, cutoff_ms: i64, deleted: *mut i64) -> c_int;
+        pub fn kvstore_purge_step(
+            kv: *mut c_void,
+            keys: i64,
+            ms: i64,
+            deleted: *mut i64,
+            more: *mut c_int,
+        ) -> c_int;
+        pub fn kvstore_cleaner_start(kv: *mut c_void, interval_ms: i64, max_keys: i64) -> c_int;
+    }
+
+    pub extern "C" fn now(context: *mut c_void) -> i64 {
+        // SAFETY: the context is the time, which outlives the clock.
+        unsafe { &*context.cast::<AtomicI64>() }.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn the_c_functions_take_every_64_bit_number_for_a_time() {
+    const EDGES: [i64; 9] = [i64::MIN, i64::MIN + 1, -1, 0, 1, NOW, i64::MAX / 2, i64::MAX - 1, i64::MAX];
+    let scratch = Scratch::new();
+    let path = std::ffi::CString::new(scratch.path().to_str().unwrap()).unwrap();
+    let time = AtomicI64::new(0);
+    let (mut kv, mut cf) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let (mut number, mut more) = (0i64, 0);
+    // SAFETY: every pointer is to a value that lives to the end of the test, and the handles are open.
+    unsafe {
+        assert_eq!(c::kvstore_open(path.as_ptr(), &raw mut kv, 1), 0);
+        assert_eq!(c::kvstore_cf_get_default(kv, &raw mut cf), 0);
+        assert_eq!(c::kvstore_set_clock(kv, Some(c::now), (&raw const time).cast_mut().cast()), 0);
+        let key = c"k".as_ptr().cast::<c_void>();
+        for now in EDGES {
+            time.store(now, Ordering::Relaxed);
+            for edge in EDGES {
+                let put = c::kvstore_put_ttl(kv, key, 1, key, 1, edge);
+                assert_eq!(put == 0, edge >= 0, "put until {edge} at {now}");
+                if edge >= 0 {
+                    let found = c::kvstore_ttl_remaining(kv, key, 1, &raw mut number);
+                    assert!(found == 0 && number >= -1 || number == -2 || number == 0, "{found} {number}");
+                }
+                c::kvstore_cf_purge_before(cf, edge, &raw mut number);
+                let set = c::kvstore_cf_set_default_ttl(cf, edge);
+                assert_eq!(set == 0, (0..=1).contains(&edge), "a default TTL of {edge}");
+                c::kvstore_cf_sweep(cf, edge, &raw mut number);
+                for other in EDGES {
+                    let step = c::kvstore_purge_step(kv, edge, other, &raw mut number, &raw mut more);
+                    assert_eq!(step == 0, edge >= 0 && other >= 0, "a step of {edge} keys, {other} ms");
+                }
+            }
+        }
+        // The longest interval: the cleaner waits, and the close does not.
+        assert_eq!(c::kvstore_cleaner_start(kv, i64::MAX, i64::MAX), 0);
+        c::kvstore_cf_close(cf);
+        assert_eq!(c::kvstore_close(kv), 0);
+    }
+    scratch.open().integrity_check().unwrap();
+}
+
+// ---- a millisecond -------------------------------------------------------------------------------
+
+#[test]
+fn a_millisecond_of_life_is_one_however_it_was_given() {
+    type Give = fn(&Store, Expiry);
+    let give: [(&str, Give); 9] = [
+        ("put_ttl", |store, _| store.put_ttl("k", "1", MS).unwrap()),
+        ("put_until", |store, end| store.put_until("k", "1", end).unwrap()),
+        ("put_if_absent", |store, end| assert!(store.put_if_absent("k", "1", end).unwrap())),
+        ("put_with", |store, end| {
+            assert!(store.put_with("k", "1", &PutOptions::new().expiry(end).if_absent()).unwrap());
+        }),
+        ("increment", |store, end| assert_eq!(store.increment("k", 1, end).unwrap(), 1)),
+        ("swap", |store, end| {
+            store.put("k", "0").unwrap();
+            assert!(store.compare_and_swap("k", "0", "1", end).unwrap());
+        }),
+        ("expire", |store, end| {
+            store.put("k", "1").unwrap();
+            assert_eq!(store.expire("k", end, Condition::Always).unwrap(), Some(true));
+        }),
+        ("get_and_expire", |store, end| {
+            store.put("k", "1").unwrap();
+            assert!(store.get_and_expire("k", end).unwrap().is_some());
+        }),
+        ("batch", |store, end| {
+            let mut batch = store.batch();
+            batch.put(store, "k", "1", end).unwrap();
+            batch.commit().unwrap();
+        }),
+    ];
+    for (name, give) in give {
+        for (store, clock) in of_both_engines(NOW) {
+            give(&store, Expiry::At(NOW + 1));
+            let alive = seen(&store, "k");
+            assert!(alive.iter().all(|shown| *shown), "{name}: {alive:?}");
+            clock.set(NOW + 1);
+            assert_seen(&store, "k", false);
+            give(&store, Expiry::At(NOW + 2));
+            assert_seen(&store, "k", true);
+            // An end that is now is no life at all.
+            if !matches!(name, "put_ttl" | "put_if_absent" | "put_with" | "increment") {
+                give(&store, Expiry::At(NOW + 1));
+                assert_seen(&store, "k", false);
+            }
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+// ---- leaps in the middle -------------------------------------------------------------------------
+
+/// 600 keys that are dead at `NOW`, 600 that die an hour later, 600 that never do.
+fn fill(store: &Store) {
+    TestClock::at(NOW).drive(store);
+    store
+        .transaction(|tx| {
+            for n in 0..1_800 {
+                let end = [Expiry::At(NOW), Expiry::At(NOW + HOUR), Expiry::Never][n % 3];
+                tx.put_until(numbered(n), "v", end)?;
+            }
+            Ok::<(), kvstore::Error>(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_leap_during_a_purge_takes_no_key_that_lives() {
+    for at in [0, 1, 2, 3, 5, 40] {
+        for (store, _) in of_both_engines(NOW) {
+            fill(&store);
+            leap(&store, NOW, at, NOW + YEAR);
+            let purged = store.purge_expired().unwrap();
+            // A purge decides by one moment, its first.
+            assert_eq!(purged, if at == 0 { 1_200 } else { 600 }, "a leap at call {at}");
+            store.integrity_check().unwrap();
+            TestClock::at(NOW + YEAR).drive(&store);
+            assert_eq!(store.count_live().unwrap(), 600);
+            let rest = store.purge_step(None, None).unwrap();
+            assert_eq!((rest.deleted + purged, rest.more), (1_200, false));
+            assert_eq!(keys(store.iter()).len(), 600);
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_leap_back_during_a_purge_step_changes_nothing() {
+    for (store, _) in of_both_engines(NOW) {
+        fill(&store);
+        leap(&store, NOW + HOUR, 1, 0);
+        let step = store.purge_step(None, None).unwrap();
+        assert_eq!((step.deleted, step.more), (1_200, false));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_leap_during_a_sweep_takes_nothing_written_after_it_began() {
+    for at in [0, 1, 2, 300, 600] {
+        for (store, _) in of_both_engines(NOW) {
+            store.set_write_tracking(true).unwrap();
+            for n in 0..300 {
+                store.put(numbered(n), "v").unwrap();
+            }
+            TestClock::at(NOW + HOUR).drive(&store);
+            for n in 300..600 {
+                store.put(numbered(n), "v").unwrap();
+            }
+            leap(&store, NOW + HOUR, at, NOW + YEAR);
+            let swept = store.sweep(MS).unwrap();
+            assert_eq!(swept, if at == 0 { 600 } else { 300 }, "a leap at call {at}");
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_iterator_shows_a_key_that_was_dead_when_it_was_asked_for_the_next() {
+    for at in [0, 1, 2, 10, 33, 34, 100, 161, 500, 700, 1_000] {
+        for (store, _) in of_both_engines(NOW) {
+            fill(&store);
+            let calls = leap(&store, NOW - 1, at, NOW + HOUR);
+            let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
+            let mut shown = [0; 3];
+            let mut is_at = cursor.first().unwrap();
+            let mut has_leapt = at == 0;
+            while is_at {
+                let end = cursor.expiry().unwrap();
+                let dead = end.millis().is_some_and(|end| end <= NOW + HOUR);
+                assert!(!(has_leapt && dead), "a leap at call {at}: a dead key");
+                shown[usize::from(dead) + usize::from(end == Expiry::At(NOW + HOUR))] += 1;
+                has_leapt = calls.load(Ordering::Relaxed) > at;
+                is_at = cursor.next().unwrap();
+            }
+            assert_eq!(shown[0], 600, "keys that never die");
+        }
+    }
+    // The same with a clock that leaps between two moves, whatever was read ahead.
+    for at in [1, 2, 30, 31, 32, 33, 160, 1_000] {
+        for (store, _) in of_both_engines(NOW) {
+            fill(&store);
+            let clock = TestClock::at(NOW - 1);
+            clock.drive(&store);
+            let mut iter = store.iter();
+            assert_eq!(iter.by_ref().take(at).count(), at);
+            clock.set(NOW + HOUR);
+            for entry in iter {
+                let key = entry.unwrap().0;
+                assert_eq!(store.expire_time(&key).unwrap(), Some(Expiry::Never), "a leap after {at} keys");
+            }
+        }
+    }
+}
+
+/// Clocks that say something else at each call, also during one operation.
+#[test]
+fn with_a_clock_that_jumps_at_each_call_what_was_seen_dead_is_never_seen_again() {
+    for sql in [false, true] {
+        for seed in 1..=6u64 {
+            jump_about(sql, seed);
+        }
+    }
+}
+
+fn jump_about(sql: bool, seed: u64) {
+    let store = Store::open_in_memory(&Config::new().sql_engine(sql)).unwrap();
+    let state = Mutex::new((seed.wrapping_mul(0x9E37_79B9_7F4A_7C15), NOW));
+    // The greatest time it has told: what the store goes by.
+    let latest = Arc::new(AtomicI64::new(0));
+    let told = Arc::clone(&latest);
+    let next = move |random: &mut u64| {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        *random >> 8
+    };
+    store.set_clock(move || {
+        let (random, time) = &mut *state.lock().unwrap();
+        let jump = (next(random) % 30).cast_signed();
+        *time += jump;
+        let time = match next(random) % 8 {
+            0 => *time - HOUR,
+            1 => 0,
+            2 => i64::MIN,
+            _ => *time,
+        };
+        told.fetch_max(time, Ordering::Relaxed);
+        time
+    });
+    store.set_write_tracking(true).unwrap();
+    let mut random = seed;
+    let mut ends: Vec<Option<i64>> = vec![None; 8];
+    for step in 0..1_500 {
+        let key = usize::try_from(next(&mut random) % 8).unwrap();
+        let name = numbered(key);
+        let now = latest.load(Ordering::Relaxed);
+        let end = now + 1 + (next(&mut random) % 400).cast_signed();
+        let must_be_dead = ends[key].is_none_or(|end| end <= now);
+        let found = match next(&mut random) % 10 {
+            0 => {
+                store.put_until(&name, "7", Expiry::At(end)).unwrap();
+                ends[key] = Some(end);
+                continue;
+            }
+            1 => {
+                if store.put_if_absent(&name, "7", Expiry::At(end)).unwrap() {
+                    ends[key] = Some(end);
+                } else {
+                    assert!(!must_be_dead, "step {step}: a dead key is present");
+                }
+                continue;
+            }
+            2 => store.expire(&name, Expiry::At(end), Condition::Always).unwrap().is_some_and(|changed| {
+                assert!(changed);
+                ends[key] = Some(end);
+                true
+            }),
+            3 => {
+                store.purge_expired().unwrap();
+                continue;
+            }
+            4 => {
+                store.sweep(Duration::from_millis(300)).unwrap();
+                continue;
+            }
+            5 => store.prefix(&name).count() > 0,
+            6 => store.exists(&name).unwrap(),
+            7 => store.delete(&name).unwrap(),
+            _ => store.get(&name).unwrap().is_some(),
+        };
+        assert!(!(found && must_be_dead), "step {step}, seed {seed}: a dead key was found");
+    }
+    store.integrity_check().unwrap();
+}
+
+// ---- a clock that stands still -------------------------------------------------------------------
+
+#[test]
+fn under_a_clock_that_stands_still_everything_goes_on_and_nothing_ages() {
+    for (store, clock) in of_both_engines(NOW) {
+        store.set_write_tracking(true).unwrap();
+        store.set_default_ttl(Some(MS)).unwrap();
+        for n in 1..=1_000 {
+            assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), n);
+            store.put(numbered(n as usize), "v").unwrap();
+        }
+        assert_eq!(store.count_live().unwrap(), 1_001);
+        assert_eq!((store.purge_expired().unwrap(), store.sweep(Duration::ZERO).unwrap()), (0, 0));
+        assert_eq!(store.write_time("counter").unwrap(), Some(NOW));
+        assert_eq!(walk(&mut store.expiring(NOW, NOW + 2)).len(), 1_001);
+        clock.set(NOW + 1);
+        assert_eq!(store.count_live().unwrap(), 0);
+        // Of one moment, all of them; the counter begins anew.
+        assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.purge_expired().unwrap(), 1_000);
+        assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
+        clock.set(NOW + 2);
+        assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0); // it is dead as well as old
+        assert_eq!(store.count().unwrap(), 0);
+        store.integrity_check().unwrap();
+    }
+}
+
+// ---- a clock that is replaced --------------------------------------------------------------------
+
+#[test]
+fn a_clock_that_is_replaced_under_iterators_and_threads_breaks_nothing() {
+    for (store, _) in of_both_engines(NOW) {
+        fill(&store);
+        let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
+        assert!(cursor.first().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..200 {
+                    if n % 2 == 0 {
+                        store.use_system_clock();
+                    } else {
+                        store.set_clock(move || NOW + n);
+                    }
+                }
+                TestClock::at(NOW).drive(&store);
+            });
+            for _ in 0..50 {
+                store.get_many((0..30).map(numbered)).unwrap();
+                store.put_ttl("new", "1", MS).unwrap();
+            }
+        });
+        while cursor.next().unwrap() {}
+        assert!(keys(store.iter()).len() >= 1_200);
+        store.integrity_check().unwrap();
+    }
+}
+
+// ---- between the row and the clock ---------------------------------------------------------------
+
+/// A look-up reads the row first and the clock then. What happens in between is done here by the clock
+/// itself: another handle prolongs the key in time, and then the old end passes.
+#[track_caller]
+fn prolonged_meanwhile(sql: bool, look: impl Fn(&Store) -> bool) -> bool {
+    let scratch = Scratch::new();
+    let config = Config::new().sql_engine(sql);
+    let (reader, other) = (scratch.open_with(&config), Arc::new(scratch.open_with(&config)));
+    TestClock::at(NOW).drive(&reader);
+    TestClock::at(NOW).drive(&other);
+    other.put_until("session", "1", Expiry::At(NOW + 10)).unwrap();
+    let (prolongs, once) = (Arc::clone(&other), AtomicUsize::new(0));
+    reader.set_clock(move || {
+        // Only the first call is between the row and the clock; later ones are within a write.
+        if once.fetch_add(1, Ordering::Relaxed) == 0 {
+            prolongs.expire("session", Expiry::At(NOW + HOUR), Condition::Always).unwrap();
+        }
+        NOW + 10
+    });
+    look(&reader)
+}
+
+#[test]
+fn a_key_that_is_prolonged_in_time_is_found_by_a_get_that_has_begun_before() {
+    for sql in [false, true] {
+        assert!(prolonged_meanwhile(sql, |store| store.get("session").unwrap().is_some()), "get, {sql}");
+        assert!(prolonged_meanwhile(sql, |store| store.exists("session").unwrap()), "exists, {sql}");
+        let has_ttl = |store: &Store| {
+            store.ttl("session").unwrap().is_some_and(|ttl| ttl != Ttl::Remaining(Duration::ZERO))
+        };
+        assert!(prolonged_meanwhile(sql, has_ttl), "ttl, {sql}");
+    }
+}
+
+#[test]
+fn a_look_up_that_meets_an_old_row_does_not_remove_the_new_one() {
+    for sql in [false, true] {
+        assert!(prolonged_meanwhile(sql, |store| {
+            let _ = store.get("session").unwrap(); // may or may not find it
+            TestClock::at(NOW + 10).drive(store);
+            store.get("session").unwrap().is_some()
+        }));
+    }
+}
