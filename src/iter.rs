@@ -85,6 +85,8 @@ pub struct Cursor {
     at: usize,
     /// The last entry read ahead, live or dead: the next chunk starts behind it.
     read_to: Option<Place>,
+    /// The entry behind which the chunk starts.
+    start: Option<Place>,
     /// Whether there may be rows behind the chunk.
     more: bool,
     chunk_rows: usize,
@@ -100,6 +102,7 @@ enum Walk {
 }
 
 /// Where a row is in a walk; the time counts in the expiry index only.
+#[derive(Clone)]
 struct Place {
     time_ms: i64,
     key: Vec<u8>,
@@ -131,6 +134,7 @@ impl Cursor {
             slots: Vec::new(),
             at: 0,
             read_to: None,
+            start: None,
             more: false,
             chunk_rows: FIRST_ROWS,
             changes: 0,
@@ -170,6 +174,7 @@ impl Cursor {
     /// # Errors
     /// See [`Cursor`].
     pub fn first(&mut self) -> Result<bool> {
+        self.start = None;
         self.chunk_rows = FIRST_ROWS;
         self.load(From::Start)?;
         self.settle()
@@ -196,6 +201,7 @@ impl Cursor {
             self.more = false;
             return Ok(false);
         }
+        self.start = None;
         self.load(From::At(key))?;
         self.settle()
     }
@@ -344,10 +350,28 @@ impl Cursor {
         self.at = 0;
     }
 
+    /// Whether a chunk that starts behind this entry is a step on from the one before. In a damaged table it may
+    /// not be, and the walk would come to where it was before, for ever.
+    fn is_in_order(&self, place: &Place) -> bool {
+        let Some(start) = &self.start else { return true };
+        match self.walk {
+            Walk::Keys(_, direction) => direction.is_behind(&place.key, &start.key),
+            Walk::Expiry(..) => (place.time_ms, &place.key) > (start.time_ms, &start.key),
+        }
+    }
+
     /// Reads a chunk. If that fails, `next` tries again from the same place.
     fn load(&mut self, from: From) -> Result<()> {
         self.forget();
         self.more = true;
+        let start = match &from {
+            From::Behind(place) if !self.is_in_order(place) => {
+                self.read_to = Some(place.clone());
+                return Err(self.family.out_of_order());
+            }
+            From::Behind(place) => Some(place.clone()),
+            From::Start | From::At(_) => None,
+        };
         let loaded = match &self.walk {
             Walk::Keys(range, direction) => {
                 let (range, direction) = (range.clone(), *direction);
@@ -360,6 +384,7 @@ impl Cursor {
         };
         match loaded {
             Ok(ended) => {
+                self.start = start;
                 self.more = !ended;
                 self.chunk_rows = (self.chunk_rows * 4).min(MAX_ROWS);
                 Ok(())
@@ -388,7 +413,6 @@ impl Cursor {
                 behind
             }
         };
-        let before = self.read_to.as_ref().map(|place| place.key.clone());
         let family = Arc::clone(&self.family);
         let inner = &family.inner;
         let mut skipped = 0;
@@ -418,9 +442,6 @@ impl Cursor {
                     if !self.is_full() {
                         return Ok(Step::Continue);
                     }
-                }
-                if before.as_ref().is_some_and(|before| !direction.is_behind(key, before)) {
-                    return Err(family.out_of_order());
                 }
                 self.read_to = Some(Place { time_ms: 0, key: key.to_vec() });
                 Ok(Step::Stop)
@@ -463,9 +484,6 @@ impl Cursor {
                         return Ok(Step::Continue);
                     }
                     ended = false;
-                    if (expire_ms, key) <= (after.0, &after.1) {
-                        return Err(family.out_of_order());
-                    }
                     self.read_to = Some(Place { time_ms: expire_ms, key: key.to_vec() });
                     Ok(Step::Stop)
                 })

@@ -363,13 +363,15 @@ impl Store {
         }
         loop {
             let step = left.min(VACUUM_PAGES_PER_STEP);
-            let before = self.inner.with(|db| db.free_pages())?.min(left);
-            let after = self.inner.write(|db| {
+            // In one transaction, so that what others free meanwhile does not hide that nothing was given back:
+            // as in a file without auto-vacuum, which other programs can make of a store.
+            let (before, after) = self.inner.write(|db| {
+                let before = db.free_pages()?;
                 db.incremental_vacuum(step)?;
-                db.free_pages()
+                Ok((before, db.free_pages()?))
             })?;
             left -= step;
-            if left == 0 || after == 0 || before <= step {
+            if left == 0 || after == 0 || after >= before {
                 return Ok(());
             }
         }

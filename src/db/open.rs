@@ -48,8 +48,11 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
     let path = std::path::absolute(path)
         .map_err(|e| Error::CantOpen(format!("cannot find the current directory: {e}")))?;
     check_kind(&path, config.read_only)?;
+    // SQLite follows symbolic links, and looks for its other files where they lead.
+    let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    check_files_beside(&real)?;
     let file =
-        OpenFile::register(&path, !config.read_only, |file| check_header(file, &path, config.read_only))?;
+        OpenFile::register(&path, !config.read_only, |file| check_header(file, &real, config.read_only))?;
     let flags = if config.read_only {
         OpenFlags::SQLITE_OPEN_READ_ONLY
     } else {
@@ -92,6 +95,25 @@ fn check_kind(path: &Path, read_only: bool) -> Result<()> {
     }
 }
 
+/// A file of SQLite's that lies beside the store.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The same for the files that SQLite opens by itself.
+fn check_files_beside(path: &Path) -> Result<()> {
+    for suffix in ["-journal", "-wal", "-shm"] {
+        if std::fs::metadata(beside(path, suffix)).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::CantOpen(format!(
+                "what has the name of the store with \"{suffix}\" behind it is not a regular file: remove it"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
 /// back, or checkpoint its WAL, just by looking; and ours may be in the middle of a checkpoint.
 fn check_header(file: &mut File, path: &Path, read_only: bool) -> Result<()> {
@@ -102,11 +124,7 @@ fn check_header(file: &mut File, path: &Path, read_only: bool) -> Result<()> {
     if header.is_empty() {
         return Ok(());
     }
-    let beside = |suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        std::fs::metadata(name).is_ok_and(|file| file.len() > 0)
-    };
+    let has = |suffix: &str| std::fs::metadata(beside(path, suffix)).is_ok_and(|file| file.len() > 0);
     // Where these are is the first chapter of SQLite's fileformat2.html, and its chapter 1.6.
     let number = |at: std::ops::Range<usize>| {
         header.get(at).map(|bytes| bytes.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)))
@@ -114,7 +132,7 @@ fn check_header(file: &mut File, path: &Path, read_only: bool) -> Result<()> {
     let (Some(application_id), Some(page_type), Some(tables), true) =
         (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
     else {
-        if beside("-journal") {
+        if has("-journal") {
             return Ok(()); // a store whose making was cut off: SQLite rolls it back
         }
         return Err(Error::NotADatabase("the file is not a SQLite database, so it is no store".into()));
@@ -123,7 +141,7 @@ fn check_header(file: &mut File, path: &Path, read_only: bool) -> Result<()> {
         return Ok(());
     }
     // A stranger may have everything in its WAL still; a store's mark is in the main file from the start.
-    if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || beside("-wal") {
+    if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || has("-wal") {
         return Err(not_ours());
     }
     if read_only {
@@ -155,11 +173,14 @@ fn set_up(
         Ok(())
     }))
     .map_err(translate)?;
-    // Triggers and functions somebody put into the file must not run in this process.
-    for (option, on) in
-        [(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false), (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)]
-    {
-        conn.set_db_config(option, on).map_err(translate)?;
+    // Triggers, functions and views somebody put into the file must not run in this process. A view in the
+    // place of a table can have rows without end.
+    for option in [
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+    ] {
+        conn.set_db_config(option, false).map_err(translate)?;
     }
     conn.set_prepared_statement_cache_capacity(256);
 

@@ -11,6 +11,8 @@ const LEAF: u8 = 0x0a;
 /// Where the cell pointers of such a page begin.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
+/// What a cell takes with its pointer, at least.
+const LEAST_CELL: usize = 6;
 
 /// Where things are on a page of an index B-tree.
 #[derive(Clone, Copy)]
@@ -46,6 +48,10 @@ impl Layout {
         };
         let max_local = (usable.checked_sub(12)? * 64 / 255).checked_sub(23)?;
         let count = usize::from(number16(page, 3)?);
+        // More than fit; an interior page without entries.
+        if count > usable / LEAST_CELL || count == 0 && !is_leaf {
+            return None;
+        }
         Some(Layout { cells, count, is_leaf, before: if is_leaf { 0 } else { 4 }, max_local })
     }
 }

@@ -56,8 +56,10 @@ impl<'t> Pages<'t> {
     /// A page, to be read. Inside a transaction. `None`: it cannot be one of a table.
     #[inline]
     pub(super) fn page(&self, number: u32) -> Result<Option<Page>> {
-        if number < 2 {
-            return Ok(None); // no table of ours begins on the first page
+        // No table of ours begins on the first page; and of pages past the end the last one is special: SQLite
+        // takes it for a sign that the file is full.
+        if number < 2 || number == u32::MAX {
+            return Ok(None);
         }
         let mut page = ptr::null_mut();
         // SAFETY: the pager of an open connection that is in a transaction, and a place for the answer.

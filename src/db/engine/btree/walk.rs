@@ -42,6 +42,8 @@ pub(super) fn look_up(
                 let Some(record) = node.record(at) else { break };
                 return Ok(Look::Found(page, record));
             }
+            // Only the root of an empty table has no entries.
+            Some(Err(_)) if node.is_leaf() && node.count() == 0 && number != root => break,
             Some(Err(_)) if node.is_leaf() => return Ok(Look::Missing),
             Some(Err(at)) => {
                 let Some(child) = node.child(at) else { break };
@@ -72,6 +74,9 @@ pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
         left = left.checked_sub(1).ok_or_else(in_circles)?;
         let Some(page) = pages.page(number)? else { return Ok(None) };
         let Some(node) = page.node() else { return Ok(None) };
+        if node.count() == 0 && number != root {
+            return Ok(None);
+        }
         entries += node.count() as u64;
         if !node.is_leaf() {
             for at in 0..=node.count() {
@@ -181,6 +186,7 @@ impl<'t> Walk<'t> {
             if self.levels.len() < MAX_DEPTH
                 && let Some(page) = self.pages.page(number)?
                 && let Some(node) = page.node()
+                && (node.count() > 0 || self.levels.is_empty()) // only an empty table has a page without entries
                 && let Some((at, below)) = start(node, from, self.reverse)
             {
                 let layout = node.layout();

@@ -1,0 +1,502 @@
+//! Hostile files: whatever the bytes of a store are, no call crashes, hangs or takes memory without end. It
+//! answers with an error that says what is wrong, or with data.
+//!
+//! A batch of damages is done in another process (this test program again, running only [`child`]), which has
+//! little memory, and whose parent stops it when a damage takes too long. Each damage has a number.
+//! `KVSTORE_TORTURE_SECONDS=n` does all of them, or as many as n seconds are enough for; a failure says how
+//! to repeat the damage it is about.
+
+#![allow(unsafe_code)] // a limit on memory, for the other process
+
+mod common;
+#[path = "hostile/edits.rs"]
+mod edits;
+#[path = "hostile/exercise.rs"]
+mod exercise;
+#[path = "hostile/files.rs"]
+mod files;
+#[path = "hostile/places.rs"]
+mod places;
+#[path = "hostile/statements.rs"]
+mod statements;
+
+use std::collections::HashMap;
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+use common::other::{Other, role, say};
+use edits::Edit;
+use exercise::{Answer, Answers, MISSING};
+use files::{PAGE_SIZES, WithWal, page_size_of};
+use kvstore::Store;
+
+const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
+/// How long one damage may take, on a slow machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The address space of the other process: far more than a small file is a reason for.
+const MEMORY: u64 = 1 << 30;
+
+/// Sorts of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Flips,
+    Cuts,
+    Pages,
+    Children,
+    Cells,
+    Chains,
+    Header,
+    Wal,
+    OtherWal,
+    Sql,
+}
+
+const SORTS: [Sort; 10] = [
+    Sort::Flips,
+    Sort::Cuts,
+    Sort::Pages,
+    Sort::Children,
+    Sort::Cells,
+    Sort::Chains,
+    Sort::Header,
+    Sort::Wal,
+    Sort::OtherWal,
+    Sort::Sql,
+];
+
+/// Sound files, and all damages of one sort.
+struct Damages {
+    sort: Sort,
+    file: Vec<u8>,
+    wal: Vec<u8>,
+    wals: Vec<Vec<u8>>,
+    edits: Vec<Edit>,
+    statements: Vec<String>,
+}
+
+impl Damages {
+    /// Reads the sound files from a directory, in which `prepare` has put them.
+    fn of(sort: Sort, directory: &Path) -> Damages {
+        let read = |name: &str| fs::read(directory.join(name)).unwrap_or_default();
+        let (file, wal) = (read("sound"), read("sound.wal"));
+        let edits = match sort {
+            Sort::Flips | Sort::Sql | Sort::OtherWal => Vec::new(),
+            Sort::Cuts => edits::cuts(&file),
+            Sort::Pages => edits::moved_pages(&file),
+            Sort::Children => edits::children(&file),
+            Sort::Cells => edits::cells(&file),
+            Sort::Chains => edits::chains(&file),
+            Sort::Header => edits::header(&file),
+            Sort::Wal => edits::wal(&wal, page_size_of(&file)),
+        };
+        let wals = ["older.wal", "other.wal", "both.wal"].map(read).to_vec();
+        let statements = if sort == Sort::Sql { statements::all() } else { Vec::new() };
+        Damages { sort, file, wal, wals, edits, statements }
+    }
+
+    fn prepare(sort: Sort, page_size: u32, directory: &Path) {
+        let write = |name: &str, bytes: &[u8]| fs::write(directory.join(name), bytes).unwrap();
+        if matches!(sort, Sort::Wal | Sort::OtherWal) {
+            let WithWal { file, wal, older } = files::with_wal(page_size, 0);
+            let other = files::with_wal(page_size, 9).wal;
+            write("sound", &file);
+            write("sound.wal", &wal);
+            write("both.wal", &[&wal[..wal.len() / 2], &older[wal.len() / 2..]].concat());
+            write("older.wal", &older);
+            write("other.wal", &other);
+        } else {
+            write("sound", &files::sound(page_size));
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self.sort {
+            Sort::Flips => edits::flips(&self.file),
+            Sort::Sql => self.statements.len(),
+            Sort::OtherWal => self.wals.len(),
+            _ => self.edits.len(),
+        }
+    }
+
+    fn describe(&self, n: usize) -> String {
+        match self.sort {
+            Sort::Flips => edits::flip(&self.file, n).to_string(),
+            Sort::Sql => self.statements[n].clone(),
+            Sort::OtherWal => format!("WAL {n}"),
+            _ => self.edits[n].to_string(),
+        }
+    }
+
+    /// Puts a damaged file, and what belongs to it, at `path`, and nothing else beside it.
+    fn make(&self, n: usize, path: &Path) {
+        for suffix in ["-wal", "-shm", "-journal"] {
+            let _ = fs::remove_file(beside(path, suffix));
+        }
+        let (mut file, mut wal) = (self.file.clone(), self.wal.clone());
+        match self.sort {
+            Sort::Flips => edits::flip(&self.file, n).apply(&mut file),
+            Sort::Sql => {}
+            Sort::Wal => self.edits[n].apply(&mut wal),
+            Sort::OtherWal => wal.clone_from(&self.wals[n]),
+            _ => self.edits[n].apply(&mut file),
+        }
+        fs::write(path, file).unwrap();
+        if !self.wal.is_empty() {
+            fs::write(beside(path, "-wal"), wal).unwrap();
+        }
+        if self.sort == Sort::Sql {
+            let con = rusqlite::Connection::open(path).unwrap();
+            // Some of them SQLite refuses after a part of the work: what they left is damage, too.
+            let _ = con.execute_batch(&self.statements[n]);
+        }
+    }
+}
+
+/// The file of SQLite's that lies beside the one at `path`.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+// ---- the other process ---------------------------------------------------------------------------
+
+#[test]
+#[ignore = "no test, but the other process of the tests in this file"]
+fn child() {
+    let Some((role, directory)) = role() else { return };
+    limit_memory();
+    match role.split_once(' ') {
+        Some(("damages", numbers)) => do_damages(numbers, &directory),
+        Some(("place", place)) => places::child(place, &directory),
+        Some(("vacuum", sql)) => places::vacuum(sql, &directory),
+        _ => panic!("no role {role}"),
+    }
+    say("done");
+}
+
+fn do_damages(numbers: &str, directory: &Path) {
+    let numbers: Vec<usize> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+    let [sort, first, step, many] = numbers[..] else { panic!("four numbers: {numbers:?}") };
+    let damages = Damages::of(SORTS[sort], directory);
+    let path = directory.join("store.db");
+    let sound = reads_of_sound(&damages, &path);
+    for n in (0..many).map(|k| (first + k * step) % damages.count()) {
+        say(format_args!("at {n}"));
+        let by_sql = answers(&damages, n, &path, true);
+        let direct = answers(&damages, n, &path, false);
+        for wrong in all_wrong(&by_sql, &direct, &sound) {
+            say(format_args!("wrong {wrong}"));
+        }
+        say(format_args!("did {} {}", by_sql.calls + direct.calls, by_sql.errors + direct.errors));
+    }
+}
+
+fn answers(damages: &Damages, n: usize, path: &Path, sql: bool) -> Answers {
+    damages.make(n, path);
+    // Those wait for the disk.
+    let syncs = n.is_multiple_of(8);
+    exercise::everything(path, sql, page_size_of(&damages.file), syncs)
+}
+
+/// What the reads of the file without damage answer.
+fn reads_of_sound(damages: &Damages, path: &Path) -> HashMap<String, Answer> {
+    fs::write(path, &damages.file).unwrap();
+    if !damages.wal.is_empty() {
+        fs::write(beside(path, "-wal"), &damages.wal).unwrap();
+    }
+    let answers = exercise::everything(path, true, page_size_of(&damages.file), true);
+    assert!(answers.wrong.is_empty(), "{:?}", answers.wrong);
+    answers.reads.into_iter().collect()
+}
+
+/// What calls answered that they must not; and what the `btree` engine does not find though it is there, and
+/// though SQL sees that the way to it is damaged. (Other bytes of a key or a value nobody can tell from those
+/// that were written.)
+fn all_wrong(by_sql: &Answers, direct: &Answers, sound: &HashMap<String, Answer>) -> Vec<String> {
+    let seen: HashMap<_, _> = by_sql.reads.iter().cloned().collect();
+    let missed = |(call, answer): &&(String, Answer)| {
+        *answer == Ok(MISSING)
+            && matches!(seen.get(call), Some(Err(_)))
+            && matches!(sound.get(call), Some(Ok(there)) if *there != MISSING)
+    };
+    let missed = direct.reads.iter().filter(missed);
+    let missed = missed.map(|(call, _)| format!("{call}: an error by SQL, and silently missing directly"));
+    let wrong = |engine: &str, answers: &Answers| -> Vec<String> {
+        answers.wrong.iter().map(|wrong| format!("{engine}: {wrong}")).collect()
+    };
+    wrong("sql", by_sql).into_iter().chain(wrong("btree", direct)).chain(missed).collect()
+}
+
+fn limit_memory() {
+    let limit = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
+    // SAFETY: reads a struct that lives as long as the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}
+
+// ---- this process --------------------------------------------------------------------------------
+
+/// What became of a batch.
+#[derive(Default)]
+struct Outcome {
+    damages: u64,
+    calls: u64,
+    errors: u64,
+    failures: Vec<String>,
+}
+
+/// Another process that has a role in a directory, and what it says, until it is done or `line` says that this is
+/// enough; ends it when it says nothing for too long.
+fn run_child(role: &str, directory: &Path, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
+    let stderr = directory.join("stderr");
+    let mut program = Command::new(env::current_exe().unwrap());
+    program.stderr(File::create(&stderr).unwrap());
+    let mut other = Other::launch(program, directory, role);
+    let process = i32::try_from(other.process.id()).unwrap();
+    let (spoke, silent) = channel();
+    let watch = thread::spawn(move || {
+        loop {
+            match silent.recv_timeout(DEADLINE) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) => {
+                    // SAFETY: a process of ours that nobody has waited for, so the number is still its own.
+                    unsafe { libc::kill(process, libc::SIGKILL) };
+                    return true;
+                }
+            }
+        }
+    });
+    let ended = loop {
+        let Some(said) = other.hear() else { break false };
+        spoke.send(()).unwrap();
+        if said == "done" || !line(&said) {
+            break true;
+        }
+    };
+    drop(spoke);
+    let hangs = watch.join().unwrap();
+    let _ = other.process.kill(); // it may be gone
+    let status = other.process.wait().unwrap();
+    match (ended, hangs) {
+        (true, _) => Ok(()),
+        (false, true) => Err("does not end".to_owned()),
+        (false, false) => {
+            let text = fs::read_to_string(&stderr).unwrap_or_default();
+            Err(format!("the process died ({status}): {}", text.lines().take(3).collect::<String>()))
+        }
+    }
+}
+
+/// Does `many` damages of a sort, spread over all of them.
+fn run(sort: Sort, page_size: u32, many: usize, until: Instant) -> Outcome {
+    let scratch = Scratch::new();
+    Damages::prepare(sort, page_size, scratch.dir());
+    let damages = Damages::of(sort, scratch.dir());
+    let count = damages.count();
+    assert!(count > 0);
+    let many = many.min(count);
+    // With a step that has no divisor in common with their number each comes once.
+    let divides = |step: usize| (2..=step).any(|d| step.is_multiple_of(d) && count.is_multiple_of(d));
+    let step = (count * 21 / 34..).find(|step| *step > 0 && !divides(*step)).unwrap();
+    let mut outcome = Outcome::default();
+    let number = SORTS.iter().position(|s| *s == sort).unwrap();
+    let mut done = 0;
+    while done < many && Instant::now() < until && outcome.failures.len() < 12 {
+        let first = done * step % count;
+        let mut at = first;
+        let mut wrong = Vec::new();
+        let ended =
+            run_child(&format!("damages {number} {first} {step} {}", many - done), scratch.dir(), |line| {
+                match line.split_once(' ') {
+                    Some(("at", n)) => {
+                        at = n.parse().unwrap();
+                        done += 1;
+                    }
+                    Some(("wrong", what)) => {
+                        if wrong.iter().filter(|(n, _)| *n == at).count() < 3 {
+                            wrong.push((at, what.to_owned()));
+                        }
+                    }
+                    Some(("did", counts)) => {
+                        let (calls, errors) = counts.split_once(' ').unwrap();
+                        outcome.calls += calls.parse::<u64>().unwrap();
+                        outcome.errors += errors.parse::<u64>().unwrap();
+                        outcome.damages += 1;
+                    }
+                    _ => panic!("the other process says {line:?}"),
+                }
+                wrong.len() < 12 && Instant::now() < until
+            });
+        if let Err(what) = ended {
+            wrong.push((at, what));
+        }
+        for (n, what) in wrong {
+            outcome.failures.push(format!(
+                "{what}\n    ({sort:?} {n} of pages of {page_size}: {}; KVSTORE_HOSTILE_ONE='{sort:?} {page_size} {n}')",
+                damages.describe(n)
+            ));
+        }
+    }
+    outcome
+}
+
+/// Damages of these sorts, `many` of each in each page size.
+fn torture(sorts: &[Sort], page_sizes: &[(u32, usize)]) {
+    let long = env::var(SECONDS).ok().map(|seconds| seconds.parse::<u64>().unwrap());
+    let started = Instant::now();
+    let mut batches: Vec<(Sort, u32, usize)> = Vec::new();
+    for &sort in sorts {
+        batches.extend(page_sizes.iter().map(|&(page_size, many)| (sort, page_size, many)));
+    }
+    let mut failures = Vec::new();
+    let share = |left: usize| match long {
+        // What a batch does not need is left to those behind it.
+        Some(seconds) => {
+            let left_of_all = Duration::from_secs(seconds).saturating_sub(started.elapsed());
+            Instant::now() + left_of_all / u32::try_from(left).unwrap()
+        }
+        None => Instant::now() + Duration::from_secs(600),
+    };
+    for (n, &(sort, page_size, many)) in batches.iter().enumerate() {
+        let many = if long.is_some() { usize::MAX } else { many };
+        let began = Instant::now();
+        let outcome = run(sort, page_size, many, share(batches.len() - n));
+        println!(
+            "hostile: {sort:?}, pages of {page_size}: {} files mutated, {} calls, {} errors, {} failures, {:.1} s",
+            outcome.damages,
+            outcome.calls,
+            outcome.errors,
+            outcome.failures.len(),
+            began.elapsed().as_secs_f64()
+        );
+        failures.extend(outcome.failures);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+const fn few(many: [usize; 3]) -> [(u32, usize); 3] {
+    [(PAGE_SIZES[0], many[0]), (PAGE_SIZES[1], many[1]), (PAGE_SIZES[2], many[2])]
+}
+
+#[test]
+fn no_byte_of_a_file_can_crash_or_stop_a_call() {
+    torture(&[Sort::Flips], &few([150, 60, 10]));
+}
+
+#[test]
+fn no_cut_of_a_file_can_crash_or_stop_a_call() {
+    torture(&[Sort::Cuts], &few([30, 20, 10]));
+}
+
+#[test]
+fn no_page_in_the_place_of_another_can_crash_or_stop_a_call() {
+    torture(&[Sort::Pages], &few([60, 30, 10]));
+}
+
+#[test]
+fn no_pointer_between_pages_can_crash_or_stop_a_call() {
+    torture(&[Sort::Children, Sort::Chains], &few([60, 30, 10]));
+}
+
+#[test]
+fn no_cell_of_a_page_can_crash_or_stop_a_call() {
+    torture(&[Sort::Cells], &few([150, 60, 10]));
+}
+
+#[test]
+fn no_header_of_a_file_can_crash_or_stop_a_call() {
+    torture(&[Sort::Header], &few([60, 30, 5]));
+}
+
+#[test]
+fn no_wal_can_crash_or_stop_a_call() {
+    torture(&[Sort::Wal, Sort::OtherWal], &few([40, 20, 5]));
+}
+
+#[test]
+fn no_row_or_definition_can_crash_or_stop_a_call() {
+    torture(&[Sort::Sql], &[(PAGE_SIZES[0], 250)]);
+}
+
+#[test]
+fn a_walk_over_keys_out_of_order_ends_also_if_others_are_written_between_its_steps() {
+    for sql in [true, false] {
+        let scratch = Scratch::new();
+        let config = exercise::config(sql);
+        let store = Store::open_with(scratch.path(), &config).unwrap();
+        (1..6_u8).for_each(|n| store.put(format!("key {n}"), "1").unwrap());
+        store.close().unwrap();
+        let mut file = fs::read(scratch.path()).unwrap();
+        let at = file.windows(5).position(|bytes| bytes == b"key 4").unwrap();
+        file[at..at + 5].copy_from_slice(b"key 0");
+        fs::write(scratch.path(), file).unwrap();
+
+        // Whatever the walk does when it meets that key, it meets it once.
+        let store = Store::open_with(scratch.path(), &config).unwrap();
+        let other = store.create_family("other").unwrap();
+        for always in [true, false] {
+            let mut met = 0;
+            let walked = store.iter().take(1000).try_for_each(|entry| {
+                let (key, _) = entry?;
+                met += u64::from(key == b"key 0");
+                if always || key == b"key 0" { other.put("seen", key) } else { Ok(()) }
+            });
+            assert!(met <= 2, "sql {sql}, always {always}: met {met} times");
+            assert!(walked.is_ok() || walked.unwrap_err().kind() == kvstore::ErrorKind::Corrupt);
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_page_that_says_it_is_empty_are_not_silently_missing() {
+    let page_size = PAGE_SIZES[0] as usize;
+    let sound = files::sound(PAGE_SIZES[0]);
+    let pages = files::Pages::of(&sound);
+    let keys = exercise::keys("deep", page_size);
+    for page in &pages.leaves {
+        let scratch = Scratch::new();
+        let mut file = sound.clone();
+        let count = pages.header(*page) + 3;
+        file[count..count + 2].fill(0);
+        fs::write(scratch.path(), file).unwrap();
+        for sql in [true, false] {
+            let Ok(store) = Store::open_with(scratch.path(), &exercise::config(sql)) else { continue };
+            let Ok(deep) = store.family("deep") else { continue };
+            // The last one was never there.
+            for key in &keys[..keys.len() - 1] {
+                assert_ne!(deep.get(key), Ok(None), "sql {sql}, page {page}");
+            }
+            assert!(
+                deep.count().is_err() || deep.count() == Ok(keys.len() as u64 - 1),
+                "sql {sql}, page {page}"
+            );
+        }
+    }
+}
+
+/// To look at one damage again: `KVSTORE_HOSTILE_ONE='Flips 512 1234'`.
+#[test]
+#[ignore = "repeats one damage that another test has named"]
+fn one_damage_again() {
+    let Ok(one) = env::var("KVSTORE_HOSTILE_ONE") else { return };
+    let [sort, page_size, n] = one.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("sort, page size, number")
+    };
+    let sort = SORTS.into_iter().find(|s| format!("{s:?}") == sort).unwrap();
+    let n: usize = n.parse().unwrap();
+    let scratch = Scratch::new();
+    Damages::prepare(sort, page_size.parse().unwrap(), scratch.dir());
+    let damages = Damages::of(sort, scratch.dir());
+    println!("{}", damages.describe(n));
+    let sound = reads_of_sound(&damages, &scratch.path());
+    let [by_sql, direct] = [true, false].map(|sql| answers(&damages, n, &scratch.path(), sql));
+    let wrong = all_wrong(&by_sql, &direct, &sound);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

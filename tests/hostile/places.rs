@@ -1,0 +1,250 @@
+//! What is no file, or not the file one expects, at the store's path and beside it; and files that others change
+//! while they are open. Opened in another process, without rights where that matters: a FIFO can be waited for
+//! for ever.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use kvstore::{ErrorKind, Result, Store};
+
+use super::common::Scratch;
+use super::common::other::say;
+use super::exercise::config;
+use super::{beside, run_child};
+
+/// The user who owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// How the other process is to open the store.
+const WAYS: [&str; 4] = ["sql", "btree", "sql read-only", "btree read-only"];
+
+/// Opens the store of a directory as nobody would who has started it, says what came of it, and what is in it.
+pub fn child(place: &str, directory: &Path) {
+    let (user, way) = place.split_once(' ').unwrap();
+    if user == "nobody" {
+        // SAFETY: this process has one test to run, and gives its rights up for good.
+        assert_eq!(unsafe { libc::setgid(NOBODY) } | unsafe { libc::setuid(NOBODY) }, 0);
+    }
+    let config = config(way.starts_with("sql")).read_only(way.ends_with("read-only"));
+    let answer = Store::open_with(directory.join("store.db"), &config).and_then(|store| {
+        let rows = store.iter().collect::<Result<Vec<_>>>()?.len();
+        if !way.ends_with("read-only") {
+            store.put("new", "1")?;
+            store.sync()?;
+            store.close()?;
+        }
+        Ok(rows)
+    });
+    match answer {
+        Ok(rows) => say(format_args!("rows {rows}")),
+        Err(e) => say(format_args!("{:?} {e}", e.kind())),
+    }
+}
+
+/// What came of opening the store in all ways: the number of its rows, or an error.
+fn opened(scratch: &Scratch, place: &str, user: &str, prepare: impl Fn()) -> Vec<String> {
+    WAYS.iter()
+        .map(|way| {
+            prepare();
+            let mut said = String::new();
+            let ended = run_child(&format!("place {user} {way}"), scratch.dir(), |line| {
+                line.clone_into(&mut said);
+                true
+            });
+            ended.unwrap_or_else(|what| panic!("{place}, {way}: {what}"));
+            said
+        })
+        .collect()
+}
+
+/// Each way must end in one of these kinds of errors, or show the rows.
+#[track_caller]
+fn is_clear(place: &str, answers: &[String], kinds: &[ErrorKind]) {
+    for (answer, way) in answers.iter().zip(WAYS) {
+        let (kind, text) = answer.split_once(' ').unwrap();
+        let allowed = kinds.iter().any(|allowed| format!("{allowed:?}") == kind);
+        assert!(answer == "rows 1" || allowed && text.len() > 20, "{place}, {way}: {answer}");
+    }
+}
+
+fn fifo(path: &Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a C string that lives as long as the call.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
+}
+
+/// A store with one row, closed, in a directory that everybody may read.
+fn one_row() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.open().put("a", "1").unwrap();
+    fs::set_permissions(scratch.dir(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    scratch
+}
+
+fn remove(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        fs::remove_dir(path).unwrap();
+    } else {
+        let _ = fs::remove_file(path);
+    }
+}
+
+type Maker = fn(&Path);
+
+/// Things that are no regular files, or that nobody may read.
+const NO_FILES: [(&str, Maker); 5] = [
+    ("a directory", |path| fs::create_dir(path).unwrap()),
+    ("a FIFO", fifo),
+    ("a link to itself", |path| symlink(path, path).unwrap()),
+    ("a link to nowhere", |path| symlink("nowhere/at/all", path).unwrap()),
+    ("a file nobody may read", |path| {
+        fs::write(path, [7; 40]).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
+    }),
+];
+
+fn beside_the_store(suffix: &str) {
+    let sound = one_row();
+    let bytes = fs::read(sound.path()).unwrap();
+    for (what, make) in NO_FILES {
+        for user in ["root", "nobody"] {
+            let answers = opened(&sound, what, user, || {
+                for suffix in ["-wal", "-shm", "-journal"] {
+                    remove(&beside(&sound.path(), suffix));
+                }
+                fs::write(sound.path(), &bytes).unwrap();
+                make(&beside(&sound.path(), suffix));
+            });
+            use ErrorKind::{CantOpen, Corrupt, Io, NotADatabase, ReadOnly};
+            is_clear(
+                &format!("{suffix} is {what}, as {user}"),
+                &answers,
+                &[CantOpen, Io, ReadOnly, Corrupt, NotADatabase],
+            );
+        }
+        remove(&beside(&sound.path(), suffix));
+    }
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_the_wal_is_an_error() {
+    beside_the_store("-wal");
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_the_wal_index_is_an_error() {
+    beside_the_store("-shm");
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_the_journal_is_an_error() {
+    beside_the_store("-journal");
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_the_store_is_an_error() {
+    let scratch = one_row();
+    for (what, make) in NO_FILES {
+        for user in ["root", "nobody"] {
+            let answers = opened(&scratch, what, user, || {
+                remove(&scratch.path());
+                make(&scratch.path());
+            });
+            for answer in &answers {
+                let (kind, text) = answer.split_once(' ').unwrap();
+                let refused = ["CantOpen", "NotADatabase"].contains(&kind) && text.len() > 20;
+                assert!(refused, "the store is {what}, as {user}: {answer}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_one_may_not_write_is_read_or_refused_with_the_reason() {
+    for (file, directory) in [(0o444, 0o777), (0o666, 0o555), (0o444, 0o555), (0, 0o777)] {
+        for with_wal in [false, true] {
+            let scratch = one_row();
+            if with_wal {
+                let store = scratch.open();
+                store.put("b", "2").unwrap();
+                store.delete("b").unwrap();
+                let copies: Vec<_> = [scratch.path(), scratch.wal()]
+                    .map(|path| (path.clone(), fs::read(&path).unwrap()))
+                    .into();
+                store.close().unwrap();
+                copies.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+            }
+            fs::set_permissions(scratch.path(), fs::Permissions::from_mode(file)).unwrap();
+            fs::set_permissions(scratch.dir(), fs::Permissions::from_mode(directory)).unwrap();
+            // The messages of the other process are written by this one, which may write everywhere.
+            let answers = opened(&scratch, "rights", "nobody", || {});
+            fs::set_permissions(scratch.dir(), fs::Permissions::from_mode(0o777)).unwrap();
+            is_clear(
+                &format!("file {file:o}, directory {directory:o}, WAL {with_wal}"),
+                &answers,
+                &[ErrorKind::CantOpen, ErrorKind::ReadOnly, ErrorKind::Io],
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_removed_or_replaced_while_it_is_open_stays_what_it_was_for_its_handle() {
+    for sql in [true, false] {
+        for replace in [false, true] {
+            let scratch = one_row();
+            let store = Store::open_with(scratch.path(), &config(sql)).unwrap();
+            store.put("b", "2").unwrap();
+            let other = one_row();
+            if replace {
+                fs::rename(other.path(), scratch.path()).unwrap();
+            } else {
+                fs::remove_file(scratch.path()).unwrap();
+            }
+            assert_eq!(store.get("b").unwrap().as_deref(), Some(&b"2"[..]));
+            // Whether this works is SQLite's to say (it looks where its file is); it must not do harm.
+            let _ = store.put("c", "3");
+            let _ = store.close();
+            if replace {
+                for suffix in ["-wal", "-shm"] {
+                    remove(&beside(&scratch.path(), suffix));
+                }
+                let store = scratch.open();
+                assert_eq!(store.count().unwrap(), 1);
+                store.integrity_check().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn giving_back_the_free_pages_of_a_store_without_auto_vacuum_ends() {
+    for sql in [true, false] {
+        let scratch = one_row();
+        let con = rusqlite::Connection::open(scratch.path()).unwrap();
+        con.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM").unwrap();
+        con.close().unwrap();
+        let store = Store::open_with(scratch.path(), &config(sql)).unwrap();
+        // More pages than one transaction gives back.
+        store.put("large", vec![0; 5 << 20]).unwrap();
+        store.delete("large").unwrap();
+        store.close().unwrap();
+        let mut said = String::new();
+        let ended = run_child(&format!("vacuum {sql}"), scratch.dir(), |line| {
+            line.clone_into(&mut said);
+            true
+        });
+        assert_eq!((ended, said.as_str()), (Ok(()), "vacuumed"));
+    }
+}
+
+/// The other process of the test above.
+pub fn vacuum(sql: &str, directory: &Path) {
+    let store = Store::open_with(directory.join("store.db"), &config(sql == "true")).unwrap();
+    store.incremental_vacuum(None).unwrap();
+    say("vacuumed");
+}
