@@ -169,4 +169,20 @@ mod tests {
         clock.inject(None);
         assert!(clock.now_ms() > 1_600_000_000_000);
     }
+
+    #[test]
+    fn a_clock_that_is_asked_inside_another_cannot_replace_that_one() {
+        let (outer, inner) = (Arc::new(Clock::default()), Arc::new(Clock::default()));
+        let replaced = Arc::downgrade(&outer);
+        inner.inject(Some(Arc::new(move || {
+            let outer = replaced.upgrade().unwrap();
+            assert!(outer.is_being_asked()); // or else it would wait for itself
+            outer.inject(None);
+            5
+        })));
+        let asked = Arc::clone(&inner);
+        outer.inject(Some(Arc::new(move || asked.now_ms())));
+        assert_eq!(outer.now_ms(), 5);
+        assert_eq!(outer.now_ms(), 5);
+    }
 }
