@@ -116,7 +116,7 @@ impl Inner {
         let Some(db) = guard.as_mut() else { return Err(closed()) };
         self.owner.store(thread_token(), Ordering::Relaxed);
         let leave = Leave(&self.owner);
-        let done = f(db);
+        let done = db.roll_back_remains().and_then(|()| f(db));
         drop(leave);
         drop(guard);
         // Looked at last, so that nobody who asked meanwhile is missed.

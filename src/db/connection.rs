@@ -176,6 +176,17 @@ impl Db {
         self.execute("ROLLBACK")
     }
 
+    /// Rolls back what is open although the caller has no transaction: a rollback has failed, for lack of
+    /// memory. To be called before anything else: nobody may read what is left of it, or commit it.
+    #[inline]
+    pub(crate) fn roll_back_remains(&self) -> Result<()> {
+        if self.transaction != Transaction::None || self.is_idle() {
+            return Ok(());
+        }
+        self.rolled_back();
+        self.execute("ROLLBACK")
+    }
+
     /// Marks the caller's write transaction as one that can only be rolled back.
     pub(crate) fn doom(&mut self, why: &Error) {
         if self.transaction == Transaction::Write {
@@ -613,7 +624,8 @@ pub(super) fn translate(error: rusqlite::Error) -> Error {
             "another handle or process holds the lock ({text}): retry, or set a busy timeout"
         )),
         ErrorCode::DatabaseLocked => Error::Locked(text),
-        ErrorCode::OutOfMemory => Error::NoMemory(text),
+        // SQLite has no memory for a text of its own then; rusqlite's may be the path.
+        ErrorCode::OutOfMemory => Error::NoMemory("out of memory".into()),
         ErrorCode::ReadOnly => Error::ReadOnly(text),
         ErrorCode::SystemIoFailure => Error::Io(format!(
             "the operating system could not read or write ({text}): look at the disk, its space and its limits"

@@ -222,6 +222,10 @@ fn set_up(
     db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
     db.execute(&format!("PRAGMA journal_size_limit = {}", u64::from(AUTO_CHECKPOINT_PAGES) * page_size))?;
     db.set_busy_timeout(config.busy_timeout)?;
+    // Prepared now, so that they need no memory when there is none.
+    for sql in ["BEGIN", "COMMIT", "ROLLBACK"] {
+        drop(db.sql().prepare_cached(sql).map_err(translate)?);
+    }
     #[cfg(kvstore_btree)]
     if !config.sql_engine {
         go_direct(&mut db, config, page_size)?;

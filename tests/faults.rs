@@ -1,0 +1,673 @@
+//! Calls to the operating system fail, and memory runs out: the call in progress says so, nothing is half done,
+//! the store can be used on, and nothing that was acknowledged is lost.
+//!
+//! A scenario is run again and again, and each time another of its calls to the VFS fails, once or from then on.
+//! `KVSTORE_TORTURE_SECONDS` makes the tests go through all of them (at most that long each); without it they
+//! try a sample. With `--nocapture` they say how many.
+
+#![allow(unsafe_code)]
+
+mod shim;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::ffi::{c_int, c_void};
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::Command;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
+use rusqlite::ffi;
+use shim::disk::Random;
+use shim::scenario::{Contents, DEFAULT, Step, World, steps};
+use shim::{Call, Fault, Plan, Watch};
+
+/// How many faults a test injects that is not told how long it may take.
+const SAMPLE: usize = 150;
+
+/// Steps that are done after a fault is over.
+const STEPS_AFTER: usize = 8;
+
+/// What became of faults.
+#[derive(Debug, Default)]
+struct Tally {
+    runs: usize,
+    /// Faults that hit.
+    injected: usize,
+    /// Calls of the library that failed.
+    failed: usize,
+    /// Of those, calls that had done what they were to do.
+    done_all_the_same: BTreeMap<String, usize>,
+    /// Failed calls that had closed the store.
+    reopened: usize,
+    /// The kinds of error for each kind of fault.
+    kinds: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Runs the scenario with a fault in it; says what is wrong.
+fn run(
+    config: &Config,
+    alone: bool,
+    steps: &[Step],
+    fault: &mut dyn Faulty,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let dir = tempfile::tempdir().unwrap();
+    fault.begin(dir.path());
+    let mut world = World::new(dir.path(), config.clone());
+    world.alone = alone;
+    let mut contents = Contents::of_a_new_store();
+    tally.runs += 1;
+    if let Err(e) = world.open() {
+        blame("the first open", &e, fault, tally)?;
+        fault.end();
+        world.open().map_err(|e| format!("the first open fails after the fault is over, too: {e}"))?;
+    }
+    let mut left = usize::MAX;
+    for (number, step) in steps.iter().enumerate() {
+        // What a fault does shows soon after it.
+        if fault.is_over() && left == usize::MAX {
+            left = STEPS_AFTER;
+        }
+        if left == 0 {
+            break;
+        }
+        left -= 1;
+        let name = format!("step {number}, {}", format!("{step:?}").chars().take(60).collect::<String>());
+        let mut after = contents.clone();
+        step.happens(&mut after, world.now());
+        let done = step.call(&mut world);
+        if let Some(complaint) = world.complaints.take().first() {
+            return Err(format!("{name}: {complaint}"));
+        }
+        let Err(e) = done else {
+            contents = after;
+            continue;
+        };
+        blame(&name, &e, fault, tally)?;
+        tally.failed += 1;
+        // Not always: what the failed call has left is to be seen as it left it, too.
+        if tally.runs.is_multiple_of(2) {
+            while_it_lasts(&world);
+        }
+        fault.end();
+        let failed = |what: &str| {
+            let (name, what, e) = (name.clone(), what.to_owned(), e.to_string());
+            move |next: Error| format!("{name} failed ({e}); then {what}: {:?}: {next}", next.kind())
+        };
+        // As if the process had been killed now.
+        as_left(&world, &[&contents, &after]).map_err(|wrong| format!("{name} failed ({e}); {wrong}"))?;
+        if world.store.is_none() {
+            tally.reopened += 1;
+            world.open().map_err(failed("the store does not open again"))?;
+        }
+        let (then, now) = (contents.live(world.now()), after.live(world.now()));
+        let mut found = Contents::default();
+        for when in ["left", "left, once something was written,"] {
+            found = Contents::of(world.store()).map_err(failed("a read"))?;
+            found.0.get_mut(DEFAULT).unwrap().remove(&b"probe"[..]);
+            if found != then && found != now {
+                return Err(format!(
+                    "{name} failed ({e}), and {when}\n{}\ninstead of\n{}\nor\n{}",
+                    found.sketch(),
+                    then.sketch(),
+                    now.sketch()
+                ));
+            }
+            use_on(&world).map_err(failed("the use of the store"))?;
+        }
+        if then != now && found == now {
+            // These are done in several transactions, of which the first may stay.
+            let several = matches!(step, Step::Sweep(..) | Step::Purge);
+            if !several && !fault.hits_commits() {
+                return Err(format!("{name} failed ({e}), but has done what it was to do"));
+            }
+            *tally.done_all_the_same.entry(step_kind(step)).or_insert(0) += 1;
+        } else {
+            if let Step::Backup(backup) = step {
+                let _ = fs::remove_file(dir.path().join(backup));
+            }
+            step.call(&mut world).map_err(failed("the same step"))?;
+        }
+        contents = after;
+        world.complaints.take();
+    }
+    fault.end();
+    tally.injected += usize::from(fault.hit());
+    world.close().map_err(|e| format!("closing: {e}"))?;
+    let path = dir.path().join("store.db");
+    let store = Store::open_with(&path, config).map_err(|e| format!("it does not open again: {e}"))?;
+    store.set_clock(|| 1);
+    store.integrity_check().map_err(|e| format!("the integrity check at the end: {e}"))?;
+    let found = Contents::of(&store).map_err(|e| format!("reading at the end: {e}"))?;
+    if found != contents {
+        return Err(format!("at the end there is\n{}\ninstead of\n{}", found.sketch(), contents.sketch()));
+    }
+    store.close().map_err(|e| format!("closing at the end: {e}"))
+}
+
+fn step_kind(step: &Step) -> String {
+    format!("{step:?}").split(['(', ' ']).next().unwrap_or_default().to_owned()
+}
+
+/// What fails in a run.
+trait Faulty {
+    fn begin(&mut self, dir: &Path);
+    /// Everything works again.
+    fn end(&mut self);
+    fn hit(&self) -> bool;
+    /// Whether it was there and comes no more.
+    fn is_over(&self) -> bool;
+    /// Whether it can hit a commit that has happened, and only is not on the disk for sure.
+    fn hits_commits(&self) -> bool;
+    /// Whether an error may be of this kind.
+    fn explains(&self, kind: ErrorKind) -> bool;
+    fn name(&self) -> String;
+}
+
+/// Whether the fault is the reason for an error, and the error says so.
+fn blame(name: &str, e: &Error, fault: &dyn Faulty, tally: &mut Tally) -> Result<(), String> {
+    let text = e.to_string();
+    if !fault.hit() {
+        return Err(format!("{name} failed without a fault: {:?}: {text}", e.kind()));
+    }
+    let said = text.rsplit_once("store.db: ").map_or(&*text, |(_, said)| said);
+    tally.kinds.entry(fault.name()).or_default().insert(format!("{:?}: {said}", e.kind()));
+    if !fault.explains(e.kind()) {
+        return Err(format!("{name} failed with an error of another kind: {:?}: {text}", e.kind()));
+    }
+    let word = match e.kind() {
+        ErrorKind::NoMemory => "memory",
+        ErrorKind::Full => "full",
+        ErrorKind::Busy | ErrorKind::Protocol => "lock",
+        ErrorKind::CantOpen => "open",
+        _ => "",
+    };
+    if text.len() < 12 || text.contains("not an error") || !text.contains(word) {
+        return Err(format!("{name} failed with a text that says nothing: {:?}: {text}", e.kind()));
+    }
+    Ok(())
+}
+
+/// Calls while the fault may last: whatever they answer, they must answer.
+fn while_it_lasts(world: &World) {
+    let Some(store) = &world.store else { return };
+    let _ = store.get("large");
+    let _ = store.count();
+    let _ = store.put("probe", "1");
+}
+
+/// The store can be written, is sound, and keeps no lock.
+fn use_on(world: &World) -> kvstore::Result<()> {
+    let store = world.store();
+    // A write first: if something of the failed one is left, this must not commit it.
+    let _ = store.delete("probe")?;
+    store.put("probe", vec![1; 3_000])?;
+    store.integrity_check()?;
+    assert_eq!(store.get("probe")?.map(|value| value.len()), Some(3_000));
+    store.transaction(|tx| tx.delete("probe"))?;
+    if !world.alone {
+        // No lock was left behind.
+        let other = Store::open_with(&world.path, &world.config)?;
+        other.put("probe", "2")?;
+        other.close()?;
+        assert!(store.delete("probe")?);
+    }
+    Ok(())
+}
+
+/// The files as they are now open as a store with one of these contents in it, or a probe more.
+fn as_left(world: &World, contents: &[&Contents]) -> Result<(), String> {
+    let copy = tempfile::tempdir().unwrap();
+    for suffix in ["", "-wal", "-journal"] {
+        let name = format!("store.db{suffix}");
+        let from = world.path.with_file_name(&name);
+        if from.exists() {
+            fs::copy(from, copy.path().join(name)).unwrap();
+        }
+    }
+    let said = |what: &'static str| move |e: Error| format!("a process killed then would find: {what}: {e}");
+    let store = Store::open_with(copy.path().join("store.db"), &world.config).map_err(said("no store"))?;
+    store.set_clock(|| 1);
+    store.integrity_check().map_err(said("the integrity check fails"))?;
+    let mut found = Contents::of(&store).map_err(said("it cannot be read"))?;
+    found.0.get_mut(DEFAULT).unwrap().remove(&b"probe"[..]);
+    if contents.contains(&&found) {
+        return Ok(());
+    }
+    Err(format!("a process killed then would find\n{}\ninstead of\n{}", found.sketch(), contents[0].sketch()))
+}
+
+// ---- calls to the VFS ----------------------------------------------------------------------------
+
+struct VfsFault {
+    plan: Plan,
+    watch: Option<Watch>,
+    hit: bool,
+}
+
+impl Faulty for VfsFault {
+    fn begin(&mut self, dir: &Path) {
+        let watch = Watch::on(dir, false);
+        watch.fail(self.plan);
+        self.watch = Some(watch);
+    }
+
+    fn end(&mut self) {
+        self.hit = self.hit();
+        if let Some(watch) = &self.watch {
+            watch.heal();
+        }
+    }
+
+    fn hit(&self) -> bool {
+        self.hit || self.watch.as_ref().is_some_and(|watch| watch.injected() > 0)
+    }
+
+    fn is_over(&self) -> bool {
+        self.hit || self.hit() && !self.plan.from_then_on
+    }
+
+    fn hits_commits(&self) -> bool {
+        self.plan.call == Call::Sync
+    }
+
+    fn explains(&self, kind: ErrorKind) -> bool {
+        let Fault::Code(code) = self.plan.fault else {
+            return match self.plan.fault {
+                Fault::Half => kind == ErrorKind::Full,
+                Fault::Short => matches!(kind, ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::NotADatabase),
+                _ => false,
+            };
+        };
+        match (self.plan.call, code) {
+            (_, ffi::SQLITE_FULL) => kind == ErrorKind::Full,
+            (Call::ShmLock, ffi::SQLITE_BUSY) => matches!(kind, ErrorKind::Busy | ErrorKind::Protocol),
+            (_, ffi::SQLITE_BUSY) => kind == ErrorKind::Busy,
+            (_, ffi::SQLITE_CANTOPEN) => kind == ErrorKind::CantOpen,
+            (_, ffi::SQLITE_IOERR_NOMEM) => matches!(kind, ErrorKind::NoMemory | ErrorKind::Io),
+            _ => kind == ErrorKind::Io,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{:?} {:?}", self.plan.call, self.plan.fault)
+    }
+}
+
+/// How many calls of each kind the scenario makes.
+fn calls(config: &Config, steps: &[Step]) -> BTreeMap<Call, u64> {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::on(dir.path(), false);
+    let mut world = World::new(dir.path(), config.clone());
+    world.open().unwrap();
+    for step in steps {
+        step.call(&mut world).unwrap();
+    }
+    world.close().unwrap();
+    Call::ALL.iter().map(|call| (*call, watch.calls(*call))).collect()
+}
+
+/// `alone`: the store is opened for one handle.
+fn fail_everywhere(name: &str, config: Config, alone: bool) {
+    let config = config.exclusive(alone);
+    let started = Instant::now();
+    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
+    let ends = seconds.as_ref().map(|text| started + Duration::from_secs_f64(text.parse().unwrap()));
+    let steps = steps();
+    let calls = calls(&config, &steps);
+    let mut plans = Vec::new();
+    for (call, count) in &calls {
+        for fault in call.faults() {
+            for from_then_on in [false, true] {
+                for nth in 1..=*count {
+                    plans.push(Plan { call: *call, nth, fault: *fault, from_then_on });
+                }
+            }
+        }
+    }
+    let all = plans.len();
+    let mut random = Random(name.len() as u64);
+    for at in (1..plans.len()).rev() {
+        plans.swap(at, random.below(at + 1));
+    }
+    if ends.is_none() {
+        // As many of each kind of call, however often it is made.
+        let most = SAMPLE / calls.values().filter(|count| **count > 0).count();
+        let mut taken: BTreeMap<Call, usize> = BTreeMap::new();
+        plans.retain(|plan| {
+            let taken = taken.entry(plan.call).or_insert(0);
+            *taken += 1;
+            *taken <= most
+        });
+    }
+    let mut tally = Tally::default();
+    let mut wrong = Vec::new();
+    for plan in plans {
+        if ends.is_some_and(|ends| Instant::now() >= ends) {
+            break;
+        }
+        let mut fault = VfsFault { plan, watch: None, hit: false };
+        let begun = Instant::now();
+        let done = catch_unwind(AssertUnwindSafe(|| run(&config, alone, &steps, &mut fault, &mut tally)))
+            .unwrap_or_else(|_| Err("panic".into()));
+        if let Err(e) = done {
+            wrong.push(format!("{plan:?}: {e}"));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{plan:?}: a call does not come to an end");
+    }
+    println!(
+        "faults: {name}: {} of {all} faults tried, {} hit, {} calls failed, {:.1} s; \
+         done all the same: {:?}; closed: {}; calls: {calls:?}",
+        tally.runs,
+        tally.injected,
+        tally.failed,
+        started.elapsed().as_secs_f64(),
+        tally.done_all_the_same,
+        tally.reopened,
+    );
+    if env::var_os("KVSTORE_FAULT_TEXTS").is_some() {
+        println!("{:#?}", tally.kinds);
+    }
+    let first: Vec<String> = wrong.iter().take(12).cloned().collect();
+    assert!(
+        wrong.is_empty(),
+        "{name}: {} of {} runs went wrong:\n{}",
+        wrong.len(),
+        tally.runs,
+        first.join("\n\n")
+    );
+}
+
+// ---- memory --------------------------------------------------------------------------------------
+//
+// SQLite takes another allocator only before its first use, so this is a process of its own: this program again,
+// running only [`child`].
+
+const ROLE: &str = "KVSTORE_TEST_ROLE";
+/// Allocations that fail, of those a test tries that is not told how long it may take.
+const MEMORY_SAMPLE: u64 = 60;
+/// A prime number, not near to a fraction of the number of allocations.
+const FAR: u64 = 7919;
+
+/// SQLite's own allocator.
+static MALLOC: OnceLock<unsafe extern "C" fn(c_int) -> *mut c_void> = OnceLock::new();
+static REALLOC: OnceLock<unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void> = OnceLock::new();
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Those from the first to before the second fail.
+static FAIL_FROM: AtomicU64 = AtomicU64::new(u64::MAX);
+static FAIL_TO: AtomicU64 = AtomicU64::new(u64::MAX);
+static FAILED: AtomicU64 = AtomicU64::new(0);
+
+fn fails() -> bool {
+    let n = ALLOCATIONS.fetch_add(1, Ordering::SeqCst) + 1;
+    let fails = n >= FAIL_FROM.load(Ordering::SeqCst) && n < FAIL_TO.load(Ordering::SeqCst);
+    FAILED.fetch_add(fails.into(), Ordering::SeqCst);
+    fails
+}
+
+unsafe extern "C" fn malloc(size: c_int) -> *mut c_void {
+    // SAFETY: SQLite's own function with its own argument.
+    if fails() { ptr::null_mut() } else { unsafe { MALLOC.get().unwrap()(size) } }
+}
+
+unsafe extern "C" fn realloc(old: *mut c_void, size: c_int) -> *mut c_void {
+    // SAFETY: as above; after a failure the old one is still there, as SQLite expects.
+    if fails() { ptr::null_mut() } else { unsafe { REALLOC.get().unwrap()(old, size) } }
+}
+
+/// Puts the allocator in, and makes all allocations use it.
+fn use_own_allocator() {
+    // SAFETY: before SQLite is used for the first time, with the arguments these options have.
+    unsafe {
+        let mut methods: ffi::sqlite3_mem_methods = std::mem::zeroed();
+        assert_eq!(ffi::sqlite3_config(ffi::SQLITE_CONFIG_GETMALLOC, &raw mut methods), ffi::SQLITE_OK);
+        assert!(
+            MALLOC.set(methods.xMalloc.unwrap()).is_ok() && REALLOC.set(methods.xRealloc.unwrap()).is_ok()
+        );
+        methods.xMalloc = Some(malloc);
+        methods.xRealloc = Some(realloc);
+        assert_eq!(ffi::sqlite3_config(ffi::SQLITE_CONFIG_MALLOC, &raw mut methods), ffi::SQLITE_OK);
+        assert_eq!(ffi::sqlite3_config(ffi::SQLITE_CONFIG_LOOKASIDE, 0, 0), ffi::SQLITE_OK);
+    }
+}
+
+struct NoMemory {
+    nth: u64,
+    from_then_on: bool,
+}
+
+impl Faulty for NoMemory {
+    fn begin(&mut self, _: &Path) {
+        FAILED.store(0, Ordering::SeqCst);
+        let from = ALLOCATIONS.load(Ordering::SeqCst) + self.nth;
+        FAIL_TO.store(if self.from_then_on { u64::MAX } else { from + 1 }, Ordering::SeqCst);
+        FAIL_FROM.store(from, Ordering::SeqCst);
+    }
+
+    fn end(&mut self) {
+        FAIL_FROM.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    fn hit(&self) -> bool {
+        FAILED.load(Ordering::SeqCst) > 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.hit() && (!self.from_then_on || FAIL_FROM.load(Ordering::SeqCst) == u64::MAX)
+    }
+
+    fn hits_commits(&self) -> bool {
+        false
+    }
+
+    fn explains(&self, kind: ErrorKind) -> bool {
+        kind == ErrorKind::NoMemory
+    }
+
+    fn name(&self) -> String {
+        format!("memory, {}", if self.from_then_on { "from then on" } else { "once" })
+    }
+}
+
+fn config_of(role: &str) -> Config {
+    match role {
+        "wal btree" => Config::new(),
+        "wal sql" => Config::new().sql_engine(true),
+        "delete btree" => delete_full(),
+        "delete sql" => delete_full().sql_engine(true),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// In a role "configuration/first/number/seconds": fails so many allocations, from that one in their order on.
+#[test]
+#[ignore = "no test, but the other process of the tests in this file"]
+fn child() {
+    let Ok(role) = env::var(ROLE) else { return };
+    if role == REMAINS {
+        return fail_a_rollback();
+    }
+    let parts: Vec<&str> = role.split('/').collect();
+    let config = config_of(parts[0]);
+    let (first, most): (u64, u64) = (parts[1].parse().unwrap(), parts[2].parse().unwrap());
+    let ends = Instant::now() + Duration::from_secs_f64(parts[3].parse().unwrap());
+    use_own_allocator();
+    let steps = steps();
+    let mut tally = Tally::default();
+    // How many there are.
+    let mut none = NoMemory { nth: 1 << 40, from_then_on: false };
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    run(&config, false, &steps, &mut none, &mut tally).unwrap();
+    let all = ALLOCATIONS.load(Ordering::SeqCst) - before;
+    println!("> all {all}");
+    let mut tally = Tally::default();
+    // Each one once, and each one from then on; in an order that goes through all of the scenario again and again.
+    let far = if all.is_multiple_of(FAR) { FAR + 2 } else { FAR };
+    for at in first..most.min(2 * all) {
+        if Instant::now() >= ends {
+            break;
+        }
+        println!("> try {at}");
+        let mut fault = NoMemory { nth: at * far % all + 1, from_then_on: (at + at / all).is_multiple_of(2) };
+        let done = catch_unwind(AssertUnwindSafe(|| run(&config, false, &steps, &mut fault, &mut tally)))
+            .unwrap_or_else(|_| Err("panic".into()));
+        fault.end();
+        if let Err(e) = done {
+            println!("> wrong allocation {}, {}: {}", fault.nth, fault.name(), e.replace('\n', " | "));
+        }
+    }
+    let Tally { runs, injected, failed, .. } = &tally;
+    println!("> tally {runs} {injected} {failed}");
+    println!(
+        "> said done all the same: {:?}; closed: {}; errors: {:?}",
+        tally.done_all_the_same, tally.reopened, tally.kinds
+    );
+    println!("> end");
+}
+
+const REMAINS: &str = "remains";
+
+fn fail_a_rollback() {
+    use_own_allocator();
+    for config in [Config::new(), Config::new().sql_engine(true), delete_full()] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let store = Store::open_with(&path, &config).unwrap();
+        store.put("a", "1").unwrap();
+        store.begin(true).unwrap();
+        store.put("a", "2").unwrap();
+        FAIL_TO.store(u64::MAX, Ordering::SeqCst);
+        FAIL_FROM.store(0, Ordering::SeqCst);
+        let put = store.put_until("b", vec![1; 9_000], Expiry::At(4_000_000_000_000));
+        let _ = store.rollback(); // may say that there is no memory
+        FAIL_FROM.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(put.unwrap_err().kind(), ErrorKind::NoMemory);
+        assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]), "{config:?}");
+        Store::open_with(&path, &config).unwrap().put("c", "1").unwrap(); // there is no lock left
+        store.put("d", "1").unwrap();
+        store.close().unwrap();
+        let store = Store::open_with(&path, &config).unwrap();
+        assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]), "{config:?}");
+        assert_eq!(store.count().unwrap(), 3);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
+    let done = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(ROLE, REMAINS)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Has another process run out of memory, again and again.
+fn without_memory(role: &str) {
+    let started = Instant::now();
+    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
+    let (most, seconds) = seconds.map_or((MEMORY_SAMPLE, 600.0), |text| (u64::MAX, text.parse().unwrap()));
+    let (mut first, mut all) = (0, 0);
+    let mut wrong = Vec::new();
+    let mut tally = [0u64; 3];
+    let mut said = Vec::new();
+    loop {
+        let left = (seconds - started.elapsed().as_secs_f64()).max(0.0);
+        let done = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ROLE, format!("{role}/{first}/{most}/{left}"))
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&done.stdout).into_owned();
+        let (mut tried, mut ended) = (first, false);
+        for line in out.lines().filter_map(|line| line.split_once("> ").map(|(_, said)| said)) {
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let numbers = || rest.split(' ').map(|number| number.parse::<u64>().unwrap());
+            match word {
+                "all" => all = numbers().next().unwrap(),
+                "try" => tried = numbers().next().unwrap(),
+                "wrong" => wrong.push(rest.to_owned()),
+                "tally" => tally.iter_mut().zip(numbers()).for_each(|(sum, n)| *sum += n),
+                "said" => said.push(rest.to_owned()),
+                "end" => ended = true,
+                _ => {}
+            }
+        }
+        if ended {
+            break;
+        }
+        wrong.push(format!(
+            "try {tried}: the process died: {}: {}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr).lines().last().unwrap_or_default()
+        ));
+        first = tried + 1;
+        if wrong.len() > 20 {
+            break;
+        }
+    }
+    let [runs, injected, failed] = tally;
+    println!(
+        "memory: {role}: {runs} runs with a failure among {all} allocations, {injected} hit, {failed} calls failed, \
+         {:.1} s; {}",
+        started.elapsed().as_secs_f64(),
+        said.join("; ")
+    );
+    let first: Vec<String> = wrong.iter().take(12).cloned().collect();
+    assert!(wrong.is_empty(), "{role}: {} failures went wrong:\n{}", wrong.len(), first.join("\n\n"));
+}
+
+#[test]
+fn memory_may_run_out_anywhere() {
+    without_memory("wal btree");
+}
+
+#[test]
+fn memory_may_run_out_anywhere_in_the_sql_engine() {
+    without_memory("wal sql");
+}
+
+#[test]
+fn memory_may_run_out_anywhere_with_a_rollback_journal() {
+    without_memory("delete btree");
+}
+
+// ---- the calls that fail -------------------------------------------------------------------------
+
+fn delete_full() -> Config {
+    Config::new().journal_mode(JournalMode::Delete).sync(SyncLevel::Full)
+}
+
+#[test]
+fn with_wal_any_call_to_the_system_may_fail() {
+    // With so small a cache, pages are written, and read again, in the middle of a transaction.
+    fail_everywhere("wal normal btree", Config::new().page_size(1024).cache_pages(8), false);
+}
+
+#[test]
+fn with_wal_any_call_to_the_system_may_fail_in_the_sql_engine() {
+    fail_everywhere("wal full sql", Config::new().sync(SyncLevel::Full).sql_engine(true), false);
+}
+
+#[test]
+fn with_wal_for_itself_alone_any_call_to_the_system_may_fail() {
+    fail_everywhere("wal normal alone", Config::new(), true);
+}
+
+#[test]
+fn with_a_rollback_journal_any_call_to_the_system_may_fail() {
+    fail_everywhere("delete full btree", delete_full(), false);
+}
+
+#[test]
+fn with_a_rollback_journal_any_call_to_the_system_may_fail_in_the_sql_engine() {
+    let config = delete_full().sql_engine(true).page_size(1024).cache_pages(8).mmap_size(0);
+    fail_everywhere("delete full sql", config, false);
+}

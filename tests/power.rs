@@ -1,0 +1,434 @@
+//! The power is cut: whatever the disk had written by then, the store opens without help, is sound, and has
+//! everything it promised to have.
+//!
+//! A scenario is run once on a disk that keeps a diary (`shim`). Then, for the points in the diary, the disk is
+//! built as a power cut there may have left it, and opened. `KVSTORE_TORTURE_SECONDS` makes each test try all
+//! points, with new seeds as long as there is time; without it they try a sample. With `--nocapture` they say
+//! how many.
+
+#![allow(unsafe_code)] // the shim
+
+mod shim;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use kvstore::{Config, JournalMode, Store, SyncLevel};
+use rusqlite::Connection;
+use shim::disk::{Cut, Disk, Random};
+use shim::scenario::{Contents, DEFAULT, Step, World, steps};
+use shim::{Event, Watch};
+
+/// How many power cuts a test tries that is not told how long it may take.
+const SAMPLE: usize = 450;
+
+/// How many times such a test cuts it for the first of two times.
+const SECOND_SAMPLE: usize = 25;
+
+/// A scenario that was run: what it wrote, and what the store had to have in it after each step.
+struct Recording {
+    config: Config,
+    /// Whether a commit is on the disk when it is acknowledged.
+    full: bool,
+    log: Vec<Event>,
+    /// That of mark n; the first is the new store.
+    states: Vec<Contents>,
+    /// Whether everything before mark n is on the disk.
+    durable: Vec<bool>,
+    steps: Vec<String>,
+    /// The backups, with the mark before each.
+    backups: Vec<(&'static str, usize)>,
+}
+
+fn record(config: &Config, level: SyncLevel, steps: &[Step]) -> Recording {
+    let config = &config.clone().sync(level);
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::on(dir.path(), true);
+    let mut world = World::new(dir.path(), config.clone());
+    let mut contents = Contents::of_a_new_store();
+    let mut recording = Recording {
+        config: config.clone(),
+        full: level == SyncLevel::Full,
+        log: Vec::new(),
+        states: vec![contents.clone()],
+        durable: vec![true],
+        steps: vec!["the first open".into()],
+        backups: Vec::new(),
+    };
+    world.open().unwrap();
+    watch.mark(0);
+    for step in steps {
+        if let Step::Backup(name) = step {
+            recording.backups.push((name, recording.states.len() - 1));
+        }
+        step.call(&mut world).unwrap_or_else(|e| panic!("{step:?}: {e}"));
+        step.happens(&mut contents, world.now());
+        watch.mark(recording.states.len());
+        recording.states.push(contents.clone());
+        recording.durable.push(step.makes_durable());
+        recording.steps.push(format!("{step:?}").chars().take(80).collect());
+    }
+    // Not part of the diary: is the model right?
+    recording.log = watch.take_log();
+    assert_eq!(Contents::of(world.store()).unwrap(), contents.live(world.now()));
+    world.close().unwrap();
+    recording
+}
+
+/// What was promised by a point in the diary.
+#[derive(Clone, Copy, Default)]
+struct Promise {
+    /// The last mark.
+    acknowledged: Option<usize>,
+    /// The oldest state that may be there.
+    oldest: usize,
+    /// Whether the store was opened after a first power cut, and [`SECOND`] written and acknowledged.
+    second: Option<bool>,
+}
+
+/// What is written between two power cuts.
+const SECOND: &str = "after the first cut";
+
+impl Recording {
+    /// What is promised behind an event.
+    fn promise(&self, before: Promise, event: &Event) -> Promise {
+        let Event::Mark(mark, _) = event else { return before };
+        let oldest = if self.full || self.durable[*mark] { *mark } else { before.oldest };
+        Promise { acknowledged: Some(*mark), oldest, second: None }
+    }
+
+    /// Opens the disk that a power cut has left in `dir`; says what is wrong.
+    fn examine(&self, dir: &Path, promise: Promise) -> Result<(), String> {
+        let said = |what: &'static str| move |e: kvstore::Error| format!("{what}: {:?}: {e}", e.kind());
+        let path = dir.join("store.db");
+        let store = Store::open_with(&path, &self.config).map_err(said("the store does not open"))?;
+        store.set_clock(|| 1); // so that nothing has expired
+        store.integrity_check().map_err(said("the integrity check"))?;
+        let mut found = Contents::of(&store).map_err(said("reading"))?;
+        let second = found.0.get_mut(DEFAULT).unwrap().remove(SECOND.as_bytes());
+        if promise.second == Some(true) && second.is_none() {
+            return Err("what was acknowledged after the first power cut is not there".into());
+        }
+        let newest = promise.acknowledged.map_or(0, |mark| mark + 1).min(self.states.len() - 1);
+        if !self.states[promise.oldest..=newest].contains(&found) {
+            let old = self.states.iter().rposition(|state| *state == found);
+            return Err(format!(
+                "the contents are those of mark {old:?} instead of one from {} to {newest}:\n{}\ninstead of\n{}",
+                promise.oldest,
+                found.sketch(),
+                self.states[newest].sketch()
+            ));
+        }
+        for (name, mark) in &self.backups {
+            let path = dir.join(name);
+            let finished = promise.acknowledged.is_some_and(|acknowledged| acknowledged > *mark);
+            if !path.exists() {
+                if finished {
+                    return Err(format!("the backup {name} is not there"));
+                }
+                continue;
+            }
+            let backup = Store::open_with(&path, &self.config).map_err(said("the backup does not open"))?;
+            backup.set_clock(|| 1);
+            backup.integrity_check().map_err(said("the backup's integrity check"))?;
+            if Contents::of(&backup).map_err(said("reading the backup"))? != self.states[*mark] {
+                return Err(format!("the backup {name} has other contents"));
+            }
+        }
+        store.delete(SECOND).map_err(said("a deletion"))?;
+        self.go_on(&store, found).map_err(said("going on"))?;
+        store.close().map_err(said("closing"))?;
+        let conn = Connection::open(&path).unwrap();
+        let check: String = conn
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .map_err(|e| format!("SQLite's integrity check: {e}"))?;
+        if check == "ok" { Ok(()) } else { Err(format!("SQLite's integrity check: {check}")) }
+    }
+
+    /// The store can be written and read on.
+    fn go_on(&self, store: &Store, found: Contents) -> kvstore::Result<()> {
+        let mut expected = found;
+        store.put("behind the cut", "1")?;
+        store.put_until("large behind the cut", vec![2; 5_000], kvstore::Expiry::At(200_000))?;
+        let entries = expected.0.get_mut(DEFAULT).unwrap();
+        entries.insert(b"behind the cut".to_vec(), (b"1".to_vec(), None));
+        entries.insert(b"large behind the cut".to_vec(), (vec![2; 5_000], Some(200_000)));
+        assert_eq!(Contents::of(store)?, expected);
+        store.integrity_check()
+    }
+}
+
+/// Cuts the power at points of the diary; says how often, and how often the disk was as written.
+fn cut_everywhere(name: &str, config: &Config, level: SyncLevel) {
+    let started = Instant::now();
+    let recording = record(config, level, &steps());
+    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
+    let ends = seconds.as_ref().map(|text| started + Duration::from_secs_f64(text.parse().unwrap()));
+    let points = recording.log.len();
+    let kinds = 8;
+    let mut random = Random(name.len() as u64 * 7 + points as u64);
+    let (mut tried, mut rounds) = (0, 0);
+    let mut by_cut: BTreeMap<&str, usize> = BTreeMap::new();
+    loop {
+        let mut disk = Disk::default();
+        let mut promise = Promise::default();
+        for (point, event) in recording.log.iter().enumerate() {
+            disk.happens(event);
+            promise = recording.promise(promise, event);
+            let seed = random.next();
+            for (cut, kind) in [
+                (Cut::Synced, "synced"),
+                (Cut::Written, "written"),
+                (Cut::TornFirst(seed), "torn"),
+                (Cut::TornLast(seed), "torn"),
+                (Cut::Random(seed), "random"),
+                (Cut::Random(seed + 1), "random"),
+                (Cut::Random(seed + 2), "random"),
+                (Cut::Random(seed + 3), "random"),
+            ] {
+                // These two are the same each time; a disk that is synced has but one state.
+                if rounds > 0 && matches!(cut, Cut::Synced | Cut::Written)
+                    || cut != Cut::Synced && disk.is_synced()
+                    || ends.is_none() && random.below(points * kinds) >= SAMPLE
+                    || ends.is_some_and(|ends| rounds > 0 && Instant::now() >= ends)
+                {
+                    continue;
+                }
+                let dir = tempfile::tempdir().unwrap();
+                disk.cut(cut, dir.path());
+                let shm = dir.path().join("store.db-shm");
+                let wal = dir.path().join("store.db-wal").exists();
+                let shm_is = match random.below(3) {
+                    0 if wal => {
+                        fs::write(shm, &disk.index).unwrap();
+                        "old"
+                    }
+                    1 if wal => {
+                        let garbage: Vec<u8> = (0..4096).flat_map(|_| random.next().to_ne_bytes()).collect();
+                        fs::write(shm, garbage).unwrap();
+                        "garbage"
+                    }
+                    _ => "missing",
+                };
+                if let Err(wrong) = recording.examine(dir.path(), promise) {
+                    let mark = promise.acknowledged.map_or(0, |mark| mark + 1);
+                    panic!(
+                        "{name}: {cut:?} after event {point} of {points} ({}), -shm {shm_is}, in step {mark} ({}): {wrong}",
+                        brief(event),
+                        recording.steps.get(mark).map_or("the end", String::as_str),
+                    );
+                }
+                tried += 1;
+                *by_cut.entry(kind).or_insert(0) += 1;
+            }
+        }
+        rounds += 1;
+        if ends.is_none_or(|ends| Instant::now() >= ends) {
+            break;
+        }
+    }
+    println!(
+        "power: {name}: {points} points, {tried} cuts {by_cut:?}, {} steps, {rounds} rounds, {:.1} s",
+        recording.steps.len(),
+        started.elapsed().as_secs_f64()
+    );
+}
+
+/// Cuts the power, opens the store, writes to it, and cuts the power again, at points of that.
+fn cut_twice(name: &str, config: &Config, level: SyncLevel) {
+    let started = Instant::now();
+    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
+    let ends = seconds.as_ref().map(|text| started + Duration::from_secs_f64(text.parse().unwrap()));
+    let recording = record(config, level, &steps());
+    let points = recording.log.len();
+    let mut random = Random(points as u64);
+    let (mut first_cuts, mut second_cuts) = (0, 0);
+    loop {
+        let mut disk = Disk::default();
+        let mut promise = Promise::default();
+        for (point, event) in recording.log.iter().enumerate() {
+            disk.happens(event);
+            promise = recording.promise(promise, event);
+            if random.below(points) >= if ends.is_some() { points / 4 } else { SECOND_SAMPLE }
+                || ends.is_some_and(|ends| Instant::now() >= ends)
+            {
+                continue;
+            }
+            let dir = tempfile::tempdir().unwrap();
+            let first = Cut::Random(random.next());
+            disk.cut(first, dir.path());
+            first_cuts += 1;
+            let mut second_disk = Disk::holding(dir.path());
+            let watch = Watch::on(dir.path(), true);
+            let store = Store::open_with(dir.path().join("store.db"), &recording.config).unwrap();
+            store.put(SECOND, vec![1; 2_000]).unwrap();
+            watch.mark(0);
+            let log = watch.take_log();
+            store.close().unwrap();
+            drop(watch);
+            for (number, event) in log.iter().enumerate() {
+                second_disk.happens(event);
+                // The end, where the write was acknowledged, and some points on the way.
+                let ended = matches!(event, Event::Mark(..));
+                if !ended && random.below(log.len()) >= 3 {
+                    continue;
+                }
+                let promise = Promise { second: Some(ended && recording.full), ..promise };
+                let left = tempfile::tempdir().unwrap();
+                let second = if ended { Cut::Synced } else { Cut::Random(random.next()) };
+                second_disk.cut(second, left.path());
+                if let Err(wrong) = recording.examine(left.path(), promise) {
+                    panic!(
+                        "{name}: {first:?} after event {point} of {points} ({}), then {second:?} after event \
+                         {number} of {} ({}): {wrong}",
+                        brief(&recording.log[point]),
+                        log.len(),
+                        brief(event)
+                    );
+                }
+                second_cuts += 1;
+            }
+        }
+        if ends.is_none_or(|ends| Instant::now() >= ends) {
+            break;
+        }
+    }
+    println!(
+        "power: {name}: {first_cuts} cuts, and {second_cuts} second ones after them, {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+}
+
+/// Runs the steps, and cuts the power in every way right behind each sync: what was there then must be there.
+fn cut_behind_each_sync(name: &str, config: &Config, level: SyncLevel) {
+    let recording = record(config, level, &steps_with_syncs());
+    let mut disk = Disk::default();
+    let mut random = Random(5);
+    let mut tried = 0;
+    for event in &recording.log {
+        disk.happens(event);
+        let Event::Mark(mark, _) = event else { continue };
+        if recording.steps[*mark] != "Sync" {
+            continue;
+        }
+        let promise = Promise { acknowledged: Some(*mark), oldest: *mark, second: None };
+        for cut in [Cut::Synced, Cut::Random(random.next())] {
+            let dir = tempfile::tempdir().unwrap();
+            disk.cut(cut, dir.path());
+            if let Err(wrong) = recording.examine(dir.path(), promise) {
+                panic!("{name}: {cut:?} after the sync that is step {mark}: {wrong}");
+            }
+            tried += 1;
+        }
+    }
+    println!("power: {name}: {tried} cuts behind syncs");
+    assert!(tried >= 20, "{tried}");
+}
+
+/// The scenario with more syncs.
+fn steps_with_syncs() -> Vec<Step> {
+    let mut with_syncs = Vec::new();
+    for (n, step) in steps().into_iter().enumerate() {
+        with_syncs.push(step);
+        if n % 6 == 0 {
+            with_syncs.push(Step::Sync);
+        }
+    }
+    with_syncs
+}
+
+fn brief(event: &Event) -> String {
+    match event {
+        Event::Write(id, at, bytes) => format!("write of {} bytes at {at} of file {id}", bytes.len()),
+        Event::Mark(mark, _) => format!("mark {mark}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn with_journal() -> Config {
+    Config::new().journal_mode(JournalMode::Delete)
+}
+
+/// Pages that a transaction changes are written before it ends, because the cache is too small.
+fn spilling() -> Config {
+    Config::new().page_size(1024).cache_pages(8)
+}
+
+#[test]
+fn with_wal_and_normal_sync_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+    cut_everywhere("wal normal btree", &Config::new(), SyncLevel::Normal);
+}
+
+#[test]
+fn with_wal_and_normal_sync_a_power_cut_leaves_a_commit_no_older_than_the_last_sync_in_the_sql_engine() {
+    cut_everywhere("wal normal sql", &Config::new().sql_engine(true).page_size(1024), SyncLevel::Normal);
+}
+
+#[test]
+fn with_wal_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+    cut_everywhere("wal full btree", &spilling(), SyncLevel::Full);
+}
+
+#[test]
+fn with_wal_and_full_sync_a_power_cut_loses_no_acknowledged_commit_in_the_sql_engine() {
+    cut_everywhere("wal full sql", &Config::new().sql_engine(true), SyncLevel::Full);
+}
+
+#[test]
+fn with_wal_for_itself_alone_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+    cut_everywhere("wal full exclusive", &Config::new().exclusive(true), SyncLevel::Full);
+}
+
+#[test]
+fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+    cut_everywhere("delete full btree", &with_journal(), SyncLevel::Full);
+}
+
+#[test]
+fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commit_in_the_sql_engine() {
+    let config = spilling().journal_mode(JournalMode::Delete).sql_engine(true);
+    cut_everywhere("delete full sql", &config, SyncLevel::Full);
+}
+
+#[test]
+fn with_wal_a_sync_makes_everything_before_it_survive_a_power_cut() {
+    for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
+        cut_behind_each_sync(&format!("wal {level:?}"), &Config::new(), level);
+    }
+}
+
+#[test]
+fn with_a_rollback_journal_a_sync_makes_everything_before_it_survive_a_power_cut() {
+    for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
+        cut_behind_each_sync(&format!("delete {level:?}"), &with_journal(), level);
+    }
+}
+
+#[test]
+fn the_first_commit_with_a_rollback_journal_and_full_sync_survives_a_power_cut() {
+    let config = with_journal().sync(SyncLevel::Full);
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::on(dir.path(), true);
+    let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
+    store.put("a", "1").unwrap();
+    let mut disk = Disk::default();
+    watch.take_log().iter().for_each(|event| disk.happens(event));
+    let left = tempfile::tempdir().unwrap();
+    disk.cut(Cut::Synced, left.path());
+    let store = Store::open_with(left.path().join("store.db"), &config).unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn a_second_power_cut_while_the_store_recovers_from_the_first_loses_nothing_more() {
+    cut_twice("wal normal btree, twice", &Config::new(), SyncLevel::Normal);
+    cut_twice("wal full sql, twice", &Config::new().sql_engine(true), SyncLevel::Full);
+}
+
+#[test]
+fn a_second_power_cut_while_the_store_recovers_loses_nothing_more_with_a_rollback_journal() {
+    cut_twice("delete full btree, twice", &with_journal().page_size(1024), SyncLevel::Full);
+}

@@ -1,0 +1,401 @@
+//! What is done to a store while the power is cut or calls fail, and what has to be in it then.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use kvstore::{CheckpointMode, Config, Direction, Error, Expiry, Family, KeyRange, Result, Store};
+
+/// A value with its end of life.
+pub type Entry = (Vec<u8>, Option<i64>);
+
+/// The entries of each family, those that have expired but are not removed yet included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Contents(pub BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
+
+pub const DEFAULT: &str = "default";
+
+impl Contents {
+    /// What is in a store that was just made.
+    pub fn of_a_new_store() -> Contents {
+        Contents([(DEFAULT.to_owned(), BTreeMap::new())].into())
+    }
+
+    /// What a store shows by its clock.
+    pub fn of(store: &Store) -> Result<Contents> {
+        let mut contents = Contents::default();
+        let names = store.families()?;
+        for name in names.iter().map(String::as_str).chain([DEFAULT]) {
+            let mut entries = BTreeMap::new();
+            let mut cursor = family(store, name)?.cursor(KeyRange::all(), Direction::Forward);
+            let mut on_entry = cursor.first()?;
+            while on_entry {
+                let (Some(key), Some(value), Some(expiry)) = (cursor.key(), cursor.value(), cursor.expiry())
+                else {
+                    panic!("a cursor on an entry without a key, a value or an expiry")
+                };
+                entries.insert(key.to_vec(), (value.to_vec(), expiry.millis()));
+                on_entry = cursor.next()?;
+            }
+            contents.0.insert(name.to_owned(), entries);
+        }
+        Ok(contents)
+    }
+
+    /// Without what has expired.
+    pub fn live(&self, now_ms: i64) -> Contents {
+        let mut live = self.clone();
+        live.0.values_mut().for_each(|entries| {
+            entries.retain(|_, (_, expire_ms)| expire_ms.is_none_or(|at| at > now_ms));
+        });
+        live
+    }
+
+    /// In a few words, for messages.
+    pub fn sketch(&self) -> String {
+        let entries = self.0.iter().map(|(name, entries)| {
+            let lengths: Vec<String> = entries
+                .iter()
+                .map(|(key, (value, expire_ms))| {
+                    format!(
+                        "{}={}x{}{}",
+                        String::from_utf8_lossy(key),
+                        value.first().copied().unwrap_or(0),
+                        value.len(),
+                        expire_ms.map_or(String::new(), |at| format!("@{at}"))
+                    )
+                })
+                .collect();
+            format!("{name}: {}", lengths.join(" "))
+        });
+        entries.collect::<Vec<_>>().join("; ")
+    }
+
+    fn family(&mut self, name: &str) -> &mut BTreeMap<Vec<u8>, Entry> {
+        self.0.get_mut(name).unwrap()
+    }
+}
+
+fn family(store: &Store, name: &str) -> Result<Family> {
+    if name == DEFAULT { store.family_or_create(name) } else { store.family(name) }
+}
+
+/// A write of one key.
+#[derive(Debug, Clone)]
+pub enum Write {
+    /// So many bytes, all of them this one.
+    Put(&'static str, String, u8, usize, Option<i64>),
+    Delete(&'static str, String),
+}
+
+/// One call, or one transaction.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Turns the clock.
+    At(i64),
+    One(Write),
+    PutIfAbsent(Write),
+    Expire(&'static str, &'static str, i64),
+    Batch(Vec<Write>),
+    /// By hand, so that what a failed one says can be looked at.
+    Transaction(Vec<Write>),
+    RolledBack(Vec<Write>),
+    Create(&'static str),
+    Drop(&'static str),
+    Clear(&'static str),
+    Track(&'static str),
+    /// Removes what was written longer ago than these milliseconds, which is these keys.
+    Sweep(&'static str, u64, Vec<String>),
+    Purge,
+    Checkpoint(CheckpointMode),
+    Sync,
+    Vacuum,
+    Backup(&'static str),
+    /// Reads everything.
+    Read,
+    CloseAndOpen,
+}
+
+/// A store in the middle of a scenario.
+pub struct World {
+    pub store: Option<Store>,
+    pub path: PathBuf,
+    pub config: Config,
+    /// Whether no other handle may be opened beside.
+    pub alone: bool,
+    clock: Arc<AtomicI64>,
+    /// What transactions by hand said that they should not.
+    pub complaints: std::cell::RefCell<Vec<String>>,
+}
+
+impl World {
+    pub fn new(dir: &Path, config: Config) -> World {
+        World {
+            store: None,
+            path: dir.join("store.db"),
+            config,
+            alone: false,
+            clock: Arc::new(AtomicI64::new(1)),
+            complaints: std::cell::RefCell::default(),
+        }
+    }
+
+    pub fn open(&mut self) -> Result<()> {
+        let store = Store::open_with(&self.path, &self.config)?;
+        let clock = Arc::clone(&self.clock);
+        store.set_clock(move || clock.load(Ordering::SeqCst));
+        self.store = Some(store);
+        Ok(())
+    }
+
+    pub fn close(&mut self) -> Result<()> {
+        self.store.take().map_or(Ok(()), |store| store.close())
+    }
+
+    pub fn now(&self) -> i64 {
+        self.clock.load(Ordering::SeqCst)
+    }
+
+    pub fn store(&self) -> &Store {
+        self.store.as_ref().expect("open")
+    }
+}
+
+impl Write {
+    fn call(&self, store: &Store) -> Result<()> {
+        match self {
+            Write::Put(name, key, byte, length, expire_ms) => {
+                let value = vec![*byte; *length];
+                family(store, name)?.put_until(key, value, expire_ms.map_or(Expiry::Never, Expiry::At))
+            }
+            Write::Delete(name, key) => family(store, name)?.delete(key).map(drop),
+        }
+    }
+
+    fn happens(&self, contents: &mut Contents) {
+        match self {
+            Write::Put(name, key, byte, length, expire_ms) => {
+                let entry = (vec![*byte; *length], *expire_ms);
+                contents.family(name).insert(key.clone().into_bytes(), entry);
+            }
+            Write::Delete(name, key) => drop(contents.family(name).remove(key.as_bytes())),
+        }
+    }
+}
+
+impl Step {
+    /// Does it to the store.
+    pub fn call(&self, world: &mut World) -> Result<()> {
+        match self {
+            Step::At(now_ms) => world.clock.store(*now_ms, Ordering::SeqCst),
+            Step::CloseAndOpen => {
+                let closed = world.close();
+                world.open()?;
+                closed?;
+            }
+            _ => self.call_on(world)?,
+        }
+        Ok(())
+    }
+
+    fn call_on(&self, world: &World) -> Result<()> {
+        let store = world.store();
+        match self {
+            Step::At(_) | Step::CloseAndOpen => Ok(()),
+            Step::One(write) => write.call(store),
+            Step::PutIfAbsent(Write::Put(name, key, byte, length, expire_ms)) => {
+                let expiry = expire_ms.map_or(Expiry::Never, Expiry::At);
+                family(store, name)?.put_if_absent(key, vec![*byte; *length], expiry).map(drop)
+            }
+            Step::PutIfAbsent(Write::Delete(..)) => panic!("not a put"),
+            Step::Expire(name, key, at) => {
+                family(store, name)?.expire(key, Expiry::At(*at), kvstore::Condition::Always).map(drop)
+            }
+            Step::Batch(writes) => {
+                let mut batch = store.batch();
+                for write in writes {
+                    match write {
+                        Write::Put(name, key, byte, length, expire_ms) => batch.put(
+                            &family(store, name)?,
+                            key,
+                            vec![*byte; *length],
+                            expire_ms.map_or(Expiry::Never, Expiry::At),
+                        )?,
+                        Write::Delete(name, key) => batch.delete(&family(store, name)?, key)?,
+                    }
+                }
+                batch.commit()
+            }
+            Step::Transaction(writes) => by_hand(world, writes),
+            Step::RolledBack(writes) => {
+                store.begin(true)?;
+                let done = writes.iter().try_for_each(|write| write.call(store));
+                let rolled_back = store.rollback();
+                done.and(rolled_back)
+            }
+            Step::Create(name) => store.create_family(name).map(drop),
+            Step::Drop(name) => store.drop_family(name),
+            Step::Clear(name) => family(store, name)?.clear(),
+            Step::Track(name) => family(store, name)?.set_write_tracking(true),
+            Step::Sweep(name, age_ms, _) => {
+                family(store, name)?.sweep(Duration::from_millis(*age_ms)).map(drop)
+            }
+            Step::Purge => store.purge_step(None, None).map(drop),
+            Step::Checkpoint(mode) => store.checkpoint(*mode).map(drop),
+            Step::Sync => store.sync(),
+            Step::Vacuum => store.incremental_vacuum(None),
+            Step::Backup(name) => store.backup(world.path.with_file_name(name), |_, _| true),
+            Step::Read => Contents::of(store).map(drop),
+        }
+    }
+
+    /// What it does to the contents.
+    pub fn happens(&self, contents: &mut Contents, now_ms: i64) {
+        match self {
+            Step::One(write) => write.happens(contents),
+            Step::PutIfAbsent(write) => {
+                let Write::Put(name, key, ..) = write else { return };
+                let there = contents.family(name).get(key.as_bytes());
+                if there.is_none_or(|(_, expire_ms)| expire_ms.is_some_and(|at| at <= now_ms)) {
+                    write.happens(contents);
+                }
+            }
+            Step::Expire(name, key, at) => {
+                contents.family(name).get_mut(key.as_bytes()).unwrap().1 = Some(*at);
+            }
+            Step::Batch(writes) | Step::Transaction(writes) => {
+                writes.iter().for_each(|write| write.happens(contents));
+            }
+            Step::Create(name) => drop(contents.0.insert((*name).to_owned(), BTreeMap::new())),
+            Step::Drop(name) => drop(contents.0.remove(*name)),
+            Step::Clear(name) => contents.family(name).clear(),
+            Step::Sweep(name, _, keys) => {
+                keys.iter().for_each(|key| drop(contents.family(name).remove(key.as_bytes())));
+            }
+            Step::Purge => *contents = contents.live(now_ms),
+            Step::At(_)
+            | Step::RolledBack(_)
+            | Step::Track(_)
+            | Step::Checkpoint(_)
+            | Step::Sync
+            | Step::Vacuum
+            | Step::Backup(_)
+            | Step::Read
+            | Step::CloseAndOpen => {}
+        }
+    }
+
+    /// Whether everything before it is on the disk when it returns, also with `SyncLevel::Normal`.
+    pub fn makes_durable(&self) -> bool {
+        matches!(self, Step::Checkpoint(_) | Step::Sync | Step::CloseAndOpen)
+    }
+}
+
+/// A transaction that says what it has to say when a write in it fails.
+fn by_hand(world: &World, writes: &[Write]) -> Result<()> {
+    let store = world.store();
+    let complain = |text: String| world.complaints.borrow_mut().push(text);
+    store.begin(true)?;
+    for write in writes {
+        if let Err(e) = write.call(store) {
+            // What only looked at something has changed nothing: such a transaction may go on.
+            if let Err(refused) = store.put("doomed?", "1") {
+                match store.commit() {
+                    Ok(()) => complain(format!("committed after writes that failed: {e}; {refused}")),
+                    Err(why) if !why.to_string().contains("roll it back") => {
+                        complain(format!("a doomed transaction does not say so: {why} (after {e})"));
+                    }
+                    Err(_) => {}
+                }
+            }
+            return store.rollback().and(Err(e));
+        }
+    }
+    store.commit().map_err(|e| {
+        // Only a lock leaves it open to be committed later.
+        match store.rollback() {
+            Ok(()) => e,
+            Err(rollback) => Error::Invalid(format!("rollback: {rollback}, after {e}")),
+        }
+    })
+}
+
+fn put(name: &'static str, key: impl Into<String>, byte: u8, length: usize, expire_ms: Option<i64>) -> Write {
+    Write::Put(name, key.into(), byte, length, expire_ms)
+}
+
+/// Everything a store can do, in some fifty steps.
+pub fn steps() -> Vec<Step> {
+    use Step::{
+        At, Backup, Batch, Checkpoint, Clear, CloseAndOpen, Create, Drop, Expire, One, PutIfAbsent,
+        RolledBack, Sweep, Track, Transaction, Vacuum,
+    };
+    let name = |n: usize| format!("n{n:03}");
+    let mut steps = vec![
+        One(put(DEFAULT, "a", 1, 10, None)),
+        One(put(DEFAULT, "ttl", 2, 10, Some(2_000))),
+        One(put(DEFAULT, "a", 3, 20, None)),
+        One(put(DEFAULT, "large", 4, 9_000, None)),
+        One(put(DEFAULT, "large ttl", 5, 700, Some(9_000))),
+        PutIfAbsent(put(DEFAULT, "a", 6, 5, None)),
+        PutIfAbsent(put(DEFAULT, "b", 7, 5, Some(3_000))),
+        One(Write::Delete(DEFAULT, "a".into())),
+        Step::Sync,
+        One(put(DEFAULT, "large", 8, 12_000, Some(4_000))),
+        Batch((0..40).map(|n| put(DEFAULT, name(n), 9, 60 + n, (n % 3 == 0).then_some(2_500))).collect()),
+        Checkpoint(CheckpointMode::Passive),
+        Create("users"),
+        Create("aged"),
+        Track("aged"),
+        At(500),
+        Transaction(vec![
+            put("users", "u", 10, 30, None),
+            put("aged", "old", 11, 30, Some(100_000)),
+            put(DEFAULT, "a", 12, 30, None),
+            Write::Delete(DEFAULT, name(3)),
+            put("users", "large", 13, 5_000, None),
+        ]),
+        One(put("aged", "old large", 14, 3_000, None)),
+        One(put(DEFAULT, "ttl", 15, 10, None)),
+        Checkpoint(CheckpointMode::Full),
+        One(put("users", "u", 16, 31, Some(50_000))),
+        Expire("users", "large", 60_000),
+        RolledBack(vec![put("users", "no", 17, 5_000, None), Write::Delete(DEFAULT, "large".into())]),
+        Batch((0..30).map(|n| Write::Delete(DEFAULT, name(n))).collect()),
+        Checkpoint(CheckpointMode::Restart),
+        One(put("users", "again", 18, 400, None)),
+        At(2_600),
+        PutIfAbsent(put(DEFAULT, "ttl", 19, 11, None)),
+        Step::Purge,
+        One(put("aged", "new", 20, 30, None)),
+        Step::Sync,
+        At(3_000),
+        Sweep("aged", 1_000, vec!["old".into(), "old large".into()]),
+        Backup("backup.db"),
+        Checkpoint(CheckpointMode::Truncate),
+        One(put("users", "after", 21, 40, Some(70_000))),
+        CloseAndOpen,
+        One(put("users", "reopened", 22, 2_000, Some(70_001))),
+    ];
+    steps.push(Batch((0..60).map(|n| put("users", name(n), 23, 200, Some(80_000 + n as i64))).collect()));
+    steps.extend([
+        Step::Read,
+        Clear(DEFAULT),
+        Create("brief"),
+        One(put("brief", "x", 24, 4_000, Some(90_000))),
+        Drop("brief"),
+        Vacuum,
+        Checkpoint(CheckpointMode::Passive),
+        One(put(DEFAULT, "end", 25, 100, None)),
+        Drop("users"),
+        Create("users"),
+        One(put("users", "end", 26, 3_000, Some(95_000))),
+        Vacuum,
+        One(put(DEFAULT, "end", 27, 300, Some(95_001))),
+        CloseAndOpen,
+        One(put(DEFAULT, "very end", 28, 30, None)),
+    ]);
+    steps
+}
