@@ -589,16 +589,16 @@ fn no_transaction(what: &str) -> Error {
     Error::Invalid(format!("there is no transaction to {what}: begin one first"))
 }
 
-/// The WAL of the file at a path without symbolic links.
-pub(super) fn wal_of(path: &Path) -> PathBuf {
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    wal.into()
+/// A file of SQLite's beside the one at a path without symbolic links.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 fn sync_wal(path: &Path) -> Result<()> {
     let failed = |e: std::io::Error| Error::Io(format!("cannot sync the WAL: {e}"));
-    match std::fs::File::open(wal_of(path)) {
+    match std::fs::File::open(beside(path, "-wal")) {
         Ok(file) => file.sync_all().map_err(failed)?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {} // not in WAL mode
         Err(e) => return Err(failed(e)),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::connection::{Db, Transaction, translate};
+use super::connection::{Db, Transaction, beside, translate};
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::schema;
@@ -93,13 +93,6 @@ fn check_kind(path: &Path, read_only: bool) -> Result<()> {
         }
         Err(e) => Err(Error::CantOpen(format!("cannot look at the file: {e}"))),
     }
-}
-
-/// A file of SQLite's that lies beside the store.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// The same for the files that SQLite opens by itself.
@@ -246,7 +239,7 @@ fn go_direct(db: &mut Db, config: &Config, page_size: u64) -> Result<()> {
             && db.sync == SyncLevel::Normal
             && !config.read_only
         {
-            direct.write_back(&super::connection::wal_of(path), page_size);
+            direct.write_back(&beside(path, "-wal"), page_size);
         }
     }
     db.direct = Some(direct);
