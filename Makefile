@@ -48,6 +48,7 @@ SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
     symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs),$(wildcard tests/*.rs)))
 
 test-full: test
+	@.ci/setup full
 	bindings/python/run-tests --full
 	tests/asan
 	fuzz/run 60
