@@ -134,7 +134,8 @@ impl<'p> Node<'p> {
     /// tells; of nearly all keys it does.
     #[inline(always)]
     fn compare_first(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
-        let bytes: &[u8; 32] = self.page.get(self.cell(at)?..)?.first_chunk()?;
+        let cell = self.cell(at)?;
+        let bytes: &[u8; 32] = self.page.get(cell..)?.first_chunk()?;
         let [a, b, c, d, ..] = *bytes;
         let (size, before, header, serial) = match a {
             ..0x80 => (usize::from(a), 1, usize::from(b), c),
@@ -142,7 +143,12 @@ impl<'p> Node<'p> {
         };
         // Of an even number of at least 12: half of what is more.
         let length = usize::from(serial.wrapping_sub(12).rotate_right(1));
-        if header > 8 || length > 57 || header + length > size || size > self.layout.max_local {
+        if header > 8
+            || length > 57
+            || header + length > size
+            || size > self.layout.max_local
+            || cell + before + size > self.page.len()
+        {
             return None; // longer than here is looked for, or not plain
         }
         let first: &[u8; FIRST] = bytes.get(before + header..)?.first_chunk()?;
@@ -185,8 +191,14 @@ impl<'p> Node<'p> {
             ..0x80 => (usize::from(a), 1, b, [c, d]),
             0x80.. => (two_bytes(a, b)?, 2, c, [d, e]),
         };
-        // A longer record is on several pages.
-        (size <= self.layout.max_local).then_some(Head { start: cell + before, size, header, types })
+        let start = cell + before;
+        // A longer record is on several pages, and one that ends behind the page is none.
+        (size <= self.layout.max_local && start + size <= self.page.len()).then_some(Head {
+            start,
+            size,
+            header,
+            types,
+        })
     }
 
     /// Where the first column of an entry is, a blob: its start and its length.
@@ -354,6 +366,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_entry_that_ends_behind_the_page_is_not_plain() {
+        let mut page = page(&[b"a", b"bb", b"c"], None);
+        let last = usize::from(u16::from_be_bytes([page[8], page[9]])); // that of "a" is at the page's end
+        page[last] += 1;
+        let node = Node::of(&page, 512).unwrap();
+        assert_eq!(node.search(b"a"), None);
+        assert_eq!(node.record(0), None);
+        assert_eq!(node.search(b"c"), Some(Ok(2)));
     }
 
     #[test]
