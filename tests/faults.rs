@@ -25,7 +25,7 @@ use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
 use shim::scenario::{Contents, DEFAULT, Step, World, steps};
-use shim::{Call, Fault, Plan, Watch};
+use shim::{Call, Fault, Plan, Watch, torture_time};
 
 /// How many faults a test injects that is not told how long it may take.
 const SAMPLE: usize = 150;
@@ -317,8 +317,7 @@ fn calls(config: &Config, steps: &[Step]) -> BTreeMap<Call, u64> {
 fn fail_everywhere(name: &str, config: Config, alone: bool) {
     let config = config.exclusive(alone);
     let started = Instant::now();
-    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
-    let ends = seconds.as_ref().map(|text| started + Duration::from_secs_f64(text.parse().unwrap()));
+    let ends = torture_time().map(|time| started + time);
     let steps = steps();
     let calls = calls(&config, &steps);
     let mut plans = Vec::new();
@@ -572,8 +571,8 @@ fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
 /// Has another process run out of memory, again and again.
 fn without_memory(role: &str) {
     let started = Instant::now();
-    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
-    let (most, seconds) = seconds.map_or((MEMORY_SAMPLE, 600.0), |text| (u64::MAX, text.parse().unwrap()));
+    let (most, seconds) =
+        torture_time().map_or((MEMORY_SAMPLE, 600.0), |time| (u64::MAX, time.as_secs_f64()));
     let (mut first, mut all) = (0, 0);
     let mut wrong = Vec::new();
     let mut tally = [0u64; 3];

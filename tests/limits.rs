@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::other::{in_role, role};
 use common::{Scratch, numbered};
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Result, Store};
 use kvstore::{MAX_VALUE_SIZE_LIMIT, SyncLevel};
 
-const ROLE: &str = "KVSTORE_TEST_ROLE";
-const DIRECTORY: &str = "KVSTORE_TEST_DIRECTORY";
 const SIZE: &str = "KVSTORE_LIMITS";
 /// After this line of a child its parent knows that something could not be tried.
 const SKIPPED: &str = "> skipped: ";
@@ -53,12 +52,7 @@ const ROLES: &[Role] = &[
 fn play(role: &str) {
     let scratch = Scratch::new();
     let started = Instant::now();
-    let done = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(DIRECTORY, scratch.dir())
-        .output()
-        .unwrap();
+    let done = in_role(Command::new(env::current_exe().unwrap()), scratch.dir(), role).output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{role}: {}\n{said}\n{errors}", done.status);
     assert!(said.contains("test result: ok. 1 passed"), "{role} did not run:\n{said}");
@@ -75,9 +69,9 @@ fn play(role: &str) {
 #[test]
 #[ignore = "no test, but the other processes of the tests in this file"]
 fn child() {
-    let (Ok(role), Ok(dir)) = (env::var(ROLE), env::var(DIRECTORY)) else { return };
-    let (_, play) = ROLES.iter().find(|(name, _)| *name == role).expect("a role");
-    play(Path::new(&dir));
+    let Some((name, dir)) = role() else { return };
+    let (_, play) = ROLES.iter().find(|(role, _)| *role == name).expect("a role");
+    play(&dir);
 }
 
 fn did(what: impl std::fmt::Display) {

@@ -11,16 +11,15 @@
 mod shim;
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kvstore::{Config, JournalMode, Store, SyncLevel};
 use rusqlite::Connection;
 use shim::disk::{Cut, Disk, Random};
 use shim::scenario::{Contents, DEFAULT, Step, World, steps};
-use shim::{Event, Watch};
+use shim::{Event, Watch, torture_time};
 
 /// How many power cuts a test tries that is not told how long it may take.
 const SAMPLE: usize = 450;
@@ -165,8 +164,7 @@ impl Recording {
 fn cut_everywhere(name: &str, config: &Config, level: SyncLevel) {
     let started = Instant::now();
     let recording = record(config, level, &steps());
-    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
-    let ends = seconds.as_ref().map(|text| started + Duration::from_secs_f64(text.parse().unwrap()));
+    let ends = torture_time().map(|time| started + time);
     let points = recording.log.len();
     let kinds = 8;
     let mut random = Random(name.len() as u64 * 7 + points as u64);
@@ -240,8 +238,7 @@ fn cut_everywhere(name: &str, config: &Config, level: SyncLevel) {
 /// Cuts the power, opens the store, writes to it, and cuts the power again, at points of that.
 fn cut_twice(name: &str, config: &Config, level: SyncLevel) {
     let started = Instant::now();
-    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok();
-    let ends = seconds.as_ref().map(|text| started + Duration::from_secs_f64(text.parse().unwrap()));
+    let ends = torture_time().map(|time| started + time);
     let recording = record(config, level, &steps());
     let points = recording.log.len();
     let mut random = Random(points as u64);

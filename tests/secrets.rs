@@ -18,11 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use common::other::{in_role, role};
 use common::{Scratch, numbered, python};
 use kvstore::{CheckpointMode, Condition, Config, Direction, Expiry, JournalMode, KeyRange, Result, Store};
 
-const ROLE: &str = "KVSTORE_TEST_ROLE";
-const DIRECTORY: &str = "KVSTORE_TEST_DIRECTORY";
 /// What a store that makes its own files gives them, less the umask.
 const WIDEST: u32 = 0o644;
 
@@ -39,10 +38,7 @@ fn play(role: &str) -> Vec<u8> {
     let scratch = Scratch::new();
     let temporary = scratch.file("temporary");
     fs::create_dir(&temporary).unwrap();
-    let done = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(DIRECTORY, scratch.dir())
+    let done = in_role(Command::new(env::current_exe().unwrap()), scratch.dir(), role)
         // Where SQLite would put its temporary files.
         .env("SQLITE_TMPDIR", &temporary)
         .env("TMPDIR", &temporary)
@@ -57,9 +53,9 @@ fn play(role: &str) -> Vec<u8> {
 #[test]
 #[ignore = "no test, but the other processes of the tests in this file"]
 fn child() {
-    let (Ok(role), Ok(dir)) = (env::var(ROLE), env::var(DIRECTORY)) else { return };
-    let (_, play) = ROLES.iter().find(|(name, _)| *name == role).expect("a role");
-    play(Path::new(&dir));
+    let Some((name, dir)) = role() else { return };
+    let (_, play) = ROLES.iter().find(|(role, _)| *role == name).expect("a role");
+    play(&dir);
 }
 
 // ---- rights --------------------------------------------------------------------------------------

@@ -22,12 +22,8 @@ impl Other {
     }
 
     /// Another program in a role, such as a shell that sets limits and then becomes this one.
-    pub fn launch(mut program: Command, path: &Path, role: &str) -> Other {
-        program
-            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(FILE, path);
-        Other::spawn(program)
+    pub fn launch(program: Command, path: &Path, role: &str) -> Other {
+        Other::spawn(in_role(program, path, role))
     }
 
     pub fn spawn(mut program: Command) -> Other {
@@ -103,7 +99,16 @@ pub fn heard() -> Option<String> {
     (stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
 }
 
-/// In the test `child`: the role, and the store. `None`: somebody runs all tests, those that are none included.
+/// A program that is to run the test `child`, which then finds this role and path.
+pub fn in_role(mut program: Command, path: &Path, role: &str) -> Command {
+    program
+        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(FILE, path);
+    program
+}
+
+/// In the test `child`: the role, and the path. `None`: somebody runs all tests, those that are none included.
 pub fn role() -> Option<(String, PathBuf)> {
     Some((env::var(ROLE).ok()?, env::var(FILE).ok()?.into()))
 }

@@ -12,13 +12,21 @@ pub mod disk;
 pub mod scenario;
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rusqlite::ffi;
+
+/// How long a long run may last, if this is one.
+pub fn torture_time() -> Option<Duration> {
+    let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok()?;
+    Some(Duration::from_secs_f64(seconds.parse().unwrap()))
+}
 
 // ---- what is written down ------------------------------------------------------------------------
 

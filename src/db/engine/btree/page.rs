@@ -11,8 +11,8 @@ const LEAF: u8 = 0x0a;
 /// Where the cell pointers of such a page begin.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
-/// What a cell takes with its pointer, at least.
-const LEAST_CELL: usize = 6;
+/// What a cell takes on its page, at least: its pointer, its size, and a record of a header with two types.
+pub(super) const LEAST_CELL: usize = 6;
 
 /// Where things are on a page of an index B-tree.
 #[derive(Clone, Copy)]

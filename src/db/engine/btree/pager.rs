@@ -5,14 +5,10 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::page::Node;
+use super::page::{LEAST_CELL, Node};
 use super::raw;
 use super::tree::{Tree, check};
 use crate::error::Result;
-
-/// What an entry of an index B-tree takes on its page, at least: its pointer, its size, and a record of a header
-/// with the types of two columns.
-const LEAST_ENTRY: u64 = 6;
 
 /// The pager of a tree.
 #[derive(Clone, Copy)]
@@ -50,7 +46,7 @@ impl<'t> Pages<'t> {
 
     /// How many entries tables of this file can have, at most.
     pub(super) fn room(&self) -> u64 {
-        u64::from(self.count()) * self.usable as u64 / LEAST_ENTRY
+        u64::from(self.count()) * (self.usable / LEAST_CELL) as u64
     }
 
     /// A page, to be read. Inside a transaction. `None`: it cannot be one of a table.
