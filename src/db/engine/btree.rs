@@ -89,20 +89,22 @@ fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> 
     let Value::Integer(time_ms) = columns.next().map_err(|e| malformed(tables, e))? else {
         return Err(wrong_type(tables, "time"));
     };
-    match columns.next().map_err(|e| malformed(tables, e))? {
-        Value::Blob(key) => Ok((time_ms, key)),
-        _ => Err(wrong_type(tables, "key")),
-    }
+    let Value::Blob(key) = columns.next().map_err(|e| malformed(tables, e))? else {
+        return Err(wrong_type(tables, "key"));
+    };
+    columns.end().map_err(|e| malformed(tables, e))?;
+    Ok((time_ms, key))
 }
 
 /// The large value in a row of its table.
 fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
     let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
     columns.next().map_err(|e| malformed(tables, e))?; // the rowid
-    match columns.next().map_err(|e| malformed(tables, e))? {
-        Value::Blob(value) => Ok(value),
-        _ => Err(wrong_type(tables, "large value")),
-    }
+    let Value::Blob(value) = columns.next().map_err(|e| malformed(tables, e))? else {
+        return Err(wrong_type(tables, "large value"));
+    };
+    columns.end().map_err(|e| malformed(tables, e))?;
+    Ok(value)
 }
 
 /// Moves the cursor to a row; says whether it is there.

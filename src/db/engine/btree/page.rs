@@ -116,7 +116,8 @@ impl<'p> Node<'p> {
         let sought = Sought::new(key);
         let (mut low, mut high) = (0, self.count());
         while low < high {
-            let middle = low + (high - low) / 2;
+            // The entry that SQLite would look at: entries out of order are found or missed by both alike.
+            let middle = low + (high - 1 - low) / 2;
             let order = match self.compare_first(middle, &sought) {
                 Some(order) => order,
                 None => self.compare(middle, &sought)?,

@@ -41,6 +41,11 @@ impl<'a> Columns<'a> {
         Ok(Columns { types, body })
     }
 
+    /// To be called behind the last column one wants: if there are no more, nothing may be left of the record.
+    pub(super) fn end(&self) -> Result<(), Malformed> {
+        if self.types.is_empty() && !self.body.is_empty() { Err(Malformed) } else { Ok(()) }
+    }
+
     fn integer(&mut self, name: &'static str) -> Result<Option<i64>, NoDataRow> {
         match self.next()? {
             Value::Null => Ok(None),
@@ -146,10 +151,10 @@ impl<'a> DataRow<'a> {
         let (key, value) = joined.split_at_checked(key)?;
         let mut head = Head::PLAIN;
         if header == types + 1 && next == SIX_BYTES {
-            let [a, b, c, d, e, f] = *rest.first_chunk()?;
+            let [a, b, c, d, e, f] = rest.try_into().ok()?;
             // The first byte has the sign.
             head.expire_ms = Some(i64::from_be_bytes([a, b, c, d, e, f, 0, 0]) >> 16);
-        } else if header != types {
+        } else if header != types || !rest.is_empty() {
             return None;
         }
         Some(DataRow { key, value: Some(value), joined: Some(joined), head })
@@ -170,6 +175,7 @@ impl<'a> DataRow<'a> {
             head.blob_id = columns.integer("blob_id")?;
             head.written_ms = columns.integer("written_ms")?;
         }
+        columns.end()?;
         let joined = value.and_then(|value| body.get(..key.len() + value.len()));
         Ok(DataRow { key, value, joined, head })
     }
