@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, python};
-use kvstore::{Error, ErrorKind, Expiry, Result, Store};
+use kvstore::{Config, Error, ErrorKind, Expiry, Result, Store};
 
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
@@ -360,6 +360,30 @@ fn a_write_that_fails_half_way_dooms_its_transaction() {
     // Outside a transaction the failed call is rolled back whole.
     assert_eq!(kind(family.put_ttl("large", vec![3; 6_000], Duration::from_secs(9))), ErrorKind::Corrupt);
     assert_eq!(family.ttl("large").unwrap(), Some(kvstore::Ttl::None));
+}
+
+#[test]
+fn an_index_somebody_put_into_the_file_forbids_a_row_and_costs_no_other() {
+    let scratch = sound();
+    damage(
+        &scratch,
+        "update {data} set value = x'30' where key = x'706c61696e'; create unique index i on {data}(value)",
+    );
+    for sql in [true, false] {
+        let store = Store::open_with(scratch.path(), &Config::new().sql_engine(sql)).unwrap();
+        let family = store.family("It's").unwrap();
+        family.put("plain", "2").unwrap();
+        for refused in
+            [family.put("ttl", "2"), family.put("new", "2"), family.put_until("new", "2", Expiry::At(LATER))]
+        {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Error);
+            assert!(refused.to_string().contains("another program"), "{refused}");
+        }
+        assert_eq!(family.count().unwrap(), 4);
+        family.put("plain", "3").unwrap();
+        store.integrity_check().unwrap();
+    }
 }
 
 #[test]

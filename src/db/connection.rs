@@ -636,7 +636,13 @@ pub(super) fn translate(error: rusqlite::Error) -> Error {
         }
         ErrorCode::FileLockingProtocolFailed => Error::Protocol(text),
         ErrorCode::NotADatabase => Error::NotADatabase(text),
-        ErrorCode::DiskFull => Error::Full(format!("{text}: make room, then try again")),
+        // Of a page number that no file can have, too, SQLite says that it is full.
+        ErrorCode::DiskFull => Error::Full(format!(
+            "{text}: make room, then try again; if there is room, the file is damaged: run the integrity check"
+        )),
+        ErrorCode::ConstraintViolation => Error::Failed(format!(
+            "what another program has added to the table forbids this row ({text}): drop that index or constraint"
+        )),
         _ if code.extended_code == ffi::SQLITE_AUTH => Error::AuthFailed(text),
         _ => Error::Failed(text),
     }

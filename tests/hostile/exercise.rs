@@ -64,6 +64,8 @@ impl Answers {
             ErrorKind::Io | ErrorKind::NotFound => true,
             // By a step before: a family that a damaged catalogue has lost, a table that is a view.
             ErrorKind::Error => true,
+            // What SQLite says of a page number that is too large for any file.
+            ErrorKind::Full => text.contains("the file is damaged"),
             // What SQLite says of a record that claims to be of 2 GiB.
             ErrorKind::NoMemory => self.sql,
             // Nobody else is there, memory and disk are as large as ever, and no handle is misused.

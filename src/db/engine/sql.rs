@@ -49,7 +49,9 @@ struct TimeStatements {
 impl TimeStatements {
     fn of(table: &str, column: &str) -> TimeStatements {
         TimeStatements {
-            put: format!("REPLACE INTO {table}({column}, key) VALUES(?1, ?2)"),
+            put: format!(
+                "INSERT INTO {table}({column}, key) VALUES(?1, ?2) ON CONFLICT({column}, key) DO NOTHING"
+            ),
             delete: format!("DELETE FROM {table} WHERE {column} = ?1 AND key = ?2"),
             walk: format!(
                 "SELECT {column}, key FROM {table} WHERE ({column}, key) > (?1, ?2) ORDER BY {column}, key"
@@ -58,6 +60,7 @@ impl TimeStatements {
     }
 }
 
+// No REPLACE: it would also delete the rows of other keys that are in the way of a UNIQUE index of another program's.
 impl Statements {
     pub(in crate::db) fn of(tables: &Tables) -> Statements {
         let Tables { data, blob, ttl_key, ttl_expiry, written, .. } = tables;
@@ -77,7 +80,9 @@ impl Statements {
                  ON CONFLICT(key) DO UPDATE SET value = excluded.value WHERE {PLAIN}"
             ),
             put: format!(
-                "REPLACE INTO {data}(key, value, expire_ms, blob_id, written_ms) VALUES(?1, ?2, ?3, ?4, ?5)"
+                "INSERT INTO {data}(key, value, expire_ms, blob_id, written_ms) VALUES(?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT(key) DO UPDATE SET value = excluded.value, expire_ms = excluded.expire_ms,
+                 blob_id = excluded.blob_id, written_ms = excluded.written_ms"
             ),
             delete_plain: format!("DELETE FROM {data} WHERE key = ?1 AND {PLAIN}"),
             delete: format!("DELETE FROM {data} WHERE key = ?1"),
@@ -88,7 +93,10 @@ impl Statements {
             blob_insert: format!("INSERT INTO {blob}(value) VALUES(?1)"),
             blob_update: format!("UPDATE {blob} SET value = ?2 WHERE id = ?1"),
             blob_delete: format!("DELETE FROM {blob} WHERE id = ?1"),
-            key_put: format!("REPLACE INTO {ttl_key}(key, expire_ms) VALUES(?1, ?2)"),
+            key_put: format!(
+                "INSERT INTO {ttl_key}(key, expire_ms) VALUES(?1, ?2)
+                 ON CONFLICT(key) DO UPDATE SET expire_ms = excluded.expire_ms"
+            ),
             key_delete: format!("DELETE FROM {ttl_key} WHERE key = ?1"),
             set_expiry: format!("UPDATE {data} SET expire_ms = ?2 WHERE key = ?1"),
             count_expired: format!("SELECT count(*) FROM {ttl_expiry} WHERE expire_ms <= ?1"),

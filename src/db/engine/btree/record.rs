@@ -384,6 +384,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_is_longer_than_its_columns_is_none() {
+        let mut out = Vec::new();
+        for expire_ms in [None, Some(1_800_000_000_000), Some(7)] {
+            data_row(&mut out, &[7; 16], Some(&[9; 100]), Head { expire_ms, ..Head::PLAIN });
+            assert!(DataRow::of(&out).is_ok());
+            out.push(0);
+            assert!(DataRow::of(&out).is_err());
+        }
+        // Columns that a later format may add are passed over.
+        let more = [7, 14, 14, 8, 8, 8, 1, b'k', b'v', 5];
+        assert_eq!(DataRow::of(&more).map(|row| row.head.written_ms).ok(), Some(Some(0)));
+    }
+
+    #[test]
     fn nulls_at_the_end_are_left_off() {
         let mut out = Vec::new();
         data_row(&mut out, b"k", Some(b"v"), Head { expire_ms: None, blob_id: None, written_ms: None });
