@@ -193,6 +193,21 @@ fn the_check_finds_tables_that_belong_to_no_family() {
 }
 
 #[test]
+fn the_check_finds_tables_that_are_listed_in_a_wrong_form() {
+    for change in [
+        "tbl_name = cast(tbl_name as blob) where name = 'ttl_expiry:^It''s'",
+        "tbl_name = 'data:default' where name = 'live:^It''s'",
+        "name = cast(name as blob) where name = 'blob:^It''s'",
+    ] {
+        let scratch = sound();
+        damage(&scratch, &format!("pragma writable_schema = on; update sqlite_schema set {change}"));
+        // SQLite itself finds some when the file is opened.
+        let found = Store::open(scratch.path()).and_then(|store| store.integrity_check());
+        assert_eq!(kind(found), ErrorKind::Corrupt, "{change}");
+    }
+}
+
+#[test]
 fn other_peoples_tables_in_a_store_are_no_damage() {
     let scratch = sound();
     damage(

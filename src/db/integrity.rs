@@ -52,6 +52,17 @@ fn check_catalogue(conn: &Connection, families: &[String]) -> Result<()> {
             expected.push(name);
         }
     }
+    // A table that is listed so could be used, but not dropped; SQLite's own check passes over it.
+    let odd = conn
+        .prepare(
+            "SELECT 1 FROM sqlite_schema WHERE typeof(type) <> 'text' OR typeof(name) <> 'text'
+                OR typeof(tbl_name) <> 'text' OR type IN ('table', 'view') AND tbl_name <> name",
+        )
+        .and_then(|mut s| s.exists([]))
+        .map_err(translate)?;
+    if odd {
+        return Err(Error::Corrupt("the list of tables (sqlite_schema) has a row of a wrong form".into()));
+    }
     let mut statement = conn
         .prepare("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
         .map_err(translate)?;
