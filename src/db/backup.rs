@@ -27,7 +27,7 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
     // Inside a transaction every step reads the same snapshot, and nothing restarts the copy.
     source.in_snapshot(|source| {
         source.read_first()?;
-        let backup = Backup::new(source.sql(), &mut target).map_err(translate)?;
+        let backup = Backup::new(source.sql()?, &mut target).map_err(translate)?;
         loop {
             let step = backup.step(PAGES_PER_STEP).map_err(translate)?;
             let pages = backup.progress();

@@ -89,12 +89,12 @@ impl Db {
 
     /// The connection, to run SQL on.
     #[inline]
-    pub(super) fn sql(&self) -> &Connection {
+    pub(super) fn sql(&self) -> Result<&Connection> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
-            direct.make_way(&self.conn);
+            direct.make_way(&self.conn)?;
         }
-        &self.conn
+        Ok(&self.conn)
     }
 
     /// The file, with symbolic links followed; `None` in memory.
@@ -313,27 +313,27 @@ impl Db {
 
     /// Makes a family, inside a write transaction; `false`: it is there already.
     pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
-        if schema::family_exists(self.sql(), tables.family())? {
+        if schema::family_exists(self.sql()?, tables.family())? {
             return Ok(false);
         }
         self.forget_settings();
-        schema::create_family(self.sql(), tables, now_ms)?;
+        schema::create_family(self.sql()?, tables, now_ms)?;
         Ok(true)
     }
 
     /// Drops a family, inside a write transaction; `false`: there is none.
     pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
         self.forget_settings();
-        schema::drop_family(self.sql(), tables)
+        schema::drop_family(self.sql()?, tables)
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
-        schema::family_exists(self.sql(), family)
+        schema::family_exists(self.sql()?, family)
     }
 
     /// All families, the default one included.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
-        schema::families(self.sql())
+        schema::families(self.sql()?)
     }
 
     /// The settings of a family, as they are in the open write transaction: others may change them
@@ -366,14 +366,14 @@ impl Db {
 
     /// The settings of a family, read from the file.
     pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
-        schema::settings(self.sql(), tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
+        schema::settings(self.sql()?, tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
     }
 
     /// Sets the TTL of plain puts, inside a write transaction.
     pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
         self.settings(tables)?; // is the family still there?
         self.forget_settings();
-        schema::set_default_ttl(self.sql(), tables.family(), ttl_ms)
+        schema::set_default_ttl(self.sql()?, tables.family(), ttl_ms)
     }
 
     /// Switches write tracking, inside a write transaction.
@@ -383,8 +383,8 @@ impl Db {
         }
         self.forget_settings();
         match on {
-            true => schema::track_writes(self.sql(), tables, now_ms),
-            false => schema::forget_writes(self.sql(), tables),
+            true => schema::track_writes(self.sql()?, tables, now_ms),
+            false => schema::forget_writes(self.sql()?, tables),
         }
     }
 
@@ -393,11 +393,11 @@ impl Db {
     }
 
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
-        schema::create_ttl_tables(self.sql(), tables)
+        schema::create_ttl_tables(self.sql()?, tables)
     }
 
     pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
-        schema::create_blob_table(self.sql(), tables)
+        schema::create_blob_table(self.sql()?, tables)
     }
 
     // ---- maintenance -------------------------------------------------------------------------
@@ -428,7 +428,7 @@ impl Db {
             CheckpointMode::Restart => rusqlite::wal::CheckpointMode::RESTART,
             CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
         };
-        let (log, done) = self.sql().wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
+        let (log, done) = self.sql()?.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
         // Not in WAL mode: -1 and -1.
         let (log, done) = (log.max(0).unsigned_abs(), done.max(0).unsigned_abs());
         self.commits_since_checkpoint = 0;
@@ -486,7 +486,7 @@ impl Db {
 
     /// Ends the snapshot that is kept between reads.
     pub(crate) fn let_reads_go(&mut self) {
-        self.sql();
+        let _ = self.sql(); // fails only in the middle of a write
     }
 
     pub(crate) fn file_identity(&self) -> Option<crate::fork::FileIdentity> {
@@ -537,7 +537,7 @@ impl Db {
     /// Gives at most `pages` free pages back to the file system.
     pub(crate) fn incremental_vacuum(&self, pages: u64) -> Result<()> {
         let mut statement =
-            self.sql().prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(translate)?;
+            self.sql()?.prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(translate)?;
         let mut rows = statement.raw_query();
         while rows.next().map_err(translate)?.is_some() {} // one page a step
         Ok(())
@@ -545,7 +545,7 @@ impl Db {
 
     /// Checks the file and the agreement of all tables; the first disagreement is the error.
     pub(crate) fn integrity_check(&self) -> Result<()> {
-        self.in_snapshot(|db| integrity::check(db.sql()))
+        self.in_snapshot(|db| integrity::check(db.sql()?))
     }
 
     /// Rolls back what is open and closes. The connection is gone even if this fails.
@@ -569,7 +569,7 @@ impl Db {
     }
 
     pub(super) fn execute(&self, sql: &str) -> Result<()> {
-        let mut statement = self.sql().prepare_cached(sql).map_err(translate)?;
+        let mut statement = self.sql()?.prepare_cached(sql).map_err(translate)?;
         let mut rows = statement.raw_query();
         while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
         Ok(())
@@ -581,7 +581,7 @@ impl Db {
     }
 
     pub(super) fn read_number(&self, sql: &str) -> Result<i64> {
-        self.sql().prepare_cached(sql).and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)
+        self.sql()?.prepare_cached(sql).and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)
     }
 }
 

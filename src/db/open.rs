@@ -217,7 +217,7 @@ fn set_up(
     db.set_busy_timeout(config.busy_timeout)?;
     // Prepared now, so that they need no memory when there is none.
     for sql in ["BEGIN", "COMMIT", "ROLLBACK"] {
-        drop(db.sql().prepare_cached(sql).map_err(translate)?);
+        drop(db.sql()?.prepare_cached(sql).map_err(translate)?);
     }
     #[cfg(kvstore_btree)]
     if !config.sql_engine {
@@ -310,7 +310,7 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
         if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
             return Err(not_ours());
         }
-        schema::create_store(db.sql(), now_ms)
+        schema::create_store(db.sql()?, now_ms)
     })()
     .and_then(|()| db.execute("COMMIT"));
     if made.is_err() && !db.is_idle() {
@@ -356,7 +356,7 @@ fn check_format(db: &Db) -> Result<()> {
     if version < i64::from(schema::FORMAT_VERSION) {
         return Err(damaged(&format!("has format version {version}, which never was")));
     }
-    match schema::family_exists(db.sql(), schema::DEFAULT_FAMILY) {
+    match schema::family_exists(db.sql()?, schema::DEFAULT_FAMILY) {
         Ok(true) => Ok(()),
         Ok(false) => Err(damaged("its catalogue has no default family")),
         Err(Error::Failed(_)) => Err(damaged("it has no catalogue of families")),

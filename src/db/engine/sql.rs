@@ -114,12 +114,12 @@ pub(crate) struct SqlEngine<'c> {
 
 impl SqlEngine<'_> {
     fn prepare(&self, tables: &Tables, sql: &str) -> Result<CachedStatement<'_>> {
-        self.db.sql().prepare_cached(sql).map_err(|e| failed(tables, e))
+        self.db.sql()?.prepare_cached(sql).map_err(|e| failed(tables, e))
     }
 
     /// Prepares a statement on a table that may not be made yet.
     fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
-        match self.db.sql().prepare_cached(sql) {
+        match self.db.sql()?.prepare_cached(sql) {
             Ok(statement) => Ok(Some(statement)),
             Err(e) if is_missing_table(&e) => Ok(None),
             Err(e) => Err(translate(e)),
@@ -264,7 +264,7 @@ impl Engine for SqlEngine<'_> {
 
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
         let inserted = self.execute_optional(&tables.statements.blob_insert, &[&value])?;
-        Ok(inserted.map(|_| self.db.sql().last_insert_rowid()))
+        inserted.map(|_| Ok(self.db.sql()?.last_insert_rowid())).transpose()
     }
 
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {

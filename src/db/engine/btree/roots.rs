@@ -84,7 +84,7 @@ enum Place {
 /// sqlite_schema that takes no longer when there are many families.
 fn root_page(db: &Db, table: &str) -> Result<Place> {
     let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
-    let mut program = match db.sql().prepare(&sql) {
+    let mut program = match db.sql()?.prepare(&sql) {
         Ok(program) => program,
         Err(e) if is_missing_table(&e) => return Ok(Place::None),
         Err(e) => return Err(translate(e)),
@@ -138,7 +138,7 @@ fn is_ours(db: &Db, table: &str, columns: &[&str], key: usize) -> Result<bool> {
 }
 
 fn rows<R>(db: &Db, sql: &str, row: impl FnMut(&Row<'_>) -> rusqlite::Result<R>) -> Result<Vec<R>> {
-    let mut statement = db.sql().prepare(sql).map_err(translate)?;
+    let mut statement = db.sql()?.prepare(sql).map_err(translate)?;
     statement.query_map([], row).and_then(Iterator::collect).map_err(translate)
 }
 

@@ -25,7 +25,7 @@ use super::roots::{self, Roots};
 use super::tree::{Order, Tree};
 use super::walk::{self, Look, Walk};
 use super::writeback::Writeback;
-use crate::db::connection::Db;
+use crate::db::connection::{Db, translate};
 use crate::db::engine::Scan;
 use crate::db::schema::Tables;
 use crate::error::{Error, Result};
@@ -119,18 +119,20 @@ impl Direct {
         Some(self.others.get())
     }
 
-    /// To be called before any SQL statement.
+    /// To be called before any SQL statement. After a failure what was written is rolled back, and no statement
+    /// may run for whoever wrote it.
     #[inline]
-    pub(in crate::db) fn make_way(&self, conn: &Connection) {
+    pub(in crate::db) fn make_way(&self, conn: &Connection) -> Result<()> {
         self.clear();
         if self.writing.replace(false) {
             // Outside a transaction of SQL's own, the end of any statement would commit what is written.
-            if conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).is_err() {
-                // Out of memory. Nothing is left half done; the COMMIT that follows fails.
+            if let Err(e) = conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])) {
                 let _ = self.tree.rollback();
+                return Err(translate(e));
             }
         }
         self.let_go();
+        Ok(())
     }
 
     /// Closes what is kept for the next operation of a transaction.
