@@ -1,0 +1,266 @@
+//! There is no room: on a small file system, or because files may not grow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, KeyRange, Result, Store};
+
+use super::common::numbered;
+use super::{SKIPPED, assert_clear, did, limit, play};
+
+/// A place where room can be taken and given back.
+trait Disk {
+    fn directory(&self) -> &Path;
+    fn take_room(&self);
+    fn give_room(&self);
+}
+
+/// A file system of a few megabytes, which goes away with the process.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn mount(dir: &Path) -> Option<Tmpfs> {
+        let at = dir.join("small");
+        fs::create_dir(&at).unwrap();
+        let path = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
+        // SAFETY: the strings end with NUL and outlive the calls, which only change this process's mounts.
+        let mounted = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(
+                    std::ptr::null(),
+                    c"/".as_ptr(),
+                    std::ptr::null(),
+                    libc::MS_REC | libc::MS_PRIVATE,
+                    std::ptr::null(),
+                ) == 0
+                && libc::mount(
+                    c"tmpfs".as_ptr(),
+                    path.as_ptr(),
+                    c"tmpfs".as_ptr(),
+                    0,
+                    c"size=4m".as_ptr().cast(),
+                ) == 0
+        };
+        mounted.then_some(Tmpfs(at))
+    }
+}
+
+impl Disk for Tmpfs {
+    fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    fn take_room(&self) {
+        let mut ballast =
+            fs::OpenOptions::new().append(true).create(true).open(self.0.join("ballast")).unwrap();
+        while std::io::Write::write(&mut ballast, &[0; 4096]).is_ok_and(|written| written > 0) {}
+    }
+
+    fn give_room(&self) {
+        fs::remove_file(self.0.join("ballast")).unwrap();
+    }
+}
+
+/// A limit on the size of files, for where nothing can be mounted. The signal of the limit is ignored, as
+/// programs that know it do.
+struct FileSize(PathBuf);
+
+impl FileSize {
+    fn at(dir: &Path) -> FileSize {
+        // SAFETY: ignoring a signal runs nothing of ours.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        FileSize(dir.to_owned())
+    }
+}
+
+impl Disk for FileSize {
+    fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    fn take_room(&self) {
+        // No file may grow beyond what the shortest of the store has.
+        let sizes = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap());
+        let sizes = sizes.filter(|entry| !entry.file_name().to_string_lossy().ends_with("-shm"));
+        limit(libc::RLIMIT_FSIZE, sizes.map(|entry| entry.metadata().unwrap().len()).min());
+    }
+
+    fn give_room(&self) {
+        limit(libc::RLIMIT_FSIZE, None);
+    }
+}
+
+pub fn full_disk(dir: &Path) {
+    full(dir, &Tmpfs::mount);
+}
+
+pub fn file_size(dir: &Path) {
+    full(dir, &|dir| Some(FileSize::at(dir)));
+}
+
+#[test]
+fn on_a_full_disk_calls_fail_and_change_nothing_and_go_on_when_there_is_room() {
+    play("full-disk");
+}
+
+#[test]
+fn at_the_limit_of_a_file_calls_fail_and_change_nothing_and_go_on_when_it_is_raised() {
+    play("file-size");
+}
+
+fn full<D: Disk>(dir: &Path, make: &dyn Fn(&Path) -> Option<D>) {
+    let Some(disk) = make(dir) else {
+        println!("{SKIPPED}no file system can be mounted here; the limit of file sizes stands for it");
+        return;
+    };
+    let mut failed = 0;
+    for (number, mode) in [JournalMode::Wal, JournalMode::Delete].into_iter().enumerate() {
+        for sql in [false, true] {
+            let path = disk.directory().join(format!("store {number} {sql}"));
+            let config = Config::new().journal_mode(mode).sql_engine(sql).cache_pages(16);
+            failed += fill_up(&disk, &path, &config);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+    did(format!("{failed} calls failed for room"));
+}
+
+/// Fills the disk under a store at every kind of call; gives the number of calls that failed.
+fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
+    let name = format!("{config:?}");
+    let mut failed = 0;
+    let mut must_fail = |what: &str, done: Result<()>| {
+        assert_clear(what, &done);
+        let e = done.expect_err(what);
+        assert!(matches!(e.kind(), ErrorKind::Full | ErrorKind::Io | ErrorKind::CantOpen), "{what}: {e:?}");
+        failed += 1;
+    };
+    let store = Store::open_with(path, config).unwrap();
+    let mut keys = 0;
+    let is_as_it_was = |store: &Store, keys: usize| {
+        assert_eq!(store.count().unwrap(), keys as u64, "{name}");
+        for n in 0..keys {
+            let found = store.get(numbered(n)).unwrap();
+            assert!(found.is_some_and(|value| value == value_of(n)), "key {n} of {keys}, {name}");
+        }
+        store.integrity_check().unwrap_or_else(|e| panic!("{e}, {name}"));
+    };
+    // Puts until the disk is full, now and then again.
+    for round in 0..3 {
+        for _ in 0..20 {
+            store.put_until(numbered(keys), value_of(keys), Expiry::At(i64::MAX)).unwrap();
+            keys += 1;
+        }
+        disk.take_room();
+        let (first, mut e) = (keys, None);
+        while e.is_none() {
+            assert!(keys < first + 2_000, "the disk does not become full, {name}");
+            match store.put_until(numbered(keys), value_of(keys), Expiry::At(i64::MAX)) {
+                Ok(()) => keys += 1,
+                Err(error) => e = Some(error),
+            }
+        }
+        must_fail("put", Err(e.unwrap()));
+        is_as_it_was(&store, keys);
+        // A transaction that fails can only be rolled back.
+        store.begin(true).unwrap();
+        let mut n = keys;
+        while store.put(numbered(n), value_of(n)).is_ok() {
+            n += 1;
+            if n == keys + 500 {
+                break; // it fits into the cache: then the commit fails
+            }
+        }
+        must_fail("commit", store.commit());
+        store.rollback().unwrap();
+        is_as_it_was(&store, keys);
+        let mut batch = store.batch();
+        for n in keys..keys + 100 {
+            batch.put(&store, numbered(n), vec![1; 3_000], Expiry::Never).unwrap();
+        }
+        must_fail("batch", batch.commit());
+        assert_eq!(batch.len(), 100, "a batch that failed is still there");
+        must_fail("family", store.create_family("f").and_then(|f| f.put("k", vec![1; 60_000])));
+        let copy = path.with_extension("copy");
+        let copied = store.backup(&copy, |_, _| true);
+        assert_clear("backup", &copied);
+        if copied.is_ok() {
+            // It fits below the limit of sizes, being the shorter for what is deleted.
+            is_as_it_was(&Store::open(&copy).unwrap(), keys);
+            fs::remove_file(&copy).unwrap();
+        }
+        let new = path.with_extension("new");
+        assert_clear("a new store", &Store::open(&new)); // a limit of sizes may be enough for it
+        let left = |what: &str| {
+            let named = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(what);
+            fs::read_dir(disk.directory()).unwrap().map(Result::unwrap).any(|entry| named(&entry))
+        };
+        assert!(!left("partial") && !left("copy"), "a backup that failed leaves a file");
+        // What may or may not need room.
+        for mode in [CheckpointMode::Passive, CheckpointMode::Full, CheckpointMode::Restart] {
+            assert_clear("checkpoint", &store.checkpoint(mode));
+        }
+        assert_clear("sync", &store.sync());
+        assert_clear("vacuum", &store.incremental_vacuum(None));
+        is_as_it_was(&store, keys);
+        if round == 1 {
+            // Closed and opened without room.
+            assert_clear("close", &store.close());
+            let again = Store::open_with(path, config);
+            assert_clear("open", &again);
+            if let Ok(again) = again {
+                is_as_it_was(&again, keys);
+            }
+            disk.give_room();
+            break;
+        }
+        disk.give_room();
+        // On the same handle, as soon as there is room.
+        batch.commit().unwrap();
+        store
+            .delete_range(&KeyRange::new(
+                std::ops::Bound::Included(numbered(keys)),
+                std::ops::Bound::Unbounded,
+            ))
+            .unwrap();
+        if let Ok(f) = store.family("f") {
+            drop(f); // made, and then its first value did not fit
+            store.drop_family("f").unwrap();
+        }
+        is_as_it_was(&store, keys);
+        store.checkpoint(CheckpointMode::Truncate).unwrap();
+        store.backup(&copy, |_, _| true).unwrap();
+        is_as_it_was(&Store::open(&copy).unwrap(), keys);
+        fs::remove_file(&copy).unwrap();
+        Store::open(&new).unwrap().integrity_check().unwrap();
+        fs::remove_file(&new).unwrap();
+        // Deleting and vacuuming on a full disk.
+        disk.take_room();
+        let gone = store.delete_range(&KeyRange::new(
+            std::ops::Bound::Included(numbered(keys / 2)),
+            std::ops::Bound::Unbounded,
+        ));
+        assert_clear("delete", &gone);
+        if gone.is_ok() {
+            keys /= 2;
+        }
+        is_as_it_was(&store, keys);
+        assert_clear("vacuum", &store.incremental_vacuum(None));
+        is_as_it_was(&store, keys);
+        disk.give_room();
+        store.incremental_vacuum(None).unwrap();
+        store.checkpoint(CheckpointMode::Truncate).unwrap();
+        is_as_it_was(&store, keys);
+    }
+    drop(store);
+    let store = Store::open_with(path, config).unwrap();
+    is_as_it_was(&store, keys);
+    store.close().unwrap();
+    let _ = fs::remove_file(path.with_extension("new"));
+    failed
+}
+
+/// Some in the row, some out of it.
+fn value_of(n: usize) -> Vec<u8> {
+    vec![u8::try_from(n % 251).unwrap(); [40, 900, 9_000][n % 3]]
+}

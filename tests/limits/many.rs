@@ -1,0 +1,296 @@
+//! Very many families, iterators, handles, threads and keys, and the longest values.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, KeyRange, Result, Store};
+use kvstore::{MAX_VALUE_SIZE_LIMIT, SyncLevel};
+
+use super::common::numbered;
+use super::{descriptors, did, is_long, limit, memory, play};
+
+#[test]
+fn very_many_families_come_and_go() {
+    play("families");
+}
+
+pub fn families(dir: &Path) {
+    let count = if is_long() { 100_000 } else { 2_000 };
+    let path = dir.join("store.db");
+    let store = Store::open(&path).unwrap();
+    let started = Instant::now();
+    for first in (0..count).step_by(500) {
+        store
+            .transaction(|tx| {
+                for n in first..count.min(first + 500) {
+                    tx.create_family(&format!("family {n}"))?;
+                }
+                Ok::<(), kvstore::Error>(())
+            })
+            .unwrap();
+    }
+    let made = started.elapsed();
+    assert_eq!(store.families().unwrap().len(), count);
+    // A second handle, which has to read the schema.
+    let other = Store::open(&path).unwrap();
+    for n in (0..count).step_by(count / 200) {
+        let name = format!("family {n}");
+        let family = store.family(&name).unwrap();
+        family.put("a", &name).unwrap();
+        assert_eq!(other.family(&name).unwrap().get("a").unwrap().as_deref(), Some(name.as_bytes()));
+    }
+    let used = started.elapsed();
+    store.integrity_check().unwrap();
+    other.close().unwrap();
+    for first in (0..count).step_by(500) {
+        store
+            .transaction(|tx| {
+                (first..count.min(first + 500)).try_for_each(|n| tx.drop_family(&format!("family {n}")))
+            })
+            .unwrap();
+    }
+    assert_eq!(store.families().unwrap().len(), 0);
+    store.incremental_vacuum(None).unwrap();
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    let size = fs::metadata(&path).unwrap().len();
+    assert!(size < 256 * 1024, "the file of an empty store has {size} bytes");
+    did(format!(
+        "{count} families: made after {made:?}, used after {used:?}, dropped after {:?}",
+        started.elapsed()
+    ));
+}
+
+#[test]
+fn very_many_iterators_are_left_open_and_outlive_their_store() {
+    play("iterators");
+}
+
+pub fn iterators(dir: &Path) {
+    const COUNT: usize = 10_000;
+    for sql in [false, true] {
+        let path = dir.join(format!("store {sql}"));
+        let before = descriptors();
+        let store = Store::open_with(&path, &Config::new().sql_engine(sql)).unwrap();
+        for n in 0..50 {
+            store.put(numbered(n), vec![1; 100]).unwrap();
+        }
+        let mut cursors: Vec<_> = (0..COUNT)
+            .map(|n| {
+                let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
+                assert!(cursor.seek(numbered(n % 50)).unwrap());
+                cursor
+            })
+            .collect();
+        // They stand in nobody's way.
+        store.put("new", "1").unwrap();
+        store.checkpoint(CheckpointMode::Truncate).unwrap();
+        for (n, cursor) in cursors.iter_mut().enumerate() {
+            assert_eq!(cursor.key(), Some(&numbered(n % 50)[..]));
+            assert!(cursor.next().unwrap());
+        }
+        let rest = cursors.split_off(COUNT / 2);
+        drop(cursors);
+        store.close().unwrap();
+        assert!(!path.with_extension("db-wal").exists());
+        assert_eq!(descriptors(), before, "an iterator keeps a descriptor");
+        for mut cursor in rest {
+            assert_eq!(cursor.key(), None);
+            assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Misuse);
+        }
+        Store::open(&path).unwrap().integrity_check().unwrap();
+    }
+    did(format!("{COUNT} iterators, twice"));
+}
+
+#[test]
+fn the_longest_value_is_kept_and_one_byte_more_is_refused() {
+    play("longest-values");
+}
+
+pub fn longest_values(dir: &Path) {
+    let longest = if is_long() { MAX_VALUE_SIZE_LIMIT } else { 64 << 20 };
+    assert!(
+        Store::open_in_memory(&Config::new().max_value_size(MAX_VALUE_SIZE_LIMIT + 1)).is_err(),
+        "more than the most there is"
+    );
+    for sql in [false, true] {
+        let path = dir.join(format!("store {sql}"));
+        let config = Config::new().sql_engine(sql).max_value_size(longest).sync(SyncLevel::Off);
+        let store = Store::open_with(&path, &config).unwrap();
+        let mut value = vec![0x5A; longest + 1];
+        let refused = store.put("k", &value).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Error);
+        assert!(refused.to_string().contains(&longest.to_string()), "{refused}");
+        assert_eq!(store.get("k").unwrap(), None);
+        value.pop();
+        value[longest - 1] = 0xA5;
+        store.put_until("k", &value, Expiry::At(i64::MAX)).unwrap();
+        let is_whole = |found: &[u8], _| found == value.as_slice();
+        assert_eq!(store.get_with("k", is_whole).unwrap(), Some(true));
+        let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
+        assert!(cursor.first().unwrap() && cursor.value() == Some(&value[..]));
+        drop(cursor);
+        assert!(store.compare_and_swap("k", &value, "short", Expiry::Never).unwrap());
+        store.put("k", &value).unwrap();
+        let copy = dir.join(format!("copy {sql}"));
+        store.backup(&copy, |_, _| true).unwrap();
+        store.close().unwrap();
+        // A handle with a smaller limit reads what is there, and may replace it.
+        for path in [&path, &copy] {
+            let small = Store::open_with(path, &Config::new().sql_engine(!sql)).unwrap();
+            assert_eq!(small.get_with("k", is_whole).unwrap(), Some(true));
+            small.integrity_check().unwrap();
+            small.put("k", "short").unwrap();
+            small.incremental_vacuum(None).unwrap();
+            small.checkpoint(CheckpointMode::Truncate).unwrap();
+            small.close().unwrap();
+            assert!(fs::metadata(path).unwrap().len() < 256 * 1024);
+            fs::remove_file(path).unwrap();
+        }
+    }
+    did(format!("values of {longest} bytes"));
+}
+
+#[test]
+fn a_thousand_handles_have_one_file_open() {
+    play("handles");
+}
+
+pub fn handles(dir: &Path) {
+    const COUNT: usize = 1_000;
+    limit(libc::RLIMIT_NOFILE, None);
+    let path = dir.join("store.db");
+    let (before, started) = (descriptors(), Instant::now());
+    let stores: Vec<Store> = (0..COUNT)
+        .map(|n| Store::open_with(&path, &Config::new().sql_engine(n % 2 == 1).cache_pages(10)).unwrap())
+        .collect();
+    let opened = started.elapsed();
+    for (n, store) in stores.iter().enumerate() {
+        store.put(numbered(n), "1").unwrap();
+        let last = &stores[(n * 7 + 1) % COUNT];
+        assert_eq!(last.get(numbered(n)).unwrap().as_deref(), Some(&b"1"[..]));
+    }
+    // Readers that keep their snapshots do not stand in the way.
+    for store in &stores {
+        assert!(store.exists(numbered(0)).unwrap());
+    }
+    stores[0].checkpoint(CheckpointMode::Truncate).unwrap();
+    assert_eq!(fs::metadata(dir.join("store.db-wal")).unwrap().len(), 0);
+    for store in &stores {
+        assert_eq!(store.count().unwrap(), COUNT as u64);
+    }
+    let used = descriptors() - before;
+    drop(stores);
+    assert_eq!(descriptors(), before, "closed handles keep descriptors");
+    assert!(!dir.join("store.db-wal").exists());
+    Store::open(&path).unwrap().integrity_check().unwrap();
+    did(format!("{COUNT} handles, {used} descriptors, opened in {opened:?}"));
+}
+
+#[test]
+fn a_crowd_of_threads_opens_and_closes_stores_at_once() {
+    play("openers");
+}
+
+pub fn openers(dir: &Path) {
+    limit(libc::RLIMIT_NOFILE, None);
+    let rounds = if is_long() { 200 } else { 8 };
+    let before = descriptors();
+    std::thread::scope(|scope| {
+        for thread in 0..64 {
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    // Half of them one file, which comes and goes with its first and last handle.
+                    let name = if thread % 2 == 0 { "common".to_owned() } else { format!("own {thread}") };
+                    let config = Config::new().busy_timeout(Duration::from_secs(60));
+                    let store = Store::open_with(dir.join(name), &config).unwrap();
+                    store.put(format!("{thread} {round}"), "1").unwrap();
+                    store.close().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(descriptors(), before);
+    let store = Store::open(dir.join("common")).unwrap();
+    assert_eq!(store.count().unwrap(), 32 * rounds);
+    store.integrity_check().unwrap();
+    did(format!("64 threads, {} opens", 64 * rounds));
+}
+
+#[test]
+fn what_is_opened_made_and_closed_again_and_again_leaks_nothing() {
+    play("leaks");
+}
+
+pub fn leaks(dir: &Path) {
+    let rounds = if is_long() { 20_000 } else { 200 };
+    let path = dir.join("store.db");
+    fs::write(dir.join("stranger"), b"no store, but a text").unwrap();
+    let round = |number: usize| {
+        let store = Store::open_with(&path, &Config::new().sql_engine(number % 2 == 1)).unwrap();
+        store.put_until("k", vec![1; 3_000], Expiry::At(1)).unwrap();
+        assert_eq!(store.get("k").unwrap(), None);
+        let family = store.family_or_create("passing").unwrap();
+        family.put("a", "1").unwrap();
+        assert_eq!(family.iter().count(), 1);
+        drop(family);
+        store.drop_family("passing").unwrap();
+        store.start_cleaner(Duration::from_secs(60), None).unwrap();
+        // Failures on every way.
+        assert!(Store::open(dir.join("stranger")).is_err());
+        assert!(Store::open(dir.join("missing/store.db")).is_err());
+        assert!(store.backup(&path, |_, _| true).is_err());
+        assert!(store.backup(dir.join("stopped"), |_, _| false).is_err());
+        assert!(store.begin(true).is_ok() && store.begin(true).is_err());
+        assert!(store.family("nobody").is_err());
+        store.close().unwrap();
+    };
+    (0..50).for_each(round);
+    let (files, before) = (descriptors(), memory());
+    (0..rounds).for_each(round);
+    assert_eq!(descriptors(), files, "descriptors leak");
+    let grown = memory().saturating_sub(before);
+    assert!(grown < (4 << 20) + rounds * 256, "{rounds} rounds left {grown} bytes");
+    did(format!("{rounds} rounds, memory grown by {grown} bytes"));
+}
+
+#[test]
+fn ten_million_keys_come_and_go() {
+    if is_long() {
+        play("many-keys");
+    }
+}
+
+pub fn many_keys(dir: &Path) {
+    const COUNT: u64 = 10_000_000;
+    let path = dir.join("store.db");
+    let store = Store::open_with(&path, &Config::new().sync(SyncLevel::Off)).unwrap();
+    let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+    for first in (0..COUNT).step_by(100_000) {
+        store
+            .transaction(|tx| {
+                (first..first + 100_000).try_for_each(|n| {
+                    let end = if n % 10 == 0 { Expiry::At(1) } else { Expiry::Never };
+                    tx.put_until(key(n), n.to_le_bytes(), end)
+                })
+            })
+            .unwrap();
+    }
+    assert_eq!(store.count().unwrap(), COUNT);
+    assert_eq!(store.purge_expired().unwrap(), COUNT / 10);
+    assert_eq!(store.count_live().unwrap(), COUNT / 10 * 9);
+    assert_eq!(
+        store.iter().map(Result::unwrap).filter(|(key, _)| key.len() == 8).count() as u64,
+        COUNT / 10 * 9
+    );
+    store.integrity_check().unwrap();
+    assert_eq!(store.delete_range(&KeyRange::all()).unwrap(), COUNT / 10 * 9);
+    store.incremental_vacuum(None).unwrap();
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
+    store.integrity_check().unwrap();
+    did(format!("{COUNT} keys"));
+}

@@ -1,0 +1,69 @@
+//! Address space runs out.
+
+use std::fs;
+use std::path::Path;
+
+use kvstore::{CheckpointMode, Config, Expiry, Result, Store};
+
+use super::{assert_clear, did, is_long, limit, play};
+
+#[test]
+fn a_call_without_memory_fails_and_changes_nothing() {
+    play("no-memory");
+}
+
+pub fn no_memory(dir: &Path) {
+    // Longer than what glibc keeps for later when it is freed.
+    const LONG: usize = 33 << 20;
+    let (mut failed, mut done) = (0, 0);
+    for sql in [false, true] {
+        let path = dir.join(format!("store {sql}"));
+        let config = Config::new().sql_engine(sql).cache_pages(100).mmap_size(0).max_value_size(LONG);
+        let store = Store::open_with(&path, &config).unwrap();
+        let value = vec![7; LONG];
+        store.put("old", &value).unwrap();
+        for room in (0..110).step_by(if is_long() { 2 } else { 22 }) {
+            // Address space that is left, beside what the allocator still has.
+            limit(libc::RLIMIT_AS, Some(address_space() + (room << 20)));
+            let mut ran = |what: &str, result: Result<()>| {
+                assert_clear(what, &result);
+                if result.is_ok() {
+                    done += 1
+                } else {
+                    failed += 1
+                }
+                result.is_ok()
+            };
+            // No copy in Rust, whose allocator gives no second chance.
+            let read = store.get_with("old", |found, _| assert!(found == value));
+            ran("get", read.map(|found| assert!(found.is_some())));
+            let put = ran("put", store.put_until("new", &value, Expiry::At(i64::MAX)));
+            store.begin(true).unwrap();
+            let other = ran("put", store.put("other", &value));
+            let committed = ran("commit", store.commit());
+            assert!(other || !committed, "half a transaction is committed");
+            if !committed {
+                store.rollback().unwrap();
+            }
+            ran("checkpoint", store.checkpoint(CheckpointMode::Passive).map(drop));
+            ran("open", Store::open_with(&path, &config).map(drop));
+            limit(libc::RLIMIT_AS, None);
+            let is_whole = |key: &str| store.get_with(key, |found, _| found == value).unwrap();
+            assert_eq!(is_whole("old"), Some(true));
+            assert_eq!(is_whole("new"), put.then_some(true));
+            assert_eq!(is_whole("other"), committed.then_some(true));
+            store.integrity_check().unwrap();
+            store.delete("new").unwrap();
+            store.delete("other").unwrap();
+        }
+        store.close().unwrap();
+    }
+    assert!(failed >= 4 && done > 10, "{failed} failed, {done} did not");
+    did(format!("{failed} calls failed for memory, {done} did not"));
+}
+
+/// Address space in use, in bytes.
+fn address_space() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
