@@ -8,6 +8,8 @@
 #[path = "linear/checker.rs"]
 mod checker;
 mod common;
+#[path = "linear/values.rs"]
+mod values;
 #[path = "linear/workers.rs"]
 mod workers;
 

@@ -3,23 +3,23 @@
 //! All workers of a run, in whatever process, use the same few keys at the same time, and go on to the next
 //! ones after some milliseconds: so keys are fought over, and the history of each is short.
 
+#[path = "chores.rs"]
+mod chores;
+
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use kvstore::{CheckpointMode, Condition, Config, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
+use kvstore::{Condition, Config, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
 use kvstore::{Direction, Store, Ttl, now_ms};
 
 use crate::checker::{Kind, NEVER, NONE, Op};
+use crate::values::{Class, FAMILIES, bytes_of, class_of, family_of, key_of, number_of};
 
 /// Keys that are fought over at one moment.
 const KEYS: i64 = 12;
 /// How long, in nanoseconds.
 const MOMENT: i64 = 40_000_000;
-/// The families of the keys, each key in one of them.
-pub const FAMILIES: [&str; 3] = ["default", "second", "third"];
-/// Lengths of values: in the row, around the border to the blob table, on overflow pages.
-const LENGTHS: [usize; 6] = [8, 16, 240, 264, 5_000, 20_000];
 
 /// Nanoseconds of the monotonic clock, which all processes share.
 #[allow(unsafe_code)]
@@ -162,52 +162,6 @@ fn retried<R>(mut f: impl FnMut() -> Result<R>) -> Result<R> {
             done => return done,
         }
     }
-}
-
-fn family_of(key: i64) -> usize {
-    usize::try_from(key).unwrap() % FAMILIES.len()
-}
-
-/// The keys of one moment lie side by side, for scans.
-fn key_of(key: i64) -> Vec<u8> {
-    format!("key {key:08}").into_bytes()
-}
-
-/// What a key is for.
-#[derive(PartialEq, Eq)]
-enum Class {
-    Value,
-    /// Its value is a decimal number.
-    Counter,
-    /// Two keys in two families that have the same value at any moment.
-    Pair,
-}
-
-fn class_of(key: i64) -> Class {
-    match key % 4 {
-        0 => Class::Counter,
-        1 => Class::Pair,
-        _ => Class::Value,
-    }
-}
-
-/// The bytes of a value: its number again and again, so that a mixture of two is seen.
-fn bytes_of(key: i64, number: i64) -> Vec<u8> {
-    if class_of(key) == Class::Counter {
-        return number.to_string().into_bytes();
-    }
-    let length = LENGTHS[usize::try_from(number).unwrap() % LENGTHS.len()];
-    number.to_le_bytes().repeat(length / 8)
-}
-
-fn number_of(key: i64, value: Option<&[u8]>) -> i64 {
-    let Some(value) = value else { return NONE };
-    if class_of(key) == Class::Counter {
-        return std::str::from_utf8(value).unwrap().parse().unwrap();
-    }
-    let number = i64::from_le_bytes(value[..8].try_into().unwrap());
-    assert!(value == bytes_of(key, number), "a value of {} bytes is a mixture", value.len());
-    number
 }
 
 struct Worker<'a> {
@@ -630,98 +584,4 @@ impl Worker<'_> {
         let op = self.done(Kind::Get, key, &around);
         self.note(Op { read: number_of(key, found.as_deref()), ..op });
     }
-
-    // ---- chores ----------------------------------------------------------------------------------
-
-    fn chore(&mut self) {
-        match self.random(24) {
-            0..6 => {
-                let number = usize::try_from(self.random(FAMILIES.len() as i64)).unwrap();
-                let Some(family) = self.family(number) else { return };
-                let done = family.purge_expired();
-                self.unless_busy(done);
-            }
-            6..10 => {
-                let done = self.store().purge_step(Some(1 + self.random(20).unsigned_abs()), None);
-                self.unless_busy(done);
-            }
-            10..14 => {
-                let modes = [
-                    CheckpointMode::Passive,
-                    CheckpointMode::Full,
-                    CheckpointMode::Restart,
-                    CheckpointMode::Truncate,
-                ];
-                let mode = modes[usize::try_from(self.random(4)).unwrap()];
-                let done = self.store().checkpoint(mode);
-                self.unless_busy(done);
-            }
-            14 | 15 => {
-                let done = self.store().incremental_vacuum(Some(4));
-                self.unless_busy(done);
-            }
-            16..20 => self.come_and_go(),
-            20 => {
-                let done = self.store().sync();
-                self.unless_busy(done);
-            }
-            21 if self.one_in(3) => self.back_up(),
-            22 if self.one_in(3) => {
-                let done = self.store().integrity_check();
-                self.read(done);
-            }
-            23 if self.is_alone && self.run.path.is_some() => self.reopen(),
-            _ => {}
-        }
-    }
-
-    /// A family that is made, used and dropped: root pages move, the schema changes under everybody.
-    fn come_and_go(&mut self) {
-        let name = format!("passing {}", self.number);
-        let store = self.own.as_ref().unwrap_or(self.shared);
-        let done = (|| -> Result<()> {
-            let family = store.family_or_create(&name)?;
-            let value = vec![7; 3_000];
-            family.put("a", &value)?;
-            family.put_until("b", "2", Expiry::At(now_ms() + 1_000_000))?;
-            assert_eq!(family.get("a")?.as_ref(), Some(&value));
-            assert_eq!(family.get("b")?.as_deref(), Some(&b"2"[..]));
-            assert_eq!(family.count()?, 2);
-            drop(family);
-            store.drop_family(&name)
-        })();
-        self.unless_busy(done);
-    }
-
-    fn back_up(&mut self) {
-        let Some(path) = self.run.path.clone() else { return };
-        self.files += 1;
-        let copy = path.with_file_name(format!("copy {} {}", self.number, self.files));
-        let done = self.store().backup(&copy, |_, _| true);
-        if self.unless_busy(done).is_some() {
-            check_copy(&copy);
-        }
-    }
-
-    /// A last close checkpoints and removes the WAL, and an open makes it again, while others come.
-    fn reopen(&mut self) {
-        self.families = [const { None }; FAMILIES.len()];
-        if let Some(store) = self.own.take() {
-            store.close().unwrap();
-        } else {
-            // The idle handle gives up its snapshot with the next SQL: kept, it would make the checkpoints of
-            // other processes wait for their whole timeout, and everybody with them.
-            let idle = self.shared.families();
-            self.read(idle);
-            let opened = self.run.open(self.handle);
-            self.own = self.unless_busy(opened);
-        }
-    }
-}
-
-fn check_copy(copy: &Path) {
-    let store = Store::open(copy).unwrap();
-    store.integrity_check().unwrap();
-    store.close().unwrap();
-    std::fs::remove_file(copy).unwrap();
 }

@@ -1,0 +1,102 @@
+//! What workers do beside reads and writes: purges, checkpoints, families that come and go, backups, reopening.
+
+use std::path::Path;
+
+use kvstore::{CheckpointMode, Expiry, Result, Store, now_ms};
+
+use super::Worker;
+use crate::values::FAMILIES;
+
+impl Worker<'_> {
+    pub(super) fn chore(&mut self) {
+        match self.random(24) {
+            0..6 => {
+                let number = usize::try_from(self.random(FAMILIES.len() as i64)).unwrap();
+                let Some(family) = self.family(number) else { return };
+                let done = family.purge_expired();
+                self.unless_busy(done);
+            }
+            6..10 => {
+                let done = self.store().purge_step(Some(1 + self.random(20).unsigned_abs()), None);
+                self.unless_busy(done);
+            }
+            10..14 => {
+                let modes = [
+                    CheckpointMode::Passive,
+                    CheckpointMode::Full,
+                    CheckpointMode::Restart,
+                    CheckpointMode::Truncate,
+                ];
+                let mode = modes[usize::try_from(self.random(4)).unwrap()];
+                let done = self.store().checkpoint(mode);
+                self.unless_busy(done);
+            }
+            14 | 15 => {
+                let done = self.store().incremental_vacuum(Some(4));
+                self.unless_busy(done);
+            }
+            16..20 => self.come_and_go(),
+            20 => {
+                let done = self.store().sync();
+                self.unless_busy(done);
+            }
+            21 if self.one_in(3) => self.back_up(),
+            22 if self.one_in(3) => {
+                let done = self.store().integrity_check();
+                self.read(done);
+            }
+            23 if self.is_alone && self.run.path.is_some() => self.reopen(),
+            _ => {}
+        }
+    }
+
+    /// A family that is made, used and dropped: root pages move, the schema changes under everybody.
+    fn come_and_go(&mut self) {
+        let name = format!("passing {}", self.number);
+        let store = self.own.as_ref().unwrap_or(self.shared);
+        let done = (|| -> Result<()> {
+            let family = store.family_or_create(&name)?;
+            let value = vec![7; 3_000];
+            family.put("a", &value)?;
+            family.put_until("b", "2", Expiry::At(now_ms() + 1_000_000))?;
+            assert_eq!(family.get("a")?.as_ref(), Some(&value));
+            assert_eq!(family.get("b")?.as_deref(), Some(&b"2"[..]));
+            assert_eq!(family.count()?, 2);
+            drop(family);
+            store.drop_family(&name)
+        })();
+        self.unless_busy(done);
+    }
+
+    fn back_up(&mut self) {
+        let Some(path) = self.run.path.clone() else { return };
+        self.files += 1;
+        let copy = path.with_file_name(format!("copy {} {}", self.number, self.files));
+        let done = self.store().backup(&copy, |_, _| true);
+        if self.unless_busy(done).is_some() {
+            check_copy(&copy);
+        }
+    }
+
+    /// A last close checkpoints and removes the WAL, and an open makes it again, while others come.
+    fn reopen(&mut self) {
+        self.families = [const { None }; FAMILIES.len()];
+        if let Some(store) = self.own.take() {
+            store.close().unwrap();
+        } else {
+            // The idle handle gives up its snapshot with the next SQL: kept, it would make the checkpoints of
+            // other processes wait for their whole timeout, and everybody with them.
+            let idle = self.shared.families();
+            self.read(idle);
+            let opened = self.run.open(self.handle);
+            self.own = self.unless_busy(opened);
+        }
+    }
+}
+
+fn check_copy(copy: &Path) {
+    let store = Store::open(copy).unwrap();
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    std::fs::remove_file(copy).unwrap();
+}
