@@ -245,6 +245,8 @@ fn limit_memory() {
 /// What became of a batch.
 #[derive(Default)]
 struct Outcome {
+    /// How many there are of the sort.
+    all: usize,
     damages: u64,
     calls: u64,
     errors: u64,
@@ -305,7 +307,7 @@ fn run(sort: Sort, page_size: u32, many: usize, until: Instant) -> Outcome {
     // With a step that has no divisor in common with their number each comes once.
     let divides = |step: usize| (2..=step).any(|d| step.is_multiple_of(d) && count.is_multiple_of(d));
     let step = (count * 21 / 34..).find(|step| *step > 0 && !divides(*step)).unwrap();
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { all: count, ..Outcome::default() };
     let number = SORTS.iter().position(|s| *s == sort).unwrap();
     let mut done = 0;
     while done < many && Instant::now() < until && outcome.failures.len() < 12 {
@@ -369,8 +371,9 @@ fn torture(sorts: &[Sort], page_sizes: &[(u32, usize)]) {
         let began = Instant::now();
         let outcome = run(sort, page_size, many, share(batches.len() - n));
         println!(
-            "hostile: {sort:?}, pages of {page_size}: {} files mutated, {} calls, {} errors, {} failures, {:.1} s",
+            "hostile: {sort:?}, pages of {page_size}: {} of {} files mutated, {} calls, {} errors, {} failures, {:.1} s",
             outcome.damages,
+            outcome.all,
             outcome.calls,
             outcome.errors,
             outcome.failures.len(),

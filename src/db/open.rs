@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -32,8 +32,12 @@ const LEAF_TABLE: u32 = 0x0D;
 /// they open it: wait at least this long for it, also where the configuration says not to wait.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
 
+/// SQLite sets itself up when it is used first, and looks without a lock whether that is done.
+static FIRST_USE: Once = Once::new();
+
 pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
     config.check()?;
+    FIRST_USE.call_once(|| drop(Connection::open_in_memory()));
     let base = OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let Some(path) = path else {
         if config.read_only {
