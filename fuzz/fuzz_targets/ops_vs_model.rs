@@ -28,7 +28,8 @@ mod table;
 mod world;
 
 use history::{
-    Act, End, FAMILIES, FamilyOp, Guess, How, Meanwhile, Moment, Op, Over, Range, Scan, Time, Value,
+    Act, CLUSTERINGS, End, FAMILIES, FamilyOp, Guess, How, Meanwhile, Moment, Op, Over, PARTITIONS, Range,
+    Scan, TEXTS, Time, Value,
 };
 use world::World;
 
@@ -94,30 +95,16 @@ impl Draw<'_> {
     }
 
     fn partition(&mut self) -> Vec<u8> {
-        self.of(&[&b""[..], b"a", b"a\0", b"\0"]).to_vec()
+        self.of(&PARTITIONS).to_vec()
     }
 
     fn clustering(&mut self) -> Vec<u8> {
-        self.of(&[&b""[..], b"\0", b"\x01a", b"a", b"ab", b"\xFF", b"\xFF\xFF"]).to_vec()
+        self.of(&CLUSTERINGS).to_vec()
     }
 
     fn value(&mut self) -> Value {
         if self.below(4) == 0 {
-            return Value::Text(self.of(&[
-                "0",
-                "7",
-                "-12",
-                "+5",
-                "-0",
-                "007",
-                "9223372036854775807",
-                "-9223372036854775808",
-                "9223372036854775808",
-                "",
-                "-",
-                " 1",
-                "1e3",
-            ]));
+            return Value::Text(self.of(&TEXTS));
         }
         let len = match self.below(16) {
             0..8 => usize::from(self.below(13)),

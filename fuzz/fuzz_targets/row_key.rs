@@ -50,44 +50,36 @@ struct Input {
 /// As the C function says: 0 and the key, or an error and nothing written.
 fn through_c(partition: &[u8], clustering: &[u8], missing: usize) -> Result<Vec<u8>, c_int> {
     let length = |bytes: &[u8]| c_int::try_from(bytes.len()).unwrap();
-    let mut needed = -7;
-    // SAFETY: the lengths are those of the slices, and there is no buffer.
-    let code = unsafe {
-        kvstore_row_key(
-            partition.as_ptr().cast(),
-            length(partition),
-            clustering.as_ptr().cast(),
-            length(clustering),
-            std::ptr::null_mut(),
-            0,
-            &raw mut needed,
-        )
+    let call = |buffer: &mut [u8]| {
+        let mut written = -7;
+        // SAFETY: the lengths are those of the slices. (NULL is what a length of 0 is given.)
+        let code = unsafe {
+            kvstore_row_key(
+                partition.as_ptr().cast(),
+                length(partition),
+                clustering.as_ptr().cast(),
+                length(clustering),
+                if buffer.is_empty() { std::ptr::null_mut() } else { buffer.as_mut_ptr().cast() },
+                length(buffer),
+                &raw mut written,
+            )
+        };
+        (code, written)
     };
+    let (code, needed) = call(&mut []);
     if code != 0 {
         assert_eq!(needed, -7, "a call that failed wrote its output");
         return Err(code);
     }
-    let mut key = vec![0xEE; usize::try_from(needed).unwrap().saturating_sub(missing)].into_boxed_slice();
-    let mut written = -7;
-    // SAFETY: as above; the buffer has as many bytes as the call is told.
-    let code = unsafe {
-        kvstore_row_key(
-            partition.as_ptr().cast(),
-            length(partition),
-            clustering.as_ptr().cast(),
-            length(clustering),
-            key.as_mut_ptr().cast(),
-            length(&key),
-            &raw mut written,
-        )
-    };
+    let mut key = vec![0xEE; usize::try_from(needed).unwrap().saturating_sub(missing)];
+    let (code, written) = call(&mut key);
     if missing > 0 && needed > 0 && !key.is_empty() {
         assert!(code != 0 && written == -7 && key.iter().all(|byte| *byte == 0xEE));
         return through_c(partition, clustering, 0);
     }
     if missing == 0 {
         assert_eq!((code, written), (0, needed));
-        return Ok(key.into_vec());
+        return Ok(key);
     }
     through_c(partition, clustering, 0)
 }

@@ -271,13 +271,35 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// The parts of row keys.
+pub const PARTITIONS: [&[u8]; 4] = [b"", b"a", b"a\0", b"\0"];
+pub const CLUSTERINGS: [&[u8]; 7] = [b"", b"\0", b"\x01a", b"a", b"ab", b"\xFF", b"\xFF\xFF"];
+
 fn partition() -> impl Strategy<Value = Vec<u8>> {
-    select(vec![&b""[..], b"a", b"a\0", b"\0"]).prop_map(<[u8]>::to_vec)
+    select(&PARTITIONS[..]).prop_map(<[u8]>::to_vec)
 }
 
 fn clustering() -> impl Strategy<Value = Vec<u8>> {
-    select(vec![&b""[..], b"\0", b"\x01a", b"a", b"ab", b"\xFF", b"\xFF\xFF"]).prop_map(<[u8]>::to_vec)
+    select(&CLUSTERINGS[..]).prop_map(<[u8]>::to_vec)
 }
+
+/// Values that are numbers, or nearly.
+pub const TEXTS: [&str; 14] = [
+    "0",
+    "7",
+    "-12",
+    "+5",
+    "-0",
+    "007",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "0000000000000000000000000000000000000000000000000000000000000000000000000000000000041",
+    "",
+    "-",
+    " 1",
+    "1e3",
+];
 
 /// Sizes around the places where a value moves out of its row (page sizes 512 and 4096), large ones,
 /// and numbers.
@@ -289,22 +311,7 @@ fn value() -> impl Strategy<Value = Value> {
         1 => 1000..=9000_usize,
         1 => select(vec![40_000, 70_000]),
     ];
-    let text = select(vec![
-        "0",
-        "7",
-        "-12",
-        "+5",
-        "-0",
-        "007",
-        "9223372036854775807",
-        "-9223372036854775808",
-        "9223372036854775808",
-        "0000000000000000000000000000000000000000000000000000000000000000000000000000000000041",
-        "",
-        "-",
-        " 1",
-        "1e3",
-    ]);
+    let text = select(&TEXTS[..]);
     prop_oneof![
         3 => (any::<u8>(), len).prop_map(|(byte, len)| Value::Filled(byte, len)),
         1 => text.prop_map(Value::Text),
