@@ -8,7 +8,8 @@ use std::ffi::CStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -106,20 +107,39 @@ impl Drop for OpenFile {
     }
 }
 
-/// The list's lock is held for nanoseconds only, but a fork may copy it locked into the child: so
-/// wait for a while, not for ever.
 fn with_open_files<T>(f: impl FnOnce(&mut Vec<Entry>) -> T) -> Result<T> {
-    for _ in 0..100_000 {
-        match OPEN_FILES.try_lock() {
-            Ok(mut files) => return Ok(f(&mut files)),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(f(&mut poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+    lock(&OPEN_FILES).map(|mut files| f(&mut files)).ok_or_else(|| {
+        Error::Misuse(
+            "this process was forked while its parent was opening a store; start the child with exec or spawn"
+                .into(),
+        )
+    })
+}
+
+/// Locks one of the library's lists. `None`: a fork has copied it locked into this process, or so it seems, as
+/// nobody has unlocked it for longer than a file can take to open.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    let is_child = generation() > 0;
+    lock_within(mutex, Duration::from_secs(if is_child { 3 } else { 60 }))
+}
+
+fn lock_within<T>(mutex: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
+    let mut since = None;
+    for turn in 0_u64.. {
+        match mutex.try_lock() {
+            Ok(locked) => return Some(locked),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            // Nearly always it is held for less than a microsecond.
+            Err(TryLockError::WouldBlock) if turn < 1000 => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => {
+                if since.get_or_insert_with(Instant::now).elapsed() >= patience {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
-    Err(Error::Misuse(
-        "this process was forked while its parent was opening a store; start the child with exec or spawn"
-            .into(),
-    ))
+    None
 }
 
 #[cfg(unix)]
@@ -131,4 +151,34 @@ fn identity(metadata: &Metadata) -> FileIdentity {
 #[cfg(not(unix))]
 fn identity(_: &Metadata) -> FileIdentity {
     (0, 0) // no fork here
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_held_while_a_slow_disk_opens_a_file_is_waited_for() {
+        let mutex = Mutex::new(7);
+        let (locked, is_locked) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _held = mutex.lock().unwrap();
+                locked.send(()).unwrap();
+                thread::sleep(Duration::from_millis(400));
+            });
+            is_locked.recv().unwrap();
+            assert_eq!(lock_within(&mutex, Duration::from_secs(60)).map(|number| *number), Some(7));
+        });
+    }
+
+    #[test]
+    fn a_lock_that_nobody_will_ever_unlock_is_waited_for_only_so_long() {
+        let mutex = Mutex::new(());
+        let _held = mutex.lock().unwrap();
+        assert!(lock_within(&mutex, Duration::from_millis(50)).is_none());
+    }
 }

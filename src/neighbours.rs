@@ -2,9 +2,9 @@
 //! up to the oldest snapshot in use, and idle handles keep theirs (see `db/engine/btree/session.rs`). So a
 //! handle that is about to checkpoint tells the others on its file to give theirs up.
 
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use crate::fork::FileIdentity;
+use crate::fork::{FileIdentity, lock};
 use crate::inner::{Inner, Seat};
 
 static HANDLES: Mutex<Vec<(FileIdentity, Weak<Seat>)>> = Mutex::new(Vec::new());
@@ -30,14 +30,7 @@ pub(crate) fn let_go(asking: &Inner) {
     }
 }
 
-/// The list's lock is held for moments only, but a fork may have copied it locked: then there is no list.
+/// `None`: there is no list, see [`lock`].
 fn with_handles<R>(f: impl FnOnce(&mut Vec<(FileIdentity, Weak<Seat>)>) -> R) -> Option<R> {
-    for _ in 0..100_000 {
-        match HANDLES.try_lock() {
-            Ok(mut handles) => return Some(f(&mut handles)),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(f(&mut poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    None
+    lock(&HANDLES).map(|mut handles| f(&mut handles))
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -19,7 +19,7 @@ use super::engine::btree::Direct;
 use super::schema;
 use crate::config::{AUTO_CHECKPOINT_PAGES, Config, INLINE_PAGE_FRACTION, JournalMode, SyncLevel};
 use crate::error::{Error, Result};
-use crate::fork::OpenFile;
+use crate::fork::{OpenFile, lock};
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -33,11 +33,15 @@ const LEAF_TABLE: u32 = 0x0D;
 const OPEN_WAIT: Duration = Duration::from_secs(2);
 
 /// SQLite sets itself up when it is used first, and looks without a lock whether that is done.
-static FIRST_USE: Once = Once::new();
+static WAS_USED: Mutex<bool> = Mutex::new(false);
 
 pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
     config.check()?;
-    FIRST_USE.call_once(|| drop(Connection::open_in_memory()));
+    if let Some(mut was_used) = lock(&WAS_USED)
+        && !*was_used
+    {
+        *was_used = Connection::open_in_memory().is_ok();
+    }
     let base = OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let Some(path) = path else {
         if config.read_only {
