@@ -96,6 +96,11 @@ impl Inner {
     }
 
     pub(crate) fn with_uncounted<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        self.alone(|db| db.check_snapshot().and_then(|()| f(db)))
+    }
+
+    /// The same, in whatever state the caller's transaction is: for what ends it.
+    pub(crate) fn alone<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.check_process()?;
         self.check_no_callback()?;
         // Counted only if there is someone to wait for.
@@ -117,6 +122,9 @@ impl Inner {
         self.owner.store(thread_token(), Ordering::Relaxed);
         let leave = Leave(&self.owner);
         let done = db.roll_back_remains().and_then(|()| f(db));
+        if let Err(e) = &done {
+            db.note_failure(e);
+        }
         drop(leave);
         drop(guard);
         // Looked at last, so that nobody who asked meanwhile is missed.
@@ -160,7 +168,7 @@ impl Inner {
                     }
                     done
                 }
-                State::Read => Err(Error::ReadOnly(
+                State::Read | State::Lost(_) => Err(Error::ReadOnly(
                     "a read transaction is open on this handle: end it, or begin a write transaction".into(),
                 )),
                 State::Doomed(why) => Err(why.with_message(format!(
@@ -189,7 +197,7 @@ impl Inner {
                     db.doom(&e);
                 }
             }
-            State::Read | State::Doomed(_) => {}
+            State::Read | State::Doomed(_) | State::Lost(_) => {}
         }
     }
 

@@ -269,7 +269,7 @@ impl Store {
     /// the transaction is still open and commit may be tried again; after any other failure it can
     /// only be rolled back.
     pub fn commit(&self) -> Result<()> {
-        self.inner.with(|db| {
+        self.inner.count_failure(self.inner.alone(|db| {
             let wrote = *db.transaction() == State::Write;
             db.commit()?;
             self.inner.note_change();
@@ -277,7 +277,7 @@ impl Store {
                 self.inner.committed(db);
             }
             Ok(())
-        })
+        }))
     }
 
     /// Rolls the open transaction back.
@@ -285,10 +285,10 @@ impl Store {
     /// # Errors
     /// `Error` if none is open.
     pub fn rollback(&self) -> Result<()> {
-        self.inner.with(|db| {
+        self.inner.count_failure(self.inner.alone(|db| {
             self.inner.note_change();
             db.rollback()
-        })
+        }))
     }
 
     // ---- maintenance -------------------------------------------------------------------------
@@ -428,7 +428,7 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
             // It may have been ended by hand inside; then there is nothing to roll back.
-            let _ = self.store.inner.with_uncounted(|db| {
+            let _ = self.store.inner.alone(|db| {
                 self.store.inner.note_change();
                 db.rollback()
             });

@@ -489,8 +489,10 @@ fn config_of(role: &str) -> Config {
 #[ignore = "no test, but the other process of the tests in this file"]
 fn child() {
     let Ok(role) = env::var(ROLE) else { return };
-    if role == REMAINS {
-        return fail_a_rollback();
+    match role.as_str() {
+        REMAINS => return fail_a_rollback(),
+        READS => return fail_reads(),
+        _ => {}
     }
     let parts: Vec<&str> = role.split('/').collect();
     let config = config_of(parts[0]);
@@ -558,14 +560,87 @@ fn fail_a_rollback() {
     }
 }
 
-#[test]
-fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
+const READS: &str = "reads";
+
+/// SQLite rolls a transaction back by itself when a read in it has no memory.
+fn fail_reads() {
+    use_own_allocator();
+    let reads: [fn(&Store) -> kvstore::Result<()>; 3] = [
+        |store| store.get("b").map(drop),
+        |store| store.families().map(drop),
+        |store| store.iter().try_for_each(|entry| entry.map(drop)),
+    ];
+    let mut hits = 0;
+    for config in [Config::new(), Config::new().sql_engine(true), delete_full().sql_engine(true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let other = Store::open_with(&path, &config).unwrap();
+        for (number, read) in reads.into_iter().enumerate() {
+            for (nth, write) in (1..200).flat_map(|nth| [(nth, true), (nth, false)]) {
+                let what = format!("read {number}, allocation {nth}, {config:?}");
+                other.put("a", "old").unwrap();
+                // A new handle: what has been prepared once needs less memory.
+                let store = Store::open_with(&path, &config).unwrap();
+                store.begin(write).unwrap();
+                if write {
+                    store.put("a", "changed").unwrap();
+                }
+                let mut fault = NoMemory { nth, from_then_on: false };
+                fault.begin(&path);
+                let done = read(&store);
+                fault.end();
+                hits += u64::from(fault.hit());
+                if write {
+                    // Goes on as a whole, or takes nothing more.
+                    let more = store.put("later", "1");
+                    if let Err(why) = &more {
+                        assert!(why.to_string().contains("roll it back"), "{what}: {why}");
+                    }
+                    store.rollback().unwrap();
+                } else {
+                    // In DELETE mode a reader keeps writers out.
+                    let changed = other.put("a", "new").is_ok();
+                    match store.get("a") {
+                        Ok(seen) => assert_eq!(seen.as_deref(), Some(&b"old"[..]), "{what}: {done:?}"),
+                        Err(why) => {
+                            assert!(why.to_string().contains("lost its snapshot"), "{what}: {why}");
+                            assert!(store.commit().unwrap_err().to_string().contains("roll it back"));
+                        }
+                    }
+                    if store.rollback().is_ok() && changed {
+                        assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"new"[..]));
+                    }
+                }
+                assert_eq!(other.get("later").unwrap(), None, "{what}");
+                assert_eq!(store.get("later").unwrap(), None, "{what}");
+                store.close().unwrap();
+                if !fault.hit() {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(hits > 30, "{hits} allocations failed");
+}
+
+/// Has another process play a role.
+fn play(role: &str) {
     let done = Command::new(env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-        .env(ROLE, REMAINS)
+        .env(ROLE, role)
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
+    play(REMAINS);
+}
+
+#[test]
+fn a_read_that_fails_in_a_transaction_lets_nothing_that_follows_escape_from_it() {
+    play(READS);
 }
 
 /// Has another process run out of memory, again and again.

@@ -32,6 +32,9 @@ pub(crate) enum Transaction {
     Write,
     /// A write transaction in which a write failed half-way: all it can do is roll back.
     Doomed(Error),
+    /// A read transaction whose snapshot is gone, because SQLite ends a transaction itself when it runs out of
+    /// memory or cannot read: nothing may be read until it is ended.
+    Lost(Error),
 }
 
 /// A SQLite connection to a store.
@@ -145,6 +148,7 @@ impl Db {
                     "the transaction cannot be committed because a write in it failed ({why}); roll it back"
                 )));
             }
+            Transaction::Lost(why) => return Err(lost(why)),
             Transaction::Read | Transaction::Write => {}
         }
         match self.execute("COMMIT") {
@@ -185,6 +189,29 @@ impl Db {
         }
         self.rolled_back();
         self.execute("ROLLBACK")
+    }
+
+    /// Fails if the caller's transaction has no snapshot any more.
+    #[inline]
+    pub(crate) fn check_snapshot(&self) -> Result<()> {
+        match &self.transaction {
+            Transaction::Lost(why) => Err(lost(why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// To be called when anything has failed, a read, too: SQLite may have ended the caller's transaction. What is
+    /// written afterwards would be committed at once, what is read would be of another moment.
+    #[cold]
+    pub(crate) fn note_failure(&mut self, why: &Error) {
+        if self.transaction == Transaction::None || !self.is_idle() {
+            return;
+        }
+        match self.transaction {
+            Transaction::Write => self.doom(why),
+            Transaction::Read => self.transaction = Transaction::Lost(why.clone()),
+            Transaction::None | Transaction::Doomed(_) | Transaction::Lost(_) => {}
+        }
     }
 
     /// Marks the caller's write transaction as one that can only be rolled back.
@@ -587,6 +614,13 @@ impl Db {
 
 fn no_transaction(what: &str) -> Error {
     Error::Invalid(format!("there is no transaction to {what}: begin one first"))
+}
+
+#[cold]
+fn lost(why: &Error) -> Error {
+    why.with_message(format!(
+        "the read transaction has lost its snapshot because something in it failed ({why}); roll it back"
+    ))
 }
 
 /// A file of SQLite's beside the one at a path without symbolic links.
