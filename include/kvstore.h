@@ -1256,10 +1256,15 @@ void kvstore_batch_free(KVBatch *b);
  * else for a write transaction, whose reads see its own writes. Every call on the handle and its
  * families, from whatever thread, is part of it until kvstore_commit or kvstore_rollback.
  *
+ * After a call in it that failed with KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_FULL or KVSTORE_CORRUPT, SQLite may
+ * have ended the transaction: then writes in it, and reads in a snapshot, answer that code, nothing is committed,
+ * and kvstore_rollback is what remains.
+ *
  * Errors: KVSTORE_ERROR (one is open already, and goes on), KVSTORE_BUSY (another handle is writing),
  * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
  */
-int kvstore_begin(KVStore *kv, int write);
+int kvstore_begin(KVStore *kv,
+                  int write);
 
 /**
  * Commits the open transaction.
@@ -1267,7 +1272,7 @@ int kvstore_begin(KVStore *kv, int write);
  * Errors: KVSTORE_ERROR (none is open); KVSTORE_BUSY (others are reading; only in DELETE journal
  * mode: the transaction is still open, try again); KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM and
  * others: nothing was committed, and only kvstore_rollback is possible. The same code is reported
- * when a write inside the transaction failed before. KVSTORE_MISUSE.
+ * when a call inside the transaction failed before. KVSTORE_MISUSE.
  */
 int kvstore_commit(KVStore *kv);
 

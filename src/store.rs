@@ -244,6 +244,9 @@ impl Store {
     /// Begins a transaction that [`commit`](Store::commit) or [`rollback`](Store::rollback) ends:
     /// a writing one, or a stable snapshot. Prefer [`transaction`](Store::transaction).
     ///
+    /// After a call in it that failed for memory, a full disk, or because the file could not be read, SQLite may
+    /// have ended it: then writes in it, and reads in a snapshot, repeat that failure until it is rolled back.
+    ///
     /// # Errors
     /// `Error` if one is open already (it goes on); [`Busy`](crate::ErrorKind::Busy) if another
     /// handle is writing; [`ReadOnly`](crate::ErrorKind::ReadOnly) for a write on a read-only store.
