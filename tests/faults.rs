@@ -492,6 +492,7 @@ fn child() {
     match role.as_str() {
         REMAINS => return fail_a_rollback(),
         READS => return fail_reads(),
+        REASONS => return lose_reasons(),
         _ => {}
     }
     let parts: Vec<&str> = role.split('/').collect();
@@ -623,6 +624,42 @@ fn fail_reads() {
     assert!(hits > 30, "{hits} allocations failed");
 }
 
+const REASONS: &str = "reasons";
+
+/// That a table is not there yet, SQLite says in a text, for which there may be no memory.
+fn lose_reasons() {
+    use_own_allocator();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open_with(&path, &Config::new().sql_engine(true)).unwrap();
+    let (mut done, mut failed) = (0, 0);
+    for nth in 1.. {
+        // The statement is known, and the table it was made for has gone.
+        let put = |family: &kvstore::Family| family.put_until("large", vec![7; 9_000], Expiry::At(i64::MAX));
+        put(&store.create_family("passing").unwrap()).unwrap();
+        store.drop_family("passing").unwrap();
+        let family = store.create_family("passing").unwrap();
+        let mut fault = NoMemory { nth, from_then_on: false };
+        fault.begin(&path);
+        let result = put(&family);
+        fault.end();
+        assert_eq!(family.exists("large").unwrap(), result.is_ok(), "allocation {nth}");
+        match result {
+            Ok(()) => done += 1,
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::NoMemory, "allocation {nth}: {e}");
+                failed += 1;
+            }
+        }
+        drop(family);
+        store.drop_family("passing").unwrap();
+        if !fault.hit() {
+            break;
+        }
+    }
+    assert!(done >= 2 && failed > 20, "{done} done, {failed} failed");
+}
+
 /// Has another process play a role.
 fn play(role: &str) {
     let done = Command::new(env::current_exe().unwrap())
@@ -636,6 +673,11 @@ fn play(role: &str) {
 #[test]
 fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
     play(REMAINS);
+}
+
+#[test]
+fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() {
+    play(REASONS);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl SqlEngine<'_> {
     fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
         match self.db.sql()?.prepare_cached(sql) {
             Ok(statement) => Ok(Some(statement)),
-            Err(e) if is_missing_table(&e) => Ok(None),
+            Err(e) if self.is_missing(&e, sql) => Ok(None),
             Err(e) => Err(translate(e)),
         }
     }
@@ -136,9 +136,16 @@ impl SqlEngine<'_> {
         let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(None) };
         match statement.execute(params) {
             Ok(changed) => Ok(Some(changed)),
-            Err(e) if is_missing_table(&e) => Ok(None), // made earlier, gone since
+            Err(e) if self.is_missing(&e, sql) => Ok(None), // made earlier, gone since
             Err(e) => Err(translate(e)),
         }
+    }
+
+    /// Whether that is the reason why a statement has failed. Without memory for its text, SQLite gives none: asked
+    /// again, it says so.
+    fn is_missing(&self, error: &rusqlite::Error, sql: &str) -> bool {
+        is_missing_table(error)
+            || has_no_text(error) && self.db.conn.prepare(sql).is_err_and(|e| is_missing_table(&e))
     }
 
     /// Fails if the family is gone, and an index of it is missing for that reason.
@@ -316,9 +323,8 @@ impl Engine for SqlEngine<'_> {
         after: (i64, &[u8]),
         mut visit: impl FnMut(i64, &[u8]) -> Result<Step>,
     ) -> Result<()> {
-        let Some(mut statement) = self.prepare_optional(&tables.statements.on(index).walk)? else {
-            return self.family_exists(tables);
-        };
+        let sql = &tables.statements.on(index).walk;
+        let Some(mut statement) = self.prepare_optional(sql)? else { return self.family_exists(tables) };
         statement.raw_bind_parameter(1, after.0).map_err(translate)?;
         statement.raw_bind_parameter(2, after.1).map_err(translate)?;
         let mut rows = statement.raw_query();
@@ -326,7 +332,7 @@ impl Engine for SqlEngine<'_> {
             let row = match rows.next() {
                 Ok(Some(row)) => row,
                 Ok(None) => return Ok(()),
-                Err(e) if is_missing_table(&e) => return self.family_exists(tables),
+                Err(e) if self.is_missing(&e, sql) => return self.family_exists(tables),
                 Err(e) => return Err(translate(e)),
             };
             let ValueRef::Integer(time_ms) = row.get_ref(0).map_err(translate)? else {
@@ -339,12 +345,11 @@ impl Engine for SqlEngine<'_> {
     }
 
     fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64> {
-        let Some(mut statement) = self.prepare_optional(&tables.statements.count_expired)? else {
-            return Ok(0);
-        };
+        let sql = &tables.statements.count_expired;
+        let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(0) };
         match statement.query_row([now_ms], |row| row.get::<_, i64>(0)) {
             Ok(count) => Ok(count.unsigned_abs()),
-            Err(e) if is_missing_table(&e) => Ok(0),
+            Err(e) if self.is_missing(&e, sql) => Ok(0),
             Err(e) => Err(translate(e)),
         }
     }
@@ -409,6 +414,9 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     translate(error)
 }
 
+/// What SQLite says when it has no text for an error.
+const NO_TEXT: &str = "SQL logic error";
+
 pub(super) fn is_missing_table(error: &rusqlite::Error) -> bool {
     let (code, message) = match error {
         rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
@@ -416,4 +424,9 @@ pub(super) fn is_missing_table(error: &rusqlite::Error) -> bool {
         _ => return false,
     };
     code == ffi::SQLITE_ERROR && message.starts_with("no such table")
+}
+
+fn has_no_text(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(error, text)
+        if error.extended_code == ffi::SQLITE_ERROR && text.as_deref().is_none_or(|text| text == NO_TEXT))
 }
