@@ -948,6 +948,8 @@ def many_threads_close_one_store() -> None:
 @case
 def interrupts() -> None:
     """KeyboardInterrupt at any moment of a scan, a purge, a write, a transaction; then all goes on."""
+    # Where a shell has started the tests in the background, the signal is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     store = new()
     pid = os.getpid()
 
