@@ -13,8 +13,9 @@ use crate::common::TestClock;
 use crate::history::{Act, FAMILIES, FamilyOp, Op, Over, Range, Scan, Time};
 use crate::table::{Answer, BatchWrite, Entry, State, Table, apply};
 
-/// When each history begins.
-const BEGIN_MS: i64 = 10_000;
+/// When each history begins: a time of these years, as long as real ones are, and far from 0, whose side no end of life may
+/// be on.
+const BEGIN_MS: i64 = 1_800_000_000_000;
 
 pub enum Transaction {
     Read(State),
