@@ -91,8 +91,13 @@ fn descriptors() -> usize {
 
 /// Memory in use, in bytes.
 fn memory() -> usize {
+    memory_of(1)
+}
+
+/// A field of the system's `statm` for this process, which counts pages, in bytes.
+fn memory_of(field: usize) -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    statm.split(' ').nth(field).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 fn limit(resource: libc::__rlimit_resource_t, soft: Option<u64>) {
@@ -113,5 +118,26 @@ fn assert_clear<R>(what: &str, done: &Result<R>) {
         let kinds = [Busy, CantOpen, Full, Io, NoMemory];
         assert!(kinds.contains(&e.kind()), "{what}: {e:?}");
         assert!(e.to_string().len() > 10, "{what}: {e:?}");
+    }
+}
+
+/// How many calls have failed for want of a resource, and how many have not.
+#[derive(Default)]
+struct Tally {
+    failed: usize,
+    done: usize,
+}
+
+impl Tally {
+    /// Whether a call has succeeded.
+    #[track_caller]
+    fn ran(&mut self, what: &str, result: Result<()>) -> bool {
+        assert_clear(what, &result);
+        if result.is_ok() {
+            self.done += 1;
+        } else {
+            self.failed += 1;
+        }
+        result.is_ok()
     }
 }

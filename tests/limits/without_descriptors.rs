@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kvstore::{CheckpointMode, Config, Expiry, JournalMode, Result, Store};
 
-use super::{assert_clear, descriptors, did, limit, play};
+use super::{Tally, assert_clear, descriptors, did, limit, play};
 
 /// Leaves exactly so many descriptors free.
 fn leave_descriptors(count: usize) {
@@ -61,7 +61,7 @@ fn calls_without_descriptors_work_or_fail_and_change_nothing() {
 }
 
 pub fn no_descriptors_to_work(dir: &Path) {
-    let (mut failed, mut done) = (0, 0);
+    let mut tally = Tally::default();
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         for count in 0..10 {
             for sql in [false, true] {
@@ -72,15 +72,7 @@ pub fn no_descriptors_to_work(dir: &Path) {
                 store.put("old", "1").unwrap();
                 leave_descriptors(count);
                 let copy = path.with_extension("copy");
-                let mut ran = |what: &str, result: Result<()>| {
-                    assert_clear(what, &result);
-                    if result.is_ok() {
-                        done += 1
-                    } else {
-                        failed += 1
-                    }
-                    result.is_ok()
-                };
+                let mut ran = |what: &str, result: Result<()>| tally.ran(what, result);
                 let read = store.get("old");
                 assert_eq!(read.unwrap().as_deref(), Some(&b"1"[..]), "a read needs no descriptor");
                 let put = ran("put", store.put("new", "1"));
@@ -117,6 +109,7 @@ pub fn no_descriptors_to_work(dir: &Path) {
             }
         }
     }
+    let Tally { failed, done } = tally;
     assert!(failed > 10 && done > 10);
     did(format!("{failed} calls failed for descriptors, {done} did not"));
 }

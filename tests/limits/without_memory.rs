@@ -1,11 +1,10 @@
 //! Address space runs out.
 
-use std::fs;
 use std::path::Path;
 
 use kvstore::{CheckpointMode, Config, Expiry, Result, Store};
 
-use super::{assert_clear, did, is_long, limit, play};
+use super::{Tally, did, is_long, limit, memory_of, play};
 
 #[test]
 fn a_call_without_memory_fails_and_changes_nothing() {
@@ -15,7 +14,7 @@ fn a_call_without_memory_fails_and_changes_nothing() {
 pub fn no_memory(dir: &Path) {
     // Longer than what glibc keeps for later when it is freed.
     const LONG: usize = 33 << 20;
-    let (mut failed, mut done) = (0, 0);
+    let mut tally = Tally::default();
     for sql in [false, true] {
         let path = dir.join(format!("store {sql}"));
         let config = Config::new().sql_engine(sql).cache_pages(100).mmap_size(0).max_value_size(LONG);
@@ -25,15 +24,7 @@ pub fn no_memory(dir: &Path) {
         for room in (0..110).step_by(if is_long() { 2 } else { 22 }) {
             // Address space that is left, beside what the allocator still has.
             limit(libc::RLIMIT_AS, Some(address_space() + (room << 20)));
-            let mut ran = |what: &str, result: Result<()>| {
-                assert_clear(what, &result);
-                if result.is_ok() {
-                    done += 1
-                } else {
-                    failed += 1
-                }
-                result.is_ok()
-            };
+            let mut ran = |what: &str, result: Result<()>| tally.ran(what, result);
             // No copy in Rust, whose allocator gives no second chance.
             let read = store.get_with("old", |found, _| assert!(found == value));
             ran("get", read.map(|found| assert!(found.is_some())));
@@ -58,12 +49,12 @@ pub fn no_memory(dir: &Path) {
         }
         store.close().unwrap();
     }
+    let Tally { failed, done } = tally;
     assert!(failed >= 4 && done > 10, "{failed} failed, {done} did not");
     did(format!("{failed} calls failed for memory, {done} did not"));
 }
 
 /// Address space in use, in bytes.
 fn address_space() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+    memory_of(0) as u64
 }
