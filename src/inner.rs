@@ -172,7 +172,7 @@ impl Inner {
                     "a read transaction is open on this handle: end it, or begin a write transaction".into(),
                 )),
                 State::Doomed(why) => Err(why.with_message(format!(
-                    "the transaction takes no more writes because one in it failed ({why}); roll it back"
+                    "the transaction takes no more writes because a call in it failed ({why}); roll it back"
                 ))),
             }
         })

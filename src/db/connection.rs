@@ -30,7 +30,7 @@ pub(crate) enum Transaction {
     None,
     Read,
     Write,
-    /// A write transaction in which a write failed half-way: all it can do is roll back.
+    /// A write transaction in which a write failed half-way, or that SQLite has ended: all it can do is roll back.
     Doomed(Error),
     /// A read transaction whose snapshot is gone, because SQLite ends a transaction itself when it runs out of
     /// memory or cannot read: nothing may be read until it is ended.
@@ -145,7 +145,7 @@ impl Db {
             Transaction::None => return Err(no_transaction("commit")),
             Transaction::Doomed(why) => {
                 return Err(why.with_message(format!(
-                    "the transaction cannot be committed because a write in it failed ({why}); roll it back"
+                    "the transaction cannot be committed because a call in it failed ({why}); roll it back"
                 )));
             }
             Transaction::Lost(why) => return Err(lost(why)),
