@@ -14,14 +14,14 @@ const SOURCES: [&str; 14] = [
     "ttl.rs",
     "iterators.rs",
     "conditional.rs",
-    "lifetime.rs",
+    "expiry.rs",
     "ranges.rs",
     "many.rs",
     "transactions.rs",
     "maintenance.rs",
 ];
 
-/// The SQLite whose internal declarations are in src/db/engine/btree/raw.rs.
+/// The SQLite whose internal declarations are in src/db/file/engine/btree/raw.rs.
 const SQLITE_VERSION: &str = "3.54.1";
 /// How it must be compiled: internal functions can be linked, and there is no shared cache, whose locks
 /// the engine does not know. (.cargo/config.toml)

@@ -13,7 +13,7 @@ int main(void)
     if (rc == KVSTORE_OK) rc = kvstore_put_ttl(kv, "user:2", 6, "Bob", 3, kvstore_now_ms() + 60000);
     if (rc == KVSTORE_OK) rc = kvstore_get(kv, "user:1", 6, &value, &nValue);
     if (rc == KVSTORE_OK) {
-        printf("user:1 is %s\n", (char *)value); /* a copy, with a NUL behind it */
+        printf("user:1 is %s\n", (char *)value); /* a copy, with a NUL after it */
         kvstore_free(value);
         rc = kvstore_prefix_iterator_create(kv, "user:", 5, &it);
     }

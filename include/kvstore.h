@@ -16,13 +16,16 @@
  *   Times      int64_t, milliseconds since the Unix epoch. A key is expired from its expire_ms on, and
  *              is never returned then, through whatever handle or process the time was set.
  *   Memory     What the library hands out is freed with kvstore_free. It keeps no pointer to arguments.
- *   Threads    Any handle may be shared by threads, which take turns; an iterator is used by one
- *              thread at a time.
- *   Forks      A child process can use neither its parent's handles nor a file the parent had open when
- *              it forked: KVSTORE_MISUSE.
- *   Files      One SQLite file (with -wal and -shm beside it while open). Other programs may read it
- *              with any SQLite. In a process that has the store open, do not open the file with another
- *              copy of SQLite (Python's sqlite3, say): closing it would drop this library's locks.
+ *   Threads    Any handle may be shared by threads, which take turns; an iterator or a batch is used by
+ *              one thread at a time. Any handle may be closed by any thread at any time: a call under way
+ *              with it keeps what it works on, and answers KVSTORE_OK or KVSTORE_MISUSE.
+ *   Forks      In the child of a fork its parent's handles are refused (KVSTORE_MISUSE), at once. It opens
+ *              the store anew, whatever the parent is doing.
+ *   Files      One SQLite file (with -wal and -shm beside it while open). Other programs may use it
+ *              with any SQLite, and so may another copy of SQLite in this process (Python's sqlite3, say),
+ *              where the kernel gives locks to open files: on Linux since 3.15, on its own file systems.
+ *              An open store has 5 descriptors in WAL mode and 2 in DELETE mode; closed ones leave some for
+ *              the next open of the file, at most 64 in a process unless others have the files locked.
  */
 
 #ifndef KVSTORE_H
@@ -276,7 +279,8 @@ typedef struct {
      */
     int pageSize;
     /**
-     * Non-zero: read only; the file must exist.
+     * Non-zero: read only; the file must exist. A store that was closed can also be read where nothing can be
+     * written, such as on a read-only mount.
      */
     int readOnly;
     /**
@@ -306,13 +310,15 @@ typedef struct {
      */
     int64_t mmapSize;
     /**
-     * Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY.
+     * Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY. Not together with
+     * readOnly.
      */
     int exclusive;
     /**
-     * 0: the handle keeps its read snapshot between calls, and looks before each read whether it is still
-     * the newest; negative: never. While a handle that keeps one sits idle in one process, the WAL that
-     * other processes write cannot start anew: switch it off for handles that read now and then only.
+     * Whether the handle keeps its read snapshot between calls, looking before each read whether it is still
+     * the newest. 0: while no other process has the store open through this library; positive: always;
+     * negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
+     * anew.
      */
     int holdReads;
     /**
@@ -397,9 +403,13 @@ typedef struct {
      */
     uint64_t nWalFrames;
     /**
+     * Gets (of several keys, each) and exists that found no live key.
+     */
+    uint64_t nMisses;
+    /**
      * Zero.
      */
-    uint64_t reserved[7];
+    uint64_t reserved[6];
 } KVStoreStats;
 
 #ifdef __cplusplus
@@ -459,17 +469,30 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
  * text. `config` is only read during the call.
  *
+ * If the file is deleted, moved or replaced while it is open, calls on the handle answer KVSTORE_IOERR within some
+ * milliseconds, as nobody would see what is written; renaming its directory does not matter,
+ * but kvstore_backup and kvstore_cleaner_start need the path.
+ *
+ * If it fails, no file is left that was not there before.
+ *
  * Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
- * missing or empty file with readOnly, a newer file format); KVSTORE_NOTADB (not a store: the file is
- * left as it is); KVSTORE_BUSY (another handle has it open exclusively, or in the other journal mode);
- * KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_MISUSE (the file was open in
- * this process's parent when it forked); KVSTORE_ERROR (ppKV is NULL, a setting is out of bounds).
+ * missing or empty file with readOnly, a newer file format; a file with several names (hard links), each of
+ * which would have a log of its own; a log beside it that belongs to a deleted file of its name, which somebody
+ * still has open); KVSTORE_NOTADB (not a store: the file is left as it is); KVSTORE_BUSY (another handle has it open
+ * exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
+ * process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
+ * KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
+ * bounds).
  */
-int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *config);
+int kvstore_open_v2(const char *path,
+                    KVStore **ppKV,
+                    const KVStoreConfig *config);
 
 /**
  * Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it
  * that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
+ * Other threads may be in calls: the one that has the connection is waited for; a long one (a purge, sweep,
+ * vacuum, checkpoint or backup) stops at its next step, with KVSTORE_MISUSE.
  * A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
  *
  * Errors: KVSTORE_MISUSE (closed already, or opened before a fork; called by a callback of this store,
@@ -479,10 +502,11 @@ int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *confi
 int kvstore_close(KVStore *kv);
 
 /**
- * The text of the last call that failed on this handle, its families and its iterators; with NULL,
- * of this thread's last call that failed without a usable handle: kvstore_open, or a call with one that is
- * NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing failed. A key that is not found is no failure. Valid until the next failing
- * call on the handle.
+ * The text of the last call that did not answer KVSTORE_OK on this handle, its families and its iterators;
+ * with NULL, of this thread's last call that failed without a usable handle: kvstore_open, or a call with one
+ * that is NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing
+ * failed. After KVSTORE_NOTFOUND it is "no such key", "no such family" or "no key has a TTL". Valid until the
+ * next call on the handle that fails.
  */
 const char *kvstore_errmsg(KVStore *kv);
 
@@ -534,7 +558,7 @@ int kvstore_cf_drop(KVStore *kv, const char *name);
 
 /**
  * Lists the names of all families but the default one, in byte order. On success `*pazNames` is an
- * array of `*pnCount` strings with a NULL behind them; free each string and then the array with
+ * array of `*pnCount` strings with a NULL after them; free each string and then the array with
  * kvstore_free.
  *
  * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM,
@@ -549,7 +573,8 @@ int kvstore_cf_list(KVStore *kv, char ***pazNames, int *pnCount);
 const char *kvstore_cf_name(KVColumnFamily *cf);
 
 /**
- * Closes a family's handle. NULL is allowed, and so are handles of a closed store.
+ * Closes a family's handle. NULL is allowed, and so are handles of a closed store. Calls that other threads
+ * are in with it go on to their end.
  */
 void kvstore_cf_close(KVColumnFamily *cf);
 
@@ -572,7 +597,7 @@ int kvstore_put(KVStore *kv, const void *pKey, int nKey, const void *pValue, int
 int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *pValue, int nValue);
 
 /**
- * Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL behind them, to be
+ * Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL after them, to be
  * freed with kvstore_free; it is never NULL, also for an empty value.
  *
  * Errors: KVSTORE_NOTFOUND (missing or expired: *ppValue is NULL and *pnValue 0), KVSTORE_ERROR (a
@@ -666,6 +691,9 @@ int kvstore_cf_clear(KVColumnFamily *cf);
  * Writes a value that expires at `expire_ms`, in milliseconds since the Unix epoch (such as
  * kvstore_now_ms() + 60000); 0: never. A time in the past is allowed: the key is invisible at once.
  *
+ * `expire_ms` is a moment. A value of 1 to 10^10 (before 27 April 1970) is nearly always a duration by
+ * mistake, and the key is gone: kvstore_cf_put_for takes the duration.
+ *
  * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
  */
 int kvstore_put_ttl(KVStore *kv,
@@ -684,6 +712,20 @@ int kvstore_cf_put_ttl(KVColumnFamily *cf,
                        const void *pValue,
                        int nValue,
                        int64_t expire_ms);
+
+/**
+ * Writes a value that lives for `ttl_ms` milliseconds from now, by the store's clock. A duration that ends
+ * after the last moment there is ends with it. kvstore_cf_put_ttl takes a moment instead, and there
+ * 0 for a key that never expires.
+ *
+ * Errors: as kvstore_put; KVSTORE_ERROR also for a `ttl_ms` below 1.
+ */
+int kvstore_cf_put_for(KVColumnFamily *cf,
+                       const void *pKey,
+                       int nKey,
+                       const void *pValue,
+                       int nValue,
+                       int64_t ttl_ms);
 
 /**
  * Reads a value, as kvstore_get does, and what is left of its life: `*pnRemaining` (may be NULL) is
@@ -814,8 +856,9 @@ int kvstore_iterator_last(KVIterator *it);
 /**
  * Moves to the next entry; on a reverse iterator it acts as kvstore_iterator_prev. At eof it stays.
  *
- * Errors: as kvstore_iterator_first. After a failure the iterator is at eof; the next move goes on
- * behind the last entry.
+ * Errors: as kvstore_iterator_first. After a failure of a move the iterator is at eof, and this one goes on
+ * after the last entry it was at, also if what failed was a kvstore_iterator_seek or kvstore_iterator_first. If
+ * it was at none, a seek that failed leaves it there.
  */
 int kvstore_iterator_next(KVIterator *it);
 
@@ -827,13 +870,16 @@ int kvstore_iterator_next(KVIterator *it);
 int kvstore_iterator_prev(KVIterator *it);
 
 /**
- * Moves to the first entry whose key is at or behind `key`; on a reverse iterator, at or before it. A
+ * Moves to the first entry whose key is at or after `key`; on a reverse iterator, at or before it. A
  * key outside the iterator's prefix, or nothing there: KVSTORE_OK, and eof. May be called any number
  * of times.
  *
- * Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length.
+ * Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length, which moves nothing. After a
+ * failure kvstore_iterator_next goes on after the entry the iterator was at before.
  */
-int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
+int kvstore_iterator_seek(KVIterator *it,
+                          const void *pKey,
+                          int nKey);
 
 /**
  * 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
@@ -855,7 +901,8 @@ int kvstore_iterator_key(KVIterator *it, void **ppKey, int *pnKey);
 int kvstore_iterator_value(KVIterator *it, void **ppValue, int *pnValue);
 
 /**
- * Closes an iterator. NULL is allowed, and so are iterators of a closed store.
+ * Closes an iterator. NULL is allowed, and so are iterators of a closed store. A call that another thread is
+ * in with it goes on to its end; a callback cannot close the iterator that has called it.
  */
 void kvstore_iterator_close(KVIterator *it);
 
@@ -1015,10 +1062,19 @@ int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
  * expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
  * one.
  *
+ * With nothing expired no family is looked at, however many there are, unless others have committed since
+ * this handle looked last. Time that is over may end that look: then `*pMore` is 1, and the next call goes
+ * on with the families that were left out. A checkpoint that becomes due is left to the next write if there
+ * is a time limit.
+ *
  * Errors: KVSTORE_ERROR (a negative limit); otherwise as kvstore_put. What earlier transactions removed
  * stays removed.
  */
-int kvstore_purge_step(KVStore *kv, int64_t max_keys, int64_t max_ms, int64_t *pDeleted, int *pMore);
+int kvstore_purge_step(KVStore *kv,
+                       int64_t max_keys,
+                       int64_t max_ms,
+                       int64_t *pDeleted,
+                       int *pMore);
 
 /**
  * Removes the keys of a family that expired before `cutoff_ms` (milliseconds since the Unix epoch). Keys
@@ -1038,7 +1094,8 @@ int kvstore_cf_purge_before(KVColumnFamily *cf,
  * handle it does nothing. kvstore_close stops it.
  *
  * Errors: KVSTORE_ERROR (it runs already, an interval below 1, a negative max_keys, a store in memory),
- * KVSTORE_READONLY, KVSTORE_BUSY (an exclusive store), KVSTORE_CANTOPEN, KVSTORE_NOMEM, KVSTORE_MISUSE.
+ * KVSTORE_READONLY, KVSTORE_BUSY (an exclusive store), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if the store is no longer
+ * at the path it was opened by), KVSTORE_NOMEM, KVSTORE_MISUSE.
  */
 int kvstore_cleaner_start(KVStore *kv,
                           int64_t interval_ms,
@@ -1090,12 +1147,12 @@ int kvstore_cf_sweep(KVColumnFamily *cf,
                      int64_t *pnDeleted);
 
 /**
- * Makes an iterator over the keys from `pLower` to before `pUpper`; NULL is open. `flags` is 0 or
+ * Makes an iterator over the keys from `pLower` to before `pUpper`; NULL with length 0 is open. `flags` is 0 or
  * KVSTORE_RANGE_* or'ed together: REVERSE, CLOSED (pUpper included), OPEN (pLower excluded), KEYS_ONLY. It
  * is at its first entry from the start (or at eof). A lower bound that is not below the upper one: nothing
  * in it. Otherwise as kvstore_prefix_iterator_create; a seek outside the range leaves it at eof.
  *
- * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, unknown flags); otherwise as kvstore_get.
+ * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, unknown flags); otherwise as kvstore_get.
  */
 int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
                                      const void *pLower,
@@ -1107,12 +1164,12 @@ int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
 
 /**
  * Makes an iterator over one partition of row keys (see kvstore_row_key), from the clustering part
- * `pStart` (NULL: open) to before `pFinish` (NULL: open). Its keys, and those it seeks, are clustering
+ * `pStart` to before `pFinish`; NULL with length 0 is open. Its keys, and those it seeks, are clustering
  * parts. `flags` as for kvstore_cf_range_iterator_create. It is at its first entry from the start (or at
  * eof).
  *
- * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, a key that would be too long, unknown
- * flags); otherwise as kvstore_get.
+ * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, a key that would be too long,
+ * unknown flags); otherwise as kvstore_get.
  */
 int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
                                    const void *pPKey,
@@ -1127,7 +1184,8 @@ int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
 /**
  * Makes an iterator over the keys that expire at or after `from_ms` and before `to_ms`, in the order of
  * their expiry, those that have expired but are still there included. It is at its first entry from the
- * start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times.
+ * start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times. A `to_ms` of INT64_MAX is no
+ * end: keys that expire at that last moment are included, too.
  *
  * Errors: KVSTORE_ERROR (a NULL pointer); otherwise as kvstore_get.
  */
@@ -1180,8 +1238,9 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
                         int *valueLens);
 
 /**
- * Deletes the keys from `pLower` (NULL: the least) to before `pUpper` (NULL: to the greatest), all in one
- * transaction. `*pnDeleted` (may be NULL) is how many of them were alive.
+ * Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the
+ * greatest), all in one transaction. NULL with another length is KVSTORE_ERROR. `*pnDeleted` (may be NULL) is how
+ * many of them were alive.
  *
  * Errors: as kvstore_put.
  */
@@ -1247,7 +1306,7 @@ int kvstore_batch_commit(KVBatch *b);
 
 /**
  * Frees a batch; what was not committed is forgotten. NULL is allowed, and so are batches of a closed
- * store.
+ * store. A call that another thread is in with it goes on to its end.
  */
 void kvstore_batch_free(KVBatch *b);
 
@@ -1310,10 +1369,34 @@ int kvstore_stats_reset(KVStore *kv);
 int kvstore_integrity_check(KVStore *kv, char **pzMessage);
 
 /**
- * Makes every commit so far survive a power cut. Never commits or ends an open transaction.
+ * Makes the indexes by key, expiry and write time, the large values, the views and the catalogue agree with the
+ * data rows again, in one transaction. `*pFixed` (may be NULL) is how many rows, entries and tables were added,
+ * removed or changed. Afterwards kvstore_integrity_check answers KVSTORE_OK.
  *
- * Errors: KVSTORE_IOERR; with KVSTORE_SYNC_OFF also KVSTORE_BUSY (a transaction is open, or another
- * handle is writing); KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ * Every row that could be read is kept, with the value and the TTL it had. A row that could not be read is made
+ * whole if something in the file still says what it was; a row whose value is lost, or of which nobody knows how
+ * long it may be shown, is removed: no value is invented. Families that the catalogue has lost are entered again,
+ * without their default TTL. Tables in the way that are not as the store makes them, and have something in them,
+ * get a name that begins with "lost:".
+ *
+ * A file whose catalogue of families is gone cannot be repaired: kvstore_open refuses it with
+ * KVSTORE_CORRUPT. Its data tables can be read with any SQLite.
+ *
+ * Reads everything, which takes about twice as long as kvstore_integrity_check; on a store without damage it
+ * writes nothing. Others can read meanwhile, but not write.
+ *
+ * Errors: KVSTORE_CORRUPT (SQLite's own check fails, or something is left that a repair does not know),
+ * KVSTORE_BUSY (a transaction is open on this handle; another handle is writing), KVSTORE_READONLY, KVSTORE_FULL,
+ * KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL). Nothing is changed then.
+ */
+int kvstore_repair(KVStore *kv,
+                   int64_t *pFixed);
+
+/**
+ * Makes every commit so far survive a power cut. Never commits or ends an open transaction. Syncs the files that
+ * are open, wherever they are by now, and their directory.
+ *
+ * Errors: KVSTORE_IOERR, also if the directory may not be read; KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
  */
 int kvstore_sync(KVStore *kv);
 
@@ -1342,9 +1425,11 @@ int kvstore_checkpoint(KVStore *kv, int mode, int *pnLog, int *pnCkpt);
  * and synced. `progress` (may be NULL) is called now and then with `context` and the pages that remain and
  * their total; what it returns, if not 0, stops the backup.
  *
- * Errors: KVSTORE_ERROR (path is NULL, or exists; stopped by progress: no file is left), KVSTORE_CANTOPEN,
- * KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE; KVSTORE_BUSY for a store in
- * memory or an exclusive one while a transaction is open on this handle.
+ * Errors: KVSTORE_ERROR (path is NULL, exists, or is no name of a file: "", ":memory:", "file:...", a directory's;
+ * a log of another store is beside it; it is the name that the -wal, -shm or -journal of a file there has; stopped
+ * by progress: no file is left), KVSTORE_CANTOPEN, KVSTORE_FULL, KVSTORE_IOERR (also if the store is no longer at the path it
+ * was opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the store is closed, also meanwhile: no file is left); KVSTORE_BUSY for a store in memory or an
+ * exclusive one while a transaction is open on this handle.
  */
 int kvstore_backup(KVStore *kv,
                    const char *path,

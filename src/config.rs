@@ -1,4 +1,7 @@
 //! How to open a store: every setting, its default and its bounds.
+//!
+//! [`Config`] has what every home of the data has, and in `file` what a file of SQLite's has beside that; to
+//! the caller it is one.
 
 use std::time::Duration;
 
@@ -16,12 +19,6 @@ pub const MAX_VALUE_SIZE_LIMIT: usize = 512 * 1024 * 1024;
 pub const MAX_KEY_SIZE: usize = 65_536;
 /// The longest family name, in bytes.
 pub(crate) const MAX_NAME_SIZE: usize = 255;
-/// The WAL is checkpointed when it has grown by this many pages.
-pub(crate) const AUTO_CHECKPOINT_PAGES: u32 = 4000;
-/// A row with its value in line has at most this fraction of a page; longer values go to the blob table.
-/// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way; below it scans
-/// are several times faster in line, above it random writes are several times faster out of line.
-pub(crate) const INLINE_PAGE_FRACTION: usize = 16;
 /// Default size of the memory map, in bytes; address space is scarce on 32 bits.
 pub(crate) const DEFAULT_MMAP_SIZE: u64 =
     if cfg!(target_pointer_width = "64") { 256 * 1024 * 1024 } else { 0 };
@@ -75,34 +72,49 @@ pub enum CheckpointMode {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Config {
+    pub(crate) read_only: bool,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) max_value_size: usize,
+    pub(crate) file: FileConfig,
+}
+
+/// The settings of a store in a file.
+#[derive(Debug, Clone)]
+pub(crate) struct FileConfig {
     pub(crate) journal_mode: JournalMode,
     pub(crate) sync: SyncLevel,
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
-    pub(crate) read_only: bool,
-    pub(crate) busy_timeout: Duration,
     pub(crate) checkpoint_every: Option<u32>,
-    pub(crate) max_value_size: usize,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
-    pub(crate) hold_reads: bool,
+    /// `None`: while this process is alone with the file.
+    pub(crate) hold_reads: Option<bool>,
     pub(crate) sql_engine: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
+            read_only: false,
+            busy_timeout: Duration::ZERO,
+            max_value_size: DEFAULT_MAX_VALUE_SIZE,
+            file: FileConfig::default(),
+        }
+    }
+}
+
+impl Default for FileConfig {
+    fn default() -> FileConfig {
+        FileConfig {
             journal_mode: JournalMode::default(),
             sync: SyncLevel::default(),
             cache_pages: DEFAULT_CACHE_PAGES,
             page_size: DEFAULT_PAGE_SIZE,
-            read_only: false,
-            busy_timeout: Duration::ZERO,
             checkpoint_every: None,
-            max_value_size: DEFAULT_MAX_VALUE_SIZE,
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
-            hold_reads: true,
+            hold_reads: None,
             sql_engine: false,
         }
     }
@@ -119,21 +131,21 @@ impl Config {
     /// The journal mode; an existing file is converted when no other handle has it open.
     #[must_use]
     pub fn journal_mode(mut self, mode: JournalMode) -> Config {
-        self.journal_mode = mode;
+        self.file.journal_mode = mode;
         self
     }
 
     /// What a commit waits for.
     #[must_use]
     pub fn sync(mut self, level: SyncLevel) -> Config {
-        self.sync = level;
+        self.file.sync = level;
         self
     }
 
     /// Size of the page cache, in pages (default 2000).
     #[must_use]
     pub fn cache_pages(mut self, pages: u32) -> Config {
-        self.cache_pages = pages;
+        self.file.cache_pages = pages;
         self
     }
 
@@ -141,11 +153,15 @@ impl Config {
     /// existing file keeps its own.
     #[must_use]
     pub fn page_size(mut self, bytes: u32) -> Config {
-        self.page_size = bytes;
+        self.file.page_size = bytes;
         self
     }
 
     /// Opens for reading only: the file must exist, and nothing is ever written to it.
+    ///
+    /// A store that was closed can also be read where nothing can be written, such as on a read-only mount. If it is
+    /// changed there all the same, calls notice it and see the new state; one that was reading just then answers
+    /// [`Busy`](crate::ErrorKind::Busy), and so does each call of a snapshot, until it is ended.
     #[must_use]
     pub fn read_only(mut self, yes: bool) -> Config {
         self.read_only = yes;
@@ -163,7 +179,7 @@ impl Config {
     /// Checkpoint the WAL after every `commits` write commits, instead of by its size. At least 1.
     #[must_use]
     pub fn checkpoint_every(mut self, commits: u32) -> Config {
-        self.checkpoint_every = Some(commits);
+        self.file.checkpoint_every = Some(commits);
         self
     }
 
@@ -178,25 +194,26 @@ impl Config {
     /// 64-bit systems, none on 32-bit ones).
     #[must_use]
     pub fn mmap_size(mut self, bytes: u64) -> Config {
-        self.mmap_size = bytes;
+        self.file.mmap_size = bytes;
         self
     }
 
     /// This handle alone owns the file, also against other processes: the fastest way, for devices
-    /// with one user. Another open fails with [`Busy`](crate::ErrorKind::Busy).
+    /// with one user. Another open fails with [`Busy`](crate::ErrorKind::Busy). Not together with
+    /// [`read_only`](Config::read_only).
     #[must_use]
     pub fn exclusive(mut self, yes: bool) -> Config {
-        self.exclusive = yes;
+        self.file.exclusive = yes;
         self
     }
 
-    /// Whether a handle keeps its read snapshot between reads, which makes them much faster (default
-    /// yes). It never shows anything but the newest state. But while it sits idle in one process, the WAL
-    /// that other processes write cannot start anew, and grows: switch it off for a handle that reads now
-    /// and then only.
+    /// Whether a handle keeps its read snapshot between reads, which makes them much faster. It never shows
+    /// anything but the newest state. But while a handle that keeps one sits idle in one process, the WAL that
+    /// other processes write cannot start anew, and grows. So by default one is kept only while no other process
+    /// has the store open through this library; `true`: always; `false`: never.
     #[must_use]
     pub fn hold_reads(mut self, yes: bool) -> Config {
-        self.hold_reads = yes;
+        self.file.hold_reads = Some(yes);
         self
     }
 
@@ -204,37 +221,52 @@ impl Config {
     #[doc(hidden)]
     #[must_use]
     pub fn sql_engine(mut self, yes: bool) -> Config {
-        self.sql_engine = yes;
+        self.file.sql_engine = yes;
         self
     }
 
-    /// Refuses settings that are out of bounds.
+    /// Refuses settings that are out of bounds, or contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
-        let bad = |text: String| Err(Error::Invalid(text));
-        if !(512..=65_536).contains(&self.page_size) || !self.page_size.is_power_of_two() {
-            return bad(format!(
-                "page size (pageSize) {}: must be a power of two from 512 to 65536",
-                self.page_size
-            ));
-        }
-        if self.cache_pages == 0 || i32::try_from(self.cache_pages).is_err() {
-            return bad(format!(
-                "page cache (cacheSize) of {} pages: must be from 1 to {}",
-                self.cache_pages,
-                i32::MAX
+        self.file.check()?;
+        if self.read_only && self.file.exclusive {
+            return Err(Error::invalid(
+                "read-only (readOnly) and exclusive: who only reads cannot keep others out; choose one of them",
             ));
         }
         if i32::try_from(self.busy_timeout.as_millis()).is_err() {
-            return bad(format!("busy timeout {:?}: must be at most {} ms", self.busy_timeout, i32::MAX));
-        }
-        if self.checkpoint_every == Some(0) {
-            return bad("checkpoint_every 0: must be at least 1 commit".into());
+            return Err(Error::invalid(format!(
+                "busy timeout {:?}: must be at most {} ms",
+                self.busy_timeout,
+                i32::MAX
+            )));
         }
         if !(1..=MAX_VALUE_SIZE_LIMIT).contains(&self.max_value_size) {
-            return bad(format!(
+            return Err(Error::invalid(format!(
                 "maximum value size (maxValueSize) {}: must be from 1 to {MAX_VALUE_SIZE_LIMIT} bytes",
                 self.max_value_size
-            ));
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl FileConfig {
+    fn check(&self) -> Result<()> {
+        if !(512..=65_536).contains(&self.page_size) || !self.page_size.is_power_of_two() {
+            return Err(Error::invalid(format!(
+                "page size (pageSize) {}: must be a power of two from 512 to 65536",
+                self.page_size
+            )));
+        }
+        if self.cache_pages == 0 || i32::try_from(self.cache_pages).is_err() {
+            return Err(Error::invalid(format!(
+                "page cache (cacheSize) of {} pages: must be from 1 to {}",
+                self.cache_pages,
+                i32::MAX
+            )));
+        }
+        if self.checkpoint_every == Some(0) {
+            return Err(Error::invalid("checkpoint_every 0: must be at least 1 commit"));
         }
         Ok(())
     }
@@ -243,7 +275,7 @@ impl Config {
 /// Refuses a key that is empty or too long.
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() || key.len() > MAX_KEY_SIZE {
-        return Err(Error::Invalid(format!(
+        return Err(Error::invalid(format!(
             "a key of {} bytes: keys are 1 to {MAX_KEY_SIZE} bytes long",
             key.len()
         )));
@@ -254,15 +286,14 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 /// Refuses a family name that cannot be one.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_SIZE || name.contains('\0') {
-        return Err(Error::Invalid(format!(
+        return Err(Error::invalid(format!(
             "a family name of {} bytes: names are 1 to {MAX_NAME_SIZE} bytes of UTF-8 without NUL",
             name.len()
         )));
     }
     if ["__", "_snkv_", "kvstore"].iter().any(|reserved| name.starts_with(reserved)) {
-        return Err(Error::Invalid(
-            "family names that start with \"__\", \"_snkv_\" or \"kvstore\" are reserved; choose another"
-                .into(),
+        return Err(Error::invalid(
+            "family names that start with \"__\", \"_snkv_\" or \"kvstore\" are reserved; choose another",
         ));
     }
     Ok(())

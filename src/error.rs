@@ -1,61 +1,21 @@
 //! The one error type, and its kinds, which are one to one with the C result codes.
 //!
-//! Must not enter: anything that knows SQLite (`db::connection` translates its codes) or C.
+//! Must not enter: anything that knows SQLite (`db::file::failure` translates its codes) or C.
 
 /// A specialised `Result` for this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as text for people and as a [`kind`](Error::kind) for programs.
+/// What went wrong: a [`kind`](Error::kind) for programs, and a text for people, which is what `Display` shows.
 ///
 /// No message ever contains a key or a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// An argument or the order of calls was wrong; nothing was changed.
-    #[error("{0}")]
-    Invalid(String),
-    /// SQLite reported an error that has no kind of its own.
-    #[error("{0}")]
-    Failed(String),
-    /// Another handle or process holds a lock this call needs.
-    #[error("{0}")]
-    Busy(String),
-    /// A lock inside the same process stands in the way.
-    #[error("{0}")]
-    Locked(String),
-    /// Memory ran out.
-    #[error("{0}")]
-    NoMemory(String),
-    /// A write on a read-only store or inside a read transaction.
-    #[error("{0}")]
-    ReadOnly(String),
-    /// The operating system failed to read, write or sync.
-    #[error("{0}")]
-    Io(String),
-    /// The file's content contradicts itself.
-    #[error("{0}")]
-    Corrupt(String),
-    /// A family that does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// A wrong password or a tampered value.
-    #[error("{0}")]
-    AuthFailed(String),
-    /// The file cannot be opened.
-    #[error("{0}")]
-    CantOpen(String),
-    /// The locking protocol of the file failed.
-    #[error("{0}")]
-    Protocol(String),
-    /// The handle is closed, was inherited through a fork, or is unusable after a panic.
-    #[error("{0}")]
-    Misuse(String),
-    /// The file is not a store.
-    #[error("{0}")]
-    NotADatabase(String),
-    /// The disk or the file is full.
-    #[error("{0}")]
-    Full(String),
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    /// SQLite has failed in a way that has no kind of its own: unlike a refused argument, it may have stopped
+    /// half-way.
+    is_failure: bool,
+    message: String,
 }
 
 /// The kind of an [`Error`]: what a program can decide on.
@@ -92,58 +52,107 @@ pub enum ErrorKind {
     Full,
 }
 
+/// One constructor for each kind; `Error` has two.
 impl Error {
+    /// An argument or the order of calls was wrong; nothing was changed.
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Error, message)
+    }
+
+    /// SQLite reported an error that has no kind of its own.
+    pub(crate) fn failed(message: impl Into<String>) -> Error {
+        Error { is_failure: true, ..Error::new(ErrorKind::Error, message) }
+    }
+
+    pub(crate) fn busy(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Busy, message)
+    }
+
+    pub(crate) fn locked(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Locked, message)
+    }
+
+    pub(crate) fn no_memory(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::NoMemory, message)
+    }
+
+    pub(crate) fn read_only(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::ReadOnly, message)
+    }
+
+    pub(crate) fn io(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Io, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::NotFound, message)
+    }
+
+    pub(crate) fn auth_failed(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::AuthFailed, message)
+    }
+
+    pub(crate) fn cant_open(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::CantOpen, message)
+    }
+
+    pub(crate) fn protocol(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Protocol, message)
+    }
+
+    pub(crate) fn misuse(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Misuse, message)
+    }
+
+    pub(crate) fn not_a_database(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::NotADatabase, message)
+    }
+
+    pub(crate) fn full(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Full, message)
+    }
+}
+
+impl Error {
+    /// An error of a caller's own, such as one that makes a [transaction](crate::Store::transaction) roll back.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, is_failure: false, message: message.into() }
+    }
+
     /// The kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        match self {
-            Error::Invalid(_) | Error::Failed(_) => ErrorKind::Error,
-            Error::Busy(_) => ErrorKind::Busy,
-            Error::Locked(_) => ErrorKind::Locked,
-            Error::NoMemory(_) => ErrorKind::NoMemory,
-            Error::ReadOnly(_) => ErrorKind::ReadOnly,
-            Error::Io(_) => ErrorKind::Io,
-            Error::Corrupt(_) => ErrorKind::Corrupt,
-            Error::NotFound(_) => ErrorKind::NotFound,
-            Error::AuthFailed(_) => ErrorKind::AuthFailed,
-            Error::CantOpen(_) => ErrorKind::CantOpen,
-            Error::Protocol(_) => ErrorKind::Protocol,
-            Error::Misuse(_) => ErrorKind::Misuse,
-            Error::NotADatabase(_) => ErrorKind::NotADatabase,
-            Error::Full(_) => ErrorKind::Full,
-        }
+        self.kind
     }
 
     /// Whether the same call may succeed later, because only a lock stood in the way.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Busy | ErrorKind::Locked)
+        matches!(self.kind, ErrorKind::Busy | ErrorKind::Locked)
+    }
+
+    /// Whether SQLite has failed in a way that has no kind of its own.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.is_failure
     }
 
     /// Whether a write that failed like this may have been half done, so that the transaction
     /// around it can only be rolled back. Errors found before the first change are not of that sort.
     pub(crate) fn dooms_transaction(&self) -> bool {
-        !matches!(self, Error::Invalid(_) | Error::NotFound(_) | Error::ReadOnly(_) | Error::Misuse(_))
+        match self.kind {
+            ErrorKind::Error => self.is_failure,
+            ErrorKind::NotFound | ErrorKind::ReadOnly | ErrorKind::Misuse => false,
+            _ => true,
+        }
     }
 
     /// The same kind of error with another text.
     pub(crate) fn with_message(&self, message: String) -> Error {
-        match self {
-            Error::Invalid(_) => Error::Invalid(message),
-            Error::Failed(_) => Error::Failed(message),
-            Error::Busy(_) => Error::Busy(message),
-            Error::Locked(_) => Error::Locked(message),
-            Error::NoMemory(_) => Error::NoMemory(message),
-            Error::ReadOnly(_) => Error::ReadOnly(message),
-            Error::Io(_) => Error::Io(message),
-            Error::Corrupt(_) => Error::Corrupt(message),
-            Error::NotFound(_) => Error::NotFound(message),
-            Error::AuthFailed(_) => Error::AuthFailed(message),
-            Error::CantOpen(_) => Error::CantOpen(message),
-            Error::Protocol(_) => Error::Protocol(message),
-            Error::Misuse(_) => Error::Misuse(message),
-            Error::NotADatabase(_) => Error::NotADatabase(message),
-            Error::Full(_) => Error::Full(message),
-        }
+        Error { message, ..self.clone() }
     }
 }

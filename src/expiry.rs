@@ -21,12 +21,12 @@ impl Expiry {
     /// From the form used in C and in the file: `0` means never, a negative number is refused.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `expire_ms` is negative.
+    /// `Error` if `expire_ms` is negative.
     pub fn from_millis(expire_ms: i64) -> Result<Expiry> {
         match expire_ms {
             0 => Ok(Expiry::Never),
             1.. => Ok(Expiry::At(expire_ms)),
-            _ => Err(Error::Invalid(format!(
+            _ => Err(Error::invalid(format!(
                 "expire_ms is {expire_ms}: pass milliseconds since 1970, or 0 for a key that never expires"
             ))),
         }
@@ -40,7 +40,7 @@ impl Expiry {
     /// Refuses a moment that is not after 1970 began: it is surely a mistake.
     pub(crate) fn check(self) -> Result<()> {
         match self {
-            Expiry::At(expire_ms @ ..=0) => Err(Error::Invalid(format!(
+            Expiry::At(expire_ms @ ..=0) => Err(Error::invalid(format!(
                 "an expiry time of {expire_ms} ms: times are milliseconds since 1970, and greater than 0"
             ))),
             _ => Ok(()),
@@ -102,7 +102,7 @@ pub(crate) const MAX_DEFAULT_TTL_MS: i64 = 630_720_000_000;
 pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
     match ttl.map_or(0, millis_rounded_up) {
         ms @ 0..=MAX_DEFAULT_TTL_MS => Ok(ms),
-        _ => Err(Error::Invalid("a default TTL is at most 20 years (630720000 seconds)".into())),
+        _ => Err(Error::invalid("a default TTL is at most 20 years (630720000 seconds)")),
     }
 }
 

@@ -25,13 +25,12 @@
 //!
 //! Expiry is exact on read: a key whose time has come is never returned, through whatever handle or
 //! process the time was set. Dead rows are removed by the reads that meet them and by
-//! [`Family::purge_expired`]; there is no background thread.
+//! [`Family::purge_expired`]; there is no background thread unless the cleaner is started.
 //!
 //! The C API (`include/kvstore.h`) is a thin layer over this one.
 //!
-//! **Forks.** A child process may neither use a handle its parent opened nor open a file its parent
-//! had open when it forked. Through the C API that is noticed and refused; a Rust program that forks
-//! calls [`note_fork`] in the child.
+//! **Forks.** The child of a fork opens the store anew, whatever its parent is doing with the file. The handles of
+//! the parent answer [`Misuse`](ErrorKind::Misuse) in the child.
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, unreachable_pub)]
@@ -43,12 +42,7 @@
     clippy::undocumented_unsafe_blocks
 )]
 
-mod age;
-mod backup;
-mod batch;
-mod cleaner;
 mod clock;
-mod conditional;
 mod config;
 mod db;
 mod error;
@@ -56,37 +50,32 @@ mod expiry;
 mod family;
 mod ffi;
 mod fork;
-mod inner;
-mod iter;
-mod lifetime;
-mod neighbours;
-mod purge;
-mod range;
-mod row_key;
-mod stats;
+mod options;
+mod shared;
 mod store;
+mod unwind;
 
-pub use batch::WriteBatch;
-pub use conditional::PutOptions;
 pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
-pub use family::Family;
-pub use fork::note_fork;
+pub use family::{Cursor, Direction, Family, Iter, KeyRange, row_key};
 #[doc(hidden)]
 pub use fork::{INHERITED, generation as fork_generation};
-pub use iter::{Cursor, Direction, Iter};
-pub use purge::PurgeStep;
-pub use range::KeyRange;
-pub use row_key::row_key;
-pub use stats::Stats;
-pub use store::{Store, Transaction};
+pub use options::PutOptions;
+pub use shared::Stats;
+pub use store::{PurgeStep, Store, Transaction, WriteBatch};
 
 /// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
 /// than it was before in this process.
 #[must_use]
 pub fn now_ms() -> i64 {
     clock::system_now_ms()
+}
+
+/// For the child of a raw `clone` system call, which runs no handlers of `pthread_atfork`: makes the handles that are
+/// there its parent's. After a `fork` nothing is left to do.
+pub fn note_fork() {
+    db::note_fork();
 }
 
 /// The version of this library, such as `"0.1.0"`.

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Scratch;
-use kvstore::{Condition, Config, Error, Expiry, Store, now_ms};
+use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Store, now_ms};
 
 const THREADS: usize = 8;
 const PROCESSES: usize = 4;
@@ -199,12 +199,12 @@ fn increment(worker: &mut Worker<'_>) {
             match tx.expire_time("rate")? {
                 Some(Expiry::At(end)) => Ok((end, value)),
                 // It has expired since: which life that was cannot be told, so it must not count.
-                _ => Err(Error::Invalid("too late".into())),
+                _ => Err(Error::new(ErrorKind::Error, "too late")),
             }
         });
         match counted {
             Ok((end, value)) => worker.tell("rate", &[end, value]),
-            Err(e) => assert_eq!(e, Error::Invalid("too late".into())),
+            Err(e) => assert_eq!(e, Error::new(ErrorKind::Error, "too late")),
         }
     }
 }

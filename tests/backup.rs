@@ -265,6 +265,83 @@ fn a_target_that_exists_is_refused_and_left_as_it_is() {
     assert_eq!(other_files(&scratch), ["empty", "file"]);
 }
 
+#[test]
+fn names_that_are_no_file_are_refused_and_nothing_is_made() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("k", "1").unwrap();
+    fs::create_dir(scratch.file("directory")).unwrap();
+    let before: Vec<_> = fs::read_dir(".").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    for name in ["", ":memory:", "file:x", "file:x?mode=memory", ".", "..", "/", "copy.db/", "copy.db/."] {
+        let refused = store.backup(name, |_, _| panic!("the progress of a backup that was refused"));
+        let error = refused.expect_err(name);
+        assert_eq!(error.kind(), ErrorKind::Error, "{name}: {error}");
+        assert!(error.to_string().contains("name of a file") || error.to_string().contains("exists"));
+    }
+    for name in ["new/", "new/.", "directory/", "directory/..", "directory/."] {
+        assert_eq!(kind(store.backup(scratch.file(name), go_on)), ErrorKind::Error, "{name}");
+    }
+    let after: Vec<_> = fs::read_dir(".").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(before, after);
+    assert_eq!(other_files(&scratch), [""; 0]);
+    // A file may be called so all the same.
+    for name in [":memory:", "file:x"] {
+        store.backup(scratch.file(name), go_on).unwrap();
+        assert!(Store::open(scratch.file(name)).unwrap().exists("k").unwrap());
+    }
+}
+
+#[test]
+fn a_name_beside_which_another_stores_log_lies_is_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("k", "1").unwrap();
+    for suffix in ["-wal", "-journal"] {
+        let log = scratch.file(&format!("copy.db{suffix}"));
+        fs::copy(scratch.wal(), &log).unwrap();
+        let error = store.backup(scratch.file("copy.db"), go_on).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Error);
+        assert!(error.to_string().contains(suffix), "{error}");
+        assert!(!scratch.file("copy.db").exists());
+        fs::remove_file(log).unwrap();
+    }
+    store.backup(scratch.file("copy.db"), go_on).unwrap();
+}
+
+#[test]
+fn the_name_of_another_files_log_or_journal_is_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("k", "1").unwrap();
+    drop(Store::open(scratch.file("closed.db")).unwrap());
+    fs::write(scratch.file("foreign"), "").unwrap();
+    std::os::unix::fs::symlink(".", scratch.file("here")).unwrap();
+    fs::create_dir(scratch.file("directory")).unwrap();
+    let files = || {
+        let mut names: Vec<_> =
+            fs::read_dir(scratch.file("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    for suffix in ["-wal", "-shm", "-journal"] {
+        for name in ["store.db", "closed.db", "foreign", "here/store.db", "here/closed.db", "here/foreign"] {
+            let error = store.backup(scratch.file(&format!("{name}{suffix}")), go_on).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Error, "{name}{suffix}");
+            if !name.ends_with("store.db") {
+                assert!(error.to_string().contains(&format!("\"{suffix}\"")), "{error}");
+            }
+        }
+    }
+    assert_eq!(files(), before);
+    assert_eq!(store.get("k").unwrap().unwrap(), b"1");
+    store.integrity_check().unwrap();
+    // Where there is no file of the name, it is a name like any other.
+    for name in ["nothing-wal", "directory-journal", "-shm"] {
+        store.backup(scratch.file(name), go_on).unwrap();
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_that_points_nowhere_is_a_target_that_exists() {

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::other::{Other, heard, role, say};
-use common::{Scratch, numbered, python};
+use common::{Random, Scratch, numbered, python};
 use kvstore::{CheckpointMode, Config, Direction, Expiry, Family, KeyRange, Result, Store};
 
 /// Far in the future, for the wall clock, too.
@@ -79,22 +79,6 @@ fn text(value: &[u8]) -> String {
 
 fn value_of(store: &Store, key: &str) -> String {
     text(&store.get(key).unwrap().unwrap())
-}
-
-/// Numbers that look random, the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
 }
 
 // ---- the other process ---------------------------------------------------------------------------

@@ -22,13 +22,10 @@ fn functions(file: &str) -> BTreeSet<String> {
 fn every_function_of_the_header_is_abused() {
     let mut abused = functions("tests/c/abuse_arguments.c");
     abused.extend(functions("tests/c/abuse_sample.h"));
-    abused.extend(functions("tests/c/b_abuse.c"));
+    abused.extend(functions("tests/c/abuse_advanced.c"));
     let all = functions("include/kvstore.h");
     let left: Vec<_> = all.difference(&abused).collect();
-    assert!(
-        all.len() > 60 && left.is_empty(),
-        "add these to the sweeps of tests/c/abuse_*.c or b_abuse.c: {left:?}"
-    );
+    assert!(all.len() > 60 && left.is_empty(), "add these to the sweeps of tests/c/abuse_*.c: {left:?}");
 }
 
 #[test]
@@ -97,6 +94,11 @@ fn the_error_text_is_set_by_failures_only_and_on_their_store_only() {
 }
 
 #[test]
+fn the_error_text_says_that_a_key_is_missing_until_another_call_fails() {
+    run_scenario("tests/c/abuse_errmsg.c", "not_found");
+}
+
+#[test]
 fn the_error_text_stays_readable_while_other_calls_fail() {
     run_scenario("tests/c/abuse_errmsg.c", "stays_readable");
 }
@@ -162,7 +164,7 @@ fn a_forked_child_that_closes_its_parents_handles_or_exits_does_no_harm() {
 }
 
 #[test]
-fn a_forked_child_cannot_open_what_its_parent_has_open() {
+fn a_forked_child_opens_what_its_parent_has_open() {
     run_scenario("tests/c/abuse_fork.c", "same_path");
 }
 
@@ -174,6 +176,26 @@ fn a_forked_child_may_open_another_store() {
 #[test]
 fn a_child_forked_after_the_close_may_open_the_file() {
     run_scenario("tests/c/abuse_fork.c", "after_the_close");
+}
+
+#[test]
+fn a_child_forked_by_a_clock_is_refused_by_the_call_it_is_in() {
+    run_scenario("tests/c/abuse_fork.c", "clock_forks");
+}
+
+#[test]
+fn a_child_forked_by_the_progress_of_a_backup_leaves_the_backup_to_its_parent() {
+    run_scenario("tests/c/abuse_fork.c", "backup_forks");
+}
+
+#[test]
+fn a_child_of_a_program_that_has_closed_all_descriptors_gets_no_copies_of_its_own() {
+    run_scenario("tests/c/abuse_fork.c", "daemon_forks");
+}
+
+#[test]
+fn a_call_after_the_thread_has_ended_its_own_data_is_answered() {
+    run_scenario("tests/c/abuse_fork.c", "exits");
 }
 
 #[test]
@@ -249,4 +271,66 @@ fn a_checkpoint_that_meets_a_full_disk_loses_nothing() {
 #[test]
 fn a_store_that_cannot_be_made_on_a_full_disk_can_be_made_later() {
     run_scenario("tests/c/abuse_full.c", "opening");
+}
+
+// ---- the advanced functions -----------------------------------------------------------------------
+
+#[test]
+fn null_for_any_pointer_of_an_advanced_function_is_refused_and_changes_nothing() {
+    run_scenario("tests/c/abuse_advanced.c", "null_pointers");
+}
+
+#[test]
+fn bad_lengths_are_refused_before_anything_is_read() {
+    run_scenario("tests/c/abuse_advanced.c", "lengths");
+}
+
+#[test]
+fn an_expected_value_of_another_length_is_not_read() {
+    run_scenario("tests/c/abuse_advanced.c", "expected_lengths");
+}
+
+#[test]
+fn unknown_flags_and_reserved_fields_are_refused() {
+    run_scenario("tests/c/abuse_advanced.c", "flags");
+}
+
+#[test]
+fn everything_of_a_closed_store_is_refused() {
+    run_scenario("tests/c/abuse_advanced.c", "closed_store");
+}
+
+#[test]
+fn a_batch_of_a_closed_store_answers_misuse() {
+    run_scenario("tests/c/abuse_advanced.c", "closed_store_batch");
+}
+
+#[test]
+fn closed_and_freed_handles_are_refused() {
+    run_scenario("tests/c/abuse_advanced.c", "closed_handles");
+}
+
+#[test]
+fn an_advanced_function_refuses_a_handle_of_the_wrong_kind() {
+    run_scenario("tests/c/abuse_advanced.c", "wrong_kinds");
+}
+
+#[test]
+fn handles_come_and_go_thousands_of_times() {
+    run_scenario("tests/c/abuse_advanced.c", "cycles");
+}
+
+#[test]
+fn the_library_names_itself_and_its_codes() {
+    run_scenario("tests/c/abuse_advanced.c", "library");
+}
+
+#[test]
+fn the_constants_are_those_of_the_contract() {
+    run_scenario("tests/c/abuse_advanced.c", "constants");
+}
+
+#[test]
+fn clocks_at_the_edges_of_time_break_nothing() {
+    run_scenario("tests/c/abuse_advanced.c", "clock_edges");
 }

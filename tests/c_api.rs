@@ -1,5 +1,6 @@
-//! Every function of Part A, as a C program sees it: each test is a scenario of `tests/c/api_*.c`, run
-//! plainly and under valgrind. Damage, abuse and processes have tests of their own.
+//! The basic functions, as a C program sees them: keys and values, TTLs, families, iterators, transactions,
+//! stores. Each test is a scenario of a `tests/c/api_*.c`, run plainly and under valgrind. Damage, abuse,
+//! processes and what is beyond the basics (`c_api_*.rs`) have tests of their own.
 
 mod c_common;
 
@@ -320,6 +321,11 @@ fn commits_checkpoints_and_pages_are_counted() {
 #[test]
 fn the_wal_is_checkpointed_every_n_commits_or_by_its_pages() {
     run_scenario("tests/c/api_maintenance.c", "wal_size_limit");
+}
+
+#[test]
+fn a_repair_counts_what_it_changes_and_the_integrity_check_passes_after_it() {
+    run_scenario("tests/c/api_maintenance.c", "repair");
 }
 
 #[test]

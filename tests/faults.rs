@@ -546,7 +546,7 @@ fn fail_a_rollback() {
         store.put("a", "2").unwrap();
         FAIL_TO.store(u64::MAX, Ordering::SeqCst);
         FAIL_FROM.store(0, Ordering::SeqCst);
-        let put = store.put_until("b", vec![1; 9_000], Expiry::At(4_000_000_000_000));
+        let put = store.put_until("b", vec![1; 400_000], Expiry::At(4_000_000_000_000));
         let _ = store.rollback(); // may say that there is no memory
         FAIL_FROM.store(u64::MAX, Ordering::SeqCst);
         assert_eq!(put.unwrap_err().kind(), ErrorKind::NoMemory);

@@ -17,6 +17,8 @@ mod exercise;
 mod files;
 #[path = "hostile/places.rs"]
 mod places;
+#[path = "hostile/repair.rs"]
+mod repair;
 #[path = "hostile/statements.rs"]
 mod statements;
 
@@ -359,7 +361,7 @@ fn torture(sorts: &[Sort], page_sizes: &[(u32, usize)]) {
     }
     let mut failures = Vec::new();
     let share = |left: usize| match long {
-        // What a batch does not need is left to those behind it.
+        // What a batch does not need is left to those after it.
         Some(seconds) => {
             let left_of_all = Duration::from_secs(seconds).saturating_sub(started.elapsed());
             Instant::now() + left_of_all / u32::try_from(left).unwrap()

@@ -172,10 +172,10 @@ fn a_seek_goes_to_the_first_key_at_or_behind_it_in_the_direction() {
         store.put(key, key).unwrap();
     }
     let (mut up, mut down) = (forward(&store), reverse(&store));
-    let behind =
+    let after =
         [("a", "b", ""), ("b", "b", "b"), ("c", "d", "b"), ("f", "f", "f"), ("f\0", "", "f"), ("g", "", "f")];
     for _ in 0..3 {
-        for (key, at_or_above, at_or_below) in behind {
+        for (key, at_or_above, at_or_below) in after {
             for (cursor, expected) in [(&mut up, at_or_above), (&mut down, at_or_below)] {
                 assert_eq!(cursor.seek(key).unwrap(), !expected.is_empty(), "{key}");
                 assert_eq!(cursor.is_valid(), !expected.is_empty());

@@ -3,7 +3,12 @@
 mod common;
 
 use common::{Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse};
-use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange};
+use kvstore::{
+    CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key,
+};
+
+/// Far in the future, for the wall clock, too.
+const LATER: i64 = 4_000_000_000_000;
 
 // ---- writes meanwhile ----------------------------------------------------------------------------
 
@@ -20,7 +25,7 @@ fn own_writes_and_deletes_ahead_of_the_position_are_seen_at_every_distance() {
         store.delete(numbered(at + 1)).unwrap();
         store.put(numbered(at + 2), "new").unwrap();
         store.put([numbered(at + 2), b"x".to_vec()].concat(), "new").unwrap();
-        store.put(numbered(0), "behind, or the current one").unwrap();
+        store.put(numbered(0), "passed, or the current one").unwrap();
         assert_eq!(cursor.key(), Some(numbered(at).as_slice()));
         assert_eq!(cursor.value(), Some(&at.to_be_bytes()[..]));
         assert!(cursor.next().unwrap());
@@ -186,6 +191,89 @@ fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
     assert_eq!([up_seen, rest(&mut up)].concat(), (0..100).map(numbered).collect::<Vec<_>>());
     assert_eq!([down_seen, rest(&mut down)].concat(), (0..100).rev().map(numbered).collect::<Vec<_>>());
     assert_eq!(rest(&mut fresh).len(), 100);
+}
+
+/// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
+fn shut_out(other: &Store) {
+    other.begin(true).unwrap();
+    (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
+}
+
+#[test]
+fn after_a_seek_that_failed_a_cursor_goes_on_after_its_last_entry() {
+    let scratch = Scratch::new();
+    let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
+    let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
+    store
+        .transaction(|tx| {
+            (0..100).try_for_each(|n| {
+                tx.put_until(row_key(b"p", &numbered(n))?, "1", Expiry::At(LATER + n as i64))?;
+                tx.put(numbered(n), "1")
+            })
+        })
+        .unwrap();
+    let rows = |direction| store.row_cursor(b"p", &KeyRange::all(), direction).unwrap();
+    let up = || (0..100).map(numbered);
+    let down = || (0..100).rev().map(numbered);
+    let walks: [(Cursor, Vec<Vec<u8>>); 4] = [
+        (store.cursor(KeyRange::prefix(b"key"), Direction::Forward), up().collect()),
+        (store.cursor(KeyRange::prefix(b"key"), Direction::Reverse), down().collect()),
+        (rows(Direction::Forward), up().collect()),
+        (rows(Direction::Reverse), down().collect()),
+    ];
+    for (mut cursor, keys) in walks {
+        for seen in [1, 10, 32] {
+            assert!(cursor.first().unwrap());
+            (1..seen).for_each(|_| assert!(cursor.next().unwrap()));
+            shut_out(&other);
+            for _ in 0..2 {
+                assert_eq!(kind(cursor.seek(numbered(50))), ErrorKind::Busy);
+                assert!(!cursor.is_valid());
+            }
+            assert_eq!(kind(cursor.first()), ErrorKind::Busy);
+            other.rollback().unwrap();
+            assert_eq!(rest(&mut cursor), &keys[seen..], "{cursor:?} after {seen}");
+            // At the end it stays there, also when a seek fails.
+            shut_out(&other);
+            assert_eq!(kind(cursor.seek(numbered(50))), ErrorKind::Busy);
+            assert!(!cursor.next().unwrap());
+            other.rollback().unwrap();
+            assert!(!cursor.next().unwrap());
+        }
+        // And so where it was at no entry: new, or sought outside its range.
+        let mut nowhere = store.cursor(KeyRange::prefix(b"key"), cursor.direction());
+        for _ in ["new", "outside"] {
+            shut_out(&other);
+            assert_eq!(kind(nowhere.seek(numbered(50))), ErrorKind::Busy);
+            other.rollback().unwrap();
+            assert!(!nowhere.next().unwrap());
+            assert!(nowhere.seek(numbered(50)).unwrap());
+            assert!(!nowhere.seek("z").unwrap());
+        }
+        let mut fresh = store.cursor(KeyRange::prefix(b"key"), cursor.direction());
+        shut_out(&other);
+        assert_eq!(kind(fresh.first()), ErrorKind::Busy);
+        assert_eq!(kind(fresh.seek(numbered(50))), ErrorKind::Busy);
+        other.rollback().unwrap();
+        assert_eq!(rest(&mut fresh).len(), 100);
+    }
+    let mut expiring = store.expiring(0, i64::MAX);
+    assert!(expiring.first().unwrap() && expiring.next().unwrap());
+    shut_out(&other);
+    assert_eq!(kind(expiring.first()), ErrorKind::Busy);
+    other.rollback().unwrap();
+    assert_eq!(rest(&mut expiring).len(), 98);
+}
+
+#[test]
+fn a_seek_for_a_key_of_a_bad_length_moves_nothing() {
+    let store = memory();
+    fill(&store, 3);
+    let mut cursor = forward(&store);
+    assert!(cursor.first().unwrap());
+    assert_eq!(kind(cursor.seek("")), ErrorKind::Error);
+    assert_eq!(cursor.key(), Some(numbered(0).as_slice()));
+    assert_eq!(rest(&mut cursor), [numbered(1), numbered(2)]);
 }
 
 #[test]

@@ -44,6 +44,7 @@ const ROLES: &[Role] = &[
     ("iterators", many::iterators),
     ("longest-values", many::longest_values),
     ("handles", many::handles),
+    ("descriptors", many::descriptors_of_a_handle),
     ("openers", many::openers),
     ("leaks", many::leaks),
     ("no-descriptors-to-open", without_descriptors::no_descriptors_to_open),
@@ -87,6 +88,17 @@ fn did(what: impl std::fmt::Display) {
 
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count() - 1 // one is the directory itself
+}
+
+/// The descriptors that stay open when everything is closed, at most: those of closed files that are parked for the
+/// next open (src/db/file/os/files.rs), and what takes the place of inherited ones in a forked child.
+const PARKED: usize = 64 + 1;
+
+/// Fails if there are more descriptors than there were, but for those that are parked.
+#[track_caller]
+fn assert_only_parked(before: usize, what: &str) {
+    let now = descriptors();
+    assert!(now <= before + PARKED, "{what}: {now} descriptors, {before} before");
 }
 
 /// Memory in use, in bytes.

@@ -92,7 +92,7 @@ struct Promise {
 const SECOND: &str = "after the first cut";
 
 impl Recording {
-    /// What is promised behind an event.
+    /// What is promised after an event.
     fn promise(&self, before: Promise, event: &Event) -> Promise {
         let Event::Mark(mark, _) = event else { return before };
         let oldest = if self.full || self.durable[*mark] { *mark } else { before.oldest };
@@ -150,11 +150,11 @@ impl Recording {
     /// The store can be written and read on.
     fn go_on(&self, store: &Store, found: Contents) -> kvstore::Result<()> {
         let mut expected = found;
-        store.put("behind the cut", "1")?;
-        store.put_until("large behind the cut", vec![2; 5_000], kvstore::Expiry::At(200_000))?;
+        store.put("after the cut", "1")?;
+        store.put_until("large after the cut", vec![2; 5_000], kvstore::Expiry::At(200_000))?;
         let entries = expected.0.get_mut(DEFAULT).unwrap();
-        entries.insert(b"behind the cut".to_vec(), (b"1".to_vec(), None));
-        entries.insert(b"large behind the cut".to_vec(), (vec![2; 5_000], Some(200_000)));
+        entries.insert(b"after the cut".to_vec(), (b"1".to_vec(), None));
+        entries.insert(b"large after the cut".to_vec(), (vec![2; 5_000], Some(200_000)));
         assert_eq!(Contents::of(store)?, expected);
         store.integrity_check()
     }
@@ -299,8 +299,8 @@ fn cut_twice(name: &str, config: &Config, level: SyncLevel) {
     );
 }
 
-/// Runs the steps, and cuts the power in every way right behind each sync: what was there then must be there.
-fn cut_behind_each_sync(name: &str, config: &Config, level: SyncLevel) {
+/// Runs the steps, and cuts the power in every way right after each sync: what was there then must be there.
+fn cut_after_each_sync(name: &str, config: &Config, level: SyncLevel) {
     let recording = record(config, level, &steps_with_syncs());
     let mut disk = Disk::default();
     let mut random = Random(5);
@@ -321,7 +321,7 @@ fn cut_behind_each_sync(name: &str, config: &Config, level: SyncLevel) {
             tried += 1;
         }
     }
-    println!("power: {name}: {tried} cuts behind syncs");
+    println!("power: {name}: {tried} cuts after syncs");
     assert!(tried >= 20, "{tried}");
 }
 
@@ -393,14 +393,14 @@ fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commi
 #[test]
 fn with_wal_a_sync_makes_everything_before_it_survive_a_power_cut() {
     for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
-        cut_behind_each_sync(&format!("wal {level:?}"), &Config::new(), level);
+        cut_after_each_sync(&format!("wal {level:?}"), &Config::new(), level);
     }
 }
 
 #[test]
 fn with_a_rollback_journal_a_sync_makes_everything_before_it_survive_a_power_cut() {
     for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
-        cut_behind_each_sync(&format!("delete {level:?}"), &with_journal(), level);
+        cut_after_each_sync(&format!("delete {level:?}"), &with_journal(), level);
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
-use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Family, PurgeStep, Store};
+use kvstore::{CheckpointMode, Condition, Config, Error, ErrorKind, Expiry, Family, PurgeStep, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
 
@@ -369,4 +369,32 @@ fn two_handles_that_purge_at_once_remove_every_key_once() {
     let purged = stores.iter().map(|store| store.stats().unwrap().ttl_purged);
     assert_eq!(purged.sum::<u64>(), 5_000);
     stores[0].integrity_check().unwrap();
+}
+
+#[test]
+fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::new().checkpoint_every(3);
+    let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
+    let clock = TestClock::at(1_000);
+    clock.drive(&store);
+    store.transaction(|tx| (0..9u8).try_for_each(|n| tx.put_until([n], "1", Expiry::At(2_000)))).unwrap();
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    clock.set(2_000);
+    let checkpoints = || store.stats().unwrap().checkpoints;
+    let before = checkpoints();
+    let limit = Some(Duration::from_secs(3600));
+    for _ in 0..5 {
+        assert_eq!(store.purge_step(Some(1), limit).unwrap().deleted, 1);
+    }
+    assert_eq!(checkpoints(), before);
+    store.put("next", "1").unwrap();
+    assert_eq!(checkpoints(), before + 1);
+    // Without other writes it must come at last.
+    store.transaction(|tx| (0..9u8).try_for_each(|n| tx.put_until([n], "1", Expiry::At(1_500)))).unwrap();
+    let before = checkpoints();
+    for _ in 0..9 {
+        assert_eq!(store.purge_step(Some(1), limit).unwrap().deleted, 1);
+    }
+    assert_eq!(checkpoints(), before + 1);
 }

@@ -127,6 +127,23 @@ fn stores_in_memory_are_separate_and_have_no_file() {
 }
 
 #[test]
+fn who_only_reads_cannot_keep_others_out() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let scratch = Scratch::new();
+        let config = Config::new().journal_mode(mode);
+        scratch.open_with(&config).put("a", "1").unwrap();
+        let both = config.clone().read_only(true).exclusive(true);
+        let error = Store::open_with(scratch.path(), &both).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Error);
+        assert!(error.to_string().contains("readOnly") && error.to_string().contains("exclusive"), "{error}");
+        // The files are as they were, and each alone works.
+        assert!(!scratch.wal().exists());
+        scratch.open_with(&config.clone().exclusive(true)).put("b", "1").unwrap();
+        assert_eq!(scratch.open_with(&config.read_only(true)).count().unwrap(), 2);
+    }
+}
+
+#[test]
 fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
     let scratch = Scratch::new();
     for name in [":memory:", "file:x?mode=memory", "a b%20c?d#e", "ünï'\"", "-x"] {
@@ -174,7 +191,12 @@ fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
         let config = Config::new().exclusive(true).journal_mode(mode);
         let owner = scratch.open_with(&config);
         owner.put("a", "1").unwrap();
-        assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::Busy, "{mode:?}");
+        let refused = Store::open_with(scratch.path(), &config).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{mode:?}");
+        // An open waits for two seconds, whatever the busy timeout.
+        let text = refused.to_string();
+        assert!(text.contains("exclusively") && !text.contains("busy timeout"), "{text}");
+        assert_eq!(text.matches("handle or process").count(), 1, "{text}");
         assert_eq!(owner.get("a").unwrap().as_deref(), Some(&b"1"[..]));
         owner.close().unwrap();
         assert_eq!(scratch.open_with(&config).get("a").unwrap().as_deref(), Some(&b"1"[..]));

@@ -33,11 +33,6 @@ int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key)
     return rc == KVSTORE_OK ? exists : -rc;
 }
 
-int kvpy_put_ttl(KVColumnFamily *cf, const void *key, int n_key, const void *value, int n_value, int64_t ttl_ms)
-{
-    return kvstore_cf_put_ttl(cf, key, n_key, value, n_value, kvstore_now_ms() + ttl_ms);
-}
-
 int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, char **values, int *value_lens)
 {
     const void **each;

@@ -7,7 +7,7 @@
  */
 
 /** Copies the text of the handle's last failure (NULL: of this thread's) to buf, cut to cap - 1 bytes,
- * with a NUL behind it. One step, so that no other thread's failure replaces the text meanwhile. */
+ * with a NUL after it. One step, so that no other thread's failure replaces the text meanwhile. */
 void kvpy_errmsg(KVStore *kv, char *buf, int cap);
 
 /** kvstore_cf_get_into that returns the full length of the value, or the code of the failure negated. */
@@ -24,10 +24,7 @@ int kvpy_get_short(KVColumnFamily *cf, const void *key, int n_key, char *buf);
 /** kvstore_cf_exists that returns 1 or 0, or the code of the failure negated. */
 int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key);
 
-/** kvstore_cf_put_ttl with a duration from the library's clock. */
-int kvpy_put_ttl(KVColumnFamily *cf, const void *key, int n_key, const void *value, int n_value, int64_t ttl_ms);
-
-/** kvstore_cf_get_many of keys that lie one behind the other. */
+/** kvstore_cf_get_many of keys that lie one after the other. */
 int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, char **values, int *value_lens);
 
 /** Frees the values that kvpy_get_many gave out. */
@@ -42,7 +39,7 @@ typedef struct {
     int rows;
     /** 1: the iterator is at eof now. */
     int at_eof;
-    /** The code of a failure behind the last row, or 0: the iteration is not at its end then. */
+    /** The code of a failure after the last row, or 0: the iteration is not at its end then. */
     int failed;
     /** 1: no row was read because the current one does not fit into bytes. */
     int too_long;
@@ -57,6 +54,6 @@ typedef struct {
     char bytes[65536];
 } kvpy_chunk;
 
-/** Reads at most max_rows rows from the iterator's position on, and moves it behind them. Returns
+/** Reads at most max_rows rows from the iterator's position on, and moves it past them. Returns
  * the number of rows (which is 0 at eof, and if `failed` or `too_long` says so). */
 int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk);

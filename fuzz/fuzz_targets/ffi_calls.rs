@@ -598,7 +598,7 @@ impl World {
                     }
                     assert_eq!(code, KVSTORE_OK);
                     let length = lengths.expect("lengths of values")[n];
-                    // SAFETY: a copy with a NUL behind it.
+                    // SAFETY: a copy with a NUL after it.
                     unsafe { read(*value, length + 1, true) };
                 }
             }
@@ -615,7 +615,7 @@ impl World {
         let Some(pointer) = frame.pointers.first() else { return };
         let length = **frame.ints.first().expect("a call that gives out memory tells its length");
         match name {
-            // SAFETY: an array of as many texts, with a NULL behind them.
+            // SAFETY: an array of as many texts, with a NULL after them.
             "kvstore_cf_list" => unsafe {
                 let names = **pointer as *mut *mut c_void;
                 let count = usize::try_from(length).expect("a count");
@@ -627,7 +627,7 @@ impl World {
             },
             // SAFETY: the iterator's, until it moves.
             "kvstore_iterator_key" | "kvstore_iterator_value" => unsafe { read(**pointer, length, false) },
-            // SAFETY: a copy with a NUL behind it.
+            // SAFETY: a copy with a NUL after it.
             _ => unsafe {
                 read(**pointer, length + 1, true);
             },
@@ -717,7 +717,7 @@ unsafe fn read(memory: *mut c_void, length: c_int, free: bool) {
         let bytes = std::slice::from_raw_parts(memory.cast::<u8>(), length);
         std::hint::black_box(bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
         if free {
-            assert_eq!(bytes.last(), Some(&0), "no NUL behind a copy");
+            assert_eq!(bytes.last(), Some(&0), "no NUL after a copy");
             kvstore_free(memory);
         }
     }

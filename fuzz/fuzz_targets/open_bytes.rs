@@ -175,7 +175,7 @@ fn write(report: &mut Report, store: &Store, family: &Family) {
     );
     let undone = store.transaction(|_| -> Result<(), Error> {
         family.delete_range(&KeyRange::prefix(b"new"))?;
-        Err(Error::Busy("undone".into()))
+        Err(Error::new(ErrorKind::Busy, "undone"))
     });
     assert!(undone.is_err());
     report.note("delete_range", family.delete_range(&KeyRange::prefix(b"row 00")));

@@ -1,23 +1,57 @@
-//! The only place that knows SQLite.
+//! Where data is kept: what the rooms above see of it.
 //!
-//! [`connection`] opens the file and runs transactions and maintenance, [`schema`] owns the tables,
-//! [`engine`] the row operations of a family, [`integrity`] the check of it all. Nothing here reads
-//! the clock: time is always an argument.
+//! There is one home so far, `db/file`: SQLite. Nothing outside of it knows SQL or a type of rusqlite.
+//!
+//! The interface is [`Db`], a connection with its transactions and maintenance, and [`Contents`], the operations
+//! on a family: each a whole one, such as "write this if the key is absent", or a [`Chunk`] of rows. Which tables it
+//! takes is for the home to know.
 
-mod backup;
-mod connection;
-mod engine;
-mod integrity;
-mod open;
-mod schema;
+mod chunk;
+mod file;
 
-pub(crate) use backup::copy;
-pub(crate) use connection::{Db, Transaction};
-pub(crate) use engine::{Engine, Head, Row, Scan, Step, TimeIndex, from_time};
-pub(crate) use schema::{DEFAULT_FAMILY, Tables};
+use std::ops::Bound;
 
-/// The version of SQLite that is linked.
-pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
+use crate::expiry::Expiry;
+pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
+pub(crate) use file::{
+    Contents, DEFAULT_FAMILY, Db, Due, ENGINE, FileIdentity, SQLITE_VERSION, Tables, TransactionState, copy,
+    gone, is_at, note_fork, rename_new,
+};
 
-/// The engine row operations go through.
-pub(crate) const ENGINE: &std::ffi::CStr = if cfg!(kvstore_btree) { c"btree" } else { c"sql" };
+/// What a look-up of a key has met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found<R> {
+    Live(R),
+    Expired,
+    Missing,
+}
+
+impl<R> Found<R> {
+    /// What is shown of a live key.
+    #[inline]
+    pub(crate) fn live(self) -> Option<R> {
+        match self {
+            Found::Live(shown) => Some(shown),
+            Found::Expired | Found::Missing => None,
+        }
+    }
+}
+
+/// The times of a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) expiry: Expiry,
+    /// When it was written, in a family that tracks that.
+    pub(crate) written_ms: Option<i64>,
+}
+
+/// A key and the time it has in an index by time.
+pub(crate) type TimeEntry = (i64, Vec<u8>);
+
+/// Which keys to walk over, and in which direction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scan<'a> {
+    pub(crate) lower: Bound<&'a [u8]>,
+    pub(crate) upper: Bound<&'a [u8]>,
+    pub(crate) reverse: bool,
+}

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use super::errmsg::NO_SUCH_KEY;
 use crate::{Error, Expiry, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT};
 
 /// Why a call failed.
@@ -14,12 +15,19 @@ pub(super) enum Failure {
     Argument(Error),
     /// The store said so.
     Store(Error),
+    /// What was asked for is not there: KVSTORE_NOTFOUND, with this text.
+    Missing(&'static CStr),
 }
 
 pub(super) type Outcome<T> = Result<T, Failure>;
 
 pub(super) fn bad_argument<T>(text: &str) -> Outcome<T> {
-    Err(Failure::Argument(Error::Invalid(text.to_owned())))
+    Err(Failure::Argument(Error::invalid(text.to_owned())))
+}
+
+/// What a look-up has found, if it has found the key.
+pub(super) fn present<T>(found: Option<T>) -> Outcome<T> {
+    found.ok_or(Failure::Missing(NO_SUCH_KEY))
 }
 
 /// The bytes of a key. The length is checked before the memory is looked at.
@@ -45,7 +53,7 @@ pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: 
 pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
-        Ok(_) if pointer.is_null() => bad_argument(&format!("the value is NULL, but its length is {length}")),
+        _ if pointer.is_null() => bad_argument(&format!("the value is NULL, but its length is {length}")),
         Ok(length @ ..=MAX_VALUE_SIZE_LIMIT) => {
             // SAFETY: not NULL, so valid for `length` bytes.
             Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
@@ -56,22 +64,22 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
     }
 }
 
-/// A bound of a range: NULL is open; otherwise any bytes up to the length of a key, also none.
-pub(super) unsafe fn bound<'a>(pointer: *const c_void, length: c_int) -> Outcome<Option<&'a [u8]>> {
-    if pointer.is_null() {
-        return Ok(None);
-    }
+/// A bound of a range: `(NULL, 0)` is open; otherwise any bytes up to the length of a key, also none.
+pub(super) unsafe fn bound<'a>(
+    pointer: *const c_void,
+    length: c_int,
+    what: &str,
+) -> Outcome<Option<&'a [u8]>> {
     // SAFETY: passed on.
-    unsafe { part(pointer, length, "bound").map(Some) }
+    let bytes = unsafe { part(pointer, length, what)? };
+    Ok((!pointer.is_null()).then_some(bytes))
 }
 
 /// A part of a key: 0 bytes to the length of a key; `(NULL, 0)` is an empty one.
 pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
-        Ok(_) if pointer.is_null() => {
-            bad_argument(&format!("the {what} is NULL, but its length is {length}"))
-        }
+        _ if pointer.is_null() => bad_argument(&format!("the {what} is NULL, but its length is {length}")),
         // SAFETY: not NULL, so valid for `length` bytes.
         Ok(length @ 1..=MAX_KEY_SIZE) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) }),
         _ => bad_argument(&format!("a {what} of {length} bytes: it can have 0 to {MAX_KEY_SIZE}")),
@@ -151,7 +159,7 @@ impl<T: Copy> Output<T> {
     }
 }
 
-/// A malloc'd copy of bytes, with a NUL behind them; NULL if memory is out.
+/// A malloc'd copy of bytes, with a NUL after them; NULL if memory is out.
 pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     // SAFETY: the copy goes into one more byte than there are, all of which malloc gave.
     unsafe {
@@ -165,7 +173,7 @@ pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
 }
 
 pub(super) fn no_memory() -> Error {
-    Error::NoMemory("out of memory for the result".into())
+    Error::no_memory("out of memory for the result")
 }
 
 /// A length for C; every length the store gives fits.

@@ -1,46 +1,37 @@
 //! What happens around every call: the panic guard, the result code, the error text.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::cell::Cell;
+use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use super::args::{Failure, Outcome};
-use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_OK, code_of};
+use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_NOTFOUND, KVSTORE_OK, code_of};
+use super::errmsg::{Texts, set_thread_error};
 use super::handle::{
-    FamilyHandle, NotOpen, Opaque, Single, StoreHandle, close, exclusive, lay_fallow, shared, shared_mut,
-    value,
+    self, Closing, Entered, Exclusive, FamilyHandle, NotOpen, Opaque, Single, StoreHandle, enter, enter_mine,
+    enter_single,
 };
 use crate::{Error, INHERITED};
-
-/// How many error texts of a handle stay readable: the contract promises the last one, but another
-/// thread may fail between this thread's failure and its kvstore_errmsg.
-const KEPT_TEXTS: usize = 16;
 
 /// What a store's handle shares with its families, iterators and batches.
 pub(super) struct Session {
     /// The fork generation the store was opened in.
     generation: u32,
-    texts: Mutex<Texts>,
+    texts: Texts,
     /// Calls that failed before they reached the store, such as those with a NULL pointer.
     pub(super) bad_calls: AtomicU64,
     /// A call panicked: what it left behind is not to be trusted.
     poisoned: AtomicBool,
 }
 
-#[derive(Default)]
-struct Texts {
-    ring: [CString; KEPT_TEXTS],
-    last: Option<usize>,
-}
-
 impl Session {
     pub(super) fn new() -> Arc<Session> {
         Arc::new(Session {
             generation: crate::fork_generation(),
-            texts: Mutex::default(),
+            texts: Texts::default(),
             bad_calls: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
         })
@@ -52,27 +43,16 @@ impl Session {
         self.generation != crate::fork_generation()
     }
 
-    fn set_error(&self, text: &str) {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = texts.last.map_or(0, |last| (last + 1) % KEPT_TEXTS);
-        if let Some(place) = texts.ring.get_mut(next) {
-            *place = c_string(text);
-        }
-        texts.last = Some(next);
-    }
-
     /// Valid until this store has failed as often as texts are kept.
     pub(super) fn error_text(&self) -> *const c_char {
         if self.is_inherited() {
             return INHERITED.as_ptr();
         }
-        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = texts.last.and_then(|last| texts.ring.get(last));
-        last.map_or(NO_ERROR.as_ptr(), |text| text.as_ptr())
+        self.texts.last()
     }
 }
 
-/// A value behind a handle.
+/// The value of a handle.
 pub(super) trait HasSession {
     fn session(&self) -> &Arc<Session>;
 }
@@ -95,24 +75,8 @@ impl<V> HasSession for Single<V> {
     }
 }
 
-const NO_ERROR: &CStr = c"no error";
-
 thread_local! {
-    static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
     static GUARDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The text of this thread's last failure without a handle.
-pub(super) fn thread_error() -> *const c_char {
-    THREAD_ERROR.with_borrow(|text| text.as_ptr())
-}
-
-fn set_thread_error(text: &str) {
-    THREAD_ERROR.with_borrow_mut(|kept| *kept = c_string(text));
-}
-
-fn c_string(text: &str) -> CString {
-    CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
 /// Runs a call on a handle.
@@ -124,8 +88,8 @@ where
     T::Value: HasSession,
 {
     // SAFETY: passed on.
-    match unsafe { value(handle) } {
-        Ok(value) => run(value.session(), || f(value)),
+    match unsafe { enter(handle) } {
+        Ok(value) => run(value.session(), || f(&value)),
         Err(why) => not_open::<T>(why),
     }
 }
@@ -133,7 +97,7 @@ where
 /// Runs a call on a handle that one thread at a time uses.
 ///
 /// # Safety
-/// As [`call`]; and no other thread uses the handle meanwhile.
+/// As [`call`]; and no other thread uses the handle meanwhile, but to close it.
 pub(super) unsafe fn call_single<T, V: 'static>(
     handle: *mut T,
     f: impl FnOnce(&mut V) -> Outcome<c_int>,
@@ -142,11 +106,13 @@ where
     T: Opaque<Value = Single<V>>,
 {
     // SAFETY: passed on.
-    match unsafe { exclusive(handle) } {
-        Ok(mut single) => match single.value() {
-            Single { value: Some(value), session } => run(session, || f(value)),
-            _ => not_open::<T>(NotOpen::Closed),
-        },
+    let single = match unsafe { enter_single(handle) } {
+        Ok(single) => single,
+        Err(why) => return not_open::<T>(why),
+    };
+    // SAFETY: passed on.
+    match unsafe { Exclusive::of(&single) } {
+        Ok(mut alone) => run(&single.session, || f(alone.value())),
         Err(why) => not_open::<T>(why),
     }
 }
@@ -160,85 +126,85 @@ where
     T: Opaque<Value = Single<V>>,
 {
     // SAFETY: passed on.
-    match unsafe { shared(handle) } {
-        Ok(Single { value: Some(value), session }) => run(session, || f(value)),
-        Ok(_) => not_open::<T>(NotOpen::Closed),
+    let single = match unsafe { enter_single(handle) } {
+        Ok(single) => single,
+        Err(why) => return not_open::<T>(why),
+    };
+    // SAFETY: passed on.
+    match unsafe { single.look() } {
+        Ok(value) => run(&single.session, || f(value)),
         Err(why) => not_open::<T>(why),
     }
 }
 
-/// What is behind such a handle if nothing at all is wrong with it; for the few calls that are made for every
-/// row, before they go the way of all others. What they do must not panic, and must itself refuse a store from
-/// before a fork.
+/// Looks at the value of such a handle if nothing at all is wrong with it; for the few calls that are made for
+/// every row, before they go the way of all others. `f` must not panic and must call nothing of the caller's, and
+/// must itself refuse a store from before a fork.
 ///
 /// # Safety
 /// As [`call_single`].
 #[inline(always)]
-pub(super) unsafe fn glance<'a, T, V: 'static>(handle: *mut T) -> Option<&'a V>
+pub(super) unsafe fn glance<T, V: 'static, R>(handle: *mut T, f: impl FnOnce(&V) -> Option<R>) -> Option<R>
 where
     T: Opaque<Value = Single<V>>,
 {
-    // SAFETY: passed on.
-    match unsafe { shared(handle) } {
-        Ok(Single { value: Some(value), session }) if !session.poisoned.load(Relaxed) => Some(value),
-        _ => None,
+    // SAFETY: passed on; this thread is in no other call of this kind.
+    unsafe {
+        let single = enter_mine(handle)?;
+        if single.session.poisoned.load(Relaxed) { None } else { f(single.glance()) }
     }
 }
 
 /// [`glance`], to change what is there.
 ///
 /// # Safety
-/// As [`call_single`]; and what is given out is not used any more when the handle is used again.
+/// As [`call_single`].
 #[inline(always)]
-pub(super) unsafe fn glance_single<'a, T, V: 'static>(handle: *mut T) -> Option<&'a mut V>
+pub(super) unsafe fn glance_mut<T, V: 'static>(handle: *mut T, f: impl FnOnce(&mut V) -> bool) -> bool
 where
     T: Opaque<Value = Single<V>>,
 {
-    // SAFETY: passed on.
-    match unsafe { shared_mut(handle) } {
-        Ok(Single { value: Some(value), session }) if !session.poisoned.load(Relaxed) => Some(value),
-        _ => None,
+    // SAFETY: passed on; this thread is in no other call of this kind, and `f` makes none.
+    unsafe {
+        let Some(mut single) = enter_mine(handle) else { return false };
+        !single.session.poisoned.load(Relaxed) && f(single.glance_mut())
     }
 }
 
-/// Closes a handle that one thread at a time uses, and frees what is behind it.
+/// Closes a handle that one thread at a time uses, and frees its value: at once, or when the call that is
+/// under way with it in another thread has returned.
 ///
 /// # Safety
-/// As [`call_single`].
+/// As [`call`].
 pub(super) unsafe fn close_single<T, V: 'static>(handle: *mut T)
 where
     T: Opaque<Value = Single<V>>,
 {
-    // SAFETY: passed on.
-    unsafe {
-        match exclusive(handle) {
-            Ok(mut single) => {
-                if !single.value().session.is_inherited() {
-                    single.value().value = None;
-                }
-            }
-            Err(why) => {
-                if why != NotOpen::Null {
-                    not_open::<T>(why);
-                }
-                return;
-            }
-        }
-        call_close(handle, |_| Ok(KVSTORE_OK));
+    if handle.is_null() {
+        return;
     }
+    // SAFETY: passed on.
+    match unsafe { handle::close_single(handle) } {
+        Ok(closing) if closing.is_inherited() => refuse_inherited(),
+        Ok(closing) => call_without_handle(|| {
+            closing.finish_single();
+            Ok(KVSTORE_OK)
+        }),
+        Err(why) => not_open::<T>(why),
+    };
 }
 
-/// The value behind a handle that is an argument beside another.
+/// The value of a handle that is an argument beside another.
 ///
 /// # Safety
 /// As [`call`].
-pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<&'a T::Value> {
+pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<Entered<'a, T::Value>> {
     // SAFETY: passed on.
-    unsafe { value(handle) }.map_err(|why| {
+    unsafe { enter(handle) }.map_err(|why| {
         let text = why_not_open::<T>(why);
         Failure::Argument(match why {
-            NotOpen::Null => Error::Invalid(text),
-            NotOpen::Closed | NotOpen::InUse => Error::Misuse(text),
+            NotOpen::Null => Error::invalid(text),
+            NotOpen::Closed | NotOpen::InUse => Error::misuse(text),
         })
     })
 }
@@ -269,53 +235,76 @@ where
         return KVSTORE_OK;
     }
     // SAFETY: passed on.
-    let value = match unsafe { close(handle) } {
-        Ok(value) => value,
+    let closing = match unsafe { handle::close(handle) } {
+        Ok(closing) => closing,
         Err(why) => return not_open::<T>(why),
     };
-    if value.session().is_inherited() {
-        // What is behind it is the parent's, and its memory is left alone.
-        set_thread_error(&INHERITED.to_string_lossy());
-        return KVSTORE_MISUSE;
+    if closing.is_inherited() {
+        return refuse_inherited();
     }
-    let code = call_without_handle(|| f(value));
-    // SAFETY: closed just now.
-    unsafe { lay_fallow(handle) };
-    code
+    call_without_handle(|| {
+        let done = closing.value().map_or(Ok(KVSTORE_OK), f);
+        closing.finish();
+        done
+    })
+}
+
+impl<T: Opaque> Closing<T>
+where
+    T::Value: HasSession,
+{
+    /// Whether its value is the parent's: then its memory is left alone.
+    fn is_inherited(&self) -> bool {
+        self.value().is_some_and(|value| value.session().is_inherited())
+    }
+}
+
+fn refuse_inherited() -> c_int {
+    set_thread_error(&INHERITED.to_string_lossy());
+    KVSTORE_MISUSE
 }
 
 const INTERNAL: &str = "internal failure: close this store and open it again; please report this";
 
 fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     if session.is_inherited() {
-        set_thread_error(&INHERITED.to_string_lossy());
-        return KVSTORE_MISUSE;
+        return refuse_inherited();
     }
     if session.poisoned.load(Relaxed) {
-        session.set_error(INTERNAL);
+        session.texts.set(INTERNAL);
         return KVSTORE_MISUSE;
     }
-    match guarded(f) {
+    let done = guarded(f);
+    if session.is_inherited() {
+        return refuse_inherited(); // a callback has forked, and this is the child
+    }
+    match done {
         Ok(Ok(code)) => code,
+        Ok(Err(Failure::Missing(text))) => {
+            session.texts.set_miss(text);
+            KVSTORE_NOTFOUND
+        }
         Ok(Err(failure)) => {
             if let Failure::Argument(_) = failure {
                 session.bad_calls.fetch_add(1, Relaxed);
             }
             let (code, text) = failure_code(&failure);
-            session.set_error(&text);
+            session.texts.set(&text);
             code
         }
         Err(_) => {
             session.poisoned.store(true, Relaxed);
-            session.set_error(INTERNAL);
+            session.texts.set(INTERNAL);
             KVSTORE_ERROR
         }
     }
 }
 
 fn failure_code(failure: &Failure) -> (c_int, String) {
-    let (Failure::Argument(error) | Failure::Store(error)) = failure;
-    (code_of(error.kind()), error.to_string())
+    match failure {
+        Failure::Argument(error) | Failure::Store(error) => (code_of(error.kind()), error.to_string()),
+        Failure::Missing(text) => (KVSTORE_NOTFOUND, text.to_string_lossy().into_owned()),
+    }
 }
 
 fn not_open<T: Opaque>(why: NotOpen) -> c_int {
@@ -350,15 +339,17 @@ fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
 
 /// Silences the panic hook for panics that [`guarded`] catches. Called at each open; works once.
 pub(super) fn silence_guarded_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !GUARDED.try_with(Cell::get).unwrap_or(false) {
-                before(panic);
-            }
-        }));
-    });
+    // Nobody waits for whoever does it: a fork could have taken that thread away.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Relaxed) {
+        return;
+    }
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !GUARDED.try_with(Cell::get).unwrap_or(false) {
+            before(panic);
+        }
+    }));
 }
 
 impl From<Error> for Failure {
@@ -369,6 +360,8 @@ impl From<Error> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
 
     #[test]
@@ -386,17 +379,5 @@ mod tests {
     fn a_panic_without_a_handle_becomes_an_error() {
         silence_guarded_panics();
         assert_eq!(call_without_handle(|| panic!("must not get out")), KVSTORE_ERROR);
-    }
-
-    #[test]
-    fn an_error_text_stays_readable_while_a_few_more_calls_fail() {
-        let session = Session::new();
-        session.set_error("first");
-        let first = session.error_text();
-        for _ in 1..KEPT_TEXTS {
-            session.set_error("later");
-        }
-        // SAFETY: fewer failures followed than texts are kept.
-        assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
     }
 }

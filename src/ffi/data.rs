@@ -2,9 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{Outcome, c_length, expiry, key, malloc_copy, no_memory, optional_output, output, value};
+use super::args::{
+    Outcome, c_length, expiry, key, malloc_copy, no_memory, optional_output, output, present, value,
+};
 use super::call::{HasSession, call};
-use super::codes::{KVSTORE_NOTFOUND, KVSTORE_OK};
+use super::codes::KVSTORE_OK;
 use super::handle::{FamilyHandle, Opaque, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Expiry, Family};
@@ -88,7 +90,7 @@ where
     }
 }
 
-/// Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL behind them, to be
+/// Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL after them, to be
 /// freed with kvstore_free; it is never NULL, also for an empty value.
 ///
 /// Errors: KVSTORE_NOTFOUND (missing or expired: *ppValue is NULL and *pnValue 0), KVSTORE_ERROR (a
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn kvstore_get(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { on_family(kv, |family| get(family, pKey, nKey, ppValue, pnValue).map(|(code, _)| code)) }
+    unsafe { on_family(kv, |family| get(family, pKey, nKey, ppValue, pnValue).map(|_| KVSTORE_OK)) }
 }
 
 /// kvstore_get in any family.
@@ -116,7 +118,7 @@ pub unsafe extern "C" fn kvstore_cf_get(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { on_family(cf, |family| get(family, pKey, nKey, ppValue, pnValue).map(|(code, _)| code)) }
+    unsafe { on_family(cf, |family| get(family, pKey, nKey, ppValue, pnValue).map(|_| KVSTORE_OK)) }
 }
 
 /// Gives the value out, and the key's end of life back.
@@ -126,22 +128,22 @@ pub(super) unsafe fn get(
     n_key: c_int,
     pp_value: *mut *mut c_void,
     pn_value: *mut c_int,
-) -> Outcome<(c_int, Expiry)> {
+) -> Outcome<Expiry> {
     // SAFETY: passed on.
     let (key, p_value, n_value) =
         unsafe { (key(p_key, n_key)?, output(pp_value, "ppValue")?, output(pn_value, "pnValue")?) };
     let found = family.get_with(key, |value, expiry| (malloc_copy(value), value.len(), expiry))?;
-    let Some((copy, length, expiry)) = found else {
+    if found.is_none() {
         p_value.set(std::ptr::null_mut());
         n_value.set(0);
-        return Ok((KVSTORE_NOTFOUND, Expiry::Never));
-    };
+    }
+    let (copy, length, expiry) = present(found)?;
     if copy.is_null() {
         return Err(no_memory().into());
     }
     p_value.set(copy);
     n_value.set(c_length(length));
-    Ok((KVSTORE_OK, expiry))
+    Ok(expiry)
 }
 
 /// Deletes a key, with its TTL.
@@ -172,7 +174,7 @@ where
     unsafe {
         on_family(handle, |family| {
             let deleted = family.delete(key(p_key, n_key)?)?;
-            Ok(if deleted { KVSTORE_OK } else { KVSTORE_NOTFOUND })
+            present(deleted.then_some(KVSTORE_OK))
         })
     }
 }

@@ -3,12 +3,13 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::args::{Outcome, c_length, malloc_copy, name, no_memory, output};
+use super::args::{Failure, Outcome, c_length, malloc_copy, name, no_memory, output};
 use super::call::{call, call_close};
 use super::codes::KVSTORE_OK;
+use super::errmsg::NO_SUCH_FAMILY;
 use super::handle::{self, FamilyHandle, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
-use crate::Family;
+use crate::{Error, ErrorKind, Family};
 
 /// Makes a family. `name` is 1 to 255 bytes of UTF-8; names that begin with "__", "_snkv_" or
 /// "kvstore" are reserved; case matters. On success `*ppCF` is a handle, to be closed with
@@ -37,7 +38,7 @@ pub unsafe extern "C" fn kvstore_cf_open(
     ppCF: *mut *mut KVColumnFamily,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { new_family(kv, ppCF, |kv| Ok(kv.store.family(self::name(name)?)?)) }
+    unsafe { new_family(kv, ppCF, |kv| kv.store.family(self::name(name)?).map_err(missing_family)) }
 }
 
 /// Gives a handle on the default family, the one the functions without "cf" work on. To be closed
@@ -81,14 +82,22 @@ pub unsafe extern "C" fn kvstore_cf_drop(kv: *mut KVStore, name: *const c_char) 
     // SAFETY: as documented.
     unsafe {
         call(kv, |kv| {
-            kv.store.drop_family(self::name(name)?)?;
+            kv.store.drop_family(self::name(name)?).map_err(missing_family)?;
             Ok(KVSTORE_OK)
         })
     }
 }
 
+/// The caller has the name of the family that is not there.
+fn missing_family(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => Failure::Missing(NO_SUCH_FAMILY),
+        _ => error.into(),
+    }
+}
+
 /// Lists the names of all families but the default one, in byte order. On success `*pazNames` is an
-/// array of `*pnCount` strings with a NULL behind them; free each string and then the array with
+/// array of `*pnCount` strings with a NULL after them; free each string and then the array with
 /// kvstore_free.
 ///
 /// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM,
@@ -141,13 +150,14 @@ fn malloc_strings(strings: &[String]) -> Outcome<*mut *mut c_char> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_name(cf: *mut KVColumnFamily) -> *const c_char {
     // SAFETY: NULL or a handle, as documented.
-    match unsafe { handle::value(cf) } {
+    match unsafe { handle::enter(cf) } {
         Ok(cf) => cf.name.as_ptr(),
         Err(_) => c"".as_ptr(),
     }
 }
 
-/// Closes a family's handle. NULL is allowed, and so are handles of a closed store.
+/// Closes a family's handle. NULL is allowed, and so are handles of a closed store. Calls that other threads
+/// are in with it go on to their end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_close(cf: *mut KVColumnFamily) {
     // SAFETY: NULL or a handle, as documented.

@@ -1,77 +1,140 @@
 //! What the pointers of the C API point to.
 //!
-//! A handle's memory is made once and never given back to the allocator: closing marks it, and only
-//! after many more closes it is used for a new handle of the same type. So a call with a handle that
-//! was closed, or that is of another type, is told apart by the mark in its first bytes, and no
-//! thread that is still in a call sees its value go away.
+//! A handle's memory, its slot, is made once and never given back to the allocator. Its first bytes say
+//! whether the handle is open and of which type, so that a call with another pointer is told apart. Closing
+//! changes the mark at once, whatever other threads are doing. The handle's value goes when no call is
+//! under way with it any more ([`under_way`](super::under_way)), and the slot is used for a new handle only
+//! after many others of its type were closed.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Deref;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::call::Session;
 use super::types::{KVBatch, KVColumnFamily, KVIterator, KVStore};
+use super::under_way::{Header, InUse, Stay, is_mine, is_mine_alone};
 use crate::{Cursor, Family, Store, WriteBatch};
 
-/// How many closed handles of a type lie fallow before the first is used again. They keep a few
-/// kilobytes each.
-const FALLOW: usize = 64;
-const CLOSED: u32 = 0;
-
-/// Behind `KVStore *`.
+/// What a `KVStore *` stands for.
 pub(super) struct StoreHandle {
     pub(super) store: Store,
     pub(super) session: Arc<Session>,
 }
 
-/// Behind `KVColumnFamily *`.
+/// What a `KVColumnFamily *` stands for.
 pub(super) struct FamilyHandle {
     pub(super) family: Family,
     pub(super) name: std::ffi::CString,
     pub(super) session: Arc<Session>,
 }
 
-/// Behind the handles that one thread at a time uses, `KVIterator *` and `KVBatch *`.
+/// What the handles stand for that one thread at a time uses, `KVIterator *` and `KVBatch *`.
 pub(super) struct Single<V> {
-    /// `None` once closed: its buffers are not kept.
-    pub(super) value: Option<V>,
+    value: UnsafeCell<V>,
     pub(super) session: Arc<Session>,
 }
 
-/// A C type with the Rust value behind it.
+impl<V> Single<V> {
+    pub(super) fn new(value: V, session: &Arc<Session>) -> Single<V> {
+        Single { value: UnsafeCell::new(value), session: Arc::clone(session) }
+    }
+}
+
+/// A C type with the Rust value that its handles stand for.
 pub(super) trait Opaque: Sized {
     type Value: 'static;
     /// The mark of an open handle: letters that a memory dump shows.
     const MARK: u32;
     const NAME: &'static str;
-    fn fallow() -> &'static Fallow<Self::Value>;
+    /// How many slots that are free wait before the first is used again: a call with a closed handle, however
+    /// late it comes, shall find it closed.
+    const WAITING: usize;
+    /// How many handles are closed between two looks at which of them are still in use: each takes a barrier.
+    const CLOSED_TOGETHER: usize = 64;
+    fn slots() -> &'static Slots<Self::Value>;
 }
 
-#[repr(C)] // the mark comes first in every type
+#[repr(C)] // the header comes first in every type
 pub(super) struct Slot<V> {
-    mark: AtomicU32,
-    /// A call that needs the value for itself is running. The contract gives such a handle to one thread
-    /// at a time; this tells when a callback, or a second thread, does not keep to it.
-    in_use: AtomicBool,
-    value: UnsafeCell<V>,
+    header: Header,
+    /// `None` when the slot is free. Changed by whoever has the slot for himself only.
+    value: UnsafeCell<Option<V>>,
 }
 
-/// Closed handles, the longest closed first.
-pub(super) struct Fallow<V>(Mutex<VecDeque<SlotPointer<V>>>);
+/// The slots of closed handles of a type.
+pub(super) struct Slots<V>(AtomicPtr<ProcessSlots<V>>);
+
+/// Those of one process: a forked child begins with none, and with a lock that nobody holds. Its parent's stay as
+/// they are; never freed.
+struct ProcessSlots<V> {
+    generation: u32,
+    lists: Mutex<Lists<V>>,
+    _parent: *mut ProcessSlots<V>,
+}
+
+struct Lists<V> {
+    /// Calls may still be under way with these.
+    closed: Vec<SlotPointer<V>>,
+    /// How many handles were closed since it was looked which are in use.
+    closes: usize,
+    /// Free, the longest free first.
+    free: VecDeque<SlotPointer<V>>,
+}
 
 struct SlotPointer<V>(*mut Slot<V>);
 
-// SAFETY: a slot in the queue is owned by the queue alone: its handle was closed.
+// SAFETY: a slot in a list is owned by the list alone, but for calls under way, which its value must allow.
 unsafe impl<V: Send> Send for SlotPointer<V> {}
+
+impl<V> Slots<V> {
+    const fn new() -> Slots<V> {
+        Slots(AtomicPtr::new(null_mut()))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists<V>> {
+        self.of_this_process().lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of_this_process(&self) -> &ProcessSlots<V> {
+        let generation = crate::fork_generation();
+        let mut known = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: NULL, or made below and never freed.
+            if let Some(slots) = unsafe { known.as_ref() }
+                && slots.generation == generation
+            {
+                return slots;
+            }
+            let lists = Lists { closed: Vec::new(), closes: 0, free: VecDeque::new() };
+            let made = Box::into_raw(Box::new(ProcessSlots {
+                generation,
+                lists: Mutex::new(lists),
+                _parent: known,
+            }));
+            match self.0.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => known = made,
+                Err(other) => {
+                    // SAFETY: made just now, and nobody has seen it.
+                    drop(unsafe { Box::from_raw(made) });
+                    known = other;
+                }
+            }
+        }
+    }
+}
 
 impl Opaque for KVStore {
     type Value = StoreHandle;
     const MARK: u32 = u32::from_be_bytes(*b"KVst");
     const NAME: &'static str = "KVStore";
-    fn fallow() -> &'static Fallow<StoreHandle> {
-        static FALLOW: Fallow<StoreHandle> = Fallow(Mutex::new(VecDeque::new()));
-        &FALLOW
+    const WAITING: usize = 256;
+    const CLOSED_TOGETHER: usize = 1; // to free a store costs more than a barrier
+    fn slots() -> &'static Slots<StoreHandle> {
+        static SLOTS: Slots<StoreHandle> = Slots::new();
+        &SLOTS
     }
 }
 
@@ -79,9 +142,10 @@ impl Opaque for KVColumnFamily {
     type Value = FamilyHandle;
     const MARK: u32 = u32::from_be_bytes(*b"KVcf");
     const NAME: &'static str = "KVColumnFamily";
-    fn fallow() -> &'static Fallow<FamilyHandle> {
-        static FALLOW: Fallow<FamilyHandle> = Fallow(Mutex::new(VecDeque::new()));
-        &FALLOW
+    const WAITING: usize = 1024;
+    fn slots() -> &'static Slots<FamilyHandle> {
+        static SLOTS: Slots<FamilyHandle> = Slots::new();
+        &SLOTS
     }
 }
 
@@ -89,9 +153,10 @@ impl Opaque for KVIterator {
     type Value = Single<Cursor>;
     const MARK: u32 = u32::from_be_bytes(*b"KVit");
     const NAME: &'static str = "KVIterator";
-    fn fallow() -> &'static Fallow<Single<Cursor>> {
-        static FALLOW: Fallow<Single<Cursor>> = Fallow(Mutex::new(VecDeque::new()));
-        &FALLOW
+    const WAITING: usize = 256;
+    fn slots() -> &'static Slots<Single<Cursor>> {
+        static SLOTS: Slots<Single<Cursor>> = Slots::new();
+        &SLOTS
     }
 }
 
@@ -99,9 +164,10 @@ impl Opaque for KVBatch {
     type Value = Single<WriteBatch>;
     const MARK: u32 = u32::from_be_bytes(*b"KVba");
     const NAME: &'static str = "KVBatch";
-    fn fallow() -> &'static Fallow<Single<WriteBatch>> {
-        static FALLOW: Fallow<Single<WriteBatch>> = Fallow(Mutex::new(VecDeque::new()));
-        &FALLOW
+    const WAITING: usize = 256;
+    fn slots() -> &'static Slots<Single<WriteBatch>> {
+        static SLOTS: Slots<Single<WriteBatch>> = Slots::new();
+        &SLOTS
     }
 }
 
@@ -115,139 +181,274 @@ pub(super) enum NotOpen {
 
 /// Makes an open handle.
 pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
-    // Never waits: a fork may have copied the lock while another thread held it.
-    let reused = match T::fallow().0.try_lock() {
-        Ok(mut fallow) if fallow.len() >= FALLOW => fallow.pop_front(),
-        _ => None,
-    };
+    let mut lists = T::slots().lists();
+    let reused = if lists.free.len() >= T::WAITING { lists.free.pop_front() } else { None };
+    drop(lists);
     match reused {
         Some(SlotPointer(slot)) => {
-            // SAFETY: the queue owned the slot, and closing handed it over exactly once.
+            // SAFETY: the list owned the slot, and no call is under way with it: one that comes late finds it
+            // closed until the mark is set, and then open with this value.
             unsafe {
-                *(*slot).value.get() = value;
-                (*slot).in_use.store(false, Ordering::Relaxed);
-                (*slot).mark.store(T::MARK, Ordering::Release);
+                *(*slot).value.get() = Some(value);
+                (*slot).header.open_as(T::MARK);
             }
             slot.cast()
         }
         None => {
-            let slot = Slot {
-                mark: AtomicU32::new(T::MARK),
-                in_use: AtomicBool::new(false),
-                value: UnsafeCell::new(value),
-            };
+            let slot = Slot { header: Header::new(T::MARK), value: UnsafeCell::new(Some(value)) };
             Box::into_raw(Box::new(slot)).cast()
         }
     }
 }
 
-/// The value behind a handle.
+/// An open handle and a call that is under way with it, as long as this lives. The value stays what it is until
+/// then, also if the handle is closed meanwhile.
+pub(super) struct Entered<'a, V> {
+    value: &'a V,
+    stay: Stay<'a>,
+}
+
+impl<V> Deref for Entered<'_, V> {
+    type Target = V;
+
+    #[inline(always)]
+    fn deref(&self) -> &V {
+        self.value
+    }
+}
+
+/// Begins a call with a handle that threads share.
 ///
 /// # Safety
 /// `handle` is NULL, or came from [`open`] of some type.
-pub(super) unsafe fn value<'a, T: Opaque>(handle: *const T) -> Result<&'a T::Value, NotOpen> {
-    // SAFETY: passed on; the slot's memory is never freed, and its value is only replaced long
-    // after it was closed.
-    unsafe { slot(handle).map(|slot| &*slot.value.get()) }
+#[inline(always)]
+pub(super) unsafe fn enter<'a, T: Opaque>(handle: *const T) -> Result<Entered<'a, T::Value>, NotOpen> {
+    // SAFETY: passed on.
+    unsafe { entered(handle, Stay::with(header(handle)?)) }
 }
 
-/// The value behind a handle, for one call alone.
-pub(super) struct Exclusive<'a, V> {
-    slot: &'a Slot<V>,
+/// Begins a call with a handle that one thread at a time uses.
+///
+/// # Safety
+/// As [`enter`].
+#[inline]
+pub(super) unsafe fn enter_single<'a, T: Opaque>(handle: *const T) -> Result<Entered<'a, T::Value>, NotOpen> {
+    // SAFETY: passed on.
+    unsafe {
+        let header = header(handle)?;
+        entered(handle, Stay::with_mine(header).unwrap_or_else(|| Stay::with_single(header)))
+    }
 }
 
-impl<V> Exclusive<'_, V> {
+/// The same if it takes next to nothing: this thread was the last to use the handle, and is in no other call with a
+/// handle of this kind.
+///
+/// # Safety
+/// As [`enter`].
+#[inline(always)]
+pub(super) unsafe fn enter_mine<'a, T: Opaque>(handle: *const T) -> Option<Entered<'a, T::Value>> {
+    // SAFETY: passed on.
+    unsafe { entered(handle, Stay::with_mine(header(handle).ok()?)?).ok() }
+}
+
+/// # Safety
+/// As [`enter`]; `stay` is with this handle.
+#[inline(always)]
+unsafe fn entered<'a, T: Opaque>(handle: *const T, stay: Stay<'a>) -> Result<Entered<'a, T::Value>, NotOpen> {
+    // SAFETY: a handle, of whatever type, begins with a header. The mark tells the type, and that it was open when
+    // the call was already under way: so its value stays.
+    unsafe {
+        if !header(handle)?.is_open_as(T::MARK) {
+            return Err(NotOpen::Closed);
+        }
+        match &*(*handle.cast::<Slot<T::Value>>()).value.get() {
+            Some(value) => Ok(Entered { value, stay }),
+            None => Err(NotOpen::Closed),
+        }
+    }
+}
+
+/// # Safety
+/// As [`enter`].
+#[inline(always)]
+unsafe fn header<'a, T: Opaque>(handle: *const T) -> Result<&'a Header, NotOpen> {
+    let header = handle.cast::<Header>();
+    if header.is_null() || !header.is_aligned() {
+        return Err(NotOpen::Null);
+    }
+    // SAFETY: a pointer from `open` points to a slot for ever, and every type of slot begins with a header.
+    Ok(unsafe { &*header })
+}
+
+/// The value of a handle that one thread at a time uses, for one call alone.
+pub(super) struct Exclusive<'a, V>(&'a Entered<'a, Single<V>>);
+
+impl<'a, V> Exclusive<'a, V> {
+    /// # Safety
+    /// No other thread uses the handle meanwhile, but to close it.
+    pub(super) unsafe fn of(entered: &'a Entered<'a, Single<V>>) -> Result<Exclusive<'a, V>, NotOpen> {
+        let handle = entered.stay.handle();
+        if handle.is_in_use() {
+            return Err(NotOpen::InUse);
+        }
+        handle.set_in_use(true);
+        Ok(Exclusive(entered))
+    }
+
     pub(super) fn value(&mut self) -> &mut V {
         // SAFETY: `in_use` was not set before and is until this is dropped, so there is no other
         // reference, if one thread at a time uses the handle, as it must.
-        unsafe { &mut *self.slot.value.get() }
+        unsafe { &mut *self.0.value.value.get() }
     }
 }
 
 impl<V> Drop for Exclusive<'_, V> {
     fn drop(&mut self) {
-        self.slot.in_use.store(false, Ordering::Relaxed);
+        self.0.stay.handle().set_in_use(false);
     }
 }
 
-/// Takes the value behind a handle that one thread at a time uses.
-///
-/// # Safety
-/// As [`value`]; and no other thread uses this handle meanwhile.
-pub(super) unsafe fn exclusive<'a, T: Opaque>(handle: *mut T) -> Result<Exclusive<'a, T::Value>, NotOpen> {
-    // SAFETY: passed on.
-    let slot = unsafe { slot(handle)? };
-    if slot.in_use.load(Ordering::Relaxed) {
-        return Err(NotOpen::InUse);
-    }
-    slot.in_use.store(true, Ordering::Relaxed);
-    Ok(Exclusive { slot })
-}
-
-/// The value behind a handle that one thread at a time uses, to be looked at.
-///
-/// # Safety
-/// As [`exclusive`].
-#[inline(always)]
-pub(super) unsafe fn shared<'a, T: Opaque>(handle: *const T) -> Result<&'a T::Value, NotOpen> {
-    // SAFETY: passed on; there is no exclusive reference unless `in_use` is set.
-    unsafe {
-        let slot = slot(handle)?;
-        if slot.in_use.load(Ordering::Relaxed) { Err(NotOpen::InUse) } else { Ok(&*slot.value.get()) }
-    }
-}
-
-/// The value behind a handle that one thread at a time uses, for a moment in which nothing else is called.
-///
-/// # Safety
-/// As [`exclusive`]; and what is given out is not used any more when the handle is used again.
-#[inline(always)]
-pub(super) unsafe fn shared_mut<'a, T: Opaque>(handle: *mut T) -> Result<&'a mut T::Value, NotOpen> {
-    // SAFETY: passed on; there is no other reference unless `in_use` is set.
-    unsafe {
-        let slot = slot(handle)?;
-        if slot.in_use.load(Ordering::Relaxed) { Err(NotOpen::InUse) } else { Ok(&mut *slot.value.get()) }
-    }
-}
-
-/// Marks a handle as closed. Of several threads that close one handle, one succeeds, and gets the value;
-/// others may still be in calls with it.
-///
-/// # Safety
-/// As [`value`].
-pub(super) unsafe fn close<'a, T: Opaque>(handle: *mut T) -> Result<&'a T::Value, NotOpen> {
-    // SAFETY: passed on.
-    let slot = unsafe { slot(handle)? };
-    match slot.mark.compare_exchange(T::MARK, CLOSED, Ordering::AcqRel, Ordering::Relaxed) {
-        // SAFETY: as in `value`.
-        Ok(_) => Ok(unsafe { &*slot.value.get() }),
-        Err(_) => Err(NotOpen::Closed),
-    }
-}
-
-/// Lets a closed handle lie fallow, to be used again some day.
-///
-/// # Safety
-/// `handle` is one that this thread has closed with [`close`], and is passed here once.
-pub(super) unsafe fn lay_fallow<T: Opaque>(handle: *mut T) {
-    let mut fallow = T::fallow().0.lock().unwrap_or_else(PoisonError::into_inner);
-    fallow.push_back(SlotPointer(handle.cast()));
-}
-
-/// # Safety
-/// As [`value`].
-#[inline(always)]
-unsafe fn slot<'a, T: Opaque>(handle: *const T) -> Result<&'a Slot<T::Value>, NotOpen> {
-    let slot = handle.cast::<Slot<T::Value>>();
-    if slot.is_null() || !slot.is_aligned() {
-        return Err(NotOpen::Null);
-    }
-    // SAFETY: a pointer from `open` points to a slot for ever, and the mark, which every type of slot
-    // begins with, says whether it is one of this type.
-    unsafe {
-        if (*std::ptr::addr_of!((*slot).mark)).load(Ordering::Acquire) != T::MARK {
-            return Err(NotOpen::Closed);
+impl<V> Entered<'_, Single<V>> {
+    /// The value, to be looked at.
+    ///
+    /// # Safety
+    /// No other thread uses the handle meanwhile, but to close it.
+    #[inline(always)]
+    pub(super) unsafe fn look(&self) -> Result<&V, NotOpen> {
+        if self.stay.handle().is_in_use() {
+            return Err(NotOpen::InUse);
         }
-        Ok(&*slot)
+        // SAFETY: there is no exclusive reference unless `in_use` is set.
+        Ok(unsafe { &*self.value.value.get() })
+    }
+
+    /// The value, to be looked at in a call that [`enter_mine`] began.
+    ///
+    /// # Safety
+    /// As [`look`](Entered::look).
+    #[inline(always)]
+    pub(super) unsafe fn glance(&self) -> &V {
+        // SAFETY: an exclusive reference would be another thread's, or this one's in another such call.
+        unsafe { &*self.value.value.get() }
+    }
+
+    /// [`glance`](Entered::glance), to change it.
+    ///
+    /// # Safety
+    /// As [`look`](Entered::look); and nothing else is called meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn glance_mut(&mut self) -> &mut V {
+        // SAFETY: another reference would be another thread's, or this one's in another such call.
+        unsafe { &mut *self.value.value.get() }
     }
 }
+
+/// A handle that was marked as closed just now, and its value. Whoever has this does the rest. Dropped, it
+/// leaves slot and value as they are, for ever.
+pub(super) struct Closing<T: Opaque>(*mut Slot<T::Value>);
+
+impl<T: Opaque> Closing<T> {
+    pub(super) fn value(&self) -> Option<&T::Value> {
+        // SAFETY: the value is taken from a closed slot only by those who have it from `later` or `now`.
+        unsafe { (*(*self.0).value.get()).as_ref() }
+    }
+
+    /// Drops the value and frees the slot when no call is under way with it, which is looked at now and then.
+    pub(super) fn finish(self) {
+        T::slots().lists().closed.push(SlotPointer(self.0));
+        T::slots().note_close(T::CLOSED_TOGETHER);
+    }
+}
+
+impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
+    /// [`finish`](Closing::finish) for handles that one thread at a time uses. Their buffers can be large, so it is
+    /// looked at once whether they are in use.
+    pub(super) fn finish_single(self) {
+        // SAFETY: slots are never freed.
+        let header = unsafe { &(*self.0).header };
+        if !is_mine_alone(header) && InUse::now().is_none_or(|in_use| in_use.has(header)) {
+            return self.finish();
+        }
+        // SAFETY: no call is under way with the slot, and none will be: it is marked as closed.
+        unsafe { *(*self.0).value.get() = None };
+        T::slots().lists().free.push_back(SlotPointer(self.0));
+        T::slots().note_close(T::CLOSED_TOGETHER);
+    }
+}
+
+impl<V> Slots<V> {
+    /// Counts a close, and looks at the closed handles after so many of them.
+    fn note_close(&self, together: usize) {
+        let mut lists = self.lists();
+        lists.closes += 1;
+        let due = lists.closes >= together;
+        drop(lists);
+        if due {
+            self.look();
+        }
+    }
+
+    /// Looks which closed handles are still in use, and frees the others.
+    fn look(&self) {
+        let closed = {
+            let mut lists = self.lists();
+            lists.closes = 0;
+            std::mem::take(&mut lists.closed)
+        };
+        if closed.is_empty() {
+            return;
+        }
+        // Nobody else has these slots now, and the lock is not held.
+        let in_use = InUse::now();
+        // SAFETY: slots are never freed.
+        let is_free = |slot: &SlotPointer<_>| unsafe {
+            in_use.as_ref().is_some_and(|in_use| !in_use.has(&(*slot.0).header))
+        };
+        let (free, used): (Vec<_>, Vec<_>) = closed.into_iter().partition(is_free);
+        for slot in &free {
+            // SAFETY: no call is under way with the slot, and none will be: it is marked as closed.
+            unsafe { *(*slot.0).value.get() = None };
+        }
+        let mut lists = self.lists();
+        lists.free.extend(free);
+        lists.closed.extend(used);
+    }
+}
+
+/// Frees the values of closed handles of a type, as far as no call is under way with them.
+pub(super) fn free_closed<T: Opaque>() {
+    T::slots().look();
+}
+
+/// Marks a handle as closed. Of several threads that close one handle, one succeeds; calls of others may still be
+/// under way.
+///
+/// # Safety
+/// As [`enter`].
+pub(super) unsafe fn close<T: Opaque>(handle: *mut T) -> Result<Closing<T>, NotOpen> {
+    // SAFETY: passed on.
+    let header = unsafe { header(handle)? };
+    if header.close(T::MARK) { Ok(Closing(handle.cast())) } else { Err(NotOpen::Closed) }
+}
+
+/// [`close`] for a handle that one thread at a time uses. A callback cannot close the one that calls it.
+///
+/// # Safety
+/// As [`enter`].
+pub(super) unsafe fn close_single<T, V: 'static>(handle: *mut T) -> Result<Closing<T>, NotOpen>
+where
+    T: Opaque<Value = Single<V>>,
+{
+    // SAFETY: passed on.
+    unsafe {
+        // Without a look at the value, which another thread may be closing.
+        let header = header(handle)?;
+        if header.is_open_as(T::MARK) && header.is_in_use() && is_mine(header) {
+            return Err(NotOpen::InUse);
+        }
+        close(handle)
+    }
+}
+
+#[cfg(test)]
+mod tests;

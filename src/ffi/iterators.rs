@@ -1,10 +1,9 @@
 //! Iterators.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 use super::args::{Outcome, bad_argument, c_length, key, key_called, optional_output, output};
-use super::call::{HasSession as _, call, call_single, close_single, glance, glance_single, look_single};
+use super::call::{HasSession as _, call, call_single, close_single, glance, glance_mut, look_single};
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
 use super::handle::{self, Opaque, Single};
@@ -149,7 +148,7 @@ where
             let result = output(result, "ppIter")?;
             let cursor = make(value.family())?;
             cursor.check_open()?;
-            result.set(handle::open(Single { value: Some(cursor), session: Arc::clone(value.session()) }));
+            result.set(handle::open(Single::new(cursor, value.session())));
             Ok(KVSTORE_OK)
         })
     }
@@ -182,17 +181,13 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
 
 /// Moves to the next entry; on a reverse iterator it acts as kvstore_iterator_prev. At eof it stays.
 ///
-/// Errors: as kvstore_iterator_first. After a failure the iterator is at eof; the next move goes on
-/// behind the last entry.
+/// Errors: as kvstore_iterator_first. After a failure of a move the iterator is at eof, and this one goes on
+/// after the last entry it was at, also if what failed was a kvstore_iterator_seek or kvstore_iterator_first. If
+/// it was at none, a seek that failed leaves it there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
-    unsafe {
-        if glance_single(it).is_some_and(Cursor::step) {
-            return KVSTORE_OK;
-        }
-        next_closely(it)
-    }
+    unsafe { if glance_mut(it, Cursor::step) { KVSTORE_OK } else { next_closely(it) } }
 }
 
 #[cold]
@@ -216,11 +211,12 @@ pub unsafe extern "C" fn kvstore_iterator_prev(it: *mut KVIterator) -> c_int {
     }
 }
 
-/// Moves to the first entry whose key is at or behind `key`; on a reverse iterator, at or before it. A
+/// Moves to the first entry whose key is at or after `key`; on a reverse iterator, at or before it. A
 /// key outside the iterator's prefix, or nothing there: KVSTORE_OK, and eof. May be called any number
 /// of times.
 ///
-/// Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length.
+/// Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length, which moves nothing. After a
+/// failure kvstore_iterator_next goes on after the entry the iterator was at before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_seek(
     it: *mut KVIterator,
@@ -249,7 +245,10 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
     // SAFETY: NULL or an iterator, as documented.
-    unsafe { if glance(it).is_some_and(Cursor::is_plainly_valid) { 0 } else { eof_closely(it) } }
+    unsafe {
+        let at_entry = |cursor: &Cursor| cursor.is_plainly_valid().then_some(0);
+        glance(it, at_entry).unwrap_or_else(|| eof_closely(it))
+    }
 }
 
 #[cold]
@@ -278,7 +277,7 @@ pub unsafe extern "C" fn kvstore_iterator_key(
     pnKey: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { show(it, Cursor::plain_key, Cursor::key, ppKey, pnKey) }
+    unsafe { show(it, Cursor::plain_key, Cursor::key, ["ppKey", "pnKey"], ppKey, pnKey) }
 }
 
 /// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
@@ -289,7 +288,7 @@ pub unsafe extern "C" fn kvstore_iterator_value(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { show(it, Cursor::plain_value, Cursor::value, ppValue, pnValue) }
+    unsafe { show(it, Cursor::plain_value, Cursor::value, ["ppValue", "pnValue"], ppValue, pnValue) }
 }
 
 #[inline(always)]
@@ -297,6 +296,7 @@ unsafe fn show(
     it: *mut KVIterator,
     plain_part: impl FnOnce(&Cursor) -> Option<&[u8]>,
     part: fn(&Cursor) -> Option<&[u8]>,
+    names: [&str; 2],
     pp: *mut *mut c_void,
     pn: *mut c_int,
 ) -> c_int {
@@ -304,14 +304,15 @@ unsafe fn show(
     unsafe {
         if !pp.is_null()
             && !pn.is_null()
-            && let Some(cursor) = glance::<_, Cursor>(it)
-            && let Some(part) = plain_part(cursor)
+            && let Some((start, length)) = glance(it, |cursor: &Cursor| {
+                plain_part(cursor).map(|part| (part.as_ptr(), c_length(part.len())))
+            })
         {
-            pp.write(part.as_ptr().cast_mut().cast());
-            pn.write(c_length(part.len()));
+            pp.write(start.cast_mut().cast());
+            pn.write(length);
             return KVSTORE_OK;
         }
-        look_closely(it, part, pp, pn)
+        look_closely(it, part, names, pp, pn)
     }
 }
 
@@ -320,22 +321,24 @@ unsafe fn show(
 unsafe fn look_closely(
     it: *mut KVIterator,
     part: fn(&Cursor) -> Option<&[u8]>,
+    names: [&str; 2],
     pp: *mut *mut c_void,
     pn: *mut c_int,
 ) -> c_int {
     // SAFETY: passed on.
-    unsafe { look_single(it, |cursor| show_closely(cursor, part, pp, pn)) }
+    unsafe { look_single(it, |cursor| show_closely(cursor, part, names, pp, pn)) }
 }
 
 unsafe fn show_closely(
     cursor: &Cursor,
     part: fn(&Cursor) -> Option<&[u8]>,
+    names: [&str; 2],
     pp: *mut *mut c_void,
     pn: *mut c_int,
 ) -> Outcome<c_int> {
+    let [bytes, length] = names;
     // SAFETY: passed on.
-    let (bytes, length) =
-        unsafe { (output(pp, "the pointer to the result")?, output(pn, "the pointer to its length")?) };
+    let (bytes, length) = unsafe { (output(pp, bytes)?, output(pn, length)?) };
     cursor.check_open()?;
     let Some(part) = part(cursor) else {
         return if cursor.is_valid() {
@@ -353,7 +356,8 @@ pub(super) fn at_eof<T>() -> Outcome<T> {
     bad_argument("the iterator is at eof: call first, last or seek, and check kvstore_iterator_eof")
 }
 
-/// Closes an iterator. NULL is allowed, and so are iterators of a closed store.
+/// Closes an iterator. NULL is allowed, and so are iterators of a closed store. A call that another thread is
+/// in with it goes on to its end; a callback cannot close the iterator that has called it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_close(it: *mut KVIterator) {
     // SAFETY: NULL or an iterator, as documented.

@@ -10,6 +10,7 @@ use super::codes::{
     KVSTORE_CHECKPOINT_FULL, KVSTORE_CHECKPOINT_PASSIVE, KVSTORE_CHECKPOINT_RESTART,
     KVSTORE_CHECKPOINT_TRUNCATE, KVSTORE_OK,
 };
+use super::conditional::give_count;
 use super::types::{KVStore, KVStoreStats};
 use crate::{CheckpointMode, ErrorKind};
 
@@ -73,10 +74,40 @@ pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *m
     }
 }
 
-/// Makes every commit so far survive a power cut. Never commits or ends an open transaction.
+/// Makes the indexes by key, expiry and write time, the large values, the views and the catalogue agree with the
+/// data rows again, in one transaction. `*pFixed` (may be NULL) is how many rows, entries and tables were added,
+/// removed or changed. Afterwards kvstore_integrity_check answers KVSTORE_OK.
 ///
-/// Errors: KVSTORE_IOERR; with KVSTORE_SYNC_OFF also KVSTORE_BUSY (a transaction is open, or another
-/// handle is writing); KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+/// Every row that could be read is kept, with the value and the TTL it had. A row that could not be read is made
+/// whole if something in the file still says what it was; a row whose value is lost, or of which nobody knows how
+/// long it may be shown, is removed: no value is invented. Families that the catalogue has lost are entered again,
+/// without their default TTL. Tables in the way that are not as the store makes them, and have something in them,
+/// get a name that begins with "lost:".
+///
+/// A file whose catalogue of families is gone cannot be repaired: kvstore_open refuses it with
+/// KVSTORE_CORRUPT. Its data tables can be read with any SQLite.
+///
+/// Reads everything, which takes about twice as long as kvstore_integrity_check; on a store without damage it
+/// writes nothing. Others can read meanwhile, but not write.
+///
+/// Errors: KVSTORE_CORRUPT (SQLite's own check fails, or something is left that a repair does not know),
+/// KVSTORE_BUSY (a transaction is open on this handle; another handle is writing), KVSTORE_READONLY, KVSTORE_FULL,
+/// KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL). Nothing is changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_repair(kv: *mut KVStore, pFixed: *mut i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            give_count(pFixed, kv.store.repair()?);
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Makes every commit so far survive a power cut. Never commits or ends an open transaction. Syncs the files that
+/// are open, wherever they are by now, and their directory.
+///
+/// Errors: KVSTORE_IOERR, also if the directory may not be read; KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_sync(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.
@@ -156,9 +187,11 @@ pub unsafe extern "C" fn kvstore_checkpoint(
 /// and synced. `progress` (may be NULL) is called now and then with `context` and the pages that remain and
 /// their total; what it returns, if not 0, stops the backup.
 ///
-/// Errors: KVSTORE_ERROR (path is NULL, or exists; stopped by progress: no file is left), KVSTORE_CANTOPEN,
-/// KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE; KVSTORE_BUSY for a store in
-/// memory or an exclusive one while a transaction is open on this handle.
+/// Errors: KVSTORE_ERROR (path is NULL, exists, or is no name of a file: "", ":memory:", "file:...", a directory's;
+/// a log of another store is beside it; it is the name that the -wal, -shm or -journal of a file there has; stopped
+/// by progress: no file is left), KVSTORE_CANTOPEN, KVSTORE_FULL, KVSTORE_IOERR (also if the store is no longer at the path it
+/// was opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the store is closed, also meanwhile: no file is left); KVSTORE_BUSY for a store in memory or an
+/// exclusive one while a transaction is open on this handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_backup(
     kv: *mut KVStore,

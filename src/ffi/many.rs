@@ -1,14 +1,13 @@
 //! Reads without allocation, several keys at once, batches.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 use super::args::{
     Buffer, Outcome, bad_argument, bound, c_length, expiry, key, malloc_copy, no_memory, optional_output,
-    output, value,
+    output, present, value,
 };
 use super::call::{argument, call, call_single, close_single};
-use super::codes::{KVSTORE_NOTFOUND, KVSTORE_OK};
+use super::codes::KVSTORE_OK;
 use super::conditional::give_count;
 use super::data::on_family;
 use super::handle::{self, Single};
@@ -40,7 +39,7 @@ pub unsafe extern "C" fn kvstore_cf_get_into(
                 value.len()
             })?;
             length.set(c_length(found.unwrap_or(0)));
-            Ok(found.map_or(KVSTORE_NOTFOUND, |_| KVSTORE_OK))
+            present(found.map(|_| KVSTORE_OK))
         })
     }
 }
@@ -99,8 +98,9 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
     }
 }
 
-/// Deletes the keys from `pLower` (NULL: the least) to before `pUpper` (NULL: to the greatest), all in one
-/// transaction. `*pnDeleted` (may be NULL) is how many of them were alive.
+/// Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the
+/// greatest), all in one transaction. NULL with another length is KVSTORE_ERROR. `*pnDeleted` (may be NULL) is how
+/// many of them were alive.
 ///
 /// Errors: as kvstore_put.
 #[unsafe(no_mangle)]
@@ -115,7 +115,8 @@ pub unsafe extern "C" fn kvstore_cf_delete_range(
     // SAFETY: as documented.
     unsafe {
         on_family(cf, |family| {
-            let range = key_range(bound(pLower, nLower)?, bound(pUpper, nUpper)?, 0);
+            let range =
+                key_range(bound(pLower, nLower, "lower bound")?, bound(pUpper, nUpper, "upper bound")?, 0);
             give_count(pnDeleted, family.delete_range(&range)?);
             Ok(KVSTORE_OK)
         })
@@ -136,10 +137,7 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
     unsafe {
         call(kv, |kv| {
             let result = output(ppBatch, "ppBatch")?;
-            result.set(handle::open(Single {
-                value: Some(kv.store.batch()),
-                session: Arc::clone(&kv.session),
-            }));
+            result.set(handle::open(Single::new(kv.store.batch(), &kv.session)));
             Ok(KVSTORE_OK)
         })
     }
@@ -163,8 +161,8 @@ pub unsafe extern "C" fn kvstore_batch_put(
     // SAFETY: as documented.
     unsafe {
         call_single(b, |batch: &mut WriteBatch| {
-            let family = &argument(cf)?.family;
-            batch.put(family, key(pKey, nKey)?, value(pValue, nValue)?, expiry(expire_ms)?)?;
+            let cf = argument(cf)?;
+            batch.put(&cf.family, key(pKey, nKey)?, value(pValue, nValue)?, expiry(expire_ms)?)?;
             Ok(KVSTORE_OK)
         })
     }
@@ -237,7 +235,7 @@ pub unsafe extern "C" fn kvstore_batch_commit(b: *mut KVBatch) -> c_int {
 }
 
 /// Frees a batch; what was not committed is forgotten. NULL is allowed, and so are batches of a closed
-/// store.
+/// store. A call that another thread is in with it goes on to its end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_free(b: *mut KVBatch) {
     // SAFETY: NULL or a batch, as documented.

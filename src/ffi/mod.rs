@@ -3,7 +3,8 @@
 //! Conventions, each with one home:
 //! - `handle`: what a `KVStore *` points to. Memory of a handle is never given back to the allocator,
 //!   so that a closed handle is told apart (`KVSTORE_MISUSE`) instead of read after free.
-//! - `call`: the panic guard, the result code and the error text of every call.
+//! - `under_way`: which handles calls are under way with, so that one can be closed meanwhile.
+//! - `call`: the panic guard, the result code and the error text of every call; `errmsg` keeps the texts.
 //! - `args`: pointer and length to slice; output pointers; malloc'd copies.
 //! - `codes`, `types`: the constants and structs of the header.
 //! - the rest: the exported functions, in the order of the header.
@@ -20,11 +21,12 @@ mod call;
 mod codes;
 mod conditional;
 mod data;
+mod errmsg;
+mod expiry;
 mod families;
 mod handle;
 mod iterators;
 mod library;
-mod lifetime;
 mod maintenance;
 mod many;
 mod ranges;
@@ -32,3 +34,4 @@ mod store;
 mod transactions;
 mod ttl;
 mod types;
+mod under_way;

@@ -44,12 +44,12 @@ fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
     Ok(cursor)
 }
 
-/// Makes an iterator over the keys from `pLower` to before `pUpper`; NULL is open. `flags` is 0 or
+/// Makes an iterator over the keys from `pLower` to before `pUpper`; NULL with length 0 is open. `flags` is 0 or
 /// KVSTORE_RANGE_* or'ed together: REVERSE, CLOSED (pUpper included), OPEN (pLower excluded), KEYS_ONLY. It
 /// is at its first entry from the start (or at eof). A lower bound that is not below the upper one: nothing
 /// in it. Otherwise as kvstore_prefix_iterator_create; a seek outside the range leaves it at eof.
 ///
-/// Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, unknown flags); otherwise as kvstore_get.
+/// Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, unknown flags); otherwise as kvstore_get.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
     cf: *mut KVColumnFamily,
@@ -64,19 +64,23 @@ pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
     unsafe {
         new_iterator(cf, ppIter, |family| {
             check_flags(flags)?;
-            let range = key_range(bound(pLower, nLower)?, bound(pUpper, nUpper)?, flags);
+            let range = key_range(
+                bound(pLower, nLower, "lower bound")?,
+                bound(pUpper, nUpper, "upper bound")?,
+                flags,
+            );
             at_first(family.cursor(range, direction(flags)), flags)
         })
     }
 }
 
 /// Makes an iterator over one partition of row keys (see kvstore_row_key), from the clustering part
-/// `pStart` (NULL: open) to before `pFinish` (NULL: open). Its keys, and those it seeks, are clustering
+/// `pStart` to before `pFinish`; NULL with length 0 is open. Its keys, and those it seeks, are clustering
 /// parts. `flags` as for kvstore_cf_range_iterator_create. It is at its first entry from the start (or at
 /// eof).
 ///
-/// Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, a key that would be too long, unknown
-/// flags); otherwise as kvstore_get.
+/// Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, a key that would be too long,
+/// unknown flags); otherwise as kvstore_get.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
     cf: *mut KVColumnFamily,
@@ -94,7 +98,7 @@ pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
         new_iterator(cf, ppIter, |family| {
             check_flags(flags)?;
             let partition = part(pPKey, nPKey, "partition key")?;
-            let range = key_range(bound(pStart, nStart)?, bound(pFinish, nFinish)?, flags);
+            let range = key_range(bound(pStart, nStart, "start")?, bound(pFinish, nFinish, "finish")?, flags);
             at_first(family.row_cursor(partition, &range, direction(flags))?, flags)
         })
     }
@@ -102,7 +106,8 @@ pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
 
 /// Makes an iterator over the keys that expire at or after `from_ms` and before `to_ms`, in the order of
 /// their expiry, those that have expired but are still there included. It is at its first entry from the
-/// start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times.
+/// start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times. A `to_ms` of INT64_MAX is no
+/// end: keys that expire at that last moment are included, too.
 ///
 /// Errors: KVSTORE_ERROR (a NULL pointer); otherwise as kvstore_get.
 #[unsafe(no_mangle)]

@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Once;
 
 use super::args::{Outcome, output};
-use super::call::{Session, call, call_close, call_without_handle, silence_guarded_panics, thread_error};
+use super::call::{Session, call, call_close, call_without_handle, silence_guarded_panics};
 use super::codes::KVSTORE_OK;
+use super::errmsg::thread_error;
 use super::handle::{self, NotOpen, StoreHandle};
-use super::types::{KVStore, KVStoreConfig, journal_mode};
+use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
+use super::under_way;
 use crate::{Config, Store};
 
 /// Opens the store at `path` with the default configuration; makes it if it is not there.
@@ -32,11 +33,20 @@ pub unsafe extern "C" fn kvstore_open(
 /// handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
 /// text. `config` is only read during the call.
 ///
+/// If the file is deleted, moved or replaced while it is open, calls on the handle answer KVSTORE_IOERR within some
+/// milliseconds, as nobody would see what is written; renaming its directory does not matter,
+/// but kvstore_backup and kvstore_cleaner_start need the path.
+///
+/// If it fails, no file is left that was not there before.
+///
 /// Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
-/// missing or empty file with readOnly, a newer file format); KVSTORE_NOTADB (not a store: the file is
-/// left as it is); KVSTORE_BUSY (another handle has it open exclusively, or in the other journal mode);
-/// KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_MISUSE (the file was open in
-/// this process's parent when it forked); KVSTORE_ERROR (ppKV is NULL, a setting is out of bounds).
+/// missing or empty file with readOnly, a newer file format; a file with several names (hard links), each of
+/// which would have a log of its own; a log beside it that belongs to a deleted file of its name, which somebody
+/// still has open); KVSTORE_NOTADB (not a store: the file is left as it is); KVSTORE_BUSY (another handle has it open
+/// exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
+/// process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
+/// KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
+/// bounds).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open_v2(
     path: *const c_char,
@@ -55,7 +65,7 @@ unsafe fn open(
     config: impl FnOnce() -> Outcome<Config>,
 ) -> c_int {
     silence_guarded_panics();
-    watch_forks();
+    under_way::prepare();
     call_without_handle(|| {
         // SAFETY: NULL or valid, as documented.
         let result = unsafe { output(result, "ppKV")? };
@@ -72,20 +82,10 @@ unsafe fn open(
     })
 }
 
-/// Has every forked child told that its handles are its parent's.
-fn watch_forks() {
-    extern "C" fn in_child() {
-        crate::note_fork();
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler only adds to an atomic, which is allowed in a forked child.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-}
-
 /// Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it
 /// that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
+/// Other threads may be in calls: the one that has the connection is waited for; a long one (a purge, sweep,
+/// vacuum, checkpoint or backup) stops at its next step, with KVSTORE_MISUSE.
 /// A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
 ///
 /// Errors: KVSTORE_MISUSE (closed already, or opened before a fork; called by a callback of this store,
@@ -96,26 +96,30 @@ pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.
     unsafe {
         // A callback may not close the store that calls it: asked before the handle is marked.
-        if let Ok(open) = handle::value(kv)
+        if let Ok(open) = handle::enter(kv)
             && let Err(e) = open.store.check_no_callback()
         {
             return call_without_handle(|| Err(e.into()));
         }
         call_close(kv, |kv| {
-            kv.store.close()?;
+            let closed = kv.store.close();
+            // Those of this store keep what is left of it.
+            handle::free_closed::<KVColumnFamily>();
+            closed?;
             Ok(KVSTORE_OK)
         })
     }
 }
 
-/// The text of the last call that failed on this handle, its families and its iterators; with NULL,
-/// of this thread's last call that failed without a usable handle: kvstore_open, or a call with one that is
-/// NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing failed. A key that is not found is no failure. Valid until the next failing
-/// call on the handle.
+/// The text of the last call that did not answer KVSTORE_OK on this handle, its families and its iterators;
+/// with NULL, of this thread's last call that failed without a usable handle: kvstore_open, or a call with one
+/// that is NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing
+/// failed. After KVSTORE_NOTFOUND it is "no such key", "no such family" or "no key has a TTL". Valid until the
+/// next call on the handle that fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     // SAFETY: NULL or a handle, as documented.
-    match unsafe { handle::value(kv) } {
+    match unsafe { handle::enter(kv) } {
         Ok(kv) => kv.session.error_text(),
         Err(NotOpen::Null) => thread_error(),
         Err(NotOpen::Closed | NotOpen::InUse) => c"the store is closed".as_ptr(),

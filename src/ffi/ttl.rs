@@ -3,14 +3,19 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use super::args::{Outcome, c_length, expiry, key, optional_output, output, value};
-use super::codes::{KVSTORE_NOTFOUND, KVSTORE_OK, NO_TTL};
+use super::args::{
+    Failure, Outcome, bad_argument, c_length, expiry, key, optional_output, output, present, value,
+};
+use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::{get, on_family};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Family, Ttl};
 
 /// Writes a value that expires at `expire_ms`, in milliseconds since the Unix epoch (such as
 /// kvstore_now_ms() + 60000); 0: never. A time in the past is allowed: the key is invisible at once.
+///
+/// `expire_ms` is a moment. A value of 1 to 10^10 (before 27 April 1970) is nearly always a duration by
+/// mistake, and the key is gone: kvstore_cf_put_for takes the duration.
 ///
 /// Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
 #[unsafe(no_mangle)]
@@ -52,6 +57,36 @@ unsafe fn put_ttl(
     Ok(KVSTORE_OK)
 }
 
+/// Writes a value that lives for `ttl_ms` milliseconds from now, by the store's clock. A duration that ends
+/// after the last moment there is ends with it. kvstore_cf_put_ttl takes a moment instead, and there
+/// 0 for a key that never expires.
+///
+/// Errors: as kvstore_put; KVSTORE_ERROR also for a `ttl_ms` below 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_put_for(
+    cf: *mut KVColumnFamily,
+    pKey: *const c_void,
+    nKey: c_int,
+    pValue: *const c_void,
+    nValue: c_int,
+    ttl_ms: i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        on_family(cf, |family| {
+            let (key, value) = (key(pKey, nKey)?, value(pValue, nValue)?);
+            let Ok(ttl @ 1..) = u64::try_from(ttl_ms) else {
+                return bad_argument(&format!(
+                    "a TTL of {ttl_ms} ms: pass how long the key is to live, at least 1 ms; for one that never \
+                     expires use kvstore_cf_put_ttl with 0"
+                ));
+            };
+            family.put_ttl(key, value, Duration::from_millis(ttl))?;
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
 /// Reads a value, as kvstore_get does, and what is left of its life: `*pnRemaining` (may be NULL) is
 /// in milliseconds, or KVSTORE_NO_TTL.
 ///
@@ -91,15 +126,16 @@ unsafe fn get_ttl(
     pn_remaining: *mut i64,
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
-    let (code, expiry) = unsafe { get(family, p_key, n_key, pp_value, pn_value)? };
+    let found = unsafe { get(family, p_key, n_key, pp_value, pn_value) };
     // SAFETY: passed on.
     if let Some(remaining) = unsafe { optional_output(pn_remaining) } {
-        remaining.set(match code {
-            KVSTORE_NOTFOUND => 0,
-            _ => c_remaining(family.ttl_of_live(expiry)),
-        });
+        match found {
+            Ok(expiry) => remaining.set(c_remaining(family.ttl_of_live(expiry))),
+            Err(Failure::Missing(_)) => remaining.set(0),
+            Err(_) => {}
+        }
     }
-    Ok(code)
+    found.map(|_| KVSTORE_OK)
 }
 
 /// Says in `*pnRemaining` what is left of a key's life, in milliseconds: KVSTORE_NO_TTL for a key that
@@ -136,8 +172,7 @@ unsafe fn ttl_remaining(
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
     let (key, remaining) = unsafe { (key(p_key, n_key)?, output(pn_remaining, "pnRemaining")?) };
-    let Some(ttl) = family.ttl(key)? else { return Ok(KVSTORE_NOTFOUND) };
-    remaining.set(c_remaining(ttl));
+    remaining.set(c_remaining(present(family.ttl(key)?)?));
     Ok(KVSTORE_OK)
 }
 

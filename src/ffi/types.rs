@@ -57,7 +57,8 @@ pub struct KVStoreConfig {
     pub cacheSize: c_int,
     /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
     pub pageSize: c_int,
-    /// Non-zero: read only; the file must exist.
+    /// Non-zero: read only; the file must exist. A store that was closed can also be read where nothing can be
+    /// written, such as on a read-only mount.
     pub readOnly: c_int,
     /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
     /// open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
@@ -73,11 +74,13 @@ pub struct KVStoreConfig {
     /// How much of the file is read through a memory map, in bytes; 0: 256 MiB on 64-bit systems, none
     /// on 32-bit ones; negative: none.
     pub mmapSize: i64,
-    /// Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY.
+    /// Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY. Not together with
+    /// readOnly.
     pub exclusive: c_int,
-    /// 0: the handle keeps its read snapshot between calls, and looks before each read whether it is still
-    /// the newest; negative: never. While a handle that keeps one sits idle in one process, the WAL that
-    /// other processes write cannot start anew: switch it off for handles that read now and then only.
+    /// Whether the handle keeps its read snapshot between calls, looking before each read whether it is still
+    /// the newest. 0: while no other process has the store open through this library; positive: always;
+    /// negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
+    /// anew.
     pub holdReads: c_int,
     /// Must be zero.
     pub reserved: [c_int; 8],
@@ -114,8 +117,10 @@ pub struct KVStoreStats {
     pub nDbPages: u64,
     /// Frames in the WAL after this handle's last commit or checkpoint; not reset.
     pub nWalFrames: u64,
+    /// Gets (of several keys, each) and exists that found no live key.
+    pub nMisses: u64,
     /// Zero.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 6],
 }
 
 impl KVStoreConfig {
@@ -136,8 +141,10 @@ impl KVStoreConfig {
                 }
             })
             .read_only(self.readOnly != 0)
-            .exclusive(self.exclusive != 0)
-            .hold_reads(self.holdReads >= 0);
+            .exclusive(self.exclusive != 0);
+        if self.holdReads != 0 {
+            config = config.hold_reads(self.holdReads > 0);
+        }
         if let Some(pages) = positive("cacheSize", self.cacheSize)? {
             config = config.cache_pages(pages);
         }
@@ -195,7 +202,8 @@ impl KVStoreStats {
             nTtlPurged: stats.ttl_purged,
             nDbPages: stats.db_pages,
             nWalFrames: stats.wal_frames,
-            reserved: [0; 7],
+            nMisses: stats.misses,
+            reserved: [0; 6],
         }
     }
 }

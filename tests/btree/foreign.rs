@@ -274,7 +274,7 @@ fn no_flipped_byte_of_a_page_makes_a_call_panic_or_last_for_ever() {
     let (report, progress) = std::sync::mpsc::channel();
     let flips = sound.len();
     thread::spawn(move || {
-        // All of the headers at the start of a page; of the rows behind every third byte.
+        // All of the headers at the start of a page; of the rows after them, every third byte.
         let bytes = pages.iter().flat_map(|page| page * 512..(page + 1) * 512);
         for (n, at) in bytes.filter(|at| at % 512 < 100 || at % 3 == 0).enumerate() {
             let mut bytes = sound.clone();
@@ -291,6 +291,6 @@ fn no_flipped_byte_of_a_page_makes_a_call_panic_or_last_for_ever() {
     while last != flips {
         last = progress
             .recv_timeout(Duration::from_secs(60))
-            .unwrap_or_else(|_| panic!("no answer, or a panic, with a byte behind {last} changed"));
+            .unwrap_or_else(|_| panic!("no answer, or a panic, with a byte changed that is after {last}"));
     }
 }

@@ -50,7 +50,8 @@ FIELD(KVStoreStats, nTtlExpired, 72, uint64_t);
 FIELD(KVStoreStats, nTtlPurged, 80, uint64_t);
 FIELD(KVStoreStats, nDbPages, 88, uint64_t);
 FIELD(KVStoreStats, nWalFrames, 96, uint64_t);
-FIELD(KVStoreStats, reserved, 104, uint64_t[7]);
+FIELD(KVStoreStats, nMisses, 104, uint64_t);
+FIELD(KVStoreStats, reserved, 112, uint64_t[6]);
 
 CODE(KVSTORE_OK, 0);
 CODE(KVSTORE_ERROR, 1);

@@ -52,6 +52,7 @@ static void call_back(void)
     REFUSED(KVSTORE_MISUSE, kvstore_rollback(kv));
     REFUSED(KVSTORE_MISUSE, kvstore_purge_expired(kv, &out.n));
     REFUSED(KVSTORE_MISUSE, kvstore_integrity_check(kv, NULL));
+    REFUSED(KVSTORE_MISUSE, kvstore_repair(kv, &out.big));
 }
 
 static void is_called_back(void)

@@ -16,26 +16,18 @@ static void no_error(void)
     KVIterator *it;
     void *value;
     int n;
-    int64_t left;
 
     CHECK(strcmp(kvstore_errmsg(NULL), "no error") == 0);
     OK(kvstore_open(NULL, &kv, 0));
     CHECK(strcmp(kvstore_errmsg(kv), "no error") == 0);
-
-    /* Not found is no failure. */
-    GIVES(KVSTORE_NOTFOUND, kvstore_get(kv, KEY, &value, &n));
-    GIVES(KVSTORE_NOTFOUND, kvstore_get_ttl(kv, KEY, &value, &n, &left));
-    GIVES(KVSTORE_NOTFOUND, kvstore_delete(kv, KEY));
-    GIVES(KVSTORE_NOTFOUND, kvstore_ttl_remaining(kv, KEY, &left));
-    CHECK(strcmp(kvstore_errmsg(kv), "no error") == 0);
     OK(kvstore_put(kv, KEY, VALUE));
     CHECK(strcmp(kvstore_errmsg(kv), "no error") == 0);
 
-    /* A success keeps the text of the failure before; so does not found. */
+    /* A success keeps the text of the failure before. */
     GIVES(KVSTORE_ERROR, kvstore_commit(kv));
     CHECK(strstr(kvstore_errmsg(kv), "commit") != NULL);
     OK(kvstore_put(kv, KEY, VALUE));
-    GIVES(KVSTORE_NOTFOUND, kvstore_get(kv, "missing", 7, &value, &n));
+    OK(kvstore_exists(kv, "missing", 7, &n)); /* no miss, but an answer */
     CHECK(strstr(kvstore_errmsg(kv), "commit") != NULL);
 
     /* Families and iterators report to their store, and to no other. */
@@ -55,6 +47,64 @@ static void no_error(void)
     OK(kvstore_close(second));
     OK(kvstore_close(kv));
     CHECK(kvstore_errmsg(kv) != NULL);
+}
+
+/* What is not found has a text of its own, and of that and a failure the later one counts. */
+static void not_found(void)
+{
+    KVStore *kv;
+    KVColumnFamily *cf, *none;
+    KVStoreStats stats;
+    void *value;
+    int n;
+    int64_t left, time;
+
+    OK(kvstore_open(NULL, &kv, 0));
+    OK(kvstore_cf_create(kv, "f", &cf));
+
+/* The call misses, after a failure and before another. */
+#define MISSES(text, call)                                                                               \
+    do {                                                                                                 \
+        GIVES(KVSTORE_ERROR, kvstore_commit(kv));                                                        \
+        CHECK(strstr(kvstore_errmsg(kv), "commit") != NULL);                                             \
+        GIVES(KVSTORE_NOTFOUND, call);                                                                   \
+        CHECK(strcmp(kvstore_errmsg(kv), text) == 0);                                                    \
+        OK(kvstore_put(kv, "other", 5, VALUE));                                                          \
+        CHECK(strcmp(kvstore_errmsg(kv), text) == 0);                                                    \
+        GIVES(KVSTORE_ERROR, kvstore_rollback(kv));                                                      \
+        CHECK(strstr(kvstore_errmsg(kv), "roll back") != NULL);                                          \
+    } while (0)
+    MISSES("no such key", kvstore_get(kv, KEY, &value, &n));
+    MISSES("no such key", kvstore_cf_get(cf, KEY, &value, &n));
+    MISSES("no such key", kvstore_cf_get_into(cf, KEY, NULL, 0, &n));
+    MISSES("no such key", kvstore_get_ttl(kv, KEY, &value, &n, &left));
+    CHECK(left == 0);
+    MISSES("no such key", kvstore_cf_get_ttl(cf, KEY, &value, &n, NULL));
+    MISSES("no such key", kvstore_cf_get_and_expire(cf, KEY, 0, &value, &n));
+    CHECK(value == NULL && n == 0);
+    MISSES("no such key", kvstore_delete(kv, KEY));
+    MISSES("no such key", kvstore_cf_delete(cf, KEY));
+    MISSES("no such key", kvstore_ttl_remaining(kv, KEY, &left));
+    MISSES("no such key", kvstore_cf_ttl_remaining(cf, KEY, &left));
+    MISSES("no such key", kvstore_cf_expire(cf, KEY, 0, 0, NULL));
+    MISSES("no such key", kvstore_cf_persist(cf, KEY, NULL));
+    MISSES("no such key", kvstore_cf_expire_time(cf, KEY, &time));
+    MISSES("no such key", kvstore_cf_write_time(cf, KEY, &time));
+    MISSES("no key has a TTL", kvstore_next_expiry(kv, &time));
+    MISSES("no key has a TTL", kvstore_cf_next_expiry(cf, &time));
+    MISSES("no such family", kvstore_cf_open(kv, "missing", &none));
+    CHECK(none == NULL);
+    MISSES("no such family", kvstore_cf_drop(kv, "missing"));
+
+    /* An expired key is missing. */
+    OK(kvstore_put_ttl(kv, KEY, VALUE, 1));
+    MISSES("no such key", kvstore_get(kv, KEY, &value, &n));
+
+    /* To the statistics none of it is a failure: two of each turn are. */
+    OK(kvstore_stats(kv, &stats));
+    CHECK(stats.nErrors == 2 * 19);
+    kvstore_cf_close(cf);
+    OK(kvstore_close(kv));
 }
 
 /* A pointer stays readable while a few more calls fail: a thread may read the text of another's. */
@@ -302,5 +352,5 @@ static void texts(void)
     }
 }
 
-SCENARIOS({"no_error", no_error}, {"stays_readable", stays_readable}, {"per_thread", per_thread},
+SCENARIOS({"no_error", no_error}, {"not_found", not_found}, {"stays_readable", stays_readable}, {"per_thread", per_thread},
           {"texts", texts})

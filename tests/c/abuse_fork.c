@@ -1,4 +1,4 @@
-/* What a forked child can do with its parent's handles and files: nothing, and no harm. */
+/* What a forked child can do: nothing, and no harm, with its parent's handles; all with handles of its own. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -49,6 +49,13 @@ static void tear_down(void)
     OK(kvstore_close(kv));
 }
 
+/* Ends a child. Not by exit, where valgrind would look for leaks: what the parent has open is none. */
+static void leave(int well)
+{
+    execl(well ? "/bin/true" : "/bin/false", well ? "true" : "false", (char *)NULL);
+    _exit(2);
+}
+
 /* Runs f in a forked child, which must end well and in time. */
 static void in_child(void (*f)(void))
 {
@@ -60,9 +67,7 @@ static void in_child(void (*f)(void))
         alarm(under_valgrind() ? 60 : 20); /* a deadlock ends here */
         f();
         CHECK(VALGRIND_COUNT_ERRORS == 0);
-        /* Not by exit, where valgrind would look for leaks: what the parent has open is none. */
-        execl("/bin/true", "true", (char *)NULL);
-        _exit(2);
+        leave(1);
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     if (WIFSIGNALED(status)) {
@@ -191,25 +196,38 @@ static void closing(void)
 
 static void opens_the_same(void)
 {
-    static const char *paths[] = {"store.db", "./store.db", "symbolic.db", "hard.db"};
+    static const char *paths[] = {"store.db", "./store.db", "symbolic.db"};
     KVStoreConfig cfg = {0};
     KVStore *mine;
 
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        REFUSED_HANDLE(KVSTORE_MISUSE, mine, kvstore_open(paths[i], &mine, 0));
-        CHECK(strstr(kvstore_errmsg(NULL), "fork") != NULL);
+        mine = sample_open(paths[i]);
+        CHECK(fingerprint(mine) == before);
+        still_works(mine);
+        uses_the_data(); /* of the parent's handles, beside its own */
+        OK(kvstore_close(mine));
     }
     cfg.readOnly = 1;
-    REFUSED_HANDLE(KVSTORE_MISUSE, mine, kvstore_open_v2("store.db", &mine, &cfg));
-    REFUSED_HANDLE(KVSTORE_MISUSE, mine, kvstore_open("store.db", &mine, KVSTORE_JOURNAL_DELETE));
-    in_child(uses_the_data); /* and the same for its own child */
+    OK(kvstore_open_v2("store.db", &mine, &cfg));
+    OK(kvstore_set_clock(mine, sample_clock, NULL));
+    CHECK(fingerprint(mine) == before);
+    OK(kvstore_close(mine));
+    /* The parent has it open in the other journal mode. */
+    REFUSED_HANDLE(KVSTORE_BUSY, mine, kvstore_open("store.db", &mine, KVSTORE_JOURNAL_DELETE));
+}
+
+static void opens_the_same_and_so_does_its_child(void)
+{
+    opens_the_same();
+    in_child(uses_the_data);
+    in_child(opens_the_same);
 }
 
 static void same_path(void)
 {
     set_up();
-    CHECK(symlink("store.db", "symbolic.db") == 0 && link("store.db", "hard.db") == 0);
-    in_child(opens_the_same);
+    CHECK(symlink("store.db", "symbolic.db") == 0);
+    in_child(opens_the_same_and_so_does_its_child);
     tear_down();
 }
 
@@ -324,6 +342,160 @@ static void threads(void)
     tear_down();
 }
 
+/* ---- a fork inside a call, by a callback of it ------------------------------------------------------ */
+
+static int forks_left;
+static pid_t forked;
+
+static void fork_once(void)
+{
+    if (forks_left > 0) {
+        forks_left--;
+        forked = fork();
+        CHECK(forked >= 0);
+        if (forked == 0) alarm(under_valgrind() ? 60 : 20);
+    }
+}
+
+/* What the call answered in this process: in the child that it is not its own handle, in the parent as ever. */
+static void answered(int in_parent, int rc)
+{
+    int status;
+
+    if (forked == 0) {
+        leave(rc == KVSTORE_MISUSE && strstr(kvstore_errmsg(kv), "fork") != NULL);
+    }
+    CHECK(forked > 0);
+    CHECK(waitpid(forked, &status, 0) == forked);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(rc == in_parent);
+    forked = -1;
+}
+
+static int64_t clock_that_forks(void *unused)
+{
+    (void)unused;
+    fork_once();
+    return SAMPLE_NOW;
+}
+
+static void clock_forks(void)
+{
+    void *value;
+    int n;
+    int64_t live;
+    KVIterator *mine;
+    KVColumnFamily *cf;
+
+    set_up();
+    OK(kvstore_put_ttl(kv, "dies", 4, "v", 1, SAMPLE_NOW + 1000));
+    OK(kvstore_cf_get_default(kv, &cf));
+    OK(kvstore_iterator_create(kv, &mine));
+    OK(kvstore_set_clock(kv, clock_that_forks, NULL));
+    forks_left = 1;
+    answered(KVSTORE_OK, kvstore_get(kv, "dies", 4, &value, &n));
+    kvstore_free(value);
+    forks_left = 1;
+    answered(KVSTORE_OK, kvstore_cf_count_live(cf, &live));
+    forks_left = 1;
+    answered(KVSTORE_OK, kvstore_iterator_seek(mine, "dies", 4));
+    forks_left = 1;
+    answered(KVSTORE_OK, kvstore_delete(kv, "dies", 4));
+    OK(kvstore_set_clock(kv, sample_clock, NULL));
+    kvstore_iterator_close(mine);
+    kvstore_cf_close(cf);
+    tear_down();
+}
+
+static int progress_that_forks(void *unused, int remaining, int total)
+{
+    (void)unused, (void)remaining, (void)total;
+    fork_once();
+    if (forked > 0) { /* the child goes first */
+        siginfo_t ended;
+        CHECK(waitid(P_PID, (id_t)forked, &ended, WEXITED | WNOWAIT) == 0);
+    }
+    return 0;
+}
+
+static void backup_forks(void)
+{
+    set_up();
+    forks_left = 1;
+    answered(KVSTORE_OK, kvstore_backup(kv, "copy.db", progress_that_forks, NULL));
+    {
+        KVStore *copy = sample_open("copy.db");
+
+        CHECK(fingerprint(copy) == before);
+        OK(kvstore_close(copy));
+    }
+    tear_down();
+}
+
+/* ---- a fork of a program that has closed all descriptors, as daemons do ---------------------------- */
+
+static void no_copy_of_the_pipe(void)
+{
+    char end[64], mine[64], name[64];
+    int copies = 0;
+
+    CHECK(readlink("/proc/self/fd/3", mine, sizeof mine) > 0);
+    for (int fd = 4; fd < 64; fd++) {
+        ssize_t n;
+
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        n = readlink(name, end, sizeof end);
+        copies += n > 0 && memcmp(end, mine, (size_t)n) == 0;
+    }
+    CHECK(copies == 1); /* the pipe's other end */
+}
+
+static void daemon_forks(void)
+{
+    int ends[2];
+    KVStore *mine = sample_open("store.db");
+
+    sample_fill(mine);
+    OK(kvstore_close(mine));
+    for (int fd = 3; fd < 64; fd++) {
+        close(fd);
+    }
+    CHECK(pipe(ends) == 0 && ends[0] == 3);
+    mine = sample_open("store.db");
+    in_child(no_copy_of_the_pipe);
+    OK(kvstore_close(mine));
+}
+
+/* ---- after the thread's own error text is gone ------------------------------------------------------ */
+
+static int at_exit;
+
+static void calls_at_exit(void)
+{
+    if (at_exit) {
+        leave(kvstore_close(kv) == KVSTORE_MISUSE && kvstore_errmsg(NULL) != NULL);
+    }
+}
+
+static void closes_at_exit(void)
+{
+    KVStore *none;
+
+    GIVES(KVSTORE_CANTOPEN, kvstore_open("/no such directory/store.db", &none, 0));
+    at_exit = 1;
+    exit(1); /* calls_at_exit ends the process */
+}
+
+static void exits(void)
+{
+    CHECK(atexit(calls_at_exit) == 0);
+    set_up();
+    in_child(closes_at_exit);
+    tear_down();
+}
+
 SCENARIOS({"data", data}, {"store", store}, {"family", family}, {"iterator", iterator},
           {"transaction", transaction}, {"closing", closing}, {"same_path", same_path},
-          {"other_path", other_path}, {"after_the_close", after_the_close}, {"threads", threads})
+          {"other_path", other_path}, {"after_the_close", after_the_close}, {"threads", threads},
+          {"clock_forks", clock_forks}, {"backup_forks", backup_forks}, {"daemon_forks", daemon_forks},
+          {"exits", exits})

@@ -159,7 +159,7 @@ static void cycles(void)
         void *key;
         int n;
 
-        if (i == 200) {
+        if (i == 700) { /* by now slots are used again */
             settled = mallinfo2().uordblks;
         }
         OK(kvstore_cf_open(kv, "other", &cf));
@@ -186,7 +186,7 @@ static void cycles(void)
         KVColumnFamily *cf;
         KVIterator *it;
 
-        if (i == 70) {
+        if (i == 330) { /* the stores', too */
             settled = mallinfo2().uordblks;
         }
         kv = sample_open(NULL);

@@ -1,6 +1,6 @@
-/* What the api_*.c programs share: included, not compiled by itself. */
-#ifndef API_COMMON_C
-#define API_COMMON_C
+/* What the programs of tests/c_api.rs share. */
+#ifndef API_COMMON_H
+#define API_COMMON_H
 
 #include "check.h"
 

@@ -100,7 +100,7 @@ static void lengths_at(const struct place *p)
     CHECK(is_value(p, bytes, MAX_KEY, K("long key")));
     kvstore_free(bytes);
 
-    /* The lengths are refused before the byte behind the pointers is looked at. */
+    /* The lengths are refused before the byte at the pointers is looked at. */
     char one = 'x';
     const int bad_keys[] = {0, -1, INT32_MIN, MAX_KEY + 1, INT32_MAX};
     for (size_t i = 0; i < sizeof bad_keys / sizeof *bad_keys; i++) {

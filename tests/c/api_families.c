@@ -207,7 +207,7 @@ static void list(void)
     OK(kvstore_close(kv));
     CHECK(strcmp(listed[3], "\xc3\xa4") == 0); /* the caller's own, also after the close */
     for (int i = 0; i <= n; i++) {
-        kvstore_free(listed[i]); /* the NULL behind them, too */
+        kvstore_free(listed[i]); /* the NULL after them, too */
     }
     kvstore_free(listed);
 

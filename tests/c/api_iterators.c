@@ -172,7 +172,7 @@ static void prefix_reverse_at(const struct place *p)
 }
 BOTH_FORMS(prefix_reverse)
 
-/* No key sorts behind all that start with 0xFF. */
+/* No key sorts after all that start with 0xFF. */
 static void prefixes_of_the_highest_byte_at(const struct place *p)
 {
     static const char *const keys[] = {"a\xff", "a\xff\xff", "b", "\xfe\xff", "\xff", "\xff" "a", "\xff\xff"};
@@ -259,7 +259,7 @@ static void seek_at(const struct place *p)
         OK(kvstore_iterator_seek(it, K("b:2"))); /* there */
         CHECK(is_at(it, "b:2"));
         OK(kvstore_iterator_seek(it, K("b:")));
-        CHECK(is_at(it, "b:1")); /* the first key behind */
+        CHECK(is_at(it, "b:1")); /* the first key after it */
         OK(kvstore_iterator_seek(it, K("\0")));
         CHECK(is_at(it, "a"));
         OK(kvstore_iterator_seek(it, K("c\0")));
@@ -305,7 +305,7 @@ static void seek_with_a_prefix_at(const struct place *p)
         CHECK(is_at(it, "b:1"));
         OK(kvstore_iterator_seek(back, K("b:25")));
         CHECK(is_at(back, "b:2"));
-        OK(kvstore_iterator_seek(it, K("b:4"))); /* inside the prefix, with nothing behind */
+        OK(kvstore_iterator_seek(it, K("b:4"))); /* inside the prefix, with nothing after it */
         CHECK(is_at_eof(it));
         OK(kvstore_iterator_seek(back, K("b:0")));
         CHECK(is_at_eof(back));
@@ -351,7 +351,11 @@ static void bytes_and_empty_values_at(const struct place *p)
     void *untouched = &clock_ms;
     int n = 7;
     GIVES(KVSTORE_ERROR, kvstore_iterator_key(it, NULL, &n));
+    CHECK(strcmp(kvstore_errmsg(p->kv), "ppKey is NULL: there is nowhere to put the result") == 0);
+    GIVES(KVSTORE_ERROR, kvstore_iterator_value(it, NULL, &n));
+    CHECK(strcmp(kvstore_errmsg(p->kv), "ppValue is NULL: there is nowhere to put the result") == 0);
     GIVES(KVSTORE_ERROR, kvstore_iterator_key(it, &untouched, NULL));
+    CHECK(strcmp(kvstore_errmsg(p->kv), "pnKey is NULL: there is nowhere to put the result") == 0);
     GIVES(KVSTORE_ERROR, kvstore_iterator_value(it, NULL, &n));
     GIVES(KVSTORE_ERROR, kvstore_iterator_value(it, &untouched, NULL));
     CHECK(untouched == &clock_ms && n == 7);
@@ -457,7 +461,7 @@ static void writes_meanwhile_at(const struct place *p)
     OK(kvstore_iterator_first(it));
     CHECK(is_at(it, "a"));
     put(p, "b"); /* ahead */
-    put(p, "A"); /* behind */
+    put(p, "A"); /* already passed */
     OK(kvstore_iterator_next(it));
     GOES_ON_WITH(it, "b", "c");
     kvstore_iterator_close(it);

@@ -2,6 +2,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,26 @@
     } while (0)
 
 #define OK(call) GIVES(KVSTORE_OK, call)
+
+/* What is in an output before a call that must not touch it. */
+#define UNTOUCHED_POINTER ((void *)(uintptr_t)0x5a5a5a5a)
+
+/* The call is refused with the code and writes to no output. The program says what its outputs are, by its
+ * set_outputs and outputs_are_untouched. */
+#define REFUSED(code, call)                                                                              \
+    do {                                                                                                 \
+        set_outputs();                                                                                   \
+        GIVES(code, call);                                                                               \
+        CHECK(outputs_are_untouched());                                                                  \
+    } while (0)
+
+/* The call is refused with the code, and its handle output is NULL. */
+#define REFUSED_HANDLE(code, handle, call)                                                               \
+    do {                                                                                                 \
+        (handle) = UNTOUCHED_POINTER;                                                                    \
+        GIVES(code, call);                                                                               \
+        CHECK((handle) == NULL);                                                                         \
+    } while (0)
 
 struct scenario {
     const char *name;

@@ -1,4 +1,4 @@
-//! What the test files share: a clock to turn by hand, files to throw away, a second SQLite.
+//! What the test files share: a clock to turn by hand, files to throw away, numbers that look random, a second SQLite.
 //!
 //! Must not enter: tests, and anything only one file needs.
 
@@ -164,11 +164,27 @@ pub fn fill(store: &Store, n: usize) {
     store.transaction(|tx| (0..n).try_for_each(|n| tx.put(numbered(n), n.to_be_bytes()))).unwrap();
 }
 
-/// The keys behind the current entry.
+/// The keys after the current entry.
 pub fn rest(cursor: &mut Cursor) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     while cursor.next().unwrap() {
         keys.push(cursor.key().unwrap().to_vec());
     }
     keys
+}
+
+/// Numbers that look random, the same in each run (xorshift64, Marsaglia 2003).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
 }

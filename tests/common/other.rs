@@ -2,6 +2,7 @@
 //! each with a line that starts with `> `.
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -13,6 +14,35 @@ pub struct Other {
     pub process: std::process::Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+}
+
+/// User and group "nobody".
+const NOBODY: u32 = 65_534;
+
+/// This program as the user who may do least, if the one it is run by may choose that. A copy of it in `folder` is
+/// started where that user may not come to the program itself.
+#[cfg(unix)]
+pub fn as_nobody(folder: &Path) -> Command {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let exe = env::current_exe().unwrap();
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return Command::new(exe);
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut it = Command::new(&exe);
+    it.arg("--list").uid(NOBODY).gid(NOBODY).stdout(Stdio::null()).current_dir("/");
+    let exe = if it.status().is_ok_and(|status| status.success()) {
+        exe
+    } else {
+        let copy = folder.join("program");
+        fs::copy(exe, &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        copy
+    };
+    let mut program = Command::new(exe);
+    program.uid(NOBODY).gid(NOBODY).current_dir("/");
+    program
 }
 
 impl Other {
@@ -110,5 +140,5 @@ pub fn in_role(mut program: Command, path: &Path, role: &str) -> Command {
 
 /// In the test `child`: the role, and the path. `None`: somebody runs all tests, those that are none included.
 pub fn role() -> Option<(String, PathBuf)> {
-    Some((env::var(ROLE).ok()?, env::var(FILE).ok()?.into()))
+    Some((env::var(ROLE).ok()?, env::var_os(FILE)?.into()))
 }

@@ -37,7 +37,7 @@ SCENARIO(a_store_that_cannot_be_opened_says_why) {
 SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
-    // Nothing behind the first byte is ever read.
+    // Nothing after the first byte is ever read.
     const std::string_view huge("x", static_cast<std::size_t>(INT_MAX) + 1);
     const std::string_view wraps("x", static_cast<std::size_t>(UINT_MAX) + 2); // 1 as an int
     for (const std::string_view bytes : {huge, wraps}) {

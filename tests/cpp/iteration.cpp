@@ -59,7 +59,7 @@ SCENARIO(keys_walk_without_values_up_to_the_end_of_their_prefix) {
     fill(db);
     db.put("\xff", "1");
     db.put("\xff\xff", "2");
-    db.put("user;", "behind the prefix");
+    db.put("user;", "after the prefix");
     const auto joined = [](kvstore::key_range walk) {
         std::string all;
         for (std::string_view key : walk) {
@@ -120,6 +120,10 @@ SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
     CHECK(keys_of(s.db.expiring(now, now + 1h)) == "c a b ");
     CHECK(keys_of(s.db.expiring(now + 2s, now + 3s)) == "a ");
     CHECK(keys_of(s.db.expiring(now + 1s + 1us, now + 2s + 1us)) == "a ");
+    CHECK(keys_of(s.db.expiring(now + 2s, kvstore::never)) == "a b ");
+    s.db.put("last", "", std::chrono::hours::max()); // as late as can be
+    CHECK(keys_of(s.db.expiring(now + 3s, kvstore::never)) == "b last ");
+    CHECK(s.db.erase("last"));
     s.time.advance(1s);
     kvstore::iterator it = s.db.expiring(kvstore::time_point(), now + 2s);
     CHECK(it.key() == "c" && it.expire_time().at() == now + 1s);

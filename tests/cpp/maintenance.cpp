@@ -10,10 +10,13 @@ SCENARIO(stats_count_what_was_done) {
     db.put("key", "value");
     (void)db.get("key");
     db.erase("key");
+    (void)db.get("key");
+    (void)db.exists("key");
     (void)db.items();
     THROWS(error, db.put("", ""));
     const kvstore::stats s = db.stats();
     CHECK(s.puts == 1 && s.gets == 1 && s.deletes == 1 && s.iterations == 1 && s.errors == 1);
+    CHECK(s.misses == 2);
     CHECK(s.bytes_read == 5 && s.bytes_written == 8 && s.wal_commits == 2 && s.db_pages > 0);
     db.reset_stats();
     CHECK(db.stats().puts == 0);
@@ -33,6 +36,7 @@ SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
     CHECK(db.checkpoint(kvstore::checkpoint_mode::restart).wal_frames >= 0);
     CHECK(db.checkpoint(kvstore::checkpoint_mode::truncate).wal_frames == 0);
     db.integrity_check();
+    CHECK(db.repair() == 0);
     THROWS(error, db.incremental_vacuum(-1));
     auto tx = db.begin();
     THROWS(busy, db.checkpoint());
@@ -58,6 +62,7 @@ SCENARIO(a_damaged_file_is_told_by_its_first_disagreement) {
     }
     kvstore::store db("damaged.db", config);
     THROWS(corrupt, db.integrity_check());
+    THROWS(corrupt, db.repair());
 }
 
 SCENARIO(a_backup_is_a_store_with_all_ttls) {

@@ -93,6 +93,7 @@ SCENARIO(a_store_that_was_moved_from_answers_every_call_with_an_error) {
     THROWS(misuse, from.stats());
     THROWS(misuse, from.reset_stats());
     THROWS(misuse, from.integrity_check());
+    THROWS(misuse, from.repair());
     THROWS(misuse, from.sync());
     THROWS(misuse, from.incremental_vacuum());
     THROWS(misuse, from.checkpoint());

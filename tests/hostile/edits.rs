@@ -45,21 +45,21 @@ fn cut(length: usize) -> Edit {
     Edit { bytes: Vec::new(), cut: Some(length) }
 }
 
-/// Of the bytes of a file all up to this one are changed; behind it, some.
+/// Of the bytes of a file all up to this one are changed; after it, one in `STRIDE`.
 const EVERY_BYTE: usize = 64 * 1024;
-const BEHIND: usize = 211;
+const STRIDE: usize = 211;
 /// Each bit, and values that are often at an edge.
 const VALUES: usize = 12;
 
 /// How many single bytes there are to change, each to several values.
 pub fn flips(file: &[u8]) -> usize {
-    let behind = file.len().saturating_sub(EVERY_BYTE) / BEHIND;
-    (file.len().min(EVERY_BYTE) + behind) * VALUES
+    let after = file.len().saturating_sub(EVERY_BYTE) / STRIDE;
+    (file.len().min(EVERY_BYTE) + after) * VALUES
 }
 
 pub fn flip(file: &[u8], n: usize) -> Edit {
     let byte = n / VALUES;
-    let place = if byte < EVERY_BYTE { byte } else { EVERY_BYTE + (byte - EVERY_BYTE) * BEHIND };
+    let place = if byte < EVERY_BYTE { byte } else { EVERY_BYTE + (byte - EVERY_BYTE) * STRIDE };
     let new = match n % VALUES {
         bit @ ..8 => file[place] ^ 1 << bit,
         other => [0, 0xFF, 0x7F, 0x80][other - 8],
@@ -188,7 +188,7 @@ pub fn cells(file: &[u8]) -> Vec<Edit> {
                 edits.push(at(cell, size));
             }
             edits.push(at(cell, [0xFF; 9]));
-            // The beginning of the key, behind the usual lengths.
+            // The beginning of the key, after the usual lengths.
             edits.extend([0, 0xFF].map(|value| at(cell + 5, [value; 6])));
         }
     }
@@ -205,7 +205,7 @@ pub fn chains(file: &[u8]) -> Vec<Edit> {
             edits.extend([0, 4, 8].map(|place| at(page * pages.size + place, target.to_be_bytes())));
         }
     }
-    // The pointer map begins on the second page: a type and a page for each page behind it.
+    // The pointer map begins on the second page: a type and a page for each page after it.
     for entry in 0..pages.count.min(pages.size / 5) {
         edits.extend([0, 1, 2, 3, 4, 5, 6, 0xFF].map(|kind| at(pages.size + 5 * entry, [kind])));
         edits.push(at(pages.size + 5 * entry + 1, [0xFF; 4]));

@@ -103,6 +103,12 @@ pub fn everything(path: &Path, sql: bool, page_size: usize, syncs: bool) -> Answ
         if sound && let Err(e) = store.integrity_check() {
             answers.wrong.push(format!("a store that was sound is damaged by its use: {e}"));
         }
+        // And so must what was repaired.
+        if answers.take("repair", store.repair()).is_some()
+            && let Err(e) = store.integrity_check()
+        {
+            answers.wrong.push(format!("a store that was repaired is still damaged: {e}"));
+        }
         answers.take("close", store.close());
     }
     if let Some(store) = answers.take("open again", Store::open_with(path, config)) {
@@ -199,7 +205,7 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
     answers.take("write_time", family.write_time([3, 0]));
 }
 
-/// Writes between the steps of a walk, which then goes on behind the key it is at.
+/// Writes between the steps of a walk, which then goes on after the key it is at.
 fn walk_and_write(answers: &mut Answers, store: &Store) {
     let Some(other) = answers.take("create other", store.family_or_create("other")) else { return };
     for name in ["default", "ttl"] {

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use kvstore::{ErrorKind, Result, Store};
 
-use super::common::Scratch;
 use super::common::other::say;
+use super::common::{Scratch, kind};
 use super::exercise::config;
 use super::{beside, run_child};
 
@@ -193,7 +193,7 @@ fn a_store_one_may_not_write_is_read_or_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_is_removed_or_replaced_while_it_is_open_stays_what_it_was_for_its_handle() {
+fn a_file_that_is_removed_or_replaced_while_it_is_open_does_no_harm() {
     for sql in [true, false] {
         for replace in [false, true] {
             let scratch = one_row();
@@ -205,10 +205,10 @@ fn a_file_that_is_removed_or_replaced_while_it_is_open_stays_what_it_was_for_its
             } else {
                 fs::remove_file(scratch.path()).unwrap();
             }
-            assert_eq!(store.get("b").unwrap().as_deref(), Some(&b"2"[..]));
-            // Whether this works is SQLite's to say (it looks where its file is); it must not do harm.
-            let _ = store.put("c", "3");
-            let _ = store.close();
+            // Either works until it is noticed (`tests/places.rs`).
+            for answer in [store.get("b").map(drop), store.put("c", "3"), store.close()] {
+                assert!(answer.is_ok() || kind(answer) == ErrorKind::Io);
+            }
             if replace {
                 for suffix in ["-wal", "-shm"] {
                     remove(&beside(&scratch.path(), suffix));

@@ -28,7 +28,7 @@ impl Scan {
         if self.keys_only { cursor.keys_only() } else { cursor }
     }
 
-    fn is_behind(&self, place: Place, last: Place) -> bool {
+    fn is_after(&self, place: Place, last: Place) -> bool {
         if self.is_reverse() { place < last } else { place > last }
     }
 }
@@ -104,11 +104,11 @@ impl World {
         let mut last: Option<(i64, Vec<u8>)> = None;
         for turn in 0..150 {
             let now = self.now(side);
-            let behind =
-                |place: Place| last.as_ref().is_none_or(|(time, key)| scan.is_behind(place, (*time, key)));
+            let after =
+                |place: Place| last.as_ref().is_none_or(|(time, key)| scan.is_after(place, (*time, key)));
             let expected = self.table(side, name).map(|table| {
                 let walk = table.walk(&span, scan.is_reverse(), now);
-                walk.into_iter().find(|shown| behind(shown.place))
+                walk.into_iter().find(|shown| after(shown.place))
             });
             assert_eq!(moved, expected.map(|shown| shown.is_some()));
             let Ok(Some(shown)) = expected else { return };

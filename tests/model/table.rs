@@ -237,7 +237,12 @@ impl Span<'_> {
             }
             Span::Expiring(from, to) => {
                 let at = entry.expire_ms?;
-                (*from <= at && at < *to).then_some(Shown { place: (at, key), key, entry })
+                // The last moment there is cannot be before another one.
+                (*from <= at && (at < *to || *to == i64::MAX)).then_some(Shown {
+                    place: (at, key),
+                    key,
+                    entry,
+                })
             }
         }
     }
@@ -258,9 +263,9 @@ pub fn parts(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     loop {
         match rest {
             [0, 1, clustering @ ..] => return Some((partition, clustering)),
-            [0, 0xFF, behind @ ..] => (partition.push(0), rest = behind).1,
+            [0, 0xFF, others @ ..] => (partition.push(0), rest = others).1,
             [0, ..] | [] => return None,
-            [byte, behind @ ..] => (partition.push(*byte), rest = behind).1,
+            [byte, others @ ..] => (partition.push(*byte), rest = others).1,
         }
     }
 }

@@ -182,7 +182,7 @@ impl Change {
         }
     }
 
-    /// The same, if it is a write, with only the part before or behind a sector's boundary.
+    /// The same, if it is a write, with only the part before or after a sector's boundary.
     fn torn(&self, first: bool, random: &mut Random) -> Change {
         let Change::Write(at, bytes) = self else { return self.clone() };
         let start = usize::try_from(*at).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use kvstore::{CheckpointMode, Config, Direction, Error, Expiry, Family, KeyRange, Result, Store};
+use kvstore::{CheckpointMode, Config, Direction, Error, ErrorKind, Expiry, Family, KeyRange, Result, Store};
 
 /// A value with its end of life.
 pub type Entry = (Vec<u8>, Option<i64>);
@@ -317,7 +317,7 @@ fn by_hand(world: &World, writes: &[Write]) -> Result<()> {
         // Only a lock leaves it open to be committed later.
         match store.rollback() {
             Ok(()) => e,
-            Err(rollback) => Error::Invalid(format!("rollback: {rollback}, after {e}")),
+            Err(rollback) => Error::new(ErrorKind::Error, format!("rollback: {rollback}, after {e}")),
         }
     })
 }

@@ -1,7 +1,7 @@
 //! System calls that do not go through the VFS. The program's own definitions come before those of the C library,
 //! for SQLite and for Rust's `std::fs`.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -99,4 +99,35 @@ extern "C" fn linkat(
 #[unsafe(no_mangle)]
 extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     linked(from, to, 0)
+}
+
+/// With `RENAME_NOREPLACE`, the last step of a backup: to a power cut a new name, and then without the old one.
+#[unsafe(no_mangle)]
+extern "C" fn renameat2(
+    from_dir: c_int,
+    from: *const c_char,
+    to_dir: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    assert!(from_dir == libc::AT_FDCWD && to_dir == libc::AT_FDCWD && flags == libc::RENAME_NOREPLACE);
+    let found = find(bytes(to));
+    if let Some((watched, _)) = &found
+        && watched.fault(Call::Link).is_some()
+    {
+        return failed(libc::EIO);
+    }
+    // SAFETY: the caller's C strings.
+    let code = unsafe { libc::syscall(libc::SYS_renameat2, from_dir, from, to_dir, to, flags) };
+    if code == 0
+        && let (Some((watched, name)), Some((_, old))) = (found, find(bytes(from)))
+    {
+        watched.record(|state| {
+            let id = *state.names.get(&old)?;
+            state.names.insert(name.clone(), id);
+            Some(Event::Link(id, name))
+        });
+        watched.record(|state| state.names.remove(&old).map(|_| Event::Unlink(old)));
+    }
+    c_int::try_from(code).unwrap_or(-1)
 }

@@ -42,7 +42,7 @@ pub fn register() {
     });
 }
 
-/// An open file of a watched directory. The real one lies behind it.
+/// An open file of a watched directory. The real one follows it in memory.
 #[repr(C)]
 struct File {
     base: ffi::sqlite3_file,
@@ -56,7 +56,7 @@ struct File {
 /// The file was opened by [`open`].
 unsafe fn parts<'f>(file: *mut ffi::sqlite3_file) -> (&'f File, *mut ffi::sqlite3_file) {
     let file: *mut File = file.cast();
-    // SAFETY: `open` made it one of ours, with room for the real one behind it.
+    // SAFETY: `open` made it one of ours, with room for the real one after it.
     unsafe { (&*file, file.add(1).cast()) }
 }
 
@@ -120,7 +120,7 @@ unsafe extern "C" fn open(
         return code;
     }
     let ours: *mut File = file.cast();
-    // SAFETY: SQLite gives `szOsFile` bytes: ours, and behind them the real file.
+    // SAFETY: SQLite gives `szOsFile` bytes: ours, and after them the real file.
     unsafe {
         let real: *mut ffi::sqlite3_file = ours.add(1).cast();
         (*real).pMethods = ptr::null();

@@ -1091,7 +1091,7 @@ static void iterate(struct thread *t, enum op op)
         STRICTLY_OK(kvstore_iterator_expire_ms(it, &expire_ms));
         if (op == ITER_EXPIRING) {
             if (expire_ms < last_expiry) {
-                fail("by expiry, %lld came behind %lld", (long long)expire_ms, (long long)last_expiry);
+                fail("by expiry, %lld came after %lld", (long long)expire_ms, (long long)last_expiry);
             }
             last_expiry = expire_ms;
         } else {
@@ -1102,7 +1102,7 @@ static void iterate(struct thread *t, enum op op)
             if (nlast >= 0) {
                 int order = compare(last, nlast, key, n);
                 if (backward ? order <= 0 : order >= 0) {
-                    fail("%s: %.*s came behind %.*s", op_names[op], n, (char *)key, nlast, last);
+                    fail("%s: %.*s came after %.*s", op_names[op], n, (char *)key, nlast, last);
                 }
             }
             if (nlower) {
@@ -1114,7 +1114,7 @@ static void iterate(struct thread *t, enum op op)
             if (nupper) {
                 int order = compare(key, n, upper, nupper);
                 if (order > 0 || (order == 0 && !(flags & KVSTORE_RANGE_CLOSED))) {
-                    fail("%s: %.*s is behind %s", op_names[op], n, (char *)key, upper);
+                    fail("%s: %.*s is after %s", op_names[op], n, (char *)key, upper);
                 }
             }
             if (n < nprefix || memcmp(key, prefix, (size_t)nprefix)) {

@@ -14,7 +14,7 @@ DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").g
 
 
 def programs() -> list[tuple[str, str]]:
-    """Each document's python blocks, one behind the other, as one program: later ones build on earlier ones."""
+    """Each document's python blocks, one after the other, as one program: later ones build on earlier ones."""
     found = []
     for document in DOCUMENTS:
         text = document.read_text() if document.exists() else ""

@@ -167,6 +167,7 @@ def store_only(store: Any) -> list[Callable[[], Any]]:
         lambda: store.checkpoint(),
         lambda: store.vacuum(),
         lambda: store.integrity_check(),
+        lambda: store.repair(),
         lambda: store.stats(),
         lambda: store.sync(),
         lambda: store.set_clock(None),

@@ -1,20 +1,31 @@
-"""A child made by fork cannot use what it inherited: an exception there, and no harm to the parent."""
+"""A child made by fork opens the store anew and works, whatever its parent is doing. What it inherited is refused,
+with an exception that says what to do, and no harm to the parent."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import sqlite3
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
-from helpers import assert_clean, run_python
+from helpers import assert_clean, increment, run_python
 
 import kvstore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+#: Seconds that a child may take, before it counts as stuck.
+PATIENCE = 30
 
 
 def in_child(work: Callable[[], Any]) -> str:
@@ -24,6 +35,8 @@ def in_child(work: Callable[[], Any]) -> str:
         warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12: fork with threads
         child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(PATIENCE)  # who is stuck ends with a signal
         try:
             try:
                 answer = repr(work())
@@ -58,6 +71,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "sync": lambda s: s.sync(),
     "stats": lambda s: s.stats(),
     "integrity_check": lambda s: s.integrity_check(),
+    "repair": lambda s: s.repair(),
     "set_clock": lambda s: s.set_clock(None),
     "cleaner": lambda s: s.start_cleaner(1),
 }
@@ -93,13 +107,67 @@ def test_inherited_families_iterators_batches_and_transactions_are_misuse_errors
         batch.commit()
         assert store["b"] == b"v"
 
-
-def test_closing_an_inherited_store_harms_nobody(path: Path) -> None:
-    with kvstore.open(path) as store:
+def test_closing_what_was_inherited_says_nothing_and_harms_nobody(path: Path) -> None:
+    with kvstore.open(path) as store, store.family("f", create=True) as family, store.batch() as batch:
         store["k"] = b"v"
-        assert in_child(store.close) in ("None", "MisuseError")
-        assert store["k"] == b"v"
+        store.start_cleaner(3600)
+        items = store.items()
+        entries = iter(items)
+        next(entries)
+        batch.put("b", b"v")
+        transaction = store.transaction()
+        closing: list[Callable[[], Any]] = [
+            family.close, batch.close, store.stop_cleaner, store.close,
+            lambda: transaction.__exit__(None, None, None), lambda: family.__exit__(None, None, None),
+            lambda: batch.__exit__(None, None, None), lambda: store.__exit__(None, None, None),
+            lambda: (store.close(), store.close()) and None, lambda: (store.close(), family.close()) and None,
+        ]  # fmt: skip
+        for close in closing:
+            assert in_child(close) == "None"
+        with transaction:
+            store["t"] = b"v"
+            for close in closing:
+                assert in_child(close) == "None"
+        assert store["t"] == b"v"
+        assert in_child(lambda: store.close() or store["k"]) == "MisuseError"
         store["k"] = b"w"
+        store.stop_cleaner()
+        store.integrity_check()
+    with kvstore.open(path) as store:
+        assert store["b"] == b"v"
+
+
+def test_a_batch_that_another_thread_is_filling_can_be_closed_in_the_child(path: Path) -> None:
+    with kvstore.open(path) as store:
+        batch = store.batch()
+        with batch._lock:
+            assert in_child(batch.close) == "None"
+
+
+@pytest.mark.parametrize("leave", ["sys.exit(0)", "pass"])
+def test_a_child_forked_inside_with_blocks_leaves_them_in_silence(path: Path, leave: str) -> None:
+    code = f"""
+import os, sys, kvstore, kvstore.snkv
+with kvstore.snkv.KVStore(sys.argv[1] + ".snkv") as old, old.iterator() as rows:
+    old[b"k"] = b"v"
+    with kvstore.open(sys.argv[1]) as store, store.batch() as batch, store.family("f", create=True) as family:
+        batch.put("b", b"v")
+        with store.transaction():
+            store["k"] = b"v"
+            child = os.fork()
+            if child == 0:
+                {leave}
+            else:
+                assert os.waitpid(child, 0)[1] == 0
+                store["k2"] = b"v"
+if child:
+    with kvstore.open(sys.argv[1]) as store:
+        assert sorted(store) == [b"b", b"k", b"k2"]
+        store.integrity_check()
+    print("ok")
+"""
+    assert_clean(run_python(code, str(path)), "ok")
+
 
 
 def test_an_inherited_store_may_be_forgotten(path: Path) -> None:
@@ -122,6 +190,19 @@ def test_an_inherited_store_may_be_forgotten(path: Path) -> None:
     stores[0].close()
 
 
+def test_the_error_says_what_to_do(path: Path) -> None:
+    def message() -> str:
+        try:
+            store["k"]
+        except kvstore.MisuseError as error:
+            return str(error)
+        return "no error"
+
+    with kvstore.open(path) as store:
+        text = in_child(message)
+        assert "fork" in text and "open a new one" in text
+
+
 def test_a_child_may_open_other_files(path: Path, tmp_path: Path) -> None:
     def work() -> bytes:
         with kvstore.open(tmp_path / "child.db") as own:
@@ -133,15 +214,311 @@ def test_a_child_may_open_other_files(path: Path, tmp_path: Path) -> None:
         assert "k" not in store
 
 
-def test_a_child_cannot_open_a_file_its_parent_had_open(path: Path) -> None:
-    with kvstore.open(path) as store:
-        assert in_child(lambda: kvstore.open(path)) == "MisuseError"
+# ---- opening anew ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def in_threads(*works: Callable[[], Any]) -> Iterator[None]:
+    """Other threads do this all the time."""
+    stop = threading.Event()
+
+    def again_and_again(work: Callable[[], Any]) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(kvstore.BusyError):
+                work()
+
+    threads = [threading.Thread(target=again_and_again, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextlib.contextmanager
+def iterating(store: kvstore.Store) -> Iterator[None]:
+    entries = iter(store.items())
+    next(entries)
+    yield
+    assert len(list(entries)) > 0
+
+
+@contextlib.contextmanager
+def cleaning(store: kvstore.Store) -> Iterator[None]:
+    store.start_cleaner(0.001)
+    with in_threads(lambda: store.put("dying", b"v", ttl=0.001)):
+        yield
+    store.stop_cleaner()
+
+
+def busy_threads(store: kvstore.Store, path: Path, mode: str) -> Any:
+    def transaction() -> None:
+        with store.transaction():
+            store["t"] = b"v"
+            list(store.items())
+
+    def opening() -> None:
+        with kvstore.open(path, journal_mode=mode, sync="off") as other:
+            other.get("k")
+
+    return in_threads(transaction, opening, lambda: store.get_many(["k", "t"]))
+
+
+def backing_up(store: kvstore.Store, path: Path, mode: str) -> Any:
+    def work() -> None:
+        copy = path.with_suffix(".copy")
+        store.backup(copy)
+        copy.unlink()
+
+    return in_threads(work, lambda: store.checkpoint("truncate"))
+
+
+STATES: dict[str, Callable[[Any, Path, str], Any]] = {
+    "idle": lambda store, path, mode: contextlib.nullcontext(),
+    "in a snapshot": lambda store, path, mode: store.snapshot(),
+    "in a transaction": lambda store, path, mode: store.transaction(),
+    "iterating": lambda store, path, mode: iterating(store),
+    "with a cleaner": lambda store, path, mode: cleaning(store),
+    "with busy threads": busy_threads,
+    "backing up": backing_up,
+}
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+@pytest.mark.parametrize("state", STATES)
+def test_a_child_opens_the_store_anew_and_works_whatever_its_parent_is_doing(
+    path: Path, state: str, mode: str
+) -> None:
+    def read_and_write() -> Optional[bytes]:
+        with kvstore.open(path, journal_mode=mode, sync="off", busy_timeout=20) as own:
+            found = own["k"]
+            own["from a child"] = found
+            return own["from a child"]
+
+    def read() -> Optional[bytes]:
+        with kvstore.open(path, journal_mode=mode, sync="off") as own:
+            assert "uncommitted" not in own
+            with pytest.raises(kvstore.BusyError):
+                kvstore.open(path, journal_mode=mode, busy_timeout=0).put("k", b"child")
+            return own["k"]
+
+    writing = state == "in a transaction"
+    if state == "in a snapshot" and mode == "delete":
+        work: Callable[[], Any] = lambda: kvstore.open(path, journal_mode=mode)["k"]  # its readers keep writers out
+    else:
+        work = read if writing else read_and_write
+    with kvstore.open(path, journal_mode=mode, sync="off", busy_timeout=20) as store:
+        store.put_many({f"{n:04}": b"v" for n in range(500)})
         store["k"] = b"v"
+        with STATES[state](store, path, mode):
+            if writing:
+                store["uncommitted"] = b"v"
+            for _ in range(10):
+                assert in_child(work) == "b'v'"
+        assert ("from a child" in store) == (work is read_and_write)
+        store["k"] = b"w"
+        store.integrity_check()
+
+
+def test_a_child_opens_a_store_anew_that_its_parent_has_closed(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store["k"] = b"v"
+    assert in_child(lambda: kvstore.open(path)["k"]) == "b'v'"
+    with kvstore.open(path) as store:
+        assert store["k"] == b"v"
+
+
+def test_a_parent_that_is_killed_leaves_nothing_locked_while_its_child_lives(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store["k"] = b"v"
+    ready, child_is_there = os.pipe()
+    wait, go_on = os.pipe()
+    answer, said = os.pipe()
+
+    def grandchild() -> None:
+        os.write(child_is_there, b"!")
+        os.read(wait, 1)
+        with kvstore.open(path) as own:
+            own["k"] += b" of a child"
+            os.write(said, own["k"])
+
+    parent = os.fork()
+    if parent == 0:
+        store = kvstore.open(path)
+        store.transaction().__enter__()
+        store["k"] = b"never"
+        if os.fork() == 0:
+            signal.alarm(PATIENCE)
+            try:
+                grandchild()
+            finally:
+                os._exit(0)
+        signal.pause()
+        os._exit(0)
+    os.close(said)
+    os.close(child_is_there)
+    os.read(ready, 1)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    with kvstore.open(path, busy_timeout=0) as store:
+        assert store["k"] == b"v"
+        store["k"] = b"at once"
+    os.write(go_on, b"!")
+    assert os.read(answer, 100) == b"at once of a child"
+    assert os.read(answer, 1) == b""
+    for descriptor in ready, wait, go_on, answer:
+        os.close(descriptor)
+
+
+# ---- what programs do ------------------------------------------------------------------------------------
+
+#: As a module has it that is imported before the workers are forked.
+module_store: Optional[kvstore.Store] = None
+
+
+def open_for_this_worker(path: str) -> None:
+    global module_store
+    module_store = kvstore.open(path, busy_timeout=60)
+
+
+def use_the_inherited(_: int) -> str:
+    try:
+        assert module_store is not None
+        return repr(module_store["n"])
+    except kvstore.MisuseError as error:
+        return str(error)
+
+
+def add_one(_: int) -> int:
+    assert module_store is not None
+    return module_store.incr("n")
+
+
+@pytest.fixture
+def shared_store(path: Path) -> Iterator[kvstore.Store]:
+    """A store at module level."""
+    global module_store
+    open_for_this_worker(str(path))
+    assert module_store is not None
+    yield module_store
+    module_store.close()
+    module_store = None
+
+
+def test_a_pool_of_forked_workers_is_told_to_open_the_store_anew(shared_store: kvstore.Store) -> None:
+    with get_context("fork").Pool(2) as pool:
+        answers = pool.map(use_the_inherited, range(4))
+    assert all("fork" in answer and "open a new one" in answer for answer in answers), answers
+
+
+def test_a_pool_of_forked_workers_opens_anew_the_store_that_was_made_before_the_fork(
+    shared_store: kvstore.Store, path: Path
+) -> None:
+    shared_store["n"] = b"0"
+    with get_context("fork").Pool(3, open_for_this_worker, (str(path),)) as pool:
+        for n in range(20):
+            shared_store[f"parent {n}"] = b"v"
+        answers = pool.map(add_one, range(300), chunksize=10)
+    assert sorted(answers) == list(range(1, 301))
+    assert shared_store["n"] == b"300"
+    shared_store.integrity_check()
+
+
+def test_a_pool_of_spawned_workers_opens_the_store_that_its_parent_has_open(
+    shared_store: kvstore.Store, path: Path
+) -> None:
+    with get_context("spawn").Pool(2) as pool:
+        pool.starmap(increment, [(str(path), 20)] * 4)
+    assert shared_store["n"] == b"80"
+
+
+def test_an_executor_of_forked_workers_opens_the_store_anew(shared_store: kvstore.Store, path: Path) -> None:
+    context = get_context("fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12: the executor forks with a thread
+        with ProcessPoolExecutor(2, context, open_for_this_worker, (str(path),)) as executor:
+            assert sorted(executor.map(add_one, range(50))) == list(range(1, 51))
+    assert shared_store["n"] == b"50"
+
+
+def test_a_module_that_opens_its_store_again_after_each_fork_works_in_parent_children_and_theirs(
+    path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text("""
+import os, sys, kvstore
+
+db = kvstore.open(sys.argv[1], busy_timeout=60)
+
+def reopen():
+    global db
+    db = kvstore.open(sys.argv[1], busy_timeout=60)
+
+os.register_at_fork(after_in_child=reopen)
+
+def handle(request):
+    return db.incr("requests")
+""")
+    program = tmp_path / "server.py"
+    program.write_text("""
+import os, app
+
+def serve(depth):
+    for _ in range(25):
+        app.handle("a request")
+    if depth:
+        serve_in_children(depth - 1)
+
+def serve_in_children(depth):
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            serve(depth)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+
+serve_in_children(1)
+app.handle("the last")
+print(app.db["requests"].decode())
+app.db.integrity_check()
+""")
+    assert_clean(run_python(program, str(path), cwd=tmp_path), str(3 * 25 + 9 * 25 + 1))
+
+
+def test_pythons_sqlite3_may_read_and_write_the_file_beside_an_open_store(path: Path) -> None:
+    code = """
+import sqlite3, sys
+con = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
+try:
+    con.execute("BEGIN IMMEDIATE")
+    print("free")
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+    with kvstore.open(path) as store:
+        store["k"] = b"v"
+        with store.transaction():
+            store["k"] = b"w"
+            with contextlib.closing(sqlite3.connect(path)) as other:
+                assert other.execute('SELECT count(*) FROM "data:default"').fetchone() == (1,)
+            assert_clean(run_python(code, str(path)), "database is locked")
+        with contextlib.closing(sqlite3.connect(path)) as other, other:
+            other.execute("""INSERT INTO "data:default"(key, value) VALUES (CAST('s' AS BLOB), CAST('q' AS BLOB))""")
+        assert store["s"] == b"q"
+        assert_clean(run_python(code, str(path)), "free")
+        assert path.with_name(path.name + "-wal").exists()
+        store.integrity_check()
+
+
+# ---- threads, and the end --------------------------------------------------------------------------------
 
 
 def test_a_fork_while_threads_use_the_store_does_not_hang_the_child(path: Path) -> None:
-    import threading
-
     with kvstore.open(path) as store:
         stop = threading.Event()
 

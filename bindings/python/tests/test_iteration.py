@@ -9,6 +9,7 @@ import pytest
 from helpers import START_S, Clock
 
 import kvstore
+from kvstore import _native
 
 KEYS = [b"\x00", b"a", b"a\x00", b"aa", b"ab", b"b", b"b\xff", b"c", b"\xff", b"\xff\xff"]
 
@@ -273,6 +274,12 @@ def test_expiring_gives_the_keys_by_the_time_they_expire(db: kvstore.Store) -> N
     assert list(db.expiring(START_S + 20, START_S + 20)) == []
     assert [key for key, _ in db.expiring()] == [b"c", b"b", b"a"]
     assert [key for key, _ in db.expiring(stop=kvstore.FOREVER)] == [b"c", b"b", b"a"]
+
+
+def test_expiring_without_an_end_has_the_last_moment_too(db: kvstore.Store) -> None:
+    # Of what Python calls a moment none is that late; a program in C can write it.
+    assert _native.lib.kvstore_cf_put_ttl(db._cf, b"last", 4, b"", 0, (1 << 63) - 1) == 0
+    assert [key for key, _ in db.expiring()] == [b"last"]
 
 
 def test_expiring_shows_expired_keys_that_are_still_there(db: kvstore.Store, clock: Clock) -> None:

@@ -416,7 +416,7 @@ def test_nothing_of_dict_is_there_that_would_copy_a_store(data: Any, name: str) 
 
 
 def test_a_subclass_of_str_or_bytes_cannot_lie_about_its_length(data: Any) -> None:
-    """A length that the caller's class makes up must not reach C: it would read behind the bytes."""
+    """A length that the caller's class makes up must not reach C: it would read past the bytes."""
 
     class LongBytes(bytes):
         def __len__(self) -> int:

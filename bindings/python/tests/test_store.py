@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import stat
 from pathlib import Path
 from typing import Any
@@ -357,6 +359,23 @@ def test_integrity_check_names_what_is_damaged(path: Path) -> None:
     assert str(caught.value)
 
 
+def test_repair_counts_what_it_changes_and_keeps_what_can_be_read(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store.put("k", b"v", ttl=3600)
+        assert store.repair() == 0
+    with contextlib.closing(sqlite3.connect(path)) as con:
+        con.execute('DELETE FROM "ttl_key:default"')
+        con.commit()
+    with kvstore.open(path) as store:
+        with pytest.raises(kvstore.CorruptError):
+            store.integrity_check()
+        with store.transaction(), pytest.raises(kvstore.BusyError):
+            store.repair()
+        assert store.repair() == 1
+        store.integrity_check()
+        assert list(store.items()) == [(b"k", b"v")]
+
+
 @pytest.mark.parametrize("level", ["normal", "full"])
 def test_sync_works_also_within_a_transaction(path: Path, level: str) -> None:
     with kvstore.open(path, sync=level) as store:
@@ -424,11 +443,12 @@ def test_stats_count_what_was_done(db: kvstore.Store) -> None:
     db["k"] = b"12345"
     db["k"]
     db.delete("k")
+    assert db.get("k") is None and "k" not in db
     stats = db.stats()
     assert type(stats) is kvstore.Stats
     assert (stats.puts, stats.gets, stats.deletes) == (1, 1, 1)
     assert (stats.bytes_read, stats.bytes_written) == (5, 6)
-    assert stats.errors == 0
+    assert (stats.errors, stats.misses) == (0, 2)
 
 
 def test_stats_are_numbers_that_cannot_be_changed(db: kvstore.Store) -> None:

@@ -40,8 +40,8 @@ pub fn all() -> Vec<Kind> {
     all
 }
 
-/// The first key behind all with a prefix (of digits).
-fn behind(prefix: &[u8]) -> Vec<u8> {
+/// The first key after all with a prefix (of digits).
+fn after(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     *end.last_mut().expect("a prefix") += 1;
     end

@@ -62,7 +62,7 @@ impl Store for Redb {
     }
 
     fn prefix(&mut self, prefix: &[u8]) -> Seen {
-        let (mut seen, end) = (Seen::default(), super::behind(prefix));
+        let (mut seen, end) = (Seen::default(), super::after(prefix));
         for row in self.read().range::<&[u8]>(prefix..&end[..]).expect("a cursor") {
             let (key, value) = row.expect("a row");
             seen.row(key.value(), value.value());

@@ -56,7 +56,7 @@ impl Store for Rocks {
 
     fn prefix(&mut self, prefix: &[u8]) -> Seen {
         let mut options = ReadOptions::default();
-        options.set_iterate_range(prefix.to_vec()..super::behind(prefix));
+        options.set_iterate_range(prefix.to_vec()..super::after(prefix));
         self.walk(options)
     }
 

@@ -108,7 +108,7 @@ impl Store for Sqlite {
     }
 
     fn prefix(&mut self, prefix: &[u8]) -> Seen {
-        let end = super::behind(prefix);
+        let end = super::after(prefix);
         let rows = if self.mode.ttl {
             self.prefix.query((prefix, now_ms(), end))
         } else {

@@ -105,7 +105,7 @@ private:
 /// A value in the memory the library allocated for it, without a copy into a std::string.
 class buffer {
 public:
-    /// The bytes; a NUL is behind them. Valid as long as this object.
+    /// The bytes; a NUL is after them. Valid as long as this object.
     std::string_view view() const noexcept { return {data(), size()}; }
     /// The same.
     operator std::string_view() const noexcept { return view(); }

@@ -69,7 +69,7 @@ class position;
 ///
 /// Every call throws errc::misuse if the iterator was moved from or the store is closed; those that move also
 /// what reading may throw: errc::ioerr, errc::nomem, errc::corrupt, and errc::busy (only in DELETE journal
-/// mode). After such a failure it is at the end; the next move goes on behind the last entry.
+/// mode). After such a failure, also of a seek, it is at the end; next() goes on after the last entry it was at.
 class iterator {
 public:
     /// Whether there is no entry here.
@@ -109,7 +109,7 @@ public:
     /// @throws error errc::error on a forward iterator.
     bool prev() { return move(&kvstore_iterator_prev); }
 
-    /// Moves to the first entry at or behind a key; in a reverse walk, at or before it. Whether there is one
+    /// Moves to the first entry at or after a key; in a reverse walk, at or before it. Whether there is one
     /// in the range of the walk.
     /// @throws error errc::error for a key of a bad length, and on a walk over expiring keys.
     bool seek(bytes_view key) {

@@ -548,10 +548,10 @@ public:
 
     /// Walks over the live keys that start with a prefix, all of them without one, and reads no values.
     [[nodiscard]] key_range keys(bytes_view prefix = {}, direction order = direction::forward) const {
-        const std::string behind = after_prefix(prefix.view());
+        const std::string after = after_prefix(prefix.view());
         const range_flags how = order == direction::forward ? range_flags::none : range_flags::reverse;
         return key_range(range(prefix.size() == 0 ? bound() : bound(prefix),
-                               behind.empty() ? bound() : bound(behind), how | range_flags::keys_only));
+                               after.empty() ? bound() : bound(after), how | range_flags::keys_only));
     }
 
     /// Walks over the live entries from `lower` to before `upper`. A lower bound that is not below the upper
@@ -585,6 +585,14 @@ public:
     [[nodiscard]] iterator expiring(const moment& from, const moment& to) const {
         return make([&](KVIterator** it) {
             return kvstore_cf_expiring_iterator_create(cf_, from.ms(), to.ms(), it);
+        });
+    }
+
+    /// The same without an end: all keys with a TTL that expire at or after `from`, those of the last moment
+    /// there is included.
+    [[nodiscard]] iterator expiring(const moment& from, never_t) const {
+        return make([&](KVIterator** it) {
+            return kvstore_cf_expiring_iterator_create(cf_, from.ms(), detail::max_ms, it);
         });
     }
 
@@ -636,16 +644,16 @@ private:
         return ms == KVSTORE_NO_TTL ? time_left(never) : time_left(std::chrono::milliseconds(ms));
     }
 
-    /// The first string behind all that start with a prefix; empty if there is none.
+    /// The first string after all that start with a prefix; empty if there is none.
     static std::string after_prefix(std::string_view prefix) {
-        std::string behind(prefix);
-        while (!behind.empty() && behind.back() == '\xff') {
-            behind.pop_back();
+        std::string after(prefix);
+        while (!after.empty() && after.back() == '\xff') {
+            after.pop_back();
         }
-        if (!behind.empty()) {
-            behind.back() = static_cast<char>(static_cast<unsigned char>(behind.back()) + 1U);
+        if (!after.empty()) {
+            after.back() = static_cast<char>(static_cast<unsigned char>(after.back()) + 1U);
         }
-        return behind;
+        return after;
     }
 
     template <class Call>

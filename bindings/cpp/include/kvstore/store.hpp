@@ -71,7 +71,7 @@ struct config {
     int cache_pages = 0;
     /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
     int page_size = 0;
-    /// Read only: the file must exist.
+    /// Read only: the file must exist. A store that was closed can also be read where nothing can be written.
     bool read_only = false;
     /// How long to wait for another handle's lock; 0: fail at once with errc::busy. At most INT_MAX ms.
     std::chrono::milliseconds busy_timeout{0};
@@ -82,10 +82,10 @@ struct config {
     /// How much of the file is read through a memory map, in bytes; 0: none; nullopt: 256 MiB on 64-bit
     /// systems, none on 32-bit ones.
     std::optional<std::int64_t> mmap_size = std::nullopt;
-    /// This store alone owns the file. Fastest; other opens fail with errc::busy.
+    /// This store alone owns the file. Fastest; other opens fail with errc::busy. Not together with read_only.
     bool exclusive = false;
-    /// The library may keep a read snapshot between calls.
-    bool hold_reads = true;
+    /// Whether the store keeps a read snapshot between calls; nullopt: while no other process has the file open.
+    std::optional<bool> hold_reads = std::nullopt;
 };
 
 /// What a store has done since it was opened or store::reset_stats was called. Only calls that succeeded
@@ -104,6 +104,7 @@ struct stats {
     std::uint64_t ttl_purged;    ///< Keys removed by purges.
     std::uint64_t db_pages;      ///< Pages of the database now; not reset.
     std::uint64_t wal_frames;    ///< Frames in the WAL after the last commit or checkpoint; not reset.
+    std::uint64_t misses;        ///< Gets (of several keys, each) and exists that found no live key.
 };
 
 /// What store::purge_step did.
@@ -121,8 +122,7 @@ struct checkpoint_result {
 /// A store: one connection to one file, and by itself its default family. May be shared by threads, which
 /// take turns; open several for parallel reads.
 ///
-/// Forks: a child process can use neither its parent's stores nor a file the parent had open when it forked:
-/// errc::misuse.
+/// Forks: in the child of a fork its parent's stores answer errc::misuse; it opens the file anew.
 class store : public keyspace<KVStore> {
 public:
     /// @name Opening and closing
@@ -132,7 +132,7 @@ public:
     /// ":memory:" is a new store in memory.
     /// @throws error errc::cantopen, errc::notadb (the file is left as it is), errc::busy (another handle
     /// has it open exclusively, or in the other journal mode), errc::corrupt, errc::ioerr, errc::full,
-    /// errc::nomem, errc::misuse (the file was open in this process's parent when it forked).
+    /// errc::nomem.
     explicit store(const std::string& path)
         : store(opened([&](KVStore** kv) {
               return kvstore_open(detail::c_string(path, "path"), kv, KVSTORE_JOURNAL_WAL);
@@ -360,7 +360,7 @@ public:
         session.check(kvstore_stats(session.kv, &s));
         return {s.nPuts,         s.nGets,       s.nDeletes,     s.nIterations, s.nErrors,
                 s.nBytesRead,    s.nBytesWritten, s.nWalCommits, s.nCheckpoints, s.nTtlExpired,
-                s.nTtlPurged,    s.nDbPages,    s.nWalFrames};
+                s.nTtlPurged,    s.nDbPages,    s.nWalFrames,   s.nMisses};
     }
 
     /// Sets the counters to zero.
@@ -383,8 +383,21 @@ public:
         session.check(code);
     }
 
+    /// Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in one
+    /// transaction, after which integrity_check finds nothing. Every row that could be read is kept as it was; one
+    /// whose value is lost is removed. kvstore_repair says more.
+    /// @return how many rows, entries and tables were added, removed or changed.
+    /// @throws error errc::corrupt if SQLite's own check fails; errc::busy while a transaction is open on this
+    /// store; what writing throws. Nothing is changed then.
+    std::uint64_t repair() {
+        const detail::session& session = usable();
+        std::int64_t fixed = 0;
+        session.check(kvstore_repair(session.kv, &fixed));
+        return static_cast<std::uint64_t>(fixed);
+    }
+
     /// Makes every commit so far survive a power cut. Never commits or ends an open transaction.
-    /// @throws error errc::ioerr; with sync_level::off also errc::busy.
+    /// @throws error errc::ioerr, also if the store's directory may not be read.
     void sync() {
         const detail::session& session = usable();
         session.check(kvstore_sync(session.kv));
@@ -515,7 +528,7 @@ private:
         // In C 0 is the default, and what is negative is none.
         to.mmapSize = !from.mmap_size ? 0 : *from.mmap_size == 0 ? -1 : *from.mmap_size;
         to.exclusive = from.exclusive ? 1 : 0;
-        to.holdReads = from.hold_reads ? 0 : -1;
+        to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;
         return to;
     }
 

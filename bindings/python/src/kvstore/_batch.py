@@ -18,7 +18,8 @@ class Batch:
 
     Unlike a transaction, a batch holds no lock while it is filled, reads do not see it, and other
     threads' writes are no part of it. Everything is in memory until the commit. Inside an open
-    transaction the commit makes it part of that one.
+    transaction the commit makes it part of that one. The child of a fork that leaves the block commits
+    nothing: the batch is its parent's.
     """
 
     __slots__ = ("_batch", "_default_ttls", "_family", "_lock")
@@ -48,7 +49,7 @@ class Batch:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if kind is None and self._batch:
+            if kind is None and self._batch and not self._family._shared.inherited:
                 self.commit()
         finally:
             self.close()
@@ -119,6 +120,8 @@ class Batch:
 
     def close(self) -> None:
         """Forgets what was not committed. To close a batch again is allowed."""
+        if self._family._shared.inherited:
+            return  # a thread that this process does not have may have held the lock; __del__ frees it
         with self._lock:
             batch, self._batch = self._batch, NULL
             lib.kvstore_batch_free(batch)

@@ -1,6 +1,6 @@
 """Families: the mapping, conditional writes, many keys at once, ranges.
 
-What changes or tells the life of keys without their values is in _lifetime.
+What changes or tells TTLs without the values is in _expiry.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Optional, TypeVar, Union, overload
 
 from kvstore._batch import Batch
+from kvstore._expiry import ExpiryMethods
 from kvstore._handle import Handle, not_found
 from kvstore._iteration import ITEMS, Items, Keys, Range, Values, bounds, row_source, scan
-from kvstore._lifetime import Lifetime
 from kvstore._native import NULL, Data, check, ffi, lib, taken, to_bytes
 from kvstore._time import Duration, Moment, ttl_ms
 
@@ -22,7 +22,7 @@ Self = TypeVar("Self", bound="Family")
 
 _get = lib.kvpy_get_short
 _put = lib.kvstore_cf_put
-_put_in = lib.kvpy_put_ttl
+_put_in = lib.kvstore_cf_put_for
 _put_at = lib.kvstore_cf_put_ttl
 _delete = lib.kvstore_cf_delete
 _exists = lib.kvpy_exists
@@ -46,7 +46,7 @@ _RAISE: Any = object()
 _MANY = 4096
 
 
-class Family(Lifetime, Handle, MutableMapping[bytes, bytes]):
+class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
     """A family of keys: a mutable mapping of live keys to values, in the order of the keys.
 
     Keys and values are str (kept as UTF-8) or bytes-like; what comes back is bytes. A key has 1 to

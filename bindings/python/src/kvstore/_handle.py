@@ -15,7 +15,7 @@ handle and many more, would reach another store. What keeps it from that:
   transactions has lost the race anyway. A lock or counter around these calls would make close() wait for
   a backup, or not be interruptible; it is not worth that.
 
-Methods that users call belong to _family, _lifetime and _store.
+Methods that users call belong to _expiry, _family and _store.
 """
 
 from __future__ import annotations

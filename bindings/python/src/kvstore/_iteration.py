@@ -1,7 +1,7 @@
 """Iteration: rows in chunks from the library, one by one to the caller; views on ranges.
 
 An iteration sees each live key once, in order, and may go on while the store is written to: it looks
-before each row whether its own store has written since the chunk was read, and if so reads on behind
+before each row whether its own store has written since the chunk was read, and if so reads on after
 the last row. The iterators are generators: Python itself keeps two threads from running one of them.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvstore._handle import Handle
 
 T = TypeVar("T")
-#: Makes a native iterator into the given KVIterator**, behind a key (None: from the start).
+#: Makes a native iterator into the given KVIterator**, after a key (None: from the start).
 Source = Callable[[Any, Optional[bytes]], int]
 
 _NO_TTL: int = lib.KVSTORE_NO_TTL
@@ -48,7 +48,7 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
     out = ffi.new("KVIterator **")
     fill = lib.kvpy_fill
     with_values = kind != KEYS
-    behind: Optional[bytes] = None
+    after: Optional[bytes] = None
     read: list[Any]
     scans.append(None)  # before the first read: writes tell from now on
     try:
@@ -57,7 +57,7 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
             if out[0]:
                 lib.kvstore_iterator_close(out[0])
                 out[0] = NULL
-            rc = source(out, behind)
+            rc = source(out, after)
             if rc:
                 family._fail(rc)
             ended = False
@@ -93,7 +93,7 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
                                 break
                 if read:
                     last = read[-1 - length_hint(left)]
-                    behind = last[0] if with_values else last
+                    after = last[0] if with_values else last
                 if failed and changes[0] is seen:
                     family._fail(failed)
                 size = min(size * 2, _MOST_ROWS)
@@ -124,7 +124,7 @@ def _split(chunk: Any, count: int, with_values: bool) -> list[Any]:
 
 
 def _long_row(family: Handle, iterator: Any, with_values: bool) -> tuple[list[Any], list[int]]:
-    """The row the iterator is at, which is too long for a chunk, as of _split; moves behind it."""
+    """The row the iterator is at, which is too long for a chunk, as of _split; moves past it."""
     data, length, expire_ms = ffi.new("void **"), ffi.new("int *"), ffi.new("int64_t *")
 
     def copied(rc: int) -> bytes:
@@ -207,13 +207,13 @@ class Range:
         """Makes native iterators over the range."""
         fixed = (_REVERSE if self.reverse else 0) | (_KEYS_ONLY if keys_only else 0)
 
-        def create(out: Any, behind: Optional[bytes]) -> int:
+        def create(out: Any, after: Optional[bytes]) -> int:
             start, stop, flags = self.start, self.stop, fixed
-            if behind is not None:
+            if after is not None:
                 if self.reverse:
-                    stop = behind
+                    stop = after
                 else:
-                    start, flags = behind, flags | _OPEN
+                    start, flags = after, flags | _OPEN
             rc: int = lib.kvstore_cf_range_iterator_create(
                 family._cf,
                 start or NULL,
@@ -231,20 +231,20 @@ class Range:
 def bounds(
     prefix: Optional[Data], start: Optional[Data], stop: Optional[Data]
 ) -> tuple[Optional[bytes], Optional[bytes]]:
-    """The first key, and the key behind the last, of what is in a range and begins with a prefix."""
+    """The first key, and the key after the last, of what is in a range and begins with a prefix."""
     low = None if start is None else to_bytes(start, "start")
     high = None if stop is None else to_bytes(stop, "stop")
     if prefix is not None:
         first = to_bytes(prefix, "prefix")
         low = first if low is None else max(low, first)
-        behind = successor(first)
-        if behind is not None:
-            high = behind if high is None else min(high, behind)
+        after = successor(first)
+        if after is not None:
+            high = after if high is None else min(high, after)
     return low, high
 
 
 def successor(prefix: bytes) -> Optional[bytes]:
-    """The least bytes behind all that begin with a prefix; None if there are none."""
+    """The least bytes after all that begin with a prefix; None if there are none."""
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
 
@@ -254,13 +254,13 @@ def row_source(
 ) -> Source:
     """Makes native iterators over the rows of a partition."""
 
-    def create(out: Any, behind: Optional[bytes]) -> int:
+    def create(out: Any, after: Optional[bytes]) -> int:
         low, high, flags = start, stop, _REVERSE if reverse else 0
-        if behind is not None:
+        if after is not None:
             if reverse:
-                high = behind
+                high = after
             else:
-                low, flags = behind, flags | _OPEN
+                low, flags = after, flags | _OPEN
         rc: int = lib.kvstore_cf_row_iterator_create(
             family._cf,
             partition,

@@ -37,7 +37,7 @@ def check(rc: int, kv: Any = NULL) -> None:
     is none (yet).
     """
     if rc:
-        # What is not found has no text of its own: it is no failure to the library.
+        # What is not found needs no more text than its code's: another thread may have failed meanwhile.
         raise exception_for(rc, None if rc == _NOTFOUND else error_text(kv))
 
 

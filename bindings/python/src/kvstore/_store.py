@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 from kvstore._errors import CorruptError, InvalidError, MisuseError, NotFoundError, error_text
 from kvstore._family import Family
 from kvstore._handle import Shared
-from kvstore._lifetime import default_ttl_ms
+from kvstore._expiry import default_ttl_ms
 from kvstore._native import NULL, check, ffi, lib
 from kvstore._time import Clock, ClockFunction, Duration, duration_ms, register, unregister
 from kvstore._transaction import Transaction
@@ -85,6 +85,8 @@ class Stats:
     db_pages: int
     #: Frames in the write-ahead log after this store's last commit or checkpoint; not reset.
     wal_frames: int
+    #: Gets (of several keys, each) and ``in`` that found no live key.
+    misses: int
 
 
 def _python_name(field: str) -> str:
@@ -102,7 +104,7 @@ class Store(Family):
     """An open store. It is also its own default family: see :class:`Family` for what to do with keys.
 
     Made by :func:`kvstore.open`. A store is one connection, on which threads take turns; for reads in
-    parallel, open one for each thread. It cannot be used after a fork: open another in the child.
+    parallel, open one for each thread. In the child of a fork it cannot be used: open another there.
 
     Used as a context manager it is closed at the end; a store that is forgotten is closed when it and
     its families are collected, or at the exit of the program.
@@ -124,7 +126,7 @@ class Store(Family):
         wal_size_limit: int = 0,
         max_value_size: int = 0,
         mmap_size: int = 0,
-        hold_reads: bool = True,
+        hold_reads: Optional[bool] = None,
     ) -> None:
         """See :func:`kvstore.open`."""
         name = b"" if path is None else os.fsencode(path)
@@ -136,7 +138,7 @@ class Store(Family):
         config.readOnly = 1 if read_only else 0
         config.exclusive = 1 if exclusive else 0
         config.busyTimeout = min(duration_ms(busy_timeout, "a busy_timeout"), _MAX_INT)
-        config.holdReads = 0 if hold_reads else -1
+        config.holdReads = 0 if hold_reads is None else 1 if hold_reads else -1
         try:
             config.cacheSize = cache_size
             config.pageSize = page_size
@@ -171,7 +173,8 @@ class Store(Family):
     def close(self) -> None:
         """Closes the store and the file: an open transaction is rolled back, the cleaner is stopped, and
         families, batches and iterators raise MisuseError from now on. To close it again is allowed.
-        MisuseError, and it stays open, inside a clock or progress function that the store is calling.
+        MisuseError, and it stays open, inside a clock or progress function that the store is calling. In
+        the child of a fork this only gives up what was inherited: the parent's store stays open.
 
         Other threads may be using the store: their calls end first, or fail with MisuseError.
         """
@@ -191,7 +194,7 @@ class Store(Family):
             family._detach()
         if shared.clock_context:
             unregister(shared.clock_context)
-        if rc:
+        if not shared.inherited:
             check(rc)
 
     def __exit__(
@@ -396,8 +399,12 @@ class Store(Family):
         self._shared.check(lib.kvstore_cleaner_start(self._shared.handle(), every, most))
 
     def stop_cleaner(self) -> None:
-        """Stops the cleaner, and returns when its thread has ended. No error if none is running."""
-        self._shared.check(lib.kvstore_cleaner_stop(self._shared.handle()))
+        """Stops the cleaner, and returns when its thread has ended. No error if none is running, and in the
+        child of a fork none is: the parent's goes on."""
+        shared = self._shared
+        kv = shared.handle()
+        if not shared.inherited:
+            shared.check(lib.kvstore_cleaner_stop(kv))
 
     # Maintenance
 
@@ -451,6 +458,19 @@ class Store(Family):
             finally:
                 lib.kvstore_free(message[0])
         shared.check(rc)
+
+    def repair(self) -> int:
+        """Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in
+        one transaction, after which :meth:`integrity_check` finds nothing. Returns how many rows, entries and
+        tables were added, removed or changed.
+
+        Every key that could be read is kept as it was; one whose value is lost is removed. CorruptError if
+        SQLite's own check fails, BusyError while a transaction is open: nothing is changed then.
+        """
+        fixed = ffi.new("int64_t *")
+        self._shared.check(lib.kvstore_repair(self._shared.handle(), fixed))
+        self._shared.changed()
+        return int(fixed[0])
 
     def stats(self) -> Stats:
         """What this store has done since it was opened or :meth:`stats_reset` was called.
@@ -534,24 +554,25 @@ def open(  # the name that users of dbm, shelve and sqlite know
     wal_size_limit: int = 0,
     max_value_size: int = 0,
     mmap_size: int = 0,
-    hold_reads: bool = True,
+    hold_reads: Optional[bool] = None,
 ) -> Store:
     """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory.
 
     - ``journal_mode``: "wal", or "delete" for a rollback journal (one file; readers and writers take turns).
     - ``sync``: "normal" (a power cut may lose the last commits, never the file), "full" (a commit is
       on the disk when the call returns) or "off" (a power cut may destroy the file).
-    - ``read_only``: the file must exist. ``exclusive``: no other handle may open the file; fastest.
+    - ``read_only``: the file must exist; one that was closed can also be read where nothing can be written.
+    - ``exclusive``: no other handle may open the file; fastest. Not together with ``read_only``.
     - ``busy_timeout``: how long to wait for another handle's lock before a BusyError; 0: not at all.
     - ``cache_size`` in pages (0: 2000), ``page_size`` of new files in bytes (0: 4096).
     - ``wal_size_limit``: a checkpoint after so many commits; 0: automatic.
     - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.
     - ``mmap_size``: bytes of the file that are mapped into memory; 0: as is best, negative: none.
-    - ``hold_reads``: whether the library may keep a read snapshot between calls.
+    - ``hold_reads``: whether the library keeps a read snapshot between calls, which makes reads faster, but keeps
+      the WAL of other processes growing while this one sits idle; None: while no other process has the file open.
 
     StoreIOError if the file cannot be opened, CorruptError if it is no store, BusyError if another handle
-    has it open exclusively, ValueError for a setting out of bounds. Do not open the file with Python's
-    sqlite3 in the same process: closing it would drop this library's locks.
+    has it open exclusively, ValueError for a setting out of bounds.
 
     >>> with kvstore.open(":memory:") as db:
     ...     db["user:1"] = "Ada"

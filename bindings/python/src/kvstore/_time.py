@@ -30,7 +30,7 @@ _MAX_MS: Final[int] = 1 << 61
 
 
 def _milliseconds(seconds: Any, what: str, digits: int) -> int:
-    """Seconds as milliseconds, rounded up behind ``digits`` decimals: what is behind them is the
+    """Seconds as milliseconds, rounded to ``digits`` decimals and then up: what is beyond these is the
     inexactness of binary fractions (0.07 * 1000 is 70.00000000000001)."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real):
         kind = type(seconds).__name__

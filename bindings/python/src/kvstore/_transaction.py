@@ -22,7 +22,8 @@ class Transaction:
     Transactions of several threads on one store take turns: the second waits until the first has ended.
     But what another thread does outside a transaction while one is open is part of the open one, and is
     rolled back with it; let threads that must not meet open a store each. A transaction ends in
-    the thread that began it. A second one inside the block is an Error.
+    the thread that began it. A second one inside the block is an Error. The child of a fork that leaves the
+    block ends nothing: the transaction is its parent's.
     """
 
     __slots__ = ("__weakref__", "_owner", "_shared", "_write")
@@ -76,7 +77,7 @@ class Transaction:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if self._owner is not None:
+            if self._owner is not None and not self._shared.inherited:
                 if kind is None:
                     self.commit()
                 else:

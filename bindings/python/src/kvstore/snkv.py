@@ -213,7 +213,7 @@ _MOST_ROWS: int = lib.KVPY_CHUNK_ROWS
 _NEVER_MS = (1 << 63) - 1
 
 _kvpy_get = lib.kvpy_get
-_kvpy_put_ttl = lib.kvpy_put_ttl
+_kvstore_cf_put_for = lib.kvstore_cf_put_for
 _kvstore_cf_put = lib.kvstore_cf_put
 
 
@@ -227,14 +227,15 @@ class _Session:
     """
 
     __slots__ = (
-        "__weakref__", "buffer", "buffer_bytes", "changes", "data", "data_out", "kv", "length", "lock", "rows",
-        "time_ms", "view",
+        "__weakref__", "buffer", "buffer_bytes", "changes", "data", "data_out", "inherited", "kv", "length", "lock",
+        "rows", "time_ms", "view",
     )  # fmt: skip
 
     def __init__(self, kv: Any) -> None:
         self.kv: Any = ffi.gc(kv, lib.kvstore_close)
         self.lock = threading.RLock()  # re-entrant: a signal handler may use the store, too
         self.changes = 0  # counts what may change rows that an iterator has read ahead
+        self.inherited = False  # this process is a child of the one that opened the store
         self.rows: Any = None
         self.allocate(_BUFFER_BYTES)
         self.data: Any = ffi.new("char **")
@@ -273,7 +274,7 @@ class _Session:
             kv, self.kv = self.kv, NULL
             ffi.gc(kv, None)  # not by the finalizer, which would drop the code
             code = lib.kvstore_close(kv)
-            if code:
+            if code and not self.inherited:
                 raise _failure(code, NULL)
 
 
@@ -284,6 +285,7 @@ def _renew_locks() -> None:
     """A thread that does not exist in the child may have held a lock when the parent forked."""
     for session in list(_sessions):
         session.lock = threading.RLock()
+        session.inherited = True
         session.changes += 1  # iterators ask the library again, which knows that the store is the parent's
 
 
@@ -313,7 +315,7 @@ class Iterator:
     """
 
     # As a Python iterator it reads rows ahead, many in one native call. `_row` is the row it gave last if
-    # the native iterator is not at that row but behind those in `_ahead`, else None. Rows ahead are
+    # the native iterator is not at that row but after those in `_ahead`, else None. Rows ahead are
     # forgotten when this store writes, and when one of them expires.
     __slots__ = (
         "_ahead", "_changes", "_failed", "_first_expire_ms", "_native", "_row", "_session", "_size", "_started",
@@ -328,7 +330,7 @@ class Iterator:
         self._ahead: list[tuple[bytes, bytes]] = []  # the next one is the last
         self._first_expire_ms = _NEVER_MS  # of the rows ahead
         self._changes = 0  # session.changes when the rows ahead were read
-        self._failed = 0  # the code of what kept the library from reading on behind them
+        self._failed = 0  # the code of what kept the library from reading on after them
         self._size = _FIRST_ROWS
 
     def _check(self, code: int) -> None:
@@ -352,7 +354,7 @@ class Iterator:
         return self
 
     def seek(self, key: _Encodable) -> Iterator:
-        """Moves to the first key at or behind ``key``; on a reverse iterator, at or before it. Returns self."""
+        """Moves to the first key at or after ``key``; on a reverse iterator, at or before it. Returns self."""
         raw = _enc(key)
         with self._session.lock:
             self._check(lib.kvstore_iterator_seek(self._native, raw, len(raw)))
@@ -376,7 +378,7 @@ class Iterator:
 
     @property
     def eof(self) -> bool:
-        """Whether it is at no entry: before the first move, behind the last entry, or closed."""
+        """Whether it is at no entry: before the first move, after the last entry, or closed."""
         with self._session.lock:
             return self._current() is None and self._at_eof()
 
@@ -406,7 +408,7 @@ class Iterator:
         self._ahead.clear()
 
     def _go_behind(self, key: bytes) -> None:
-        """Moves the native iterator to the entry behind ``key``, which may be gone."""
+        """Moves the native iterator to the entry after ``key``, which may be gone."""
         self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
         self._moved()
         if not self._at_eof() and self._key() == key:
@@ -451,7 +453,7 @@ class Iterator:
         return self._first_expire_ms == _NEVER_MS or bool(lib.kvstore_now_ms() < self._first_expire_ms)
 
     def _read(self) -> tuple[bytes, bytes]:
-        """Gives the next row, and reads those behind it."""
+        """Gives the next row, and reads those after it."""
         session = self._session
         native = self._native
         if native is NULL:
@@ -552,8 +554,10 @@ class _Entries:
             session.changes += 1
             if ttl_ms is None:
                 code = _kvstore_cf_put(self._family, key, len(key), value, len(value))
-            else:
-                code = _kvpy_put_ttl(self._family, key, len(key), value, len(value), ttl_ms)
+            elif ttl_ms:
+                code = _kvstore_cf_put_for(self._family, key, len(key), value, len(value), ttl_ms)
+            else:  # over at once: a moment long past
+                code = lib.kvstore_cf_put_ttl(self._family, key, len(key), value, len(value), 1)
             if code:
                 raise self._failure(code)
         finally:

@@ -1,0 +1,397 @@
+//! When something is due in each family, as far as this connection knows: so that with nothing due nobody has
+//! to look at every family to say so.
+//!
+//! For each family it has a time before which nothing in it ends. Such a bound is only ever a bound: whoever
+//! needs to know looks at the family itself, beginning with the least bound, and stops at the first that lies
+//! in the future. A bound holds
+//! - as long as no other connection commits, which SQLite's data version tells in each transaction: after a
+//!   commit of others all families have to be looked at again;
+//! - while this connection writes, because it tells each time that it sets (`expiry_set`). What it removes only
+//!   makes a bound less exact;
+//! - but not over a rollback of what the family was like when it was looked at: that forgets all bounds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::connection::{Db, TransactionState};
+use super::engine::{Engine, Step, TimeIndex, from_time};
+use super::schema::Tables;
+use crate::error::Result;
+use crate::expiry;
+
+/// Families looked at between two looks at the clock.
+const PER_LOOK: usize = 32;
+
+/// When the first entry of a family may end, at the earliest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum When {
+    /// Unknown since others have committed. Which look was the last one at it; 0: there was none.
+    Unknown(u64),
+    At(i64),
+    /// It has none.
+    Never,
+}
+
+impl When {
+    fn may_be_by(self, now_ms: i64) -> bool {
+        match self {
+            When::Unknown(_) => true,
+            When::At(expire_ms) => expiry::is_expired(expire_ms, now_ms),
+            When::Never => false,
+        }
+    }
+}
+
+/// The bounds of a connection.
+#[derive(Default)]
+pub(super) struct Agenda {
+    /// At which data version they were right; `None`: at none.
+    version: Option<u32>,
+    families: Vec<Entry>,
+    /// Where each family is among them.
+    places: HashMap<Arc<str>, usize>,
+    /// The same places, by bound.
+    order: BTreeSet<(When, usize)>,
+    /// Looks at families so far.
+    looks: u64,
+    /// Whether a rollback would make bounds wrong.
+    tentative: bool,
+}
+
+struct Entry {
+    name: Arc<str>,
+    tables: Arc<Tables>,
+    bound: When,
+    last_look: u64,
+}
+
+impl Agenda {
+    /// Sets the bound of a family.
+    fn set(&mut self, place: usize, bound: When) {
+        let Some(entry) = self.families.get_mut(place) else { return };
+        self.order.remove(&(entry.bound, place));
+        entry.bound = bound;
+        self.order.insert((bound, place));
+    }
+
+    fn add(&mut self, name: String) {
+        let (place, tables) = (self.families.len(), Arc::new(Tables::of(&name)));
+        let name: Arc<str> = name.into();
+        self.places.insert(Arc::clone(&name), place);
+        self.families.push(Entry { name, tables, bound: When::Unknown(0), last_look: 0 });
+        self.order.insert((When::Unknown(0), place));
+    }
+
+    /// Forgets all bounds, and families that are not among these.
+    fn begin_anew(&mut self, names: Vec<String>, version: u32) {
+        self.version = Some(version);
+        if self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
+            let before = std::mem::take(&mut self.families);
+            let places = std::mem::take(&mut self.places);
+            self.order.clear();
+            for (place, name) in names.into_iter().enumerate() {
+                let last_look = places.get(name.as_str()).and_then(|at| before.get(*at));
+                let last_look = last_look.map_or(0, |entry| entry.last_look);
+                self.add(name);
+                if let Some(entry) = self.families.get_mut(place) {
+                    entry.last_look = last_look;
+                }
+            }
+        }
+        for entry in &mut self.families {
+            entry.bound = When::Unknown(entry.last_look);
+        }
+        self.order = self.families.iter().enumerate().map(|(place, entry)| (entry.bound, place)).collect();
+    }
+
+    /// The first family after this one, by bound.
+    fn after(&self, last: Option<(When, usize)>) -> Option<(When, usize)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.order.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()
+    }
+}
+
+/// What is due.
+#[derive(Debug)]
+pub(crate) struct Due {
+    /// Families in which something is due, with the time of their first entry, which is the earliest first.
+    pub(crate) families: Vec<(i64, Arc<str>)>,
+    /// Families that were looked at.
+    pub(crate) looked_at: usize,
+    /// All families there are.
+    pub(crate) known: usize,
+    /// Whether these are all in which something is due, or `max` of them: there was time to look.
+    pub(crate) complete: bool,
+}
+
+impl Db {
+    /// The first `max` families in which something is due by now, as far as `in_time` lets it look. In the open
+    /// transaction, or in one of its own.
+    pub(crate) fn due(&self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
+        let mut due = Due { families: Vec::new(), looked_at: 0, known: 0, complete: true };
+        if self.is_nothing_due(now_ms)? {
+            return Ok(due);
+        }
+        self.in_snapshot(|db| {
+            db.refresh_agenda()?;
+            due.known = db.agenda.borrow().places.len();
+            let begun = db.agenda.borrow().looks;
+            let mut last = None;
+            while due.families.len() < max {
+                let Some((bound, place)) = db.agenda.borrow().after(last) else { break };
+                if !bound.may_be_by(now_ms) {
+                    break;
+                }
+                if db.agenda.borrow().families.get(place).is_some_and(|entry| entry.last_look <= begun) {
+                    due.complete &= due.looked_at % PER_LOOK != PER_LOOK - 1 || in_time();
+                    if due.complete {
+                        due.looked_at += 1;
+                        db.look_at(place)?;
+                        continue; // with whatever is the first one now
+                    }
+                } else if let When::At(expire_ms) = bound
+                    && let Some(entry) = db.agenda.borrow().families.get(place)
+                {
+                    due.families.push((expire_ms, Arc::clone(&entry.name)));
+                }
+                last = Some((bound, place));
+            }
+            Ok(())
+        })?;
+        Ok(due)
+    }
+
+    /// The earliest end of life in all families.
+    pub(crate) fn next_expiry(&self) -> Result<Option<i64>> {
+        self.in_snapshot(|db| {
+            db.refresh_agenda()?;
+            loop {
+                let next = db.agenda.borrow().after(None);
+                let Some((bound, place)) = next.filter(|(bound, _)| *bound != When::Never) else {
+                    return Ok(None);
+                };
+                if let When::At(expire_ms) = db.look_at(place)?
+                    && bound == When::At(expire_ms)
+                {
+                    return Ok(Some(expire_ms)); // and the others have none that is earlier
+                }
+            }
+        })
+    }
+
+    /// Whether nothing can be due by now, if that can be told without looking at any family.
+    fn is_nothing_due(&self, now_ms: i64) -> Result<bool> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            let (version, first) = {
+                let agenda = self.agenda.borrow();
+                (agenda.version, agenda.after(None))
+            };
+            if version.is_some() && first.is_none_or(|(bound, _)| !bound.may_be_by(now_ms)) {
+                return Ok(Some(direct.version_now(self)?) == version);
+            }
+        }
+        let _ = now_ms;
+        Ok(false)
+    }
+
+    /// Makes the bounds hold in the open transaction.
+    fn refresh_agenda(&self) -> Result<()> {
+        let version = self.commits_of_others()?;
+        if self.agenda.borrow().version != Some(version) {
+            let names = self.families()?;
+            self.note_look();
+            self.agenda.borrow_mut().begin_anew(names, version);
+        }
+        Ok(())
+    }
+
+    /// Looks when the first entry of a family ends, and makes that its bound.
+    fn look_at(&self, place: usize) -> Result<When> {
+        let tables = self.agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
+        let Some(tables) = tables else { return Ok(When::Never) };
+        let first = self.first_expiry(&tables)?.map_or(When::Never, When::At);
+        self.note_look();
+        let mut agenda = self.agenda.borrow_mut();
+        agenda.set(place, first);
+        agenda.looks += 1;
+        let look = agenda.looks;
+        if let Some(entry) = agenda.families.get_mut(place) {
+            entry.last_look = look;
+        }
+        Ok(first)
+    }
+
+    fn note_look(&self) {
+        if *self.transaction() == TransactionState::Write {
+            self.agenda.borrow_mut().tentative = true;
+        }
+    }
+
+    /// The earliest end of life in a family.
+    pub(crate) fn first_expiry(&self, tables: &Tables) -> Result<Option<i64>> {
+        let mut first = None;
+        self.rows().by_time(tables, TimeIndex::Expiry, from_time(i64::MIN), |expire_ms, _| {
+            first = Some(expire_ms);
+            Ok(Step::Stop)
+        })?;
+        Ok(first)
+    }
+
+    /// To be told before an entry is made in a family's expiry index.
+    pub(super) fn expiry_set(&self, tables: &Tables, expire_ms: i64) {
+        let mut agenda = self.agenda.borrow_mut();
+        if agenda.version.is_none() {
+            return;
+        }
+        let Some(place) = agenda.places.get(tables.family()).copied() else {
+            agenda.version = None; // a family that it does not know: it has to begin anew
+            return;
+        };
+        if agenda.families.get(place).is_some_and(|entry| When::At(expire_ms) < entry.bound) {
+            agenda.set(place, When::At(expire_ms));
+        }
+    }
+
+    /// To be told when this connection has made or dropped a family.
+    pub(super) fn family_changed(&self, tables: &Tables, made: bool) {
+        let mut agenda = self.agenda.borrow_mut();
+        if agenda.version.is_none() {
+            return;
+        }
+        agenda.tentative = true;
+        if made {
+            agenda.add(tables.family().to_owned());
+        } else if let Some(place) = agenda.places.remove(tables.family()) {
+            // Its place stays empty until the next time that all begins anew.
+            let bound = agenda.families.get(place).map(|entry| entry.bound);
+            bound.map(|bound| agenda.order.remove(&(bound, place)));
+            if agenda.families.len() > 2 * agenda.places.len() + PER_LOOK {
+                agenda.version = None;
+            }
+        }
+    }
+
+    /// To be told when times are set otherwise than one by one.
+    pub(super) fn forget_all_bounds(&self) {
+        self.agenda.borrow_mut().version = None;
+    }
+
+    /// To be told when something is rolled back.
+    pub(super) fn forget_agenda(&self) {
+        let mut agenda = self.agenda.borrow_mut();
+        if std::mem::take(&mut agenda.tentative) {
+            agenda.version = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::db::file::engine::{Head, Row};
+
+    const FAMILIES: usize = 100;
+
+    /// A store of families whose only key ends at 5000.
+    fn store(path: &std::path::Path, config: &Config) -> Db {
+        let mut db = Db::open(Some(path), config, 1).unwrap();
+        db.begin_write().unwrap();
+        for n in 0..FAMILIES {
+            let tables = Tables::of(&format!("family {n}"));
+            db.create_family(&tables, 1).unwrap();
+            db.create_ttl_tables(&tables).unwrap();
+            db.rows().index(&tables, b"key", None, Some(5000)).unwrap();
+        }
+        db.commit().unwrap();
+        db
+    }
+
+    fn looks(db: &Db) -> u64 {
+        db.agenda.borrow().looks
+    }
+
+    #[test]
+    fn a_look_without_time_begins_where_the_one_before_has_ended_also_when_others_commit() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store.db");
+            let db = store(&path, &config);
+            let mut other = Db::open(Some(&path), &config, 1).unwrap();
+            let mut seen = BTreeSet::new();
+            let default = Tables::of("default");
+            let head = Head { expire_ms: None, blob_id: None, written_ms: None };
+            let row = Row { value: Some(b"v"), head };
+            for _ in 0..FAMILIES.div_ceil(PER_LOOK - 1) + 1 {
+                other.in_own_transaction(true, |db| db.rows().put(&default, b"k", row)).unwrap();
+                let due = db.due(5000, usize::MAX, || false).unwrap();
+                assert!(!due.complete && due.known == FAMILIES + 1);
+                assert!(due.looked_at < PER_LOOK);
+                seen.extend(due.families.into_iter().map(|(_, name)| name));
+            }
+            assert_eq!(seen.len(), FAMILIES, "families are never looked at");
+            let due = db.due(5000, usize::MAX, || true).unwrap();
+            assert!(due.complete && due.families.len() == FAMILIES);
+        }
+    }
+
+    #[test]
+    fn families_are_looked_at_again_only_for_a_reason() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store.db");
+            let mut db = store(&path, &config);
+            let all = FAMILIES as u64 + 1;
+            let idle = |db: &Db, now_ms| {
+                let due = db.due(now_ms, 10, || true).unwrap();
+                assert!(due.complete && due.families.is_empty());
+                looks(db)
+            };
+            assert_eq!(idle(&db, 1000), all);
+            assert_eq!(idle(&db, 4999), all);
+            // What this connection sets is known without a look, until its time comes.
+            let tables = Tables::of("family 7");
+            let set = |db: &Db, old, new| db.rows().index(&tables, b"key", old, Some(new)).map(drop);
+            db.in_own_transaction(true, |db| set(db, Some(5000), 2000)).unwrap();
+            db.in_own_transaction(true, |db| set(db, Some(2000), 6000)).unwrap();
+            assert_eq!(idle(&db, 1999), all);
+            assert_eq!(idle(&db, 2000), all + 1);
+            assert_eq!(idle(&db, 2000), all + 1);
+            // A rollback of what nobody has looked at changes nothing.
+            db.begin_write().unwrap();
+            set(&db, Some(6000), 9000).unwrap();
+            db.rollback().unwrap();
+            assert_eq!(idle(&db, 2000), all + 1);
+            // One of what was looked at does.
+            db.begin_write().unwrap();
+            for n in 0..FAMILIES {
+                let tables = Tables::of(&format!("family {n}"));
+                let old = if n == 7 { 6000 } else { 5000 };
+                db.rows().index(&tables, b"key", Some(old), None).unwrap();
+            }
+            assert_eq!(db.next_expiry().unwrap(), None);
+            let before = looks(&db);
+            db.rollback().unwrap();
+            assert_eq!(db.next_expiry().unwrap(), Some(5000));
+            assert!(looks(&db) >= before + all);
+        }
+    }
+
+    #[test]
+    fn families_that_come_and_go_leave_nothing_in_memory() {
+        let mut db = Db::open(None, &Config::new(), 1).unwrap();
+        let tables = Tables::of("for a moment");
+        for _ in 0..10 * PER_LOOK {
+            db.in_own_transaction(true, |db| db.create_family(&tables, 1)).unwrap();
+            assert!(db.due(1, 10, || true).unwrap().families.is_empty());
+            db.in_own_transaction(true, |db| db.drop_family(&tables)).unwrap();
+            assert!(db.due(1, 10, || true).unwrap().families.is_empty());
+        }
+        let agenda = db.agenda.borrow();
+        assert_eq!((agenda.places.len(), agenda.order.len()), (1, 1));
+        assert!(agenda.families.len() <= 2 + PER_LOOK + 1, "{} places", agenda.families.len());
+    }
+}

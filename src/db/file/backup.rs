@@ -1,0 +1,45 @@
+//! Copying a store to another file, page by page, through SQLite's online backup.
+
+use std::path::Path;
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+
+use super::connection::Db;
+use super::failure::translate;
+use crate::error::{Error, Result};
+
+/// Pages between two reports of progress: 1 MiB of them, usually.
+const PAGES_PER_STEP: i32 = 256;
+
+/// Copies what is committed in `source` into a new file. One snapshot: later commits are not in it, and
+/// do not delay it. `progress` gets the pages that remain and their total, and says whether to go on;
+/// `false` is returned when it did not.
+pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut target = Connection::open_with_flags(to, flags).map_err(translate)?;
+    // The file counts only once it is whole and synced, so it needs no journal on the way.
+    target
+        .execute_batch(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;",
+        )
+        .map_err(translate)?;
+    // Inside a transaction every step reads the same snapshot, and nothing restarts the copy.
+    source.in_snapshot(|source| {
+        source.read_first()?;
+        let backup = Backup::new(source.switch_to_sql()?, &mut target).map_err(translate)?;
+        loop {
+            let step = backup.step(PAGES_PER_STEP).map_err(translate)?;
+            let pages = backup.progress();
+            let go_on = progress(pages.remaining.unsigned_abs(), pages.pagecount.unsigned_abs());
+            match step {
+                _ if !go_on => return Ok(false),
+                StepResult::Done => return Ok(true),
+                StepResult::More => {}
+                StepResult::Busy => return Err(Error::busy("another handle holds the lock: retry")),
+                _ => return Err(Error::locked("the file is locked inside this process: retry")),
+            }
+        }
+    })
+}

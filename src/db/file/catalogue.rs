@@ -1,0 +1,196 @@
+//! The families of a store and their settings, as its catalogue has them.
+
+use std::collections::BTreeMap;
+
+use rusqlite::FileControl;
+
+use super::connection::Db;
+use super::failure::translate;
+use super::schema::{self, Settings, Tables};
+use crate::error::Result;
+
+/// Settings of families as read at a certain state of the file.
+#[derive(Default)]
+pub(super) struct SettingsCache {
+    version: u32,
+    of: BTreeMap<String, Settings>,
+}
+
+impl Db {
+    /// Makes a family, inside a write transaction; `false`: it is there already.
+    pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
+        if self.family_exists(tables.family())? {
+            return Ok(false);
+        }
+        self.settings.borrow_mut().of.remove(tables.family());
+        self.family_changed(tables, true);
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && direct.create_family(self, tables, now_ms)?
+        {
+            return Ok(true);
+        }
+        schema::create_family(self.switch_to_sql()?, tables, now_ms)?;
+        Ok(true)
+    }
+
+    /// Drops a family, inside a write transaction; `false`: there is none.
+    pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
+        self.settings.borrow_mut().of.remove(tables.family());
+        self.family_changed(tables, false);
+        schema::drop_family(self.switch_to_sql()?, tables)
+    }
+
+    pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
+        self.find_family(family).map(|settings| settings.is_some())
+    }
+
+    /// All families, the default one included.
+    pub(crate) fn families(&self) -> Result<Vec<String>> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(catalogue) = direct.catalogue(self)?
+        {
+            return catalogue.names();
+        }
+        schema::families(self.switch_to_sql()?)
+    }
+
+    /// The settings of a family; `None`: there is none of that name. By SQL only if the catalogue is not as we make
+    /// it.
+    fn find_family(&self, family: &str) -> Result<Option<Settings>> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(catalogue) = direct.catalogue(self)?
+        {
+            return catalogue.find(family);
+        }
+        schema::settings(self.switch_to_sql()?, family)
+    }
+
+    /// The settings of a family, as they are in the open write transaction: others may change them
+    /// at any time, and the change counts from its commit on. Needs no SQL if the catalogue is as we make it.
+    pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
+        let version = self.data_version()?;
+        let mut cache = self.settings.borrow_mut();
+        if cache.version != version {
+            cache.version = version;
+            cache.of.clear();
+        }
+        if let Some(settings) = cache.of.get(tables.family()) {
+            return Ok(*settings);
+        }
+        let settings = self.read_settings(tables)?;
+        cache.of.insert(tables.family().to_owned(), settings);
+        Ok(settings)
+    }
+
+    /// Changes when the open transaction sees commits of other connections. No statement is run.
+    fn data_version(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.commits_of_others());
+        }
+        let mut version = 0u32; // this one also changes with commits of this connection
+        self.conn.file_control(Some(c"main"), FileControl::DataVersion(&mut version)).map_err(translate)?;
+        Ok(version)
+    }
+
+    /// The same, for commits of other connections alone. In a transaction.
+    pub(super) fn commits_of_others(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return direct.version_now(self);
+        }
+        self.read_number("PRAGMA data_version").map(|version| version.cast_unsigned() as u32)
+    }
+
+    /// The settings of a family, read from the file.
+    pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
+        self.find_family(tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
+    }
+
+    /// Sets the TTL of plain puts, inside a write transaction.
+    pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
+        self.settings(tables)?; // fails if the family is no longer there
+        self.forget_settings();
+        schema::set_default_ttl(self.switch_to_sql()?, tables.family(), ttl_ms)
+    }
+
+    /// Switches write tracking, inside a write transaction.
+    pub(crate) fn set_write_tracking(&self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
+        if self.settings(tables)?.track_writes == on {
+            return Ok(());
+        }
+        self.forget_settings();
+        match on {
+            true => schema::track_writes(self.switch_to_sql()?, tables, now_ms),
+            false => schema::forget_writes(self.switch_to_sql()?, tables),
+        }
+    }
+
+    pub(super) fn forget_settings(&self) {
+        self.settings.borrow_mut().of.clear();
+    }
+
+    /// Makes the index tables of a family, unless they are there.
+    pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && direct.create_ttl_tables(self, tables)?
+        {
+            return Ok(());
+        }
+        schema::create_ttl_tables(self.switch_to_sql()?, tables)
+    }
+
+    /// Makes the table of large values of a family, unless it is there.
+    pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && direct.create_blob_table(self, tables)?
+        {
+            return Ok(());
+        }
+        schema::create_blob_table(self.switch_to_sql()?, tables)
+    }
+}
+
+#[cfg(test)]
+#[cfg(kvstore_btree)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::db::file::engine::Engine;
+    use crate::db::file::engine::btree::Direct;
+
+    /// How many of so many single puts went through to their commit without SQL.
+    fn direct_puts(db: &mut Db, tables: &Tables, puts: u8) -> u32 {
+        let mut direct = 0;
+        for n in 0..puts {
+            db.in_own_transaction(true, |db| {
+                db.settings(tables)?;
+                db.rows().put_plain(tables, b"key", &[n])?;
+                direct += u32::from(db.direct.as_ref().is_some_and(Direct::is_writing));
+                Ok(())
+            })
+            .unwrap();
+        }
+        direct
+    }
+
+    #[test]
+    fn single_puts_into_a_shared_file_need_no_sql_once_the_settings_are_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let mut one = Db::open(Some(&path), &Config::new(), 1).unwrap();
+        let mut other = Db::open(Some(&path), &Config::new(), 1).unwrap();
+        let tables = Tables::of("default");
+        direct_puts(&mut one, &tables, 1);
+        assert_eq!(direct_puts(&mut one, &tables, 10), 10);
+        // A commit of another's may have changed the settings: they are read again, once.
+        direct_puts(&mut other, &tables, 1);
+        direct_puts(&mut one, &tables, 1);
+        assert_eq!(direct_puts(&mut one, &tables, 10), 10);
+    }
+}

@@ -1,0 +1,460 @@
+//! One connection and its transactions. Opening is in `open.rs`, checkpoints and upkeep in `maintenance.rs`.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::agenda::Agenda;
+use super::catalogue::SettingsCache;
+use super::engine::Rows;
+#[cfg(kvstore_btree)]
+use super::engine::btree::{BtreeEngine, Direct};
+use super::engine::sql::SqlEngine;
+use super::failure::{name_the_forbidden, translate};
+use super::frozen::Frozen;
+use super::open;
+use super::os::{FileIdentity, Presence};
+use super::watch::Watched;
+use crate::config::{Config, SyncLevel};
+use crate::error::{Error, ErrorKind, Result};
+use crate::unwind::or_undo;
+
+/// The caller's transaction on a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TransactionState {
+    None,
+    Read,
+    Write,
+    /// A write transaction in which a write failed half-way, or that SQLite has ended: all it can do is roll back.
+    Doomed(Error),
+    /// A read transaction whose snapshot is gone, because SQLite ends a transaction itself when it runs out of
+    /// memory or cannot read: nothing may be read until it is ended.
+    Lost(Error),
+}
+
+/// A SQLite connection to a store.
+pub(crate) struct Db {
+    /// Before the connection, so that it is dropped first. `None`: this handle uses the `sql` engine.
+    #[cfg(kvstore_btree)]
+    pub(super) direct: Option<Direct>,
+    /// Whether commits need no waiting for readers, which is SQL's part.
+    #[cfg(kvstore_btree)]
+    pub(super) writes_directly: bool,
+    /// To be used through `switch_to_sql()` once the store is open.
+    pub(super) conn: Connection,
+    pub(super) transaction: TransactionState,
+    /// The file, unless in memory.
+    pub(super) path: Option<PathBuf>,
+    pub(super) sync: SyncLevel,
+    pub(super) busy_timeout: Duration,
+    pub(super) read_only: bool,
+    pub(super) max_inline: usize,
+    /// Frames in the WAL after the last commit, written by the WAL hook.
+    pub(super) wal_frames: Arc<AtomicU32>,
+    /// Frames from which on an automatic checkpoint is tried.
+    pub(super) checkpoint_at: u32,
+    /// How long the WAL was at the last checkpoint.
+    pub(super) checkpointed_to: u32,
+    pub(super) checkpoint_every: Option<u32>,
+    pub(super) commits_since_checkpoint: u32,
+    pub(super) settings: RefCell<SettingsCache>,
+    /// Where the file is; `None` in memory.
+    pub(super) watched: Option<Watched>,
+    /// Only where nothing can be written.
+    pub(super) frozen: Option<Box<Frozen>>,
+    /// Tells other processes that this one has the file open; in WAL mode only.
+    pub(super) presence: Option<Arc<Presence>>,
+    pub(super) agenda: RefCell<Agenda>,
+}
+
+impl Db {
+    /// Opens the store at `path` (`None`: in memory), making it if it is not there.
+    pub(crate) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
+        open::open(path, config, now_ms)
+    }
+
+    /// The row operations.
+    #[inline]
+    pub(super) fn rows(&self) -> Rows<'_> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Rows::Btree(BtreeEngine { db: self, direct });
+        }
+        Rows::Sql(SqlEngine { db: self })
+    }
+
+    /// The connection, to run SQL on. What the `btree` engine has open goes first: cursors and a held snapshot are
+    /// closed, and a write transaction that was begun directly becomes one of SQL's.
+    #[inline]
+    pub(super) fn switch_to_sql(&self) -> Result<&Connection> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            direct.make_way(&self.conn)?;
+        }
+        Ok(&self.conn)
+    }
+
+    /// The file, with symbolic links followed; `None` in memory.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.path.clone()
+    }
+
+    pub(crate) fn file_identity(&self) -> Option<FileIdentity> {
+        self.watched.as_ref().map(|watched| watched.place.file())
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// How many bytes a key and an inline value may have together, in this file.
+    pub(super) fn max_inline(&self) -> usize {
+        self.max_inline
+    }
+
+    // ---- transactions ------------------------------------------------------------------------
+
+    pub(crate) fn transaction(&self) -> &TransactionState {
+        &self.transaction
+    }
+
+    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    pub(crate) fn begin_read(&mut self) -> Result<()> {
+        self.execute("BEGIN")?;
+        if let Err(e) = self.read_first().and_then(|()| self.check_place()) {
+            self.roll_back_quietly();
+            return Err(e);
+        }
+        self.transaction = TransactionState::Read;
+        Ok(())
+    }
+
+    /// Begins the caller's write transaction.
+    pub(crate) fn begin_write(&mut self) -> Result<()> {
+        self.begin_immediate()?;
+        self.transaction = TransactionState::Write;
+        Ok(())
+    }
+
+    /// Commits the caller's transaction. After `Busy` it is still open, and commit may be called
+    /// again; after any other failure it can only be rolled back.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        match &self.transaction {
+            TransactionState::None => return Err(no_transaction("commit")),
+            TransactionState::Doomed(why) => {
+                return Err(why.with_message(format!(
+                    "the transaction cannot be committed because a call in it failed ({why}); roll it back"
+                )));
+            }
+            TransactionState::Lost(why) => return Err(lost(why)),
+            TransactionState::Read | TransactionState::Write => {}
+        }
+        let there = if self.transaction == TransactionState::Write { self.check_place() } else { Ok(()) };
+        match there.and_then(|()| self.execute("COMMIT")) {
+            Ok(()) => {
+                self.transaction = TransactionState::None;
+                Ok(())
+            }
+            Err(e) => {
+                if self.transaction == TransactionState::Write
+                    && (e.kind() != ErrorKind::Busy || self.is_idle())
+                {
+                    self.transaction = TransactionState::Doomed(e.clone());
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Rolls the caller's transaction back.
+    pub(crate) fn rollback(&mut self) -> Result<()> {
+        if self.transaction == TransactionState::None {
+            return Err(no_transaction("roll back"));
+        }
+        self.transaction = TransactionState::None;
+        self.rolled_back();
+        if self.is_idle() {
+            return Ok(()); // SQLite itself has rolled back after the failure
+        }
+        self.execute("ROLLBACK")
+    }
+
+    /// Rolls back what is open although the caller has no transaction: a rollback has failed, for lack of
+    /// memory. To be called before anything else: nobody may read what is left of it, or commit it.
+    #[inline]
+    pub(crate) fn roll_back_remains(&self) -> Result<()> {
+        if self.transaction != TransactionState::None || self.is_idle() {
+            return Ok(());
+        }
+        self.rolled_back();
+        self.execute("ROLLBACK")
+    }
+
+    /// Fails if the caller's transaction has no snapshot any more.
+    #[inline]
+    pub(crate) fn check_snapshot(&self) -> Result<()> {
+        match &self.transaction {
+            TransactionState::Lost(why) => Err(lost(why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// To be called when anything has failed, a read, too: SQLite may have ended the caller's transaction. What is
+    /// written afterwards would be committed at once, what is read would be of another moment.
+    #[cold]
+    pub(crate) fn note_failure(&mut self, why: &Error) {
+        if self.transaction == TransactionState::None || !self.is_idle() {
+            return;
+        }
+        match self.transaction {
+            TransactionState::Write => self.doom(why),
+            TransactionState::Read => self.transaction = TransactionState::Lost(why.clone()),
+            TransactionState::None | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
+        }
+    }
+
+    /// An error as the caller gets it.
+    #[cold]
+    pub(crate) fn explained(&self, why: Error) -> Error {
+        name_the_forbidden(why, self.path.as_deref())
+    }
+
+    /// Marks the caller's write transaction as one that can only be rolled back.
+    pub(crate) fn doom(&mut self, why: &Error) {
+        if self.transaction == TransactionState::Write {
+            self.transaction = TransactionState::Doomed(why.clone());
+            self.rolled_back(); // SQLite may have done so by itself
+        }
+    }
+
+    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for another writer's
+    /// lock as long as the configuration says.
+    pub(crate) fn in_own_transaction<R>(
+        &mut self,
+        wait: bool,
+        f: impl FnOnce(&Db) -> Result<R>,
+    ) -> Result<R> {
+        if wait {
+            return self.run_transaction(f);
+        }
+        self.set_busy_timeout(Duration::ZERO)?;
+        // In DELETE journal mode the commit may wait, too.
+        let done = or_undo(&*self, |db| db.run_transaction(f), |db| drop(db.wait_again()));
+        self.wait_again()?;
+        done
+    }
+
+    /// Waits for locks as long as the configuration says.
+    fn wait_again(&self) -> Result<()> {
+        self.set_busy_timeout(self.busy_timeout)
+    }
+
+    fn run_transaction<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && self.writes_directly
+            && direct.begin_write()?
+        {
+            return self.run_direct_transaction(direct, f);
+        }
+        self.begin_immediate()?;
+        let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
+        let done = done.and_then(|r| {
+            self.check_place_now_and_then()?;
+            self.execute("COMMIT").map(|()| r)
+        });
+        if done.is_err() {
+            self.roll_back_quietly();
+        }
+        done
+    }
+
+    /// The same in a transaction that was begun directly. If something in it needs SQL (a new table), it
+    /// becomes one of SQL's on the way.
+    #[cfg(kvstore_btree)]
+    fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        let undo = || {
+            if direct.is_writing() {
+                direct.rollback();
+            }
+            self.roll_back_quietly();
+        };
+        let done = or_undo(self, |db| f(db), |_| undo()).and_then(|r| {
+            self.check_place_now_and_then()?;
+            if !direct.is_writing() {
+                return self.execute("COMMIT").map(|()| r);
+            }
+            if let Some(frames) = direct.commit()? {
+                self.wal_frames.store(frames, Ordering::Relaxed);
+            }
+            Ok(r)
+        });
+        if done.is_err() {
+            undo();
+        }
+        done
+    }
+
+    /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
+    pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        if self.transaction != TransactionState::None {
+            return f(self);
+        }
+        self.execute("BEGIN")?;
+        let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
+        // Nothing was written: this only ends the snapshot.
+        if self.execute("COMMIT").is_err() {
+            self.roll_back_quietly();
+        }
+        done
+    }
+
+    /// Runs `f` inside a write transaction such that, if it fails, nothing of it is left in it.
+    pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        if self.transaction == TransactionState::None {
+            return f(self); // in a transaction of its own, which is rolled back as a whole
+        }
+        self.execute("SAVEPOINT kvstore")?;
+        let roll_back = || {
+            self.rolled_back();
+            if self.is_idle() { Ok(()) } else { self.execute("ROLLBACK TO kvstore") }
+        };
+        let release = || if self.is_idle() { Ok(()) } else { self.execute("RELEASE kvstore") };
+        // After a panic the caller's transaction can only be rolled back anyway.
+        let done = or_undo(self, |db| f(db), |_| drop(roll_back().and_then(|()| release())));
+        if done.is_err() {
+            roll_back()?;
+        }
+        release()?;
+        done
+    }
+
+    /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
+    pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        or_undo(self, |db| f(db), |db| db.doom(&Error::failed("a callback in it has panicked")))
+    }
+
+    /// Runs `f` inside the caller's write transaction such that, if it fails, nothing of it is left in it. The
+    /// transaction goes on, unless SQLite has ended it, or what `f` has done cannot be undone.
+    pub(crate) fn attempt(&mut self, f: impl FnOnce(&Db) -> Result<()>) {
+        if let Err(e) = self.execute("SAVEPOINT kvstore") {
+            return self.note_failure(&e);
+        }
+        if let Err(e) = self.write_or_doom(f) {
+            self.rolled_back();
+            if self.is_idle() || self.execute("ROLLBACK TO kvstore").is_err() {
+                return self.doom(&e);
+            }
+        }
+        // If this fails, the savepoint goes with the transaction.
+        if let Err(e) = self.execute("RELEASE kvstore") {
+            self.note_failure(&e);
+        }
+    }
+
+    /// Ends the snapshot that is kept between reads.
+    pub(crate) fn let_reads_go(&mut self) {
+        let _ = self.switch_to_sql(); // fails only in the middle of a write
+    }
+
+    fn begin_immediate(&self) -> Result<()> {
+        self.execute("BEGIN IMMEDIATE")?;
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            direct.begun_by_sql().inspect_err(|_| self.roll_back_quietly())?;
+        }
+        Ok(())
+    }
+
+    fn roll_back_quietly(&self) {
+        self.rolled_back();
+        if !self.is_idle() {
+            // A rollback that fails has nothing left to roll back: the error that led here counts.
+            let _ = self.execute("ROLLBACK");
+        }
+    }
+
+    /// Whether no transaction is open that SQL has begun.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.conn.is_autocommit()
+    }
+
+    /// To be called when something is rolled back.
+    fn rolled_back(&self) {
+        self.forget_settings(); // they may have been changed in what is rolled back
+        self.forget_agenda();
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            direct.rolled_back();
+        }
+    }
+
+    // ---- the end ------------------------------------------------------------------------------
+
+    /// Rolls back what is open and closes. The connection is gone even if this fails.
+    pub(crate) fn close(mut self) -> Result<()> {
+        self.before_close();
+        self.roll_back_quietly();
+        #[cfg(kvstore_btree)]
+        let Db { direct, conn, .. } = self;
+        #[cfg(kvstore_btree)]
+        drop(direct);
+        #[cfg(not(kvstore_btree))]
+        let Db { conn, .. } = self;
+        conn.close().map_err(|(_, e)| translate(e))
+    }
+
+    // ---- helpers -----------------------------------------------------------------------------
+
+    pub(super) fn set_busy_timeout(&self, wait: Duration) -> Result<()> {
+        self.conn.busy_timeout(wait).map_err(translate)
+    }
+
+    pub(super) fn execute(&self, sql: &str) -> Result<()> {
+        let mut statement = self.switch_to_sql()?.prepare_cached(sql).map_err(translate)?;
+        let mut rows = statement.raw_query();
+        while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
+        Ok(())
+    }
+
+    /// Reads something: BEGIN alone takes no snapshot, and an open alone opens no WAL; the first read does.
+    pub(super) fn read_first(&self) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && !self.is_idle()
+        {
+            return direct.read_first();
+        }
+        self.read_number("SELECT count(*) FROM kvstore_meta").map(drop)
+    }
+
+    pub(super) fn read_number(&self, sql: &str) -> Result<i64> {
+        self.switch_to_sql()?
+            .prepare_cached(sql)
+            .and_then(|mut s| s.query_row([], |row| row.get(0)))
+            .map_err(translate)
+    }
+}
+
+fn no_transaction(what: &str) -> Error {
+    Error::invalid(format!("there is no transaction to {what}: begin one first"))
+}
+
+#[cold]
+fn lost(why: &Error) -> Error {
+    why.with_message(format!(
+        "the read transaction has lost its snapshot because something in it failed ({why}); roll it back"
+    ))
+}
+
+/// A file of SQLite's beside the one at a path without symbolic links.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,231 @@
+//! A cursor on one table, behind methods that are safe to call; see `tree.rs` for why they are.
+#![allow(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::ffi::c_int;
+use std::ptr;
+
+use super::raw;
+use super::tree::{Order, at_no_entry, check, moved, no_memory, not_writing, too_long};
+use crate::db::file::failure::damaged;
+use crate::error::{Error, Result};
+
+/// An open cursor on one table.
+pub(super) struct TreeCursor {
+    pub(super) memory: Box<[u64]>,
+    pub(super) root: u32,
+    pub(super) order: Order,
+    pub(super) write: bool,
+    /// How the current entry compares with the key in `sought`, if the cursor is where `seek` left it.
+    pub(super) place: Option<Ordering>,
+    /// Whether the last move has ended at an entry.
+    pub(super) on_entry: bool,
+    pub(super) sought: Vec<u8>,
+    /// Memory for the next key sought.
+    pub(super) spare: Vec<u8>,
+    /// A copy of a record whose bytes are on several pages.
+    pub(super) overflow: Vec<u8>,
+}
+
+// SAFETY: as for `Tree`.
+unsafe impl Send for TreeCursor {}
+
+impl TreeCursor {
+    pub(super) fn raw(&mut self) -> *mut raw::BtCursor {
+        self.memory.as_mut_ptr().cast()
+    }
+
+    /// Whether it is a cursor on that table, and of that sort.
+    pub(super) fn is_on(&self, root: u32, order: Order, write: bool) -> bool {
+        (self.root, self.order, self.write) == (root, order, write)
+    }
+
+    pub(super) fn has_moved(&mut self) -> bool {
+        // SAFETY: an open cursor.
+        unsafe { raw::sqlite3BtreeCursorHasMoved(self.raw()) != 0 }
+    }
+
+    /// Whether it is at an entry.
+    pub(super) fn is_on_entry(&self) -> bool {
+        self.on_entry
+    }
+
+    pub(super) fn is_valid(&mut self) -> bool {
+        // SAFETY: an open cursor.
+        unsafe { raw::sqlite3BtreeCursorIsValidNN(self.raw()) != 0 }
+    }
+
+    /// Moves to the row with this id; says whether there is one.
+    pub(super) fn seek_rowid(&mut self, id: i64) -> Result<bool> {
+        let mut result = 0;
+        self.on_entry = false;
+        // SAFETY: an open cursor on a rowid table, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeTableMoveto(self.raw(), id, 0, &raw mut result) })?;
+        self.on_entry = self.is_valid();
+        Ok(result == 0 && self.on_entry)
+    }
+
+    /// Moves to the first entry; says whether there is one.
+    pub(super) fn first(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        let mut empty = 0;
+        // SAFETY: an open cursor, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeFirst(self.raw(), &raw mut empty) })?;
+        self.on_entry = empty == 0;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the last entry; says whether there is one.
+    pub(super) fn last(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        let mut empty = 0;
+        // SAFETY: an open cursor, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeLast(self.raw(), &raw mut empty) })?;
+        self.on_entry = empty == 0;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the next entry; says whether there is one.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        // SAFETY: an open cursor.
+        self.on_entry = moved(unsafe { raw::sqlite3BtreeNext(self.raw(), 0) })?;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the previous entry; says whether there is one.
+    #[inline]
+    pub(super) fn previous(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        // SAFETY: an open cursor.
+        self.on_entry = moved(unsafe { raw::sqlite3BtreePrevious(self.raw(), 0) })?;
+        Ok(self.on_entry)
+    }
+
+    /// The rowid of the current entry.
+    pub(super) fn rowid(&mut self) -> Result<i64> {
+        if !self.is_valid() {
+            return Err(at_no_entry());
+        }
+        // SAFETY: an open cursor at an entry of a rowid table.
+        Ok(unsafe { raw::sqlite3BtreeIntegerKey(self.raw()) })
+    }
+
+    /// The record of the current entry: where it is on its page, or a copy if it is on several.
+    #[inline]
+    pub(super) fn record(&mut self) -> Result<&[u8]> {
+        if !self.on_entry {
+            return Err(at_no_entry());
+        }
+        debug_assert!(self.is_valid());
+        let mut local = 0;
+        // SAFETY: an open cursor at an entry, where it is since its last move: nobody writes to the table
+        // while a row is shown, a rule for visitors (`engine.rs`). The size is asked for first: that fills
+        // the cell's description, which the fetch needs.
+        let (size, start) = unsafe {
+            let size = raw::sqlite3BtreePayloadSize(self.raw());
+            (size, raw::sqlite3BtreePayloadFetch(self.raw(), &raw mut local))
+        };
+        if local >= size && size > 0 {
+            // SAFETY: SQLite gives `local` bytes on the page, which stays in memory while the cursor is on
+            // it. The borrow keeps the cursor where it is.
+            return Ok(unsafe { std::slice::from_raw_parts(start.cast(), size as usize) });
+        }
+        self.copy_record(size)
+    }
+
+    fn copy_record(&mut self, size: u32) -> Result<&[u8]> {
+        // SAFETY: an open cursor at an entry.
+        let bound = unsafe { raw::sqlite3BtreeMaxRecordSize(self.raw()) };
+        if i64::from(size) > bound {
+            return Err(damaged("a row is longer than the file"));
+        }
+        let mut copy = std::mem::take(&mut self.overflow);
+        copy.clear();
+        copy.try_reserve(size as usize).map_err(|_| no_memory())?;
+        copy.resize(size as usize, 0);
+        // SAFETY: an open cursor at an entry, and `size` bytes of memory.
+        let code = unsafe { raw::sqlite3BtreePayload(self.raw(), 0, size, copy.as_mut_ptr().cast()) };
+        self.overflow = copy;
+        check(code)?;
+        Ok(&self.overflow)
+    }
+
+    fn must_write(&self) -> Result<()> {
+        if self.write {
+            return Ok(());
+        }
+        Err(not_writing())
+    }
+
+    /// Inserts a record whose key `seek` has just sought, or replaces the entry that has it.
+    pub(super) fn put(&mut self, record: &[u8]) -> Result<()> {
+        self.must_write()?;
+        self.on_entry = false;
+        let Some(place) = self.place.take() else {
+            return Err(Error::failed("a row is written without having been sought"));
+        };
+        let payload = payload(record.as_ptr(), record.len() as i64, &[])?;
+        let (flags, result) = match place {
+            Ordering::Less => (0, -1),
+            Ordering::Greater => (0, 1),
+            // Without the flag SQLite would seek once more, and by more columns than the key has.
+            Ordering::Equal => (raw::BTREE_SAVEPOSITION, 0),
+        };
+        // SAFETY: an open write cursor, where `seek` left it for this record's key; in an empty table it is
+        // at no entry, for which SQLite wants a result that is not 0, as it is.
+        check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
+    }
+
+    /// Writes the row with this id, in place of the one that had it.
+    pub(super) fn put_rowid(&mut self, id: i64, record: &[u8]) -> Result<()> {
+        self.must_write()?;
+        self.on_entry = false;
+        let payload = payload(ptr::null(), id, record)?;
+        // SAFETY: an open write cursor on a rowid table; SQLite seeks by itself, unless the cursor is at
+        // the row. Asked for the size of that row, SQLite can see that the new one fits in its place.
+        check(unsafe {
+            if self.is_valid() {
+                raw::sqlite3BtreePayloadSize(self.raw());
+            }
+            raw::sqlite3BtreeInsert(self.raw(), &raw const payload, 0, 0)
+        })
+    }
+
+    /// Deletes the current entry.
+    pub(super) fn delete(&mut self) -> Result<()> {
+        self.must_write()?;
+        self.place = None;
+        self.on_entry = false;
+        if !self.is_valid() {
+            return Err(at_no_entry());
+        }
+        // SAFETY: an open write cursor at an entry.
+        check(unsafe { raw::sqlite3BtreeDelete(self.raw(), 0) })
+    }
+}
+
+impl Drop for TreeCursor {
+    fn drop(&mut self) {
+        // SAFETY: the memory was made a cursor in `Tree::cursor`; closing one that is not linked in does
+        // nothing.
+        unsafe { raw::sqlite3BtreeCloseCursor(self.raw()) };
+    }
+}
+
+fn payload(key: *const u8, key_size: i64, data: &[u8]) -> Result<raw::BtreePayload> {
+    Ok(raw::BtreePayload {
+        key: key.cast(),
+        key_size,
+        data: data.as_ptr().cast(),
+        mem: ptr::null_mut(),
+        mem_count: 0,
+        data_size: c_int::try_from(data.len()).map_err(|_| too_long())?,
+        zero: 0,
+    })
+}

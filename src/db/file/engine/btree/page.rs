@@ -1,0 +1,410 @@
+//! The pages of an index B-tree (SQLite's fileformat2.html, chapter 1.6): what entries a page has, and where
+//! a key is among them. Every byte is taken for hostile; what is not plain is left to SQLite's cursor, which
+//! also knows how to complain.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// The type of a page.
+const INTERIOR: u8 = 0x02;
+const LEAF: u8 = 0x0a;
+/// Where the cell pointers of such a page begin.
+const INTERIOR_CELLS: usize = 12;
+const LEAF_CELLS: usize = 8;
+/// What a cell takes on its page, at least: its pointer, its size, and a record of a header with two types.
+pub(super) const LEAST_CELL: usize = 6;
+
+/// Where things are on a page of an index B-tree.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    cells: usize,
+    count: usize,
+    is_leaf: bool,
+    /// Bytes of a cell before the size of its record: of the number of the page below.
+    before: usize,
+    /// A longer record has a part of it on other pages.
+    max_local: usize,
+}
+
+impl Layout {
+    #[inline(always)]
+    pub(super) fn is_leaf(&self) -> bool {
+        self.is_leaf
+    }
+
+    /// How many entries the page has.
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Of a page of which the first `usable` bytes count. `None`: not a plain case.
+    #[inline(always)]
+    fn of(page: &[u8], usable: usize) -> Option<Layout> {
+        let (is_leaf, cells) = match *page.first()? {
+            LEAF => (true, LEAF_CELLS),
+            INTERIOR => (false, INTERIOR_CELLS),
+            _ => return None,
+        };
+        let max_local = (usable.checked_sub(12)? * 64 / 255).checked_sub(23)?;
+        let count = usize::from(number16(page, 3)?);
+        // More than fit; an interior page without entries.
+        if count > usable / LEAST_CELL || count == 0 && !is_leaf {
+            return None;
+        }
+        Some(Layout { cells, count, is_leaf, before: if is_leaf { 0 } else { 4 }, max_local })
+    }
+}
+
+/// A page of an index B-tree.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'p> {
+    page: &'p [u8],
+    layout: Layout,
+}
+
+impl<'p> Node<'p> {
+    /// The page of which the first `usable` bytes count. `None`: not a plain case.
+    #[inline(always)]
+    pub(super) fn of(page: &'p [u8], usable: usize) -> Option<Node<'p>> {
+        let page = page.get(..usable)?;
+        Some(Node { page, layout: Layout::of(page, usable)? })
+    }
+
+    /// A page that was looked at before. (Another page does no harm.)
+    #[inline(always)]
+    pub(super) fn again(page: &'p [u8], layout: Layout) -> Node<'p> {
+        Node { page, layout }
+    }
+
+    #[inline(always)]
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    #[inline(always)]
+    pub(super) fn is_leaf(&self) -> bool {
+        self.layout.is_leaf
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.layout.count
+    }
+
+    /// Where an entry's record is in the page.
+    #[inline(always)]
+    pub(super) fn record(&self, at: usize) -> Option<Range<usize>> {
+        self.head(at).map(|head| head.start..head.start + head.size)
+    }
+
+    /// The page below that has the entries before this one; after the last entry, the last page below.
+    pub(super) fn child(&self, at: usize) -> Option<u32> {
+        if self.is_leaf() {
+            return None;
+        }
+        match at.cmp(&self.count()) {
+            Ordering::Less => number32(self.page, self.cell(at)?.checked_sub(4)?),
+            Ordering::Equal => number32(self.page, 8),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// The entry with this key, or else (`Err`) the first one after it.
+    #[inline(always)]
+    pub(super) fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
+        let sought = Sought::new(key);
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            // The entry that SQLite would look at: entries out of order are found or missed by both alike.
+            let middle = low + (high - 1 - low) / 2;
+            let order = match self.compare_first(middle, &sought) {
+                Some(order) => order,
+                None => self.compare(middle, &sought)?,
+            };
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(Ok(middle)),
+            }
+        }
+        Some(Err(low))
+    }
+
+    /// How the key of an entry compares with the one sought, if one look at the first bytes of the cell
+    /// tells; of nearly all keys it does.
+    #[inline(always)]
+    fn compare_first(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
+        let cell = self.cell(at)?;
+        let bytes: &[u8; 32] = self.page.get(cell..)?.first_chunk()?;
+        let [a, b, c, d, ..] = *bytes;
+        let (size, before, header, serial) = match a {
+            ..0x80 => (usize::from(a), 1, usize::from(b), c),
+            0x80.. => (two_bytes(a, b)?, 2, usize::from(c), d),
+        };
+        // Of an even number of at least 12: half of what is more.
+        let length = usize::from(serial.wrapping_sub(12).rotate_right(1));
+        if header > 8
+            || length > 57
+            || header + length > size
+            || size > self.layout.max_local
+            || cell + before + size > self.page.len()
+        {
+            return None; // longer than here is looked for, or not plain
+        }
+        let first: &[u8; FIRST] = bytes.get(before + header..)?.first_chunk()?;
+        let mut first = u128::from_be_bytes(*first);
+        if length < FIRST {
+            first &= !(u128::MAX >> (8 * length)); // what follows a short key does not count
+        }
+        // As numbers a short key and one that goes on with zeros are the same.
+        if first == sought.first { None } else { Some(first.cmp(&sought.first)) }
+    }
+
+    /// How the key of an entry compares with the one sought.
+    #[inline(never)]
+    fn compare(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
+        let (start, length) = self.key(at)?;
+        Some(self.page.get(start..start + length)?.cmp(sought.key))
+    }
+
+    /// Where a cell begins, after the number of the page below.
+    #[inline(always)]
+    fn cell(&self, at: usize) -> Option<usize> {
+        if at >= self.layout.count {
+            return None;
+        }
+        let cell = usize::from(number16(self.page, self.layout.cells + 2 * at)?);
+        Some(cell + self.layout.before)
+    }
+
+    /// The first numbers of an entry.
+    #[inline(always)]
+    fn head(&self, at: usize) -> Option<PageHead> {
+        let cell = self.cell(at)?;
+        // A cell can be shorter than that and end where the page does.
+        let bytes: &[u8; 8] = match self.page.get(cell..)?.first_chunk() {
+            Some(bytes) => bytes,
+            None => &last_bytes(self.page, cell),
+        };
+        let [a, b, c, d, e, ..] = *bytes;
+        let (size, before, header, types) = match a {
+            ..0x80 => (usize::from(a), 1, b, [c, d]),
+            0x80.. => (two_bytes(a, b)?, 2, c, [d, e]),
+        };
+        let start = cell + before;
+        // A longer record is on several pages, and one that ends after the page is none.
+        (size <= self.layout.max_local && start + size <= self.page.len()).then_some(PageHead {
+            start,
+            size,
+            header,
+            types,
+        })
+    }
+
+    /// Where the first column of an entry is, a blob: its start and its length.
+    #[inline(always)]
+    fn key(&self, at: usize) -> Option<(usize, usize)> {
+        let PageHead { start, size, header, types: [first, second] } = self.head(at)?;
+        let serial = if first < 0x80 { usize::from(first) } else { two_bytes(first, second)? };
+        let header = usize::from(header);
+        let length = serial.checked_sub(12)? / 2;
+        (header < 0x80 && serial.is_multiple_of(2) && header + length <= size)
+            .then_some((start + header, length))
+    }
+}
+
+/// How an entry begins.
+struct PageHead {
+    /// Where its record starts, and how long that is.
+    start: usize,
+    size: usize,
+    /// The size of the record's header.
+    header: u8,
+    /// The type of the first column: one byte, or two if the first is 0x80 or more.
+    types: [u8; 2],
+}
+
+/// The bytes from `start` to the end of the page, which are fewer than 8, and zeros.
+#[cold]
+fn last_bytes(page: &[u8], start: usize) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(page.get(start..).unwrap_or_default()) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// A key to compare with, whose first bytes are compared as one number: a call of memcmp costs more.
+struct Sought<'k> {
+    key: &'k [u8],
+    first: u128,
+}
+
+/// The bytes such a number has.
+const FIRST: usize = 16;
+
+impl<'k> Sought<'k> {
+    fn new(key: &'k [u8]) -> Sought<'k> {
+        let first = key.first_chunk().copied().unwrap_or_else(|| {
+            let mut first = [0; FIRST];
+            first.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+            first
+        });
+        Sought { key, first: u128::from_be_bytes(first) }
+    }
+}
+
+/// A length of two bytes, of which the first is 0x80 or more. `None`: it has more.
+#[inline(always)]
+fn two_bytes(first: u8, second: u8) -> Option<usize> {
+    (second < 0x80).then_some(usize::from(first & 0x7f) << 7 | usize::from(second))
+}
+
+#[inline(always)]
+fn number16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
+}
+
+fn number32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page with these cells, the first of which are records; each is preceded by a child if there are some.
+    fn page(keys: &[&[u8]], children: Option<&[u32]>) -> Vec<u8> {
+        let mut page = vec![0; 512];
+        let cells = if children.is_some() { INTERIOR_CELLS } else { LEAF_CELLS };
+        page[0] = if children.is_some() { INTERIOR } else { LEAF };
+        page[3..5].copy_from_slice(&(keys.len() as u16).to_be_bytes());
+        let mut end = page.len();
+        for (at, key) in keys.iter().enumerate() {
+            let mut cell = children.map_or(Vec::new(), |children| children[at].to_be_bytes().to_vec());
+            cell.push(3 + key.len() as u8 + 1);
+            cell.extend([3, 12 + 2 * key.len() as u8, 14]);
+            cell.extend(*key);
+            cell.push(b'v');
+            end -= cell.len();
+            page[end..end + cell.len()].copy_from_slice(&cell);
+            page[cells + 2 * at..cells + 2 * at + 2].copy_from_slice(&(end as u16).to_be_bytes());
+        }
+        if let Some(children) = children {
+            page[8..12].copy_from_slice(&children[keys.len()].to_be_bytes());
+        }
+        page
+    }
+
+    fn search<'p>(page: &'p [u8], key: &[u8]) -> Result<&'p [u8], usize> {
+        let node = Node::of(page, 512).unwrap();
+        node.search(key).unwrap().map(|at| {
+            let (start, length) = node.key(at).unwrap();
+            &page[start..start + length]
+        })
+    }
+
+    #[test]
+    fn a_key_is_found_or_not_on_a_leaf() {
+        let page = page(&[b"a", b"bb", b"c"], None);
+        for key in [&b"a"[..], b"bb", b"c"] {
+            assert_eq!(search(&page, key), Ok(key));
+        }
+        for (key, next) in [("", 0), ("b", 1), ("bbb", 2), ("d", 3)] {
+            assert_eq!(search(&page, key.as_bytes()), Err(next));
+        }
+        assert_eq!(search(&self::page(&[], None), b"a"), Err(0));
+        let node = Node::of(&page, 512).unwrap();
+        assert_eq!((node.is_leaf(), node.count(), node.child(0), node.record(3)), (true, 3, None, None));
+    }
+
+    #[test]
+    fn an_interior_page_has_the_key_or_shows_the_way() {
+        let page = page(&[b"f", b"m"], Some(&[7, 8, 9]));
+        let node = Node::of(&page, 512).unwrap();
+        for (key, child) in [("a", 7), ("g", 8), ("z", 9)] {
+            let Some(Err(at)) = node.search(key.as_bytes()) else { panic!("{key} is not there") };
+            assert_eq!(node.child(at), Some(child));
+        }
+        assert_eq!(search(&page, b"m"), Ok(&b"m"[..]));
+        assert_eq!(node.child(3), None);
+    }
+
+    #[test]
+    fn keys_of_all_lengths_compare_as_slices_do() {
+        let long = [b"abcdefghijklmnop".as_slice(), &[0xff; 200]].concat();
+        let mut keys: Vec<Vec<u8>> = (0..40).map(|length| long[..length].to_vec()).collect();
+        for at in 0..24 {
+            for byte in [0, 0x7f, 0xff] {
+                let mut key = long[..30].to_vec();
+                key[at] = byte;
+                keys.push(key);
+            }
+        }
+        keys.extend([long[..63].to_vec(), long[..130].to_vec(), long.clone()]);
+        for a in keys.iter().filter(|key| (1..58).contains(&key.len())) {
+            // The first cell of a page is at its end, the others before it.
+            let page = page(&[a, a], None);
+            let node = Node::of(&page, 512).unwrap();
+            for b in &keys {
+                let sought = Sought::new(b);
+                for at in 0..2 {
+                    assert_eq!(node.compare(at, &sought), Some(a.cmp(b)), "{a:?} {b:?}");
+                    let first = node.compare_first(at, &sought);
+                    assert!(first.is_none_or(|first| first == a.cmp(b)), "{a:?} {b:?}");
+                }
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        for chunk in keys.chunks(6) {
+            if chunk.iter().all(|key| (1..58).contains(&key.len())) {
+                let page = page(&chunk.iter().map(Vec::as_slice).collect::<Vec<_>>(), None);
+                for key in &keys {
+                    let found = search(&page, key);
+                    assert_eq!(found, chunk.binary_search(key).map(|at| chunk[at].as_slice()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_that_ends_behind_the_page_is_not_plain() {
+        let mut page = page(&[b"a", b"bb", b"c"], None);
+        let last = usize::from(u16::from_be_bytes([page[8], page[9]])); // that of "a" is at the page's end
+        page[last] += 1;
+        let node = Node::of(&page, 512).unwrap();
+        assert_eq!(node.search(b"a"), None);
+        assert_eq!(node.record(0), None);
+        assert_eq!(node.search(b"c"), Some(Ok(2)));
+    }
+
+    #[test]
+    fn no_page_makes_it_panic() {
+        let read = |page: &[u8], usable: usize| {
+            let Some(node) = Node::of(page, usable) else { return };
+            for key in [&b"a"[..], b"m", b"n", b"zz", &[0xff; 300]] {
+                let _ = node.search(key);
+            }
+            for at in (0..=node.count() + 1).take(70_000) {
+                let _ = (node.child(at), node.record(at).and_then(|record| page.get(record)));
+            }
+        };
+        let good = page(&[b"f", b"m", b"x"], Some(&[7, 8, 9, 10]));
+        for at in 0..good.len() {
+            for byte in [0, 1, 2, 10, 13, 0x7f, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = byte;
+                read(&bad, 512);
+                read(&bad, 480);
+            }
+        }
+        for size in 0..64 {
+            read(&vec![LEAF; size], size);
+            read(&vec![0xff; size], size);
+            read(&vec![INTERIOR; size], 512);
+        }
+        read(&vec![0xff; 65_536], 65_536);
+    }
+}

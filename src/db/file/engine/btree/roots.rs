@@ -1,0 +1,353 @@
+//! Where the tables of a family begin, and whether they are as this library makes them.
+//!
+//! SQLite's list of tables (sqlite_schema) is read in one pass when the schema has changed, without SQL, which
+//! would read all of it into its own memory first: with families in thousands that takes a hundred times as
+//! long. A table whose definition is not, word by word, the one we make is looked at more closely, by SQL.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rusqlite::Row;
+
+use super::record::{Columns, Value};
+use super::tree::{Order, Tree};
+use super::walk;
+use crate::db::file::connection::Db;
+use crate::db::file::engine::sql::is_missing_table;
+use crate::db::file::failure::translate;
+use crate::db::file::schema::{CATALOGUE, KINDS, Tables, quote};
+use crate::error::Result;
+
+/// The root page of SQLite's list of tables.
+pub(super) const LIST: u32 = 1;
+
+/// What the name of a family's view has before the colon.
+pub(super) const VIEW: &str = "live";
+
+/// The root pages of one family's tables, as they were last seen; used under the lock of the store.
+#[derive(Debug, Default)]
+pub(in crate::db) struct RootCache {
+    /// Of which epoch and cookie; 0: none yet.
+    stamp: AtomicU64,
+    pages: [AtomicU32; 5],
+    foreign: AtomicU32,
+}
+
+/// Root pages; 0: there is no such table.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Roots {
+    pub(super) data: u32,
+    pub(super) blob: u32,
+    pub(super) ttl_key: u32,
+    pub(super) ttl_expiry: u32,
+    pub(super) written: u32,
+    /// Whether a table is not as this library makes it, or has indexes, which only SQL keeps up.
+    pub(super) foreign: bool,
+}
+
+impl RootCache {
+    pub(super) fn get(&self, stamp: u64) -> Option<Roots> {
+        if self.stamp.load(Ordering::Relaxed) != stamp {
+            return None;
+        }
+        let [data, blob, ttl_key, ttl_expiry, written] =
+            std::array::from_fn(|at| self.pages.get(at).map_or(0, |page| page.load(Ordering::Relaxed)));
+        let foreign = self.foreign.load(Ordering::Relaxed) != 0;
+        Some(Roots { data, blob, ttl_key, ttl_expiry, written, foreign })
+    }
+
+    pub(super) fn set(&self, stamp: u64, pages: [u32; 5], foreign: bool) {
+        for (cell, page) in self.pages.iter().zip(pages) {
+            cell.store(page, Ordering::Relaxed);
+        }
+        self.foreign.store(u32::from(foreign), Ordering::Relaxed);
+        self.stamp.store(stamp, Ordering::Relaxed);
+    }
+}
+
+/// What SQLite's list of tables says, as of one epoch and cookie.
+#[derive(Debug, Default)]
+pub(super) struct TableList {
+    /// Of which epoch and cookie; 0: none yet.
+    pub(super) stamp: u64,
+    /// Whether it was understood; otherwise nothing else counts here.
+    pub(super) is_plain: bool,
+    /// By what the names of their tables have after the colon, in lower case: SQLite's names ignore ASCII case.
+    families: HashMap<Box<str>, Listed>,
+    /// The root page of the catalogue of families, if that is as we make it; otherwise 0.
+    pub(super) catalogue: u32,
+}
+
+/// What is listed of one family.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// Root pages, in the order of [`Tables::all`]; 0: there is no such table.
+    pub(super) pages: [u32; 5],
+    /// The rowid of its view in the list.
+    pub(super) view: Option<i64>,
+    /// Whether something is not defined as we do it, word by word.
+    pub(super) odd: bool,
+}
+
+impl TableList {
+    pub(super) fn not_understood(stamp: u64) -> TableList {
+        TableList { stamp, ..TableList::default() }
+    }
+
+    /// Reads the list in the open transaction, in a file whose texts are in UTF-8.
+    pub(super) fn read(tree: &Tree, stamp: u64) -> Result<TableList> {
+        let mut list = TableList { stamp, is_plain: true, ..TableList::default() };
+        let mut odd_catalogue = false;
+        let mut cursor = tree.cursor(LIST, Order::Rowid, false)?;
+        let mut room = tree.pages().room();
+        let mut there = cursor.first()?;
+        while there {
+            room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
+            let rowid = cursor.rowid()?;
+            let Some(row) = ListRow::of(cursor.record()?) else {
+                return Ok(TableList::not_understood(stamp));
+            };
+            match row.kind {
+                "trigger" => {} // they have names of their own, and do not run (`open.rs`)
+                _ if row.is_about("kvstore_family") => {
+                    odd_catalogue |= list.catalogue != 0 || !row.is_defined_as(CATALOGUE);
+                    list.catalogue = row.root;
+                }
+                _ => list.note(&row, rowid),
+            }
+            there = cursor.next()?;
+        }
+        if odd_catalogue {
+            list.catalogue = 0;
+        }
+        Ok(list)
+    }
+
+    fn note(&mut self, row: &ListRow<'_>, rowid: i64) {
+        // An index that another program has made belongs to its table, and takes up a name of its own.
+        let names = [row.name, row.table];
+        for name in names.into_iter().take(if row.kind == "index" { 2 } else { 1 }) {
+            let Some((kind, suffix)) = name.split_once(':') else { continue };
+            let at = KINDS.iter().position(|known| known.name.eq_ignore_ascii_case(kind));
+            if at.is_none() && !VIEW.eq_ignore_ascii_case(kind) {
+                continue;
+            }
+            let listed = self.families.entry(suffix.to_ascii_lowercase().into()).or_default();
+            match at.and_then(|at| Some((KINDS.get(at)?, listed.pages.get_mut(at)?))) {
+                Some((known, page)) if *page == 0 && row.is_defined_as(known.definition) => *page = row.root,
+                None if row.kind == "view" && listed.view.is_none() => listed.view = Some(rowid),
+                _ => listed.odd = true,
+            }
+        }
+    }
+
+    /// What is listed of a family.
+    pub(super) fn of(&self, tables: &Tables) -> Listed {
+        self.families.get(tables.suffix.to_ascii_lowercase().as_str()).copied().unwrap_or_default()
+    }
+
+    /// Changes what is listed of a family, after the list itself was changed; `stamp` is the new one.
+    pub(super) fn change(&mut self, tables: &Tables, listed: Listed, stamp: u64) {
+        self.families.insert(tables.suffix.to_ascii_lowercase().into(), listed);
+        self.stamp = stamp;
+    }
+}
+
+/// A row of SQLite's list of tables.
+struct ListRow<'r> {
+    kind: &'r str,
+    name: &'r str,
+    table: &'r str,
+    root: u32,
+    sql: &'r str,
+}
+
+impl<'r> ListRow<'r> {
+    fn of(record: &'r [u8]) -> Option<ListRow<'r>> {
+        let mut columns = Columns::of(record).ok()?;
+        let text = |columns: &mut Columns<'r>| match columns.next().ok()? {
+            Value::Text(text) => std::str::from_utf8(text).ok(),
+            _ => None,
+        };
+        let (kind, name, table) = (text(&mut columns)?, text(&mut columns)?, text(&mut columns)?);
+        let root = match columns.next().ok()? {
+            Value::Integer(root) => u32::try_from(root).unwrap_or(0),
+            _ => 0,
+        };
+        // The index of a constraint has no text.
+        let sql = text(&mut columns).unwrap_or_default();
+        Some(ListRow { kind, name, table, root, sql })
+    }
+
+    /// Whether it has this name, or is an index of the table that has it.
+    fn is_about(&self, name: &str) -> bool {
+        [self.name, self.table].iter().any(|named| named.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether it is a table that is defined like this, word by word.
+    fn is_defined_as(&self, definition: &str) -> bool {
+        let given = self.sql.strip_prefix("CREATE TABLE ").and_then(|rest| after_name(rest, self.name));
+        self.kind == "table"
+            && self.root > LIST
+            && self.name == self.table
+            && given
+                .is_some_and(|given| given.split_ascii_whitespace().eq(definition.split_ascii_whitespace()))
+    }
+}
+
+/// What comes after a name at the beginning of an SQL text, quoted or not.
+fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
+    let Some(mut rest) = sql.strip_prefix('"') else { return sql.strip_prefix(name) };
+    for part in name.split_inclusive('"') {
+        rest = rest.strip_prefix(part)?;
+        if part.ends_with('"') {
+            rest = rest.strip_prefix('"')?; // doubled
+        }
+    }
+    rest.strip_prefix('"')
+}
+
+/// Looks at the tables of one family closely, by SQL, in the open transaction. What it finds counts for the
+/// schema cookie it sees, in this epoch.
+pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
+    // A read of SQL's makes SQLite look whether its copy of the schema is the newest.
+    db.read_number("SELECT count(*) FROM kvstore_meta")?;
+    let cookie = db.read_number("PRAGMA schema_version")?;
+    let stamp = u64::from(epoch) << 32 | (cookie.cast_unsigned() & 0xffff_ffff);
+    let mut pages = [0; 5];
+    let mut foreign = false;
+    for ((page, table), kind) in pages.iter_mut().zip(tables.all()).zip(KINDS) {
+        match root_page(db, table)? {
+            Place::None => {}
+            Place::Root(root) if is_ours(db, table, kind.columns, kind.key)? => *page = root,
+            Place::Root(_) | Place::Elsewhere => {
+                foreign = true;
+                *page = 1; // there is something
+            }
+        }
+    }
+    tables.roots.set(stamp, pages, foreign);
+    Ok(())
+}
+
+/// Where a table is.
+enum Place {
+    /// There is none of that name.
+    None,
+    Root(u32),
+    /// Not in a B-tree of its own.
+    Elsewhere,
+}
+
+/// Where a table begins: what SQLite's own program for reading all of it opens. Unlike a look into
+/// sqlite_schema that takes no longer when there are many families.
+fn root_page(db: &Db, table: &str) -> Result<Place> {
+    let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
+    let mut program = match db.switch_to_sql()?.prepare(&sql) {
+        Ok(program) => program,
+        Err(e) if is_missing_table(&e) => return Ok(Place::None),
+        Err(e) => return Err(translate(e)),
+    };
+    let mut steps = program.query([]).map_err(translate)?;
+    while let Some(step) = steps.next().map_err(translate)? {
+        // addr, opcode, p1, p2, ...
+        if step.get_ref(1).map_err(translate)?.as_str() == Ok("OpenRead") {
+            let root = step.get::<_, i64>(3).map_err(translate)?;
+            return Ok(u32::try_from(root).map_or(Place::Elsewhere, Place::Root));
+        }
+    }
+    Ok(Place::Elsewhere)
+}
+
+/// Whether a table is as `schema.rs` makes it: these columns, the first `key` of which are the primary key, in
+/// ascending order of bytes; and no index beside it. A view has no key, and so is not.
+fn is_ours(db: &Db, table: &str, columns: &[&str], key: usize) -> Result<bool> {
+    // cid, name, type, notnull, default, place in the key, hidden
+    let found = rows(db, &format!("PRAGMA table_xinfo({table})"), |row| {
+        Ok((row.get::<_, String>(1)?, row.get::<_, i64>(5)? != 0, row.get::<_, i64>(6)? == 0))
+    })?;
+    let as_made = found.len() == columns.len()
+        && found.iter().zip(columns).enumerate().all(|(at, ((name, in_key, visible), column))| {
+            name == column && *visible && *in_key == (at < key.max(1))
+        });
+    // seq, name, unique, origin, partial
+    let indexes = rows(db, &format!("PRAGMA index_list({table})"), |row| {
+        Ok((row.get::<_, String>(1)?, row.get::<_, String>(3)?))
+    })?;
+    match indexes.as_slice() {
+        _ if !as_made => Ok(false),
+        [] => Ok(key == 0),
+        [(name, origin)] if key > 0 && origin == "pk" => {
+            // seqno, cid, name, desc, coll, key
+            let parts = rows(db, &format!("PRAGMA index_xinfo({})", quote(name)), |row| {
+                Ok((
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, i64>(3)? == 0,
+                    row.get::<_, String>(4)? == "BINARY",
+                    row.get::<_, i64>(5)? != 0,
+                ))
+            })?;
+            Ok(parts.len() == columns.len()
+                && parts.iter().zip(0..).all(|((column, ascending, bytes, in_key), at)| {
+                    *column == at && *ascending && *bytes && *in_key == (at < key as i64)
+                }))
+        }
+        _ => Ok(false),
+    }
+}
+
+fn rows<R>(db: &Db, sql: &str, row: impl FnMut(&Row<'_>) -> rusqlite::Result<R>) -> Result<Vec<R>> {
+    let mut statement = db.switch_to_sql()?.prepare(sql).map_err(translate)?;
+    statement.query_map([], row).and_then(Iterator::collect).map_err(translate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_tables_of_a_family_are_known_as_ours_once_they_are_made() {
+        let db = Db::open(None, &Config::new(), 1).unwrap();
+        let tables = Tables::of("default");
+
+        db.create_ttl_tables(&tables).unwrap();
+        db.create_blob_table(&tables).unwrap();
+        db.set_write_tracking(&tables, true, 1).unwrap();
+        look_closely(&db, &tables, 1).unwrap();
+        let cookie = db.read_number("PRAGMA schema_version").unwrap().cast_unsigned();
+        let Roots { data, blob, ttl_key, ttl_expiry, written, foreign } =
+            tables.roots.get(1 << 32 | cookie).unwrap();
+        assert!(!foreign && [data, blob, ttl_key, ttl_expiry, written].iter().all(|root| *root > 1));
+    }
+
+    #[test]
+    fn a_table_of_another_definition_is_not_ours() {
+        let db = Db::open(None, &Config::new(), 1).unwrap();
+        let made = |sql: &str, columns: &[&str], key| {
+            db.execute("DROP TABLE IF EXISTS t").unwrap();
+            db.execute(sql).unwrap();
+            is_ours(&db, "t", columns, key).unwrap()
+        };
+        assert!(made("CREATE TABLE t(key BLOB PRIMARY KEY, e INTEGER) WITHOUT ROWID", &["key", "e"], 1));
+        assert!(made("CREATE TABLE t(id INTEGER PRIMARY KEY, value BLOB)", &["id", "value"], 0));
+        for sql in [
+            "CREATE TABLE t(key BLOB PRIMARY KEY, e INTEGER)",
+            "CREATE TABLE t(key BLOB PRIMARY KEY DESC, e INTEGER) WITHOUT ROWID",
+            "CREATE TABLE t(key TEXT COLLATE NOCASE PRIMARY KEY, e INTEGER) WITHOUT ROWID",
+            "CREATE TABLE t(key BLOB, e INTEGER, PRIMARY KEY(key, e)) WITHOUT ROWID",
+            "CREATE TABLE t(e INTEGER, key BLOB PRIMARY KEY) WITHOUT ROWID",
+            "CREATE TABLE t(key BLOB PRIMARY KEY, e INTEGER, f) WITHOUT ROWID",
+            "CREATE TABLE t(key BLOB PRIMARY KEY, e INTEGER UNIQUE) WITHOUT ROWID",
+            "CREATE TABLE t(key BLOB PRIMARY KEY, e AS (1)) WITHOUT ROWID",
+        ] {
+            assert!(!made(sql, &["key", "e"], 1), "{sql}");
+        }
+        assert!(!made("CREATE TABLE t(id INTEGER, value BLOB)", &["id", "value"], 0));
+        db.execute(
+            "CREATE VIEW v AS SELECT key, value, expire_ms, blob_id, written_ms FROM \"data:default\"",
+        )
+        .unwrap();
+        assert!(!is_ours(&db, "v", KINDS[0].columns, 1).unwrap());
+    }
+}

@@ -1,0 +1,531 @@
+//! When the B-tree layer may be used on a connection that also runs SQL: which transaction is open, which
+//! cursors, and where the tables' root pages are.
+//!
+//! - Inside a transaction that SQL has begun, direct operations are simply part of it.
+//! - Outside, a read begins a read transaction of its own. It is kept ("held") for the next read, as long
+//!   as `hold.rs` can tell that nobody has committed since.
+//! - A write outside a transaction may begin and commit one directly. If something in it needs SQL, the
+//!   transaction becomes one of SQL's.
+//! - An SQL statement outside a transaction ends a transaction that was begun directly; and none may run
+//!   while a cursor is open, because it could change what the cursor refers to. So whoever runs SQL calls
+//!   [`Direct::make_way`] first, which `Db::switch_to_sql` does.
+//! - Root pages move when a table is dropped or the file vacuumed. Both change the schema cookie, which
+//!   every transaction gives: with another cookie, the list of tables is read again. A rollback can take a
+//!   cookie back that comes again with other tables: so a rollback of changed tables begins another epoch.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::cursor::TreeCursor;
+use super::hold::{Header, Hold, Keep};
+use super::pager::KeptPages;
+use super::record;
+use super::roots::{self, Listed, Roots, TableList};
+use super::tree::{Order, Tree, no_memory};
+use super::walk::{self, Look, PageWalk};
+use super::writeback::Writeback;
+use crate::db::Scan;
+use crate::db::file::connection::Db;
+use crate::db::file::failure::translate;
+use crate::db::file::schema::Tables;
+use crate::error::{Error, Result};
+
+/// Open cursors that are kept for the next operation.
+const MAX_CURSORS: usize = 16;
+/// Times a read looks up root pages before it gives up, because others change the schema all the time.
+const ATTEMPTS: usize = 100;
+
+/// What a connection needs to use its B-trees directly.
+pub(in crate::db) struct Direct {
+    idle: RefCell<Vec<TreeCursor>>,
+    /// Kept as idle cursors are, and given back with them.
+    pages: RefCell<KeptPages>,
+    pub(super) tree: Tree,
+    hold: Hold,
+    /// When snapshots are kept.
+    keep: Keep,
+    held: Cell<bool>,
+    /// The snapshot also outlives the commits of this connection: the lock that keeps it need not be taken
+    /// anew for each write transaction, which is two thirds of its system calls.
+    pinned: Cell<bool>,
+    /// A write transaction is open that was begun directly, and that no SQL has joined.
+    writing: Cell<bool>,
+    /// Of the snapshot that is held.
+    header: Cell<Header>,
+    /// Operations under way, one inside the other.
+    depth: Cell<u32>,
+    /// Counts rollbacks of changed tables.
+    epoch: Cell<u32>,
+    /// The schema cookie with which the last write transaction began.
+    began_with: Cell<u32>,
+    /// Whether something is known of tables as a write transaction has changed them.
+    knows_changed: Cell<bool>,
+    /// Whether tables were made without SQL since the last rollback.
+    pub(super) made_tables: Cell<bool>,
+    pub(super) list: RefCell<TableList>,
+    /// Memory for the next record.
+    record: Cell<Vec<u8>>,
+    /// Only if checkpoints alone sync.
+    writeback: Option<Writeback>,
+}
+
+impl Direct {
+    pub(in crate::db) fn new(conn: &Connection) -> Result<Direct> {
+        Ok(Direct {
+            idle: RefCell::default(),
+            pages: RefCell::default(),
+            tree: Tree::of(conn)?,
+            hold: Hold::Never,
+            keep: Keep::Never,
+            held: Cell::new(false),
+            pinned: Cell::new(false),
+            writing: Cell::new(false),
+            header: Cell::default(),
+            depth: Cell::new(0),
+            epoch: Cell::new(1),
+            began_with: Cell::new(0),
+            knows_changed: Cell::new(false),
+            made_tables: Cell::new(false),
+            list: RefCell::default(),
+            record: Cell::default(),
+            writeback: None,
+        })
+    }
+
+    /// Knows from now on, without a transaction, whether others have committed, which for a file needs an open
+    /// WAL; and keeps read snapshots when `keep` says so. `alone`: nobody else can write.
+    pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep) {
+        self.hold = if alone { Hold::Always } else { Hold::by_header(conn) };
+        self.keep = if let Hold::Never = self.hold { Keep::Never } else { keep };
+    }
+
+    /// Whether a snapshot of this header's state is to be kept, if it is taken now.
+    fn keeps(&self, header: &Header) -> bool {
+        self.keep.now() && self.hold.may_keep(header)
+    }
+
+    /// Takes the place of another connection's: what was remembered of the tables counts no more.
+    pub(in crate::db) fn follow(&mut self, before: &Direct) {
+        self.epoch.set(before.epoch.get().wrapping_add(1).max(1));
+    }
+
+    /// Writes the WAL of this connection to the disk while it grows, from now on.
+    pub(in crate::db) fn write_back(&mut self, wal: &Path, page_size: u64) {
+        self.writeback = Writeback::of(wal, page_size);
+    }
+
+    /// To be told after a commit how many frames the WAL has.
+    #[inline]
+    pub(in crate::db) fn wal_grown_to(&mut self, frames: u32) {
+        if let Some(writeback) = &mut self.writeback {
+            writeback.grown_to(frames);
+        }
+    }
+
+    /// A number that changes when others have committed: of the open transaction, which it needs.
+    pub(in crate::db) fn commits_of_others(&self) -> u32 {
+        self.tree.data_version()
+    }
+
+    /// The same of this moment, in the open transaction or one of its own.
+    pub(in crate::db) fn version_now(&self, db: &Db) -> Result<u32> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.data_version())
+    }
+
+    /// To be called before any SQL statement. After a failure what was written is rolled back, and no statement
+    /// may run for whoever wrote it.
+    #[inline]
+    pub(in crate::db) fn make_way(&self, conn: &Connection) -> Result<()> {
+        self.clear();
+        if self.writing.replace(false) {
+            // Outside a transaction of SQL's own, the end of any statement would commit what is written.
+            if let Err(e) = conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])) {
+                let _ = self.tree.rollback();
+                return Err(translate(e));
+            }
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    /// Closes what is kept for the next operation of a transaction.
+    pub(super) fn clear(&self) {
+        self.idle.borrow_mut().clear();
+        self.pages.borrow_mut().clear();
+    }
+
+    /// Begins a write transaction without SQL, if nobody else is writing; says whether it did. The caller
+    /// then calls `commit` or `rollback`, if the transaction has not become one of SQL's meanwhile.
+    pub(in crate::db) fn begin_write(&self) -> Result<bool> {
+        self.clear();
+        if !self.pinned.get() && self.keeps(&self.hold.header()) {
+            self.pinned.set(self.tree.pin());
+        }
+        // Never from no transaction to a write transaction at once: SQLite would wait for the lock there.
+        let anew = || self.tree.begin(false).and_then(|_| self.tree.begin(true));
+        let kept = self.held.get() || self.pinned.get();
+        let mut begun = if kept { self.tree.begin(true) } else { anew() };
+        if begun.is_err() && kept {
+            // Somebody has committed since the snapshot that was held, or is writing.
+            self.let_go();
+            begun = anew();
+        }
+        match begun {
+            Ok(cookie) => {
+                self.held.set(false);
+                self.writing.set(true);
+                self.began_with.set(cookie);
+                Ok(true)
+            }
+            Err(e) => {
+                self.tree.end_read()?;
+                if e.is_retryable() { Ok(false) } else { Err(e) }
+            }
+        }
+    }
+
+    /// To be told when SQL has begun a write transaction.
+    pub(in crate::db) fn begun_by_sql(&self) -> Result<()> {
+        self.began_with.set(self.tree.begin(true)?);
+        Ok(())
+    }
+
+    /// Takes the caller's snapshot in a transaction that SQL has begun.
+    pub(in crate::db) fn read_first(&self) -> Result<()> {
+        self.tree.begin(self.tree.is_writing()).map(drop)
+    }
+
+    /// Whether `begin_write` has begun the open transaction, and no SQL has joined it.
+    pub(in crate::db) fn is_writing(&self) -> bool {
+        self.writing.get()
+    }
+
+    /// Commits; says how many frames the WAL has then, if it is one.
+    pub(in crate::db) fn commit(&self) -> Result<Option<u32>> {
+        self.clear();
+        if !self.tree.is_writing() {
+            return Err(Error::failed("the transaction has been rolled back"));
+        }
+        let header = self.tree.commit(|| self.hold.header())?;
+        self.writing.set(false);
+        self.held.set(self.pinned.get());
+        self.header.set(header);
+        if !self.hold.may_keep(&header) {
+            self.let_go();
+        }
+        Ok(Some(self.tree.take_wal_frames()).filter(|frames| *frames > 0))
+    }
+
+    pub(in crate::db) fn rollback(&self) {
+        self.clear();
+        self.writing.set(false);
+        // After a failure nothing is left to roll back.
+        let _ = self.tree.rollback();
+        self.let_go();
+    }
+
+    /// To be called when a transaction or a savepoint is rolled back.
+    pub(in crate::db) fn rolled_back(&self) {
+        if self.knows_changed.replace(false) {
+            self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
+        }
+        if self.made_tables.replace(false) {
+            // SQLite may have read of tables that are gone now, whose cookie may come again with others.
+            self.tree.forget_schema();
+        }
+    }
+
+    /// Ends the snapshot that is kept, if there is one.
+    fn let_go(&self) {
+        if self.held.replace(false) | self.pinned.get() {
+            self.clear();
+            if self.pinned.replace(false) {
+                self.tree.unpin();
+            }
+            if !self.tree.is_writing() {
+                // A failure to end a read transaction leaves nothing to do.
+                let _ = self.tree.end_read();
+            }
+        }
+    }
+
+    /// Begins an operation on a family.
+    #[inline]
+    pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
+        for _ in 0..ATTEMPTS {
+            let (mut visit, cookie) = self.begin(db)?;
+            if let Some(roots) = tables.roots.get(self.stamp(cookie)) {
+                visit.roots = roots;
+                return Ok(visit);
+            }
+            if self.find_in_list(cookie, tables)? {
+                continue;
+            }
+            drop(visit);
+            self.look_closely(db, tables)?;
+        }
+        Err(Error::busy("other handles keep changing the families of this store: retry"))
+    }
+
+    /// Begins an operation on no family in particular.
+    pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let (visit, cookie) = self.begin(db)?;
+        self.read_list(cookie)?;
+        Ok((visit, cookie))
+    }
+
+    fn stamp(&self, cookie: u32) -> u64 {
+        u64::from(self.epoch.get()) << 32 | u64::from(cookie)
+    }
+
+    /// Makes the list that of the open transaction, which sees this cookie.
+    #[cold]
+    fn read_list(&self, cookie: u32) -> Result<()> {
+        let stamp = self.stamp(cookie);
+        if self.list.borrow().stamp == stamp {
+            return Ok(());
+        }
+        self.note_cookie(cookie);
+        let list = match self.tree.is_utf8() {
+            true => TableList::read(&self.tree, stamp)?,
+            false => TableList::not_understood(stamp),
+        };
+        self.list.replace(list);
+        Ok(())
+    }
+
+    /// To be called when something is learnt of tables as the open transaction sees them.
+    fn note_cookie(&self, cookie: u32) {
+        if self.tree.is_writing() && cookie != self.began_with.get() {
+            self.knows_changed.set(true);
+        }
+    }
+
+    /// Finds a family's root pages in the list; `false`: its tables must be looked at closely.
+    #[cold]
+    fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
+        self.read_list(cookie)?;
+        let list = self.list.borrow();
+        let listed = list.of(tables);
+        let found = list.is_plain && !listed.odd;
+        if found {
+            self.note_cookie(cookie);
+            tables.roots.set(list.stamp, listed.pages, false);
+        }
+        Ok(found)
+    }
+
+    /// Changes what is listed of a family, whose tables the open transaction has just changed, and the schema
+    /// cookie with it.
+    pub(super) fn tables_made(&self, cookie: u32, tables: &Tables, listed: Listed) -> Result<()> {
+        let next = cookie.wrapping_add(1);
+        self.tree.set_cookie(next)?;
+        self.knows_changed.set(true);
+        self.made_tables.set(true);
+        self.list.borrow_mut().change(tables, listed, self.stamp(next));
+        Ok(())
+    }
+
+    fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let visit =
+            |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
+        let mut end = End::Nothing;
+        let cookie = if self.depth.get() > 0 || self.writing.get() || !db.is_idle() {
+            self.tree.begin(self.tree.is_writing())?
+        } else if self.held.get() && self.header.get() == self.hold.header() {
+            db.check_place_now_and_then()?;
+            self.tree.begin(false)?
+        } else if let Hold::Never = self.hold {
+            end = End::Sql;
+            db.check_place_now_and_then()?;
+            self.begin_by_sql(db)?
+        } else {
+            self.let_go();
+            let before = self.hold.header();
+            match self.tree.begin(false) {
+                Ok(cookie) => {
+                    let keep = self.keeps(&before) && before == self.hold.header();
+                    let there = if keep { db.check_place() } else { db.check_place_now_and_then() };
+                    if let Err(e) = there {
+                        self.tree.end_read()?;
+                        return Err(e);
+                    }
+                    if keep {
+                        self.header.set(before);
+                        self.held.set(true);
+                    } else {
+                        end = End::Read;
+                    }
+                    cookie
+                }
+                // SQL waits as long as the configuration says.
+                Err(e) if e.is_retryable() => {
+                    end = End::Sql;
+                    self.begin_by_sql(db)?
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        Ok((self.counted(visit(end)), cookie))
+    }
+
+    fn begin_by_sql(&self, db: &Db) -> Result<u32> {
+        db.execute("BEGIN")?;
+        db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
+            let _ = db.execute("COMMIT"); // nothing was read: there is nothing to fail
+        })
+    }
+
+    fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {
+        self.depth.set(self.depth.get() + 1);
+        visit
+    }
+
+    /// Looks at a family's tables by SQL, in one transaction.
+    fn look_closely(&self, db: &Db, tables: &Tables) -> Result<()> {
+        if self.writing.get() || !db.is_idle() {
+            if self.tree.is_writing() {
+                self.knows_changed.set(true);
+            }
+            return roots::look_closely(db, tables, self.epoch.get());
+        }
+        db.execute("BEGIN")?;
+        let done = roots::look_closely(db, tables, self.epoch.get());
+        let ended = db.execute("COMMIT");
+        done.and(ended)
+    }
+}
+
+/// What the end of an operation has to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Nothing,
+    /// End the read transaction that was begun directly.
+    Read,
+    /// End the one that was begun by SQL.
+    Sql,
+}
+
+/// An operation under way on a family.
+pub(in crate::db::file) struct Visit<'d> {
+    direct: &'d Direct,
+    pub(super) db: &'d Db,
+    pub(super) roots: Roots,
+    write: bool,
+    end: End,
+}
+
+impl Visit<'_> {
+    /// Runs `f` with a cursor on a table, which is kept for the next operation unless `f` fails.
+    #[inline]
+    pub(super) fn with<R>(
+        &self,
+        root: u32,
+        order: Order,
+        f: impl FnOnce(&Tree, &mut TreeCursor) -> Result<R>,
+    ) -> Result<R> {
+        let mut cursor = self.cursor(root, order)?;
+        let done = f(&self.direct.tree, &mut cursor)?;
+        self.keep(cursor);
+        Ok(done)
+    }
+
+    /// As `Tree::seek`.
+    pub(super) fn seek(
+        &self,
+        cursor: &mut TreeCursor,
+        sought: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<std::cmp::Ordering> {
+        self.direct.tree.seek(cursor, sought)
+    }
+
+    /// A cursor on a table, wherever it was left.
+    pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
+        let direct = self.direct;
+        let kept = {
+            let mut idle = direct.idle.borrow_mut();
+            let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
+            at.map(|at| idle.swap_remove(at))
+        };
+        match kept {
+            Some(cursor) => Ok(cursor),
+            None => direct.tree.cursor(root, order, self.write),
+        }
+    }
+
+    /// Keeps a cursor for the next operation.
+    pub(super) fn keep(&self, cursor: TreeCursor) {
+        let mut idle = self.direct.idle.borrow_mut();
+        if idle.len() >= MAX_CURSORS {
+            idle.remove(0);
+        }
+        idle.push(cursor);
+    }
+
+    /// Looks a row up without a cursor. In a write transaction a cursor does: its place serves the write
+    /// that follows.
+    #[inline]
+    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
+        if self.write {
+            return Ok(Look::NotPlain);
+        }
+        let keep = self.end == End::Nothing;
+        walk::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
+    }
+
+    /// Number of entries of a table.
+    pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
+        match walk::count(self.direct.tree.pages(), root)? {
+            Some(entries) => Ok(entries),
+            None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
+        }
+    }
+
+    /// How many entries a table can have, at most.
+    pub(super) fn room(&self) -> u64 {
+        self.direct.tree.pages().room()
+    }
+
+    /// Begins to walk over the records of a scan without a cursor.
+    pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
+        PageWalk::new(self.direct.tree.pages(), root, scan)
+    }
+
+    /// Runs `f` with memory for a record whose keys and values have so many bytes.
+    pub(super) fn with_record<R>(
+        &self,
+        bytes: usize,
+        f: impl FnOnce(&mut Vec<u8>) -> Result<R>,
+    ) -> Result<R> {
+        let mut record = self.direct.record.take();
+        record.clear();
+        record.try_reserve(bytes + record::MOST_BESIDE).map_err(|_| no_memory())?;
+        let done = f(&mut record);
+        if record.capacity() <= 1 << 20 {
+            self.direct.record.set(record);
+        }
+        done
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let direct = self.direct;
+        direct.depth.set(direct.depth.get() - 1);
+        match self.end {
+            End::Nothing => {}
+            End::Read => {
+                direct.clear();
+                // As in `let_go`.
+                let _ = direct.tree.end_read();
+            }
+            End::Sql => {
+                // It has only read.
+                let _ = self.db.execute("COMMIT");
+            }
+        }
+    }
+}

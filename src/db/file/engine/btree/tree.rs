@@ -1,0 +1,395 @@
+//! SQLite's B-tree layer behind methods that are safe to call. The only place that calls it.
+//!
+//! What makes them safe, beyond what each block says:
+//! - A [`Tree`] belongs to one connection without a mutex of its own. Both are inside a `Db`, which is
+//!   used by one thread at a time, and which drops the tree before it closes the connection.
+//! - Cursors are used only while a transaction is open on the connection, and none is open while an SQL
+//!   statement runs, or when the transaction ends: `session.rs` sees to that.
+//! - SQLite checks what it reads from pages (its fuzzers run on damaged files); what it gives as a record
+//!   is checked in `record.rs`.
+#![allow(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::ffi::{CStr, c_int};
+use std::ptr::{self, NonNull};
+
+use rusqlite::{Connection, ffi};
+
+use super::cursor::TreeCursor;
+use super::pager::Pages;
+use super::raw;
+use crate::db::file::failure::{damaged, translate};
+use crate::error::{Error, Result};
+
+/// How the rows of a table are ordered, which is how its cursors seek.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// By a key: a data table, a key index.
+    Key,
+    /// By a time and a key: an index by time.
+    Time,
+    /// By a rowid: a table of large values.
+    Rowid,
+}
+
+/// The main database of a connection.
+pub(super) struct Tree {
+    db: NonNull<ffi::sqlite3>,
+    btree: NonNull<raw::Btree>,
+    by_key: Probe,
+    by_time: Probe,
+    pins: [Pin; 2],
+}
+
+/// Shows a row, and needs nothing of the schema, which SQLite would read first if it has changed.
+const PINNING: &CStr = c"PRAGMA application_id";
+
+/// A statement that reads, and keeps a read transaction open while it is in the middle of it.
+struct Pin(NonNull<ffi::sqlite3_stmt>);
+
+impl Pin {
+    fn new(db: NonNull<ffi::sqlite3>) -> Result<Pin> {
+        let mut statement = ptr::null_mut();
+        // SAFETY: an open connection, a C string, and a place for the answer.
+        let code = unsafe {
+            ffi::sqlite3_prepare_v3(
+                db.as_ptr(),
+                PINNING.as_ptr(),
+                -1,
+                ffi::SQLITE_PREPARE_PERSISTENT,
+                &raw mut statement,
+                ptr::null_mut(),
+            )
+        };
+        check(code)?;
+        NonNull::new(statement).map(Pin).ok_or_else(no_memory)
+    }
+
+    /// Whether it is in the middle now.
+    fn step(&self) -> bool {
+        // SAFETY: a statement of this connection that is not finalized.
+        unsafe { ffi::sqlite3_step(self.0.as_ptr()) == ffi::SQLITE_ROW }
+    }
+
+    fn reset(&self) {
+        // SAFETY: as in `step`. The code repeats that of the step.
+        unsafe { ffi::sqlite3_reset(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: once, while the connection is open.
+        unsafe { ffi::sqlite3_finalize(self.0.as_ptr()) };
+    }
+}
+
+// SAFETY: nothing in it belongs to a thread; see the module's text on who uses it when.
+unsafe impl Send for Tree {}
+
+/// What an index B-tree needs to compare keys: a description, and room for the key sought.
+struct Probe {
+    info: NonNull<raw::KeyInfo>,
+    record: NonNull<raw::UnpackedRecord>,
+}
+
+impl Tree {
+    pub(super) fn of(conn: &Connection) -> Result<Tree> {
+        // SAFETY: the handle is only given to SQLite, and not closed.
+        let db = NonNull::new(unsafe { conn.handle() }).ok_or_else(no_memory)?;
+        // SAFETY: the connection is open, the name a C string.
+        let btree = unsafe { raw::sqlite3DbNameToBtree(db.as_ptr(), c"main".as_ptr()) };
+        let btree = NonNull::new(btree).ok_or_else(no_memory)?;
+        let by_key = Probe::new(db, 1, 4)?;
+        let by_time = match Probe::new(db, 2, 0) {
+            Ok(by_time) => by_time,
+            Err(e) => {
+                by_key.free(db);
+                return Err(e);
+            }
+        };
+        match Pin::new(db).and_then(|one| Ok([one, Pin::new(db)?])) {
+            Ok(pins) => Ok(Tree { db, btree, by_key, by_time, pins }),
+            Err(e) => {
+                by_key.free(db);
+                by_time.free(db);
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes a commit keep the read transaction open, until [`Tree::unpin`]; says whether that is so. SQLite
+    /// ends it with the commit unless two statements are reading: it takes one of them for the COMMIT.
+    pub(super) fn pin(&self) -> bool {
+        let pinned = self.pins.iter().all(Pin::step);
+        if !pinned {
+            self.unpin();
+        }
+        pinned
+    }
+
+    /// Ends what [`Tree::pin`] began. To be called without open cursors.
+    pub(super) fn unpin(&self) {
+        self.pins.iter().for_each(Pin::reset);
+    }
+
+    /// Makes sure a transaction is open, and gives the schema cookie it sees.
+    pub(super) fn begin(&self, write: bool) -> Result<u32> {
+        let mut cookie = 0;
+        // SAFETY: the tree of an open connection, and a place for the answer.
+        let code =
+            unsafe { raw::sqlite3BtreeBeginTrans(self.btree.as_ptr(), c_int::from(write), &raw mut cookie) };
+        check(code)?;
+        Ok(cookie.cast_unsigned())
+    }
+
+    /// A number that is another one when the open transaction sees commits of other connections that the one
+    /// before did not see.
+    pub(super) fn data_version(&self) -> u32 {
+        self.meta(raw::BTREE_DATA_VERSION)
+    }
+
+    /// Whether texts in the file are in UTF-8. In a transaction.
+    pub(super) fn is_utf8(&self) -> bool {
+        self.meta(raw::BTREE_TEXT_ENCODING) == 1
+    }
+
+    fn meta(&self, number: c_int) -> u32 {
+        let mut value = 0;
+        // SAFETY: the tree of an open connection, which is in a transaction, and a place for the answer.
+        unsafe { raw::sqlite3BtreeGetMeta(self.btree.as_ptr(), number, &raw mut value) };
+        value
+    }
+
+    /// Makes an empty table in the open write transaction; gives its root page. To be called without open
+    /// cursors: the page that was there may move.
+    pub(super) fn create(&self, order: Order) -> Result<u32> {
+        let flags = match order {
+            Order::Key | Order::Time => raw::BTREE_BLOBKEY,
+            Order::Rowid => raw::BTREE_INTKEY,
+        };
+        let mut root = 0;
+        if !self.is_writing() {
+            return Err(not_writing());
+        }
+        // SAFETY: the tree of an open connection, which is in a write transaction, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeCreateTable(self.btree.as_ptr(), &raw mut root, flags) })?;
+        Ok(root)
+    }
+
+    /// Sets the schema cookie in the open write transaction.
+    pub(super) fn set_cookie(&self, cookie: u32) -> Result<()> {
+        if !self.is_writing() {
+            return Err(not_writing());
+        }
+        // SAFETY: the tree of an open connection, which is in a write transaction.
+        check(unsafe { raw::sqlite3BtreeUpdateMeta(self.btree.as_ptr(), raw::BTREE_SCHEMA_VERSION, cookie) })
+    }
+
+    /// Makes SQLite read the schema anew before the next statement that needs it.
+    pub(super) fn forget_schema(&self) {
+        // SAFETY: an open connection. SQLite itself calls this between the steps of statements, when it finds
+        // that the schema has changed.
+        unsafe { raw::sqlite3ResetAllSchemasOfConnection(self.db.as_ptr()) };
+    }
+
+    /// Ends the read transaction that `begin` opened. To be called without open cursors.
+    pub(super) fn end_read(&self) -> Result<()> {
+        // SAFETY: the tree of an open connection.
+        check(unsafe { raw::sqlite3BtreeCommit(self.btree.as_ptr()) })
+    }
+
+    /// Commits the write transaction that `begin` opened, and calls `committed` when that is done but nobody
+    /// else can write yet. To be called without open cursors.
+    pub(super) fn commit<R>(&self, committed: impl FnOnce() -> R) -> Result<R> {
+        // SAFETY: the tree of an open connection; no super-journal, as there is but one file.
+        check(unsafe { raw::sqlite3BtreeCommitPhaseOne(self.btree.as_ptr(), ptr::null()) })?;
+        let done = committed();
+        // SAFETY: likewise, between the phases.
+        check(unsafe { raw::sqlite3BtreeCommitPhaseTwo(self.btree.as_ptr(), 0) })?;
+        Ok(done)
+    }
+
+    /// Rolls back what `begin` opened. To be called without open cursors.
+    pub(super) fn rollback(&self) -> Result<()> {
+        // SAFETY: the tree of an open connection.
+        check(unsafe { raw::sqlite3BtreeRollback(self.btree.as_ptr(), ffi::SQLITE_OK, 0) })
+    }
+
+    /// Frames in the WAL after a commit that went to it; 0 after any other.
+    pub(super) fn take_wal_frames(&self) -> u32 {
+        // SAFETY: the tree of an open connection has a pager, which answers 0 if there is no WAL.
+        unsafe { raw::sqlite3PagerWalCallback(raw::sqlite3BtreePager(self.btree.as_ptr())) }
+            .max(0)
+            .unsigned_abs()
+    }
+
+    /// Whether the open transaction is one for writing.
+    pub(super) fn is_writing(&self) -> bool {
+        // SAFETY: the tree of an open connection.
+        unsafe { raw::sqlite3BtreeTxnState(self.btree.as_ptr()) == raw::TXN_WRITE }
+    }
+
+    /// Opens a cursor on the table with this root page.
+    pub(super) fn cursor(&self, root: u32, order: Order, write: bool) -> Result<TreeCursor> {
+        let info = self.probe(order).map_or(ptr::null_mut(), |probe| probe.info.as_ptr());
+        // SAFETY: asks for a size.
+        let words = usize::try_from(unsafe { raw::sqlite3BtreeCursorSize() }).unwrap_or(0).div_ceil(8);
+        let mut memory = vec![0u64; words].into_boxed_slice();
+        let cursor = memory.as_mut_ptr().cast();
+        // SAFETY: the memory has the size SQLite asked for, is aligned to 8 and stays where it is (it is
+        // boxed) until the cursor is closed in `drop`. The tree has a transaction open.
+        let code = unsafe {
+            raw::sqlite3BtreeCursorZero(cursor);
+            let write = if write { raw::BTREE_WRCSR } else { 0 };
+            raw::sqlite3BtreeCursor(self.btree.as_ptr(), root, write, info, cursor)
+        };
+        // Also after a failure the cursor may be linked in, and is closed by `drop`.
+        let opened = TreeCursor {
+            memory,
+            root,
+            order,
+            write,
+            place: None,
+            on_entry: false,
+            sought: Vec::new(),
+            spare: Vec::new(),
+            overflow: Vec::new(),
+        };
+        check(code)?;
+        Ok(opened)
+    }
+
+    fn probe(&self, order: Order) -> Option<&Probe> {
+        match order {
+            Order::Key => Some(&self.by_key),
+            Order::Time => Some(&self.by_time),
+            Order::Rowid => None,
+        }
+    }
+
+    /// Moves to the entry with the key that `sought` writes, or to a neighbour of its place; says how the
+    /// entry compares with the key. In an empty table the cursor is at no entry, and the answer is `Less`.
+    /// Does nothing if the cursor is there already.
+    pub(super) fn seek(
+        &self,
+        cursor: &mut TreeCursor,
+        sought: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Ordering> {
+        sought(&mut cursor.spare);
+        if let Some(order) = cursor.place
+            && cursor.spare == cursor.sought
+            && !cursor.has_moved()
+        {
+            return Ok(order);
+        }
+        std::mem::swap(&mut cursor.sought, &mut cursor.spare);
+        cursor.place = None;
+        cursor.on_entry = false;
+        let Some(probe) = self.probe(cursor.order) else {
+            return Err(Error::failed("a table of large values is sought by rowid"));
+        };
+        let size = c_int::try_from(cursor.sought.len()).map_err(|_| too_long())?;
+        let mut result = 0;
+        // SAFETY: the probe was made for the number of columns this order has, and the record has as many
+        // (record.rs); it refers to `sought` during this call only. The cursor is open.
+        let code = unsafe {
+            raw::sqlite3VdbeRecordUnpack(size, cursor.sought.as_ptr().cast(), probe.record.as_ptr());
+            raw::sqlite3BtreeIndexMoveto(cursor.raw(), probe.record.as_ptr(), &raw mut result)
+        };
+        check(code)?;
+        let order = result.cmp(&0);
+        cursor.place = Some(order);
+        cursor.on_entry = order == Ordering::Equal || cursor.is_valid();
+        Ok(order)
+    }
+
+    /// Its pages.
+    #[inline]
+    pub(super) fn pages(&self) -> Pages<'_> {
+        // SAFETY: the tree of an open connection, which is borrowed.
+        unsafe { Pages::of(self.btree) }
+    }
+
+    /// Number of entries in the cursor's table.
+    pub(super) fn count(&self, cursor: &mut TreeCursor) -> Result<u64> {
+        cursor.place = None;
+        cursor.on_entry = false;
+        let mut count = 0;
+        // SAFETY: an open cursor of this connection, and a place for the answer.
+        check(unsafe { raw::sqlite3BtreeCount(self.db.as_ptr(), cursor.raw(), &raw mut count) })?;
+        Ok(count.unsigned_abs())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.by_key.free(self.db);
+        self.by_time.free(self.db);
+    }
+}
+
+impl Probe {
+    fn new(db: NonNull<ffi::sqlite3>, key_fields: c_int, other_fields: c_int) -> Result<Probe> {
+        // SAFETY: the connection is open. NULL sort flags and collations (SQLite zeroes them) are what
+        // blobs and integers need.
+        let info = unsafe { raw::sqlite3KeyInfoAlloc(db.as_ptr(), key_fields, other_fields) };
+        let info = NonNull::new(info).ok_or_else(no_memory)?;
+        // SAFETY: a description just made. The record has room for one column more than the key has.
+        let record = unsafe { raw::sqlite3VdbeAllocUnpackedRecord(info.as_ptr()) };
+        let Some(record) = NonNull::new(record) else {
+            // SAFETY: nobody else has it.
+            unsafe { raw::sqlite3KeyInfoUnref(info.as_ptr()) };
+            return Err(no_memory());
+        };
+        Ok(Probe { info, record })
+    }
+
+    fn free(&self, db: NonNull<ffi::sqlite3>) {
+        // SAFETY: called once, when the tree is dropped: no cursor refers to the description any more,
+        // and the connection is still open.
+        unsafe {
+            raw::sqlite3DbFree(db.as_ptr(), self.record.as_ptr().cast());
+            raw::sqlite3KeyInfoUnref(self.info.as_ptr());
+        }
+    }
+}
+
+#[inline]
+pub(super) fn check(code: c_int) -> Result<()> {
+    if code == ffi::SQLITE_OK { Ok(()) } else { Err(failed(code)) }
+}
+
+#[inline]
+pub(super) fn moved(code: c_int) -> Result<bool> {
+    match code {
+        ffi::SQLITE_OK => Ok(true),
+        ffi::SQLITE_DONE => Ok(false),
+        code => Err(failed(code)),
+    }
+}
+
+#[cold]
+fn failed(code: c_int) -> Error {
+    translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+}
+
+#[cold]
+pub(super) fn not_writing() -> Error {
+    Error::failed("a table is written outside a write transaction")
+}
+
+#[cold]
+pub(super) fn no_memory() -> Error {
+    Error::no_memory("out of memory")
+}
+
+#[cold]
+pub(super) fn too_long() -> Error {
+    Error::invalid("a row longer than SQLite allows")
+}
+
+#[cold]
+pub(super) fn at_no_entry() -> Error {
+    damaged("a table has changed under a cursor")
+}

@@ -1,0 +1,246 @@
+//! Reading an index B-tree page by page, without a cursor: a cursor does more than is needed to find a key
+//! or to show row after row.
+
+use std::ops::{Bound, Range};
+
+use super::page::{Layout, Node};
+use super::pager::{KeptPages, Page, Pages};
+use crate::db::Scan;
+use crate::db::file::failure::damaged;
+use crate::error::{Error, Result};
+
+/// No B-tree of SQLite is deeper: its cursors have room for as many pages.
+const MAX_DEPTH: usize = 20;
+
+/// What a look-up has found.
+pub(super) enum Look {
+    /// A record: this part of this page.
+    Found(Page, Range<usize>),
+    Missing,
+    /// A cursor has to look.
+    NotPlain,
+}
+
+/// Looks a key up in the tree with this root page; keeps the interior pages on the way if it is to.
+#[inline]
+pub(super) fn look_up(
+    pages: Pages<'_>,
+    kept: &mut KeptPages,
+    keep: bool,
+    root: u32,
+    key: &[u8],
+) -> Result<Look> {
+    let mut number = root;
+    for _ in 0..MAX_DEPTH {
+        if let Some(child) = kept.get(number).and_then(|page| child_for(page.node()?, key)) {
+            number = child;
+            continue;
+        }
+        let Some(page) = pages.page(number)? else { break };
+        let Some(node) = page.node() else { break };
+        match node.search(key) {
+            Some(Ok(at)) => {
+                let Some(record) = node.record(at) else { break };
+                return Ok(Look::Found(page, record));
+            }
+            // Only the root of an empty table has no entries.
+            Some(Err(_)) if node.is_leaf() && node.count() == 0 && number != root => break,
+            Some(Err(_)) if node.is_leaf() => return Ok(Look::Missing),
+            Some(Err(at)) => {
+                let Some(child) = node.child(at) else { break };
+                if keep {
+                    kept.keep(number, page);
+                }
+                number = child;
+            }
+            None => break,
+        }
+    }
+    Ok(Look::NotPlain)
+}
+
+/// The page below an interior page that may have the key, if the page itself has not.
+#[inline(always)]
+fn child_for(node: Node<'_>, key: &[u8]) -> Option<u32> {
+    node.child(node.search(key)?.err()?)
+}
+
+/// Number of entries of the tree with this root page. `None`: a cursor has to count.
+pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
+    let mut left = pages.count();
+    let mut entries = 0;
+    // The pages to visit; of a sound tree never more than are on a few pages.
+    let mut below = vec![root];
+    while let Some(number) = below.pop() {
+        left = left.checked_sub(1).ok_or_else(in_circles)?;
+        let Some(page) = pages.page(number)? else { return Ok(None) };
+        let Some(node) = page.node() else { return Ok(None) };
+        if node.count() == 0 && number != root {
+            return Ok(None);
+        }
+        entries += node.count() as u64;
+        if !node.is_leaf() {
+            for at in 0..=node.count() {
+                let Some(child) = node.child(at) else { return Ok(None) };
+                below.push(child);
+            }
+            if below.len() > left as usize {
+                return Err(in_circles());
+            }
+        }
+    }
+    Ok(Some(entries))
+}
+
+/// The records of a tree in order, from where a scan begins; whoever walks looks for its end.
+pub(super) struct PageWalk<'t> {
+    pages: Pages<'t>,
+    reverse: bool,
+    /// From the root to the page of the current record.
+    levels: Vec<Level>,
+    /// The page below to go to before the next record.
+    below: Option<u32>,
+    /// That page is not plain.
+    lost: bool,
+    shown: usize,
+}
+
+/// A page on the way to the current record.
+struct Level {
+    page: Page,
+    layout: Layout,
+    /// Forward, the next entry to show; in reverse, the entry after it.
+    at: usize,
+}
+
+/// A step of a walk.
+pub(super) enum Walked {
+    /// To a record: this part of the current page.
+    On(Range<usize>),
+    /// There are no more.
+    End,
+    /// So many records were shown, and a cursor has to show the others.
+    NotPlain(usize),
+}
+
+impl<'t> PageWalk<'t> {
+    pub(super) fn new(pages: Pages<'t>, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'t>> {
+        let reverse = scan.reverse;
+        let from = if reverse { scan.upper } else { scan.lower };
+        let levels = Vec::with_capacity(4);
+        let mut walk = PageWalk { pages, reverse, levels, below: Some(root), lost: false, shown: 0 };
+        // The bound is for the first way down only; all that comes later is shown from its edge.
+        walk.go_down(from)?;
+        Ok(walk)
+    }
+
+    /// Moves to the next record.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Result<Walked> {
+        // Nearly always: the next entry of the same leaf.
+        if let (Some(level), None) = (self.levels.last_mut(), self.below)
+            && level.layout.is_leaf()
+            && let Some(entry) = level.advance(self.reverse)
+        {
+            let Some(record) = level.node().record(entry) else { return Ok(Walked::NotPlain(self.shown)) };
+            self.shown += 1;
+            return Ok(Walked::On(record));
+        }
+        self.next_elsewhere()
+    }
+
+    /// The record of the step before.
+    #[inline(always)]
+    pub(super) fn record(&self, part: Range<usize>) -> &[u8] {
+        self.levels.last().and_then(|level| level.page.bytes().get(part)).unwrap_or_default()
+    }
+
+    fn next_elsewhere(&mut self) -> Result<Walked> {
+        loop {
+            self.go_down(Bound::Unbounded)?;
+            if self.lost {
+                return Ok(Walked::NotPlain(self.shown));
+            }
+            let Some(level) = self.levels.last_mut() else { return Ok(Walked::End) };
+            let Some(entry) = level.advance(self.reverse) else {
+                self.levels.pop();
+                continue;
+            };
+            if !level.layout.is_leaf() {
+                let Some(child) = level.node().child(level.at) else {
+                    return Ok(Walked::NotPlain(self.shown));
+                };
+                self.below = Some(child);
+            }
+            let Some(record) = level.node().record(entry) else { return Ok(Walked::NotPlain(self.shown)) };
+            self.shown += 1;
+            return Ok(Walked::On(record));
+        }
+    }
+
+    /// Goes to the page below, and on to where its first record is.
+    fn go_down(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        while let Some(number) = self.below
+            && !self.lost
+        {
+            self.lost = true; // unless all goes well
+            if self.levels.len() < MAX_DEPTH
+                && let Some(page) = self.pages.page(number)?
+                && let Some(node) = page.node()
+                && (node.count() > 0 || self.levels.is_empty()) // only an empty table has a page without entries
+                && let Some((at, below)) = start(node, from, self.reverse)
+            {
+                let layout = node.layout();
+                self.levels.push(Level { page, layout, at });
+                self.below = below;
+                self.lost = false;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pages lead to each other, or several to one: to visit them all could last for ever.
+#[cold]
+pub(super) fn in_circles() -> Error {
+    damaged("a table has more pages or entries than the file has room for")
+}
+
+impl Level {
+    #[inline(always)]
+    fn node(&self) -> Node<'_> {
+        Node::again(self.page.bytes(), self.layout)
+    }
+
+    /// Goes over the next entry.
+    #[inline(always)]
+    fn advance(&mut self, reverse: bool) -> Option<usize> {
+        if reverse {
+            self.at = self.at.checked_sub(1)?;
+            return Some(self.at);
+        }
+        let entry = Some(self.at).filter(|at| *at < self.layout.count())?;
+        self.at += 1;
+        Some(entry)
+    }
+}
+
+/// Where a walk begins on a page, and the page below that comes first.
+fn start(node: Node<'_>, from: Bound<&[u8]>, reverse: bool) -> Option<(usize, Option<u32>)> {
+    let (at, go_down) = match from {
+        Bound::Unbounded => (if reverse { node.count() } else { 0 }, true),
+        Bound::Included(key) | Bound::Excluded(key) => match (node.search(key)?, from, reverse) {
+            (Err(at), ..) => (at, true),
+            // The entry itself comes first, and then what is on its other side.
+            (Ok(at), Bound::Included(_), false) => (at, false),
+            (Ok(at), Bound::Included(_), true) => (at + 1, false),
+            // What is next to the entry comes first: from there on nothing is left out.
+            (Ok(at), _, false) => (at + 1, true),
+            (Ok(at), _, true) => (at, true),
+        },
+    };
+    if node.is_leaf() || !go_down {
+        return Some((at, None));
+    }
+    Some((at, Some(node.child(at)?)))
+}

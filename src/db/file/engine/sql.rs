@@ -1,0 +1,427 @@
+//! The `sql` engine: row operations as cached prepared statements. Portable to any SQLite, and the
+//! reference for what is correct.
+
+use std::ops::Bound;
+
+use rusqlite::types::{Null, ValueRef};
+use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
+
+use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
+use crate::db::Scan;
+use crate::db::file::connection::Db;
+use crate::db::file::failure::translate;
+use crate::db::file::schema::{Tables, no_longer_exists};
+use crate::error::{Error, Result};
+
+/// The texts of all statements on one family's tables, made with the names of the tables and kept with them.
+#[derive(Debug, Default)]
+pub(in crate::db) struct Statements {
+    get: String,
+    head: String,
+    put_plain: String,
+    put: String,
+    delete_plain: String,
+    delete: String,
+    count: String,
+    /// By `(reverse, has an upper bound)`.
+    scan: [[String; 2]; 2],
+    clear: [String; 5],
+    blob: String,
+    blob_insert: String,
+    blob_update: String,
+    blob_delete: String,
+    key_put: String,
+    key_delete: String,
+    set_expiry: String,
+    count_expired: String,
+    expiry: TimeStatements,
+    written: TimeStatements,
+}
+
+/// The texts of the statements on an index by time.
+#[derive(Debug, Default)]
+struct TimeStatements {
+    put: String,
+    delete: String,
+    walk: String,
+}
+
+impl TimeStatements {
+    fn of(table: &str, column: &str) -> TimeStatements {
+        TimeStatements {
+            put: format!(
+                "INSERT INTO {table}({column}, key) VALUES(?1, ?2) ON CONFLICT({column}, key) DO NOTHING"
+            ),
+            delete: format!("DELETE FROM {table} WHERE {column} = ?1 AND key = ?2"),
+            walk: format!(
+                "SELECT {column}, key FROM {table} WHERE ({column}, key) > (?1, ?2) ORDER BY {column}, key"
+            ),
+        }
+    }
+}
+
+// No REPLACE: it would also delete the rows of other keys that are in the way of a UNIQUE index of another program's.
+impl Statements {
+    pub(in crate::db) fn of(tables: &Tables) -> Statements {
+        let Tables { data, blob, ttl_key, ttl_expiry, written, .. } = tables;
+        const PLAIN: &str = "expire_ms IS NULL AND blob_id IS NULL AND written_ms IS NULL";
+        let scan = |reverse: bool, bounded: bool| {
+            let upper = if bounded { " AND key < ?2" } else { "" };
+            let order = if reverse { " DESC" } else { "" };
+            format!(
+                "SELECT expire_ms, blob_id, written_ms, value, key FROM {data} WHERE key >= ?1{upper} ORDER BY key{order}"
+            )
+        };
+        Statements {
+            get: format!("SELECT expire_ms, blob_id, written_ms, value FROM {data} WHERE key = ?1"),
+            head: format!("SELECT expire_ms, blob_id, written_ms FROM {data} WHERE key = ?1"),
+            put_plain: format!(
+                "INSERT INTO {data}(key, value) VALUES(?1, ?2)
+                 ON CONFLICT(key) DO UPDATE SET value = excluded.value WHERE {PLAIN}"
+            ),
+            put: format!(
+                "INSERT INTO {data}(key, value, expire_ms, blob_id, written_ms) VALUES(?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT(key) DO UPDATE SET value = excluded.value, expire_ms = excluded.expire_ms,
+                 blob_id = excluded.blob_id, written_ms = excluded.written_ms"
+            ),
+            delete_plain: format!("DELETE FROM {data} WHERE key = ?1 AND {PLAIN}"),
+            delete: format!("DELETE FROM {data} WHERE key = ?1"),
+            count: format!("SELECT count(*) FROM {data}"),
+            scan: [[scan(false, false), scan(false, true)], [scan(true, false), scan(true, true)]],
+            clear: tables.all().map(|table| format!("DELETE FROM {table}")),
+            blob: format!("SELECT value FROM {blob} WHERE id = ?1"),
+            blob_insert: format!("INSERT INTO {blob}(value) VALUES(?1)"),
+            blob_update: format!("UPDATE {blob} SET value = ?2 WHERE id = ?1"),
+            blob_delete: format!("DELETE FROM {blob} WHERE id = ?1"),
+            key_put: format!(
+                "INSERT INTO {ttl_key}(key, expire_ms) VALUES(?1, ?2)
+                 ON CONFLICT(key) DO UPDATE SET expire_ms = excluded.expire_ms"
+            ),
+            key_delete: format!("DELETE FROM {ttl_key} WHERE key = ?1"),
+            set_expiry: format!("UPDATE {data} SET expire_ms = ?2 WHERE key = ?1"),
+            count_expired: format!("SELECT count(*) FROM {ttl_expiry} WHERE expire_ms <= ?1"),
+            expiry: TimeStatements::of(ttl_expiry, "expire_ms"),
+            written: TimeStatements::of(written, "written_ms"),
+        }
+    }
+}
+
+/// The engine: nothing but the connection, whose statement cache does the rest.
+#[derive(Clone, Copy)]
+pub(in crate::db::file) struct SqlEngine<'c> {
+    pub(in crate::db) db: &'c Db,
+}
+
+impl SqlEngine<'_> {
+    fn prepare(&self, tables: &Tables, sql: &str) -> Result<CachedStatement<'_>> {
+        self.db.switch_to_sql()?.prepare_cached(sql).map_err(|e| failed(tables, e))
+    }
+
+    /// Prepares a statement on a table that may not be made yet.
+    fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
+        match self.db.switch_to_sql()?.prepare_cached(sql) {
+            Ok(statement) => Ok(Some(statement)),
+            Err(e) if self.is_missing(&e, sql) => Ok(None),
+            Err(e) => Err(translate(e)),
+        }
+    }
+
+    /// Runs a write statement and tells how many rows it changed.
+    fn execute(&self, tables: &Tables, sql: &str, params: &[&dyn ToSql]) -> Result<usize> {
+        self.prepare(tables, sql)?.execute(params).map_err(|e| failed(tables, e))
+    }
+
+    /// The same on a table that may not be made yet.
+    fn execute_optional(&self, sql: &str, params: &[&dyn ToSql]) -> Result<Option<usize>> {
+        let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(None) };
+        match statement.execute(params) {
+            Ok(changed) => Ok(Some(changed)),
+            Err(e) if self.is_missing(&e, sql) => Ok(None), // made earlier, gone since
+            Err(e) => Err(translate(e)),
+        }
+    }
+
+    /// Whether that is the reason why a statement has failed. Without memory for its text, SQLite gives none: asked
+    /// again, it says so.
+    fn is_missing(&self, error: &rusqlite::Error, sql: &str) -> bool {
+        is_missing_table(error)
+            || has_no_text(error) && self.db.conn.prepare(sql).is_err_and(|e| is_missing_table(&e))
+    }
+
+    /// Fails if the family is gone, and an index of it is missing for that reason.
+    fn family_exists(&self, tables: &Tables) -> Result<()> {
+        self.head(tables, &[]).map(drop)
+    }
+
+    fn view<'a>(&'a self, tables: &'a Tables, row: &'a SqlRow<'_>) -> Result<RowView<'a>> {
+        let inline = match row.get_ref(3).map_err(translate)? {
+            ValueRef::Blob(value) => Some(value),
+            ValueRef::Null => None,
+            _ => return Err(wrong_type(tables, "value")),
+        };
+        Ok(RowView {
+            values: LargeValues::Sql(*self),
+            tables,
+            inline,
+            joined: None,
+            head: head_of(tables, row)?,
+        })
+    }
+}
+
+impl Engine for SqlEngine<'_> {
+    fn get<R>(
+        &self,
+        tables: &Tables,
+        key: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let mut statement = self.prepare(tables, &tables.statements().get)?;
+        let mut rows = statement.query([key]).map_err(|e| failed(tables, e))?;
+        // While `rows` is alive the snapshot is, too: a large value is read from the same one.
+        match rows.next().map_err(|e| failed(tables, e))? {
+            Some(row) => visit(self.view(tables, row)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>> {
+        let mut statement = self.prepare(tables, &tables.statements().head)?;
+        let mut rows = statement.query([key]).map_err(|e| failed(tables, e))?;
+        rows.next().map_err(|e| failed(tables, e))?.map(|row| head_of(tables, row)).transpose()
+    }
+
+    fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(self.execute(tables, &tables.statements().put_plain, &[&key, &value])? > 0)
+    }
+
+    fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()> {
+        let Head { expire_ms, blob_id, written_ms } = row.head;
+        let value: &dyn ToSql = if row.value.is_some() { &row.value } else { &Null };
+        self.execute(tables, &tables.statements().put, &[&key, value, &expire_ms, &blob_id, &written_ms])?;
+        Ok(())
+    }
+
+    fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool> {
+        Ok(self.execute(tables, &tables.statements().delete_plain, &[&key])? > 0)
+    }
+
+    fn delete(&self, tables: &Tables, key: &[u8]) -> Result<()> {
+        self.execute(tables, &tables.statements().delete, &[&key]).map(drop)
+    }
+
+    fn scan(
+        &self,
+        tables: &Tables,
+        scan: Scan<'_>,
+        mut visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
+    ) -> Result<bool> {
+        // Keys are byte strings: the least one greater than k is k followed by a zero byte.
+        let successor = |key: &[u8]| [key, &[0]].concat();
+        let lower = match scan.lower {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => successor(key),
+            Bound::Unbounded => Vec::new(),
+        };
+        let upper = match scan.upper {
+            Bound::Included(key) => Some(successor(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
+        };
+        let [forward, backward] = &tables.statements().scan;
+        let [open, bounded] = if scan.reverse { backward } else { forward };
+        let mut statement = self.prepare(tables, if upper.is_some() { bounded } else { open })?;
+        statement.raw_bind_parameter(1, lower).map_err(translate)?;
+        if let Some(upper) = upper {
+            statement.raw_bind_parameter(2, upper).map_err(translate)?;
+        }
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(|e| failed(tables, e))? {
+            let key = blob_column(tables, row, 4, "key")?;
+            if visit(key, self.view(tables, row)?)? == Step::Stop {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn count(&self, tables: &Tables) -> Result<u64> {
+        self.prepare(tables, &tables.statements().count)?
+            .query_row([], |row| row.get::<_, i64>(0))
+            .map(i64::unsigned_abs)
+            .map_err(|e| failed(tables, e))
+    }
+
+    fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let mut statement =
+            self.prepare_optional(&tables.statements().blob)?.ok_or_else(|| dangling(tables))?;
+        let mut rows = statement.query([id]).map_err(|e| failed(tables, e))?;
+        let row = rows.next().map_err(|e| failed(tables, e))?.ok_or_else(|| dangling(tables))?;
+        Ok(visit(blob_column(tables, row, 0, "large value")?))
+    }
+
+    fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
+        let inserted = self.execute_optional(&tables.statements().blob_insert, &[&value])?;
+        inserted.map(|_| Ok(self.db.switch_to_sql()?.last_insert_rowid())).transpose()
+    }
+
+    fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
+        match self.execute(tables, &tables.statements().blob_update, &[&id, &value])? {
+            0 => Err(dangling(tables)),
+            _ => Ok(()),
+        }
+    }
+
+    fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()> {
+        self.execute_optional(&tables.statements().blob_delete, &[&id]).map(drop)
+    }
+
+    fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        let made = self.move_time_entry(&tables.statements().expiry, key, old, new)?;
+        let texts = tables.statements();
+        Ok(made
+            && match new {
+                Some(new) => self.execute_optional(&texts.key_put, &[&key, &new])?.is_some(),
+                None => self.execute_optional(&texts.key_delete, &[&key])?.is_some(),
+            })
+    }
+
+    fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()> {
+        self.execute(tables, &tables.statements().set_expiry, &[&key, &expire_ms]).map(drop)
+    }
+
+    fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        self.move_time_entry(&tables.statements().written, key, old, new)
+    }
+
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+        match self.execute_optional(&tables.statements().on(index).delete, &[&time_ms, &key])? {
+            Some(0) => Err(out_of_order(tables)),
+            _ => Ok(()),
+        }
+    }
+
+    fn by_time(
+        &self,
+        tables: &Tables,
+        index: TimeIndex,
+        after: (i64, &[u8]),
+        mut visit: impl FnMut(i64, &[u8]) -> Result<Step>,
+    ) -> Result<()> {
+        let sql = &tables.statements().on(index).walk;
+        let Some(mut statement) = self.prepare_optional(sql)? else { return self.family_exists(tables) };
+        statement.raw_bind_parameter(1, after.0).map_err(translate)?;
+        statement.raw_bind_parameter(2, after.1).map_err(translate)?;
+        let mut rows = statement.raw_query();
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => return Ok(()),
+                Err(e) if self.is_missing(&e, sql) => return self.family_exists(tables),
+                Err(e) => return Err(translate(e)),
+            };
+            let ValueRef::Integer(time_ms) = row.get_ref(0).map_err(translate)? else {
+                return Err(wrong_type(tables, "time"));
+            };
+            if visit(time_ms, blob_column(tables, row, 1, "key")?)? == Step::Stop {
+                return Ok(());
+            }
+        }
+    }
+
+    fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64> {
+        let sql = &tables.statements().count_expired;
+        let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(0) };
+        match statement.query_row([now_ms], |row| row.get::<_, i64>(0)) {
+            Ok(count) => Ok(count.unsigned_abs()),
+            Err(e) if self.is_missing(&e, sql) => Ok(0),
+            Err(e) => Err(translate(e)),
+        }
+    }
+}
+
+impl SqlEngine<'_> {
+    /// Deletes every row of every table of the family.
+    pub(super) fn clear(&self, tables: &Tables) -> Result<()> {
+        let [data, optional @ ..] = &tables.statements().clear;
+        self.execute(tables, data, &[])?;
+        for sql in optional {
+            self.execute_optional(sql, &[])?;
+        }
+        Ok(())
+    }
+
+    /// `false`: the table is not made yet.
+    fn move_time_entry(
+        &self,
+        texts: &TimeStatements,
+        key: &[u8],
+        old: Option<i64>,
+        new: Option<i64>,
+    ) -> Result<bool> {
+        if let Some(old) = old
+            && self.execute_optional(&texts.delete, &[&old, &key])?.is_none()
+        {
+            return Ok(false);
+        }
+        match new {
+            Some(new) => Ok(self.execute_optional(&texts.put, &[&new, &key])?.is_some()),
+            None => Ok(true),
+        }
+    }
+}
+
+impl Statements {
+    fn on(&self, index: TimeIndex) -> &TimeStatements {
+        match index {
+            TimeIndex::Expiry => &self.expiry,
+            TimeIndex::Written => &self.written,
+        }
+    }
+}
+
+/// The first three columns of every statement that shows a data row.
+fn head_of(tables: &Tables, row: &SqlRow<'_>) -> Result<Head> {
+    let integer = |column: usize, name: &str| match row.get_ref(column).map_err(translate)? {
+        ValueRef::Null => Ok(None),
+        ValueRef::Integer(i) => Ok(Some(i)),
+        _ => Err(wrong_type(tables, name)),
+    };
+    Ok(Head {
+        expire_ms: integer(0, "expire_ms")?,
+        blob_id: integer(1, "blob_id")?,
+        written_ms: integer(2, "written_ms")?,
+    })
+}
+
+fn blob_column<'a>(tables: &Tables, row: &'a SqlRow<'_>, column: usize, name: &str) -> Result<&'a [u8]> {
+    match row.get_ref(column).map_err(translate)? {
+        ValueRef::Blob(bytes) => Ok(bytes),
+        _ => Err(wrong_type(tables, name)),
+    }
+}
+
+/// Translates an error of a statement on the data table, which is there as long as the family is.
+fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
+    if is_missing_table(&error) {
+        return no_longer_exists(tables);
+    }
+    translate(error)
+}
+
+/// What SQLite says when it has no text for an error.
+const NO_TEXT: &str = "SQL logic error";
+
+pub(super) fn is_missing_table(error: &rusqlite::Error) -> bool {
+    let (code, message) = match error {
+        rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
+        rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),
+        _ => return false,
+    };
+    code == ffi::SQLITE_ERROR && message.starts_with("no such table")
+}
+
+fn has_no_text(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(error, text)
+        if error.extended_code == ffi::SQLITE_ERROR && text.as_deref().is_none_or(|text| text == NO_TEXT))
+}

@@ -1,0 +1,137 @@
+//! A cleanly closed store, read where nothing can be written: on a mount that is read-only, or in a directory of
+//! somebody else's. SQLite reads a file in WAL mode only if it can make the files beside it, or is told that the
+//! file never changes (`immutable`): then it takes no locks and looks for no WAL.
+//!
+//! But somebody who may write there can change it. So before and after each call it is looked at from outside: the
+//! file, and what SQLite makes beside it before it writes. What was read while it changed is not given out; then it
+//! is opened anew, as it is by then.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::connection::{Db, TransactionState};
+use super::open;
+use super::os::{Place, State};
+use super::watch::gone;
+use crate::clock::system_now_ms;
+use crate::config::Config;
+use crate::error::{Error, Result};
+
+/// No file system's clock ticks less often (it is some milliseconds usually, on Linux).
+const TICK: Duration = Duration::from_millis(50);
+
+/// What is seen of a store from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    file: Option<State>,
+    wal: Option<State>,
+    shared_memory: Option<State>,
+    journal: Option<State>,
+}
+
+impl Seen {
+    pub(super) fn at(place: &Place) -> Result<Seen> {
+        let look = |suffix| {
+            place.state(suffix).map_err(|e| Error::io(format!("cannot look at the store's files: {e}")))
+        };
+        Ok(Seen {
+            file: look("")?,
+            wal: look("-wal")?,
+            shared_memory: look("-shm")?,
+            journal: look("-journal")?,
+        })
+    }
+
+    /// Whether everything is in the file itself, and nobody is writing.
+    pub(super) fn is_closed(&self) -> bool {
+        let is_empty = |state: Option<State>| state.is_none_or(|state| state.is_empty());
+        is_empty(self.journal) && is_empty(self.wal) && (self.wal.is_none() || self.shared_memory.is_none())
+    }
+
+    /// Whether another change would perhaps look the same.
+    fn is_fresh(&self) -> bool {
+        let now = Duration::from_millis(system_now_ms().unsigned_abs());
+        self.file.is_some_and(|file| {
+            let age = now.checked_sub(file.changed());
+            age.is_some_and(|age| age < TICK)
+        })
+    }
+}
+
+/// How a store that nobody writes was opened.
+pub(super) struct Frozen {
+    path: PathBuf,
+    config: Config,
+    seen: Seen,
+    fresh: bool,
+}
+
+impl Frozen {
+    /// `seen`: from before it was opened.
+    pub(super) fn new(path: &Path, config: &Config, seen: Seen) -> Box<Frozen> {
+        Box::new(Frozen { path: path.to_owned(), config: config.clone(), seen, fresh: seen.is_fresh() })
+    }
+}
+
+impl Db {
+    /// To be called around each call that reads the file.
+    #[inline]
+    pub(crate) fn reading<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        if self.frozen.is_some() {
+            return self.read_frozen(f);
+        }
+        #[cfg(kvstore_btree)]
+        let by_sql = self.direct.is_none();
+        #[cfg(not(kvstore_btree))]
+        let by_sql = true;
+        if by_sql {
+            self.check_place_now_and_then()?; // the other engine does, when it takes a snapshot
+        }
+        f(self)
+    }
+
+    #[cold]
+    fn read_frozen<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        if self.has_changed(true)? {
+            if self.transaction != TransactionState::None {
+                return Err(self.lose_snapshot());
+            }
+            self.open_anew()?;
+        }
+        let done = f(self);
+        // It may also be why the call has failed.
+        if self.has_changed(false)? { Err(self.lose_snapshot()) } else { done }
+    }
+
+    /// Whether the store may be another one than it was opened as. `before`: before a call, when a change that looks
+    /// like none must be expected.
+    fn has_changed(&self, before: bool) -> Result<bool> {
+        let (Some(frozen), Some(watched)) = (&self.frozen, &self.watched) else { return Ok(false) };
+        let seen = Seen::at(&watched.place)?;
+        if seen.file.map(|state| state.file()) != Some(watched.place.file()) {
+            return Err(gone());
+        }
+        let unsure = before && frozen.fresh && self.transaction == TransactionState::None;
+        Ok(unsure || seen != frozen.seen)
+    }
+
+    fn lose_snapshot(&mut self) -> Error {
+        let why = Error::busy("the file has changed while it was read: retry");
+        if self.transaction == TransactionState::Read {
+            self.transaction = TransactionState::Lost(why.clone());
+        }
+        why
+    }
+
+    fn open_anew(&mut self) -> Result<()> {
+        let Some(frozen) = &self.frozen else { return Ok(()) };
+        #[cfg_attr(not(kvstore_btree), allow(unused_mut))]
+        let mut db = open::open(Some(&frozen.path), &frozen.config, 0)?;
+        #[cfg(kvstore_btree)]
+        if let (Some(new), Some(old)) = (&mut db.direct, &self.direct) {
+            new.follow(old);
+        }
+        *self = db;
+        Ok(())
+    }
+}

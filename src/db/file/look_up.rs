@@ -1,0 +1,200 @@
+//! Reads of a family, from its tables: single keys, what is due, and the next rows of a walk.
+
+use super::connection::TransactionState;
+use super::engine::{Engine, Head, RowView, Step, TimeIndex, from_time};
+use super::failure::damaged;
+use super::plan::Contents;
+use crate::db::{Chunk, Found, Scan, TimeEntry, Times};
+use crate::error::Result;
+use crate::expiry::{self, Expiry};
+
+/// What one look at a row has met.
+enum Met<R, V> {
+    Missing,
+    Live(R),
+    /// A row that is dead by this `expire_ms`; it was not shown.
+    Dead(i64, V),
+}
+
+impl Contents<'_> {
+    /// Shows the value of a live key and its end of life to `visit`.
+    #[inline]
+    pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
+        self.look_up(visit, |visit| self.meet(key, visit))
+    }
+
+    /// The times of a live key.
+    pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
+        self.look_up((), |()| {
+            let Some(head) = self.rows().head(self.tables, key)? else { return Ok(Met::Missing) };
+            Ok(match self.dead_since(head) {
+                Some(expire_ms) => Met::Dead(expire_ms, ()),
+                None => {
+                    Met::Live(Times { expiry: Expiry::of_row(head.expire_ms), written_ms: head.written_ms })
+                }
+            })
+        })
+    }
+
+    /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        self,
+        keys: &[K],
+        mut visit: impl FnMut(usize, Found<&[u8]>),
+    ) -> Result<()> {
+        self.db.in_snapshot(|_| {
+            for (number, key) in keys.iter().enumerate() {
+                match self.meet(key.as_ref(), |value, _| visit(number, Found::Live(value)))? {
+                    Met::Live(()) => {}
+                    Met::Missing => visit(number, Found::Missing),
+                    Met::Dead(..) => visit(number, Found::Expired),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Number of rows, expired ones included.
+    pub(crate) fn count(self) -> Result<u64> {
+        self.rows().count(self.tables)
+    }
+
+    /// Number of live keys.
+    pub(crate) fn count_live(self) -> Result<u64> {
+        self.db.in_snapshot(|_| {
+            let all = self.count()?;
+            let expired = self.rows().count_expired(self.tables, self.clock.now_ms())?;
+            all.checked_sub(expired).ok_or_else(|| {
+                let family = self.tables.family();
+                damaged(format!("the expiry index of family \"{family}\" has too many entries"))
+            })
+        })
+    }
+
+    /// The first entries of the expiry index whose time is `last_ms` or before.
+    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+        self.entries_up_to(TimeIndex::Expiry, last_ms, max)
+    }
+
+    /// Whether a key was written at `last_ms` or before.
+    pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
+        Ok(!self.entries_up_to(TimeIndex::Written, last_ms, 1)?.is_empty())
+    }
+
+    /// The first entries of an index whose time is `last_ms` or before.
+    pub(super) fn entries_up_to(self, index: TimeIndex, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+        let mut entries = Vec::new();
+        self.rows().by_time(self.tables, index, from_time(i64::MIN), |time_ms, key| {
+            if time_ms > last_ms {
+                return Ok(Step::Stop);
+            }
+            entries.push((time_ms, key.to_vec()));
+            Ok(if entries.len() < max { Step::Continue } else { Step::Stop })
+        })?;
+        Ok(entries)
+    }
+
+    /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
+    /// dead, or `None` if the walk is at its end.
+    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        let mut skipped = 0;
+        let mut last = None;
+        // Once for the chunk: what dies after that is noticed when it is to be shown.
+        let mut now_ms = None;
+        self.rows().scan(self.tables, scan, |key, row| {
+            let expire_ms = row.head().expire_ms;
+            let mut now_ms = || *now_ms.get_or_insert_with(|| self.clock.now_ms());
+            if expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms())) {
+                skipped += 1;
+                if skipped < chunk.limits().skipped {
+                    return Ok(Step::Continue);
+                }
+            } else {
+                match row.key_and_value() {
+                    Some(both) if !chunk.limits().keys_only => chunk.add_joined(key, both, expire_ms),
+                    _ => copy(key, expire_ms, &row, chunk)?,
+                }
+                if !chunk.is_full() {
+                    return Ok(Step::Continue);
+                }
+            }
+            last = Some(key.to_vec());
+            Ok(Step::Stop)
+        })?;
+        Ok(last)
+    }
+
+    /// The rows after an entry of the expiry index, in its order, up to before `to_ms` (`None`: to its end), into an
+    /// empty chunk; returns the last entry, or `None` if the walk is at its end. Dead rows are shown, too.
+    pub(crate) fn next_expiring(
+        self,
+        after: (i64, &[u8]),
+        to_ms: Option<i64>,
+        chunk: &mut Chunk,
+    ) -> Result<Option<TimeEntry>> {
+        let rows = self.rows();
+        let mut last = None;
+        self.db.in_snapshot(|_| {
+            rows.by_time(self.tables, TimeIndex::Expiry, after, |expire_ms, key| {
+                if to_ms.is_some_and(|to_ms| expire_ms >= to_ms) {
+                    return Ok(Step::Stop);
+                }
+                rows.get(self.tables, key, |row| copy(key, Some(expire_ms), &row, chunk))?;
+                if !chunk.is_full() {
+                    return Ok(Step::Continue);
+                }
+                last = Some((expire_ms, key.to_vec()));
+                Ok(Step::Stop)
+            })
+        })?;
+        Ok(last)
+    }
+
+    /// Looks at a row, twice if it seems to be dead: the clock is read after the row, so the key may have been
+    /// prolonged in between, in time. A row that is met once more after the clock was read is dead.
+    #[inline]
+    fn look_up<R, V>(self, mut visit: V, look: impl Fn(V) -> Result<Met<R, V>>) -> Result<Found<R>> {
+        let mut dead = None;
+        loop {
+            match look(visit)? {
+                Met::Live(shown) => return Ok(Found::Live(shown)),
+                Met::Missing => return Ok(Found::Missing),
+                Met::Dead(expire_ms, unused) => {
+                    if *self.db.transaction() != TransactionState::None || dead == Some(expire_ms) {
+                        return Ok(Found::Expired);
+                    }
+                    dead = Some(expire_ms);
+                    visit = unused;
+                }
+            }
+        }
+    }
+
+    /// Looks at a row once.
+    #[inline]
+    fn meet<R, V: FnOnce(&[u8], Expiry) -> R>(self, key: &[u8], visit: V) -> Result<Met<R, V>> {
+        let met = self.rows().get(self.tables, key, |row| {
+            let head = row.head();
+            if let Some(expire_ms) = self.dead_since(head) {
+                return Ok(Met::Dead(expire_ms, visit));
+            }
+            row.value(|value| Met::Live(visit(value, Expiry::of_row(head.expire_ms))))
+        })?;
+        Ok(met.unwrap_or(Met::Missing))
+    }
+
+    /// The `expire_ms` of a dead row.
+    #[inline]
+    fn dead_since(self, head: Head) -> Option<i64> {
+        head.expire_ms.filter(|_| self.is_expired(head))
+    }
+}
+
+/// Copies a row into a chunk.
+fn copy(key: &[u8], expire_ms: Option<i64>, row: &RowView<'_>, chunk: &mut Chunk) -> Result<()> {
+    if chunk.limits().keys_only {
+        chunk.add(key, &[], expire_ms);
+        return Ok(());
+    }
+    row.value(|value| chunk.add(key, value, expire_ms))
+}

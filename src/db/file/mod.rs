@@ -1,0 +1,49 @@
+//! A store in a file (or in memory): everything that knows SQLite.
+//!
+//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them;
+//! [`connection`] runs transactions, [`maintenance`] keeps the file in order, [`catalogue`] knows the families and [`agenda`] when something
+//! is due in them, [`open`] opens the file, [`schema`] owns the tables,
+//! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
+//! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
+//! moment, or the clock of the store, which is asked only for a row that can expire.
+
+mod agenda;
+mod backup;
+mod catalogue;
+mod connection;
+mod engine;
+mod failure;
+mod frozen;
+mod integrity;
+mod look_up;
+mod maintenance;
+mod open;
+mod os;
+mod plan;
+mod repair;
+mod schema;
+mod watch;
+
+pub(crate) use agenda::Due;
+pub(crate) use backup::copy;
+pub(crate) use connection::{Db, TransactionState};
+pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
+pub(crate) use plan::Contents;
+pub(crate) use schema::{DEFAULT_FAMILY, Tables};
+pub(crate) use watch::gone;
+
+/// The WAL is checkpointed when it has grown by this many pages.
+const AUTO_CHECKPOINT_PAGES: u32 = 4000;
+/// How much the WAL grows between two checkpoints after which it did not begin anew.
+const RETRY_PAGES: u32 = AUTO_CHECKPOINT_PAGES / 4;
+
+/// A row with its value in line has at most this fraction of a page; longer values go to the blob table.
+/// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way; below it scans
+/// are several times faster in line, above it random writes are several times faster out of line.
+const INLINE_PAGE_FRACTION: usize = 16;
+
+/// The version of SQLite that is linked.
+pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
+
+/// The engine row operations go through.
+pub(crate) const ENGINE: &std::ffi::CStr = if cfg!(kvstore_btree) { c"btree" } else { c"sql" };

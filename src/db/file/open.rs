@@ -1,0 +1,557 @@
+//! Opening a connection: is the file ours, making it if it is new, and applying the configuration.
+//!
+//! A file that is not a store is left exactly as it was found.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::connection::{Db, TransactionState, beside};
+#[cfg(kvstore_btree)]
+use super::engine::btree::{Direct, Keep};
+use super::failure::{LAST_RESORT, name_the_forbidden, translate};
+use super::frozen::{Frozen, Seen};
+use super::os::{self, FRAME_HEADER, OsFile, Place, Presence, WAL_HEADER};
+use super::schema;
+use super::watch::Watched;
+use super::{AUTO_CHECKPOINT_PAGES, INLINE_PAGE_FRACTION, RETRY_PAGES};
+use crate::config::{Config, JournalMode, SyncLevel};
+use crate::error::{Error, ErrorKind as Kind, Result};
+
+/// The first bytes of every SQLite file.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// How much of a file tells what it is: SQLite's header, and that of its first page.
+const HEADER: usize = 108;
+/// The type of a page that is a table's only page.
+const LEAF_TABLE: u32 = 0x0D;
+
+/// Where the header says by which way of journaling the file is to be read, and its value for a WAL.
+const READ_VERSION: usize = 19;
+const WAL_VERSION: u8 = 2;
+
+/// How SQLite opens every file, and one by a URI.
+const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
+const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
+/// Of a longer name SQLite cannot open the journal (os_unix.c, "MAX_PATHNAME").
+const MAX_PATH: usize = 512 - 8;
+/// Times a file is opened that is deleted meanwhile.
+const ATTEMPTS: usize = 20;
+
+/// Making a file or converting its journal needs a lock that others hold only for moments while
+/// they open it: wait at least this long for it, also where the configuration says not to wait.
+const OPEN_WAIT: Duration = Duration::from_secs(2);
+/// How long SQLite waits for a lock before it is asked anew. It looks ever more seldom; and in DELETE mode beside
+/// writers without pause who looks often finds the moment between two of them.
+const TURN: Duration = Duration::from_millis(8);
+
+pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
+    config.check()?;
+    os::set_up()?;
+    let Some(path) = path else {
+        if config.read_only {
+            return Err(Error::invalid("an in-memory store cannot be read-only: it would stay empty"));
+        }
+        let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let conn = Connection::open_in_memory_with_flags(flags).map_err(translate)?;
+        return set_up(conn, None, None, config, now_ms);
+    };
+
+    // Absolute, so that SQLite gives no meaning to names like "file:x" or ":memory:".
+    let path = std::path::absolute(path)
+        .map_err(|e| Error::cant_open(format!("cannot find the current directory: {e}")))?;
+    for _ in 0..ATTEMPTS {
+        let db = open_file(&path, config, now_ms)?;
+        if !os::has_moved(&db.conn) && db.check_place().is_ok() {
+            return Ok(db);
+        }
+        // Deleted or replaced while it was opened, such as by an open that failed and took its empty file along.
+    }
+    Err(Error::busy("the file is deleted or replaced again and again while it is being opened: retry"))
+}
+
+fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Db> {
+    let is_there = check_kind(path, config.read_only)?;
+    // SQLite follows symbolic links, and looks for its other files where they lead.
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    check_files_beside(&real)?;
+    let length = real.as_os_str().len();
+    if length > MAX_PATH {
+        return Err(Error::cant_open(format!(
+            "the path has {length} bytes with all directories, and SQLite opens at most {MAX_PATH}: move it up"
+        )));
+    }
+    let looked = look_at(&real, config.read_only)?;
+    // A link that led nowhere leads to the new file now.
+    let real = if is_there { real } else { std::fs::canonicalize(&real).unwrap_or(real) };
+    let opened = open_there(&real, looked, config, now_ms).map_err(|e| match e.kind() {
+        Kind::Busy => Error::busy(
+            "another handle or process keeps the file locked: it has it open exclusively or in the other journal mode, or \
+             others write to it without a pause: close it there, or try again",
+        ),
+        _ => name_the_forbidden(e, Some(&real)),
+    });
+    if opened.is_err() && !is_there {
+        remove_if_empty(&real);
+    }
+    opened
+}
+
+fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Db> {
+    let place = Place::of(real)
+        .map_err(|e| Error::cant_open(format!("cannot open the directory of the file: {e}")))?;
+    if looked.names > 1 && (!config.read_only || place.can_be_written_to()) {
+        return Err(Error::cant_open(format!(
+            "the file has {} names (hard links), and who opens it by another one does not see what is committed by \
+             this one: remove all names but one, or copy the file in place of the link",
+            looked.names
+        )));
+    }
+    if !config.read_only {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let conn =
+            Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name()?).map_err(translate)?;
+        return set_up(conn, Some((real, place)), None, config, now_ms);
+    }
+    let frozen = |place: Place| {
+        let seen = Seen::at(&place)?;
+        if !seen.is_closed() {
+            return Err(Error::cant_open(
+                "the store was not closed, or is in use, and nothing can be written beside it: close it where it \
+                 is open, or open it once where it can be written",
+            ));
+        }
+        let conn =
+            Connection::open_with_flags(immutable(real), BASE | OpenFlags::SQLITE_OPEN_READ_ONLY | URI)
+                .map_err(translate)?;
+        let frozen = Frozen::new(real, config, seen);
+        set_up(conn, Some((real, place)), Some(frozen), config, now_ms)
+    };
+    if looked.names > 1 {
+        return frozen(place);
+    }
+    let again = Place::of(real);
+    let conn =
+        Connection::open_with_flags_and_vfs(real, BASE | OpenFlags::SQLITE_OPEN_READ_ONLY, os::vfs::name()?)
+            .map_err(translate)?;
+    match (set_up(conn, Some((real, place)), None, config, now_ms), again) {
+        (Err(e), Ok(place))
+            if looked.has_wal
+                && matches!(e.kind(), Kind::CantOpen | Kind::ReadOnly)
+                && !place.can_be_written_to() =>
+        {
+            frozen(place)
+        }
+        (opened, _) => opened,
+    }
+}
+
+/// The name of a file that never changes, as SQLite wants it.
+fn immutable(path: &Path) -> OsString {
+    let mut uri = String::from("file://");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte))
+            }
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri.into()
+}
+
+/// Removes the file that an open has made that failed, if it is still empty and nobody else has begun with it. Who
+/// has only opened it meanwhile notices that it is gone, and opens anew.
+fn remove_if_empty(path: &Path) {
+    if let Ok(file) = OsFile::open(path, true, false)
+        && file.is_empty_and_mine()
+        && let (Ok(identity), Ok(place)) = (file.identity(), Place::of(path))
+        && place.file() == identity
+    {
+        let _ = std::fs::remove_file(path); // what is left is an empty file
+    }
+}
+
+/// Refuses what is no regular file before anybody opens it: opening a FIFO would wait for ever. Says whether there is
+/// a file.
+fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {
+            if read_only && found.len() == 0 {
+                return Err(Error::cant_open("the file is empty, and a read-only open cannot make a store"));
+            }
+            Ok(true)
+        }
+        Ok(found) if found.is_dir() => Err(Error::cant_open("the path is a directory, not a file")),
+        Ok(_) => Err(Error::cant_open("the path is not a regular file")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            if read_only {
+                return Err(Error::cant_open("the file does not exist, and a read-only open cannot make it"));
+            }
+            Ok(false)
+        }
+        Err(e) => Err(Error::cant_open(format!("cannot look at the file: {e}"))),
+    }
+}
+
+/// The same for the files that SQLite opens by itself.
+fn check_files_beside(path: &Path) -> Result<()> {
+    for suffix in ["-journal", "-wal", "-shm"] {
+        if std::fs::metadata(beside(path, suffix)).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::cant_open(format!(
+                "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What is known of a file before SQLite opens it.
+struct Looked {
+    /// How many names it has.
+    names: u64,
+    /// Whether it is in WAL mode.
+    has_wal: bool,
+}
+
+/// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
+fn look_at(path: &Path, read_only: bool) -> Result<Looked> {
+    let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
+    let file = match OsFile::open(path, !read_only, !read_only) {
+        Err(e)
+            if !read_only
+                && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
+        {
+            OsFile::open(path, false, false).map_err(|_| failed(e))? // SQLite says what may not be written
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let mut header = [0; HEADER];
+    let length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+    let header = header.get(..length).unwrap_or_default();
+    check_header(header, path, read_only)?;
+    // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
+    if !header.is_empty()
+        && !file.is_in_use()
+        && let Ok(shared_memory) = OsFile::open(&beside(path, "-shm"), false, false)
+        && file.is_not_of(&shared_memory)
+    {
+        let wal = beside(path, "-wal");
+        return Err(Error::cant_open(format!(
+            "the log beside it belongs to a file of this name that was deleted or replaced while somebody has it \
+             open: close it there, then remove {} and the -shm beside it",
+            wal.file_name().unwrap_or_default().display()
+        )));
+    }
+    let has_wal = header.get(READ_VERSION) == Some(&WAL_VERSION);
+    Ok(Looked { names: file.names().map_err(failed)?, has_wal })
+}
+
+/// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
+/// back, or checkpoint its WAL, just by looking; and ours may be in the middle of a checkpoint.
+fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
+    if header.is_empty() {
+        return Ok(());
+    }
+    let has = |suffix: &str| std::fs::metadata(beside(path, suffix)).is_ok_and(|file| file.len() > 0);
+    // Where these are is the first chapter of SQLite's fileformat2.html, and its chapter 1.6.
+    let number = |at: std::ops::Range<usize>| {
+        header.get(at).map(|bytes| bytes.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)))
+    };
+    let (Some(application_id), Some(page_type), Some(tables), true) =
+        (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
+    else {
+        if has("-journal") {
+            return Ok(()); // a store whose making was cut off: SQLite rolls it back
+        }
+        return Err(Error::not_a_database("the file is not a SQLite database, so it is no store"));
+    };
+    if application_id == schema::APPLICATION_ID.unsigned_abs() {
+        return Ok(());
+    }
+    // A stranger may have everything in its WAL still; a store's mark is in the main file from the start.
+    if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || has("-wal") {
+        return Err(not_ours());
+    }
+    if read_only {
+        return Err(Error::cant_open("the file has no store in it, and a read-only open cannot make one"));
+    }
+    Ok(())
+}
+
+fn not_ours() -> Error {
+    Error::not_a_database(
+        "the file is a SQLite database of another application, not a store; it was left as it is",
+    )
+}
+
+fn set_up(
+    mut conn: Connection,
+    file: Option<(&Path, Place)>,
+    frozen: Option<Box<Frozen>>,
+    config: &Config,
+    now_ms: i64,
+) -> Result<Db> {
+    let (path, place) = file.unzip();
+    let wal_frames = Arc::new(AtomicU32::new(0));
+    let frames = Arc::clone(&wal_frames);
+    // Also keeps SQLite from checkpointing by itself: when to do that is `Db`'s decision.
+    conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
+        frames.store(pages.max(0).unsigned_abs(), Ordering::Relaxed);
+        Ok(())
+    }))
+    .map_err(translate)?;
+    // Triggers, functions and views somebody put into the file must not run in this process. A view in the
+    // place of a table can have rows without end.
+    for option in [
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+    ] {
+        conn.set_db_config(option, false).map_err(translate)?;
+    }
+    conn.set_prepared_statement_cache_capacity(256);
+
+    let mut db = Db {
+        #[cfg(kvstore_btree)]
+        direct: None,
+        #[cfg(kvstore_btree)]
+        writes_directly: false,
+        conn,
+        transaction: TransactionState::None,
+        path: path.map(Path::to_owned),
+        sync: config.file.sync,
+        busy_timeout: config.busy_timeout,
+        read_only: config.read_only,
+        max_inline: 0,
+        wal_frames,
+        checkpoint_at: AUTO_CHECKPOINT_PAGES,
+        checkpointed_to: 0,
+        checkpoint_every: config.file.checkpoint_every,
+        commits_since_checkpoint: 0,
+        settings: RefCell::default(),
+        watched: place.map(Watched::new),
+        frozen,
+        presence: None,
+        agenda: RefCell::default(),
+    };
+    db.set_busy_timeout(TURN)?;
+    until_free(config, || apply_before_first_read(&db, config))?;
+    // In one snapshot: beside writers without pause each lock for reading in DELETE mode is a matter of luck.
+    let is_known = |db: &Db| Ok(is_ours(db)? && check_format(db).map(|()| true)?);
+    if !until_free(config, || db.in_snapshot(is_known))? {
+        if config.read_only {
+            return Err(not_ours());
+        }
+        until_free(config, || create_if_new(&db, config, now_ms))?;
+        until_free(config, || check_format(&db))?;
+    }
+    if !config.read_only {
+        until_free(config, || convert_journal(&db, config.file.journal_mode))?;
+        if config.file.exclusive {
+            // In DELETE mode nothing but a write takes the lock that keeps others out.
+            until_free(config, || db.execute("BEGIN EXCLUSIVE").and_then(|()| db.execute("COMMIT")))?;
+        }
+        if config.file.journal_mode == JournalMode::Wal {
+            until_free(config, || db.read_first())?; // so that the WAL is there
+        }
+    }
+    let page_size = u64::try_from(db.read_number("PRAGMA page_size")?).unwrap_or(0);
+    db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
+    if config.file.sync == SyncLevel::Full {
+        os::vfs::syncs_commits(&db.conn)?;
+    }
+    // More than it has when a checkpoint is due, or each would cut it off, and each next write make it longer again.
+    let frames = AUTO_CHECKPOINT_PAGES + RETRY_PAGES;
+    let wal_size = u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size);
+    db.execute(&format!("PRAGMA journal_size_limit = {wal_size}"))?;
+    db.set_busy_timeout(config.busy_timeout)?;
+    // Prepared now, so that they need no memory when there is none.
+    for sql in ["BEGIN", "COMMIT", "ROLLBACK"] {
+        drop(db.switch_to_sql()?.prepare_cached(sql).map_err(translate)?);
+    }
+    if let Some(path) = &db.path
+        && !config.file.exclusive
+        && db.frozen.is_none()
+        && journal_mode(&db)? == "wal"
+    {
+        db.presence = Presence::on(path);
+    }
+    #[cfg(kvstore_btree)]
+    if !config.file.sql_engine {
+        go_direct(&mut db, config, page_size)?;
+    }
+    Ok(db)
+}
+
+/// Switches the `btree` engine on.
+#[cfg(kvstore_btree)]
+fn go_direct(db: &mut Db, config: &Config, page_size: u64) -> Result<()> {
+    let mut direct = Direct::new(&db.conn)?;
+    let alone = db.path.is_none() || config.file.exclusive || db.frozen.is_some();
+    // In DELETE mode a commit waits for readers, and nothing tells that others have committed.
+    db.writes_directly = alone || journal_mode(db)? == "wal";
+    if db.writes_directly {
+        let keep = match (config.file.hold_reads, &db.presence) {
+            (Some(true), _) => Keep::Always,
+            (None, _) if alone => Keep::Always,
+            (None, Some(presence)) => Keep::while_alone(presence),
+            // Where nothing tells, an idle handle must not make other processes' WAL grow.
+            (None, None) | (Some(false), _) => Keep::Never,
+        };
+        direct.watch(&db.conn, alone, keep);
+        if let Some(path) = &db.path
+            && db.sync == SyncLevel::Normal
+            && !config.read_only
+        {
+            direct.write_back(&beside(path, "-wal"), page_size);
+        }
+    }
+    db.direct = Some(direct);
+    Ok(())
+}
+
+fn journal_mode(db: &Db) -> Result<String> {
+    db.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)
+}
+
+fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
+    let sync = match config.file.sync {
+        SyncLevel::Normal => "NORMAL",
+        // FULL does not sync the directory after a rollback journal was removed from it: a power cut could bring
+        // the journal back, and undo the commit. In WAL mode both are the same.
+        SyncLevel::Full => "EXTRA",
+        SyncLevel::Off => "OFF",
+    };
+    if config.file.exclusive {
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")?;
+    }
+    for (name, value) in [
+        ("cache_size", config.file.cache_pages.to_string()),
+        ("mmap_size", config.file.mmap_size.to_string()),
+        ("synchronous", sync.to_owned()),
+        ("temp_store", "MEMORY".to_owned()), // no files but those beside the store
+        ("foreign_keys", "OFF".to_owned()),
+    ] {
+        db.execute(&format!("PRAGMA {name} = {value}"))?;
+    }
+    Ok(())
+}
+
+/// Tries again while others hold a lock: SQLite waits for most locks by itself, but not when two that
+/// read both want to write.
+fn until_free<R>(config: &Config, mut f: impl FnMut() -> Result<R>) -> Result<R> {
+    let started = Instant::now();
+    loop {
+        match f() {
+            Err(e) if e.is_retryable() && started.elapsed() < config.busy_timeout.max(OPEN_WAIT) => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Makes the store in one transaction of the rollback journal, so that the mark of the format is in
+/// the main file from the start, never only in a WAL.
+fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
+    if is_ours(db)? {
+        return Ok(());
+    }
+    // Only here: on a file that has something in it the second of them writes.
+    db.execute(&format!("PRAGMA page_size = {}", config.file.page_size))?;
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")?;
+    if db.read_number("PRAGMA page_count")? > 0 && db.read_number("SELECT count(*) FROM sqlite_schema")? == 0
+    {
+        // An empty database somebody made: it takes our page size and auto-vacuum only this way.
+        db.execute("VACUUM")?;
+    }
+    db.execute("BEGIN IMMEDIATE")?;
+    let made = (|| {
+        if is_ours(db)? {
+            return Ok(()); // somebody else was faster
+        }
+        if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
+            return Err(not_ours());
+        }
+        remove_shared_memory(db)?;
+        schema::create_store(db.switch_to_sql()?, now_ms)
+    })()
+    .and_then(|()| db.execute("COMMIT"));
+    if made.is_err() && !db.is_idle() {
+        let _ = db.execute("ROLLBACK"); // the first error is the one to report
+    }
+    made
+}
+
+/// Removes the shared memory of a file that had the name before, in the transaction that makes the store: while one of
+/// the rollback journal is open, nobody has any of this file. Who has the old file open keeps its own; its header is made invalid, so
+/// that a handle which keeps a snapshot looks whether its file is still there. (The old WAL is removed by SQLite.)
+fn remove_shared_memory(db: &Db) -> Result<()> {
+    let Some(path) = &db.path else { return Ok(()) };
+    if journal_mode(db)? == "wal" {
+        return Ok(()); // an empty database that somebody made, with shared memory of its own
+    }
+    let old = beside(path, "-shm");
+    if let Ok(file) = OsFile::open(&old, true, false) {
+        file.clear_start();
+    }
+    match std::fs::remove_file(&old) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(Error::cant_open(format!("cannot remove the -shm of a store that had the name before: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_ours(db: &Db) -> Result<bool> {
+    Ok(db.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
+}
+
+fn convert_journal(db: &Db, wanted: JournalMode) -> Result<()> {
+    if db.path.is_none() {
+        return Ok(());
+    }
+    let wanted = match wanted {
+        JournalMode::Wal => "wal",
+        JournalMode::Delete => "delete",
+    };
+    let is: String = db
+        .conn
+        .query_row(&format!("PRAGMA journal_mode = {wanted}"), [], |row| row.get(0))
+        .map_err(translate)?;
+    if is == wanted {
+        return Ok(());
+    }
+    Err(Error::busy(format!("the journal mode is \"{is}\", and cannot become \"{wanted}\" now")))
+}
+
+/// Whether a file of ours is of a version that is known, and whole.
+fn check_format(db: &Db) -> Result<()> {
+    let version = db.read_number("PRAGMA user_version")?;
+    if version > i64::from(schema::FORMAT_VERSION) {
+        return Err(Error::cant_open(format!(
+            "the file has format version {version}, and this library knows versions up to {}: use a newer library",
+            schema::FORMAT_VERSION
+        )));
+    }
+    let damaged =
+        |what: &str| Error::corrupt(format!("the file is marked as a store, but {what}: {LAST_RESORT}"));
+    if version < i64::from(schema::FORMAT_VERSION) {
+        return Err(damaged(&format!("has format version {version}, which never was")));
+    }
+    match schema::family_exists(db.switch_to_sql()?, schema::DEFAULT_FAMILY) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(damaged("its catalogue has no default family")),
+        Err(e) if e.is_failure() => Err(damaged("it has no catalogue of families")),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,215 @@
+//! The system calls that SQLite's unix VFS makes through us, and how they are put in their place.
+//!
+//! Each ends in the call that was there before: the C library's, or that of whoever replaced it first. So the widths
+//! of `off_t` and `struct stat` are SQLite's own.
+//!
+//! SQLite calls `fcntl` and `mremap` as variadic functions, which Rust cannot define. Fixed ones are sound on Linux:
+//! its C calling conventions (x86-64, i386, arm, aarch64, riscv, s390x, powerpc, mips, loongarch) pass an integer
+//! or pointer after the `...` where a fixed parameter of that place would be. Apple's for arm64 does not, and
+//! there neither is replaced.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+use std::sync::OnceLock;
+
+use rusqlite::ffi;
+
+use super::lock::Flock;
+use super::{files, lock, maps};
+
+/// As SQLite has it, which is compiled for large files.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(super) type Stat = libc::stat64;
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(super) type Stat = libc::stat;
+/// `off_t` for large files.
+type Offset = i64;
+
+type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
+type Close = unsafe extern "C" fn(c_int) -> c_int;
+type StatPath = unsafe extern "C" fn(*const c_char, *mut Stat) -> c_int;
+type StatFile = unsafe extern "C" fn(c_int, *mut Stat) -> c_int;
+type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, Offset) -> *mut c_void;
+type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
+type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, ...) -> *mut c_void;
+
+/// The calls that were there before.
+pub(super) struct Before {
+    pub(super) open: Open,
+    pub(super) close: Close,
+    pub(super) stat: StatPath,
+    pub(super) fstat: StatFile,
+    pub(super) fcntl: Fcntl,
+    mmap: Mmap,
+    munmap: Munmap,
+    mremap: Option<Mremap>,
+}
+
+static BEFORE: OnceLock<Before> = OnceLock::new();
+
+/// The calls that were there before; `None` before [`install`].
+pub(super) fn before() -> Option<&'static Before> {
+    BEFORE.get()
+}
+
+/// Puts our calls in their places; says whether it could. To be called once, before SQLite opens a file.
+pub(super) fn install() -> bool {
+    if BEFORE.get().is_some() {
+        return true;
+    }
+    // SAFETY: the name is a C string; SQLite gives a VFS that lives as long as the process, or NULL. SQLite is set
+    // up, and nobody else is setting it up. What xGetSystemCall gives for a name is a pointer to a function of the
+    // type that os_unix.c calls that name with, which is the type it is given here; ours have those types, but for
+    // `fcntl` and `mremap`, for which see above.
+    unsafe {
+        let vfs = ffi::sqlite3_vfs_find(c"unix".as_ptr());
+        let Some(methods) = vfs.as_ref() else { return false };
+        let (Some(get), Some(set)) = (methods.xGetSystemCall, methods.xSetSystemCall) else { return false };
+        let get = |name: &CStr| get(vfs, name.as_ptr());
+        let before = (|| {
+            Some(Before {
+                open: transmute::<unsafe extern "C" fn(), Open>(get(c"open")?),
+                close: transmute::<unsafe extern "C" fn(), Close>(get(c"close")?),
+                stat: transmute::<unsafe extern "C" fn(), StatPath>(get(c"stat")?),
+                fstat: transmute::<unsafe extern "C" fn(), StatFile>(get(c"fstat")?),
+                fcntl: transmute::<unsafe extern "C" fn(), Fcntl>(get(c"fcntl")?),
+                mmap: transmute::<unsafe extern "C" fn(), Mmap>(get(c"mmap")?),
+                munmap: transmute::<unsafe extern "C" fn(), Munmap>(get(c"munmap")?),
+                mremap: get(c"mremap").map(|call| transmute::<unsafe extern "C" fn(), Mremap>(call)),
+            })
+        })();
+        let Some(before) = before else { return false };
+        let has_mremap = before.mremap.is_some();
+        if BEFORE.set(before).is_err() {
+            return true;
+        }
+        let put =
+            |name: &CStr, call: ffi::sqlite3_syscall_ptr| set(vfs, name.as_ptr(), call) == ffi::SQLITE_OK;
+        put(c"open", Some(transmute::<Open, unsafe extern "C" fn()>(open)))
+            && put(c"close", Some(transmute::<Close, unsafe extern "C" fn()>(close)))
+            && put(c"stat", Some(transmute::<StatPath, unsafe extern "C" fn()>(stat)))
+            && put(c"fstat", Some(transmute::<StatFile, unsafe extern "C" fn()>(fstat)))
+            && put(c"mmap", Some(transmute::<Mmap, unsafe extern "C" fn()>(mmap)))
+            && put(c"munmap", Some(transmute::<Munmap, unsafe extern "C" fn()>(munmap)))
+            && (!lock::CAN_REPLACE_FCNTL
+                || put(
+                    c"fcntl",
+                    Some(transmute::<
+                        unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int,
+                        unsafe extern "C" fn(),
+                    >(fcntl)),
+                ))
+            && (!has_mremap
+                || put(
+                    c"mremap",
+                    Some(transmute::<
+                        unsafe extern "C" fn(*mut c_void, usize, usize, c_int) -> *mut c_void,
+                        unsafe extern "C" fn(),
+                    >(mremap)),
+                ))
+    }
+}
+
+/// What a call answers that comes before `install`, which does not happen: SQLite calls us only after it.
+#[cold]
+fn not_installed() -> c_int {
+    set_errno(libc::ENOSYS);
+    -1
+}
+
+pub(super) fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+pub(super) fn set_errno(value: c_int) {
+    // SAFETY: the address of this thread's errno.
+    unsafe {
+        #[cfg(any(target_os = "linux", target_os = "emscripten"))]
+        let errno = libc::__errno_location();
+        #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
+        let errno = libc::__errno();
+        #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
+        let errno = libc::__error();
+        *errno = value;
+    }
+}
+
+// The functions below are called by SQLite with what it would give the C library: valid C strings, and pointers to
+// structs that may be written. No panic may leave them; nothing in them panics.
+
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    // SAFETY: SQLite's promise is passed on.
+    unsafe { files::open(path, flags, mode) }
+}
+
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    files::close(fd)
+}
+
+unsafe extern "C" fn stat(path: *const c_char, to: *mut Stat) -> c_int {
+    let Some(before) = before() else { return not_installed() };
+    // SAFETY: SQLite's promise is passed on; what is written to is valid after success.
+    unsafe {
+        let code = (before.stat)(path, to);
+        if code == 0 {
+            (*to).st_dev = files::device_of_this_process((*to).st_dev);
+        }
+        code
+    }
+}
+
+unsafe extern "C" fn fstat(fd: c_int, to: *mut Stat) -> c_int {
+    let Some(before) = before() else { return not_installed() };
+    // SAFETY: as in `stat`.
+    unsafe {
+        let code = (before.fstat)(fd, to);
+        if code == 0 {
+            (*to).st_dev = files::device_of(fd, (*to).st_dev);
+        }
+        code
+    }
+}
+
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    let Some(before) = before() else { return not_installed() };
+    match lock::own_command(command) {
+        // SAFETY: with this command, SQLite's argument is a lock it may write to.
+        Some(own) if files::owns_its_locks(fd) => unsafe {
+            lock::fcntl(before, fd, own, &mut *argument.cast::<Flock>())
+        },
+        // SAFETY: passed on as it came.
+        _ => unsafe { (before.fcntl)(fd, command, argument) },
+    }
+}
+
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: Offset,
+) -> *mut c_void {
+    let Some(before) = before() else {
+        not_installed();
+        return libc::MAP_FAILED;
+    };
+    // SAFETY: passed on as it came.
+    maps::mapped(length, || unsafe { (before.mmap)(address, length, protection, flags, fd, offset) })
+}
+
+unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
+    let Some(before) = before() else { return not_installed() };
+    // SAFETY: passed on as it came.
+    maps::unmapped(address, length, || unsafe { (before.munmap)(address, length) })
+}
+
+unsafe extern "C" fn mremap(address: *mut c_void, old: usize, new: usize, flags: c_int) -> *mut c_void {
+    let Some(mremap) = before().and_then(|before| before.mremap) else {
+        not_installed();
+        return libc::MAP_FAILED;
+    };
+    // SAFETY: passed on as it came: SQLite gives no fifth argument.
+    maps::remapped(address, old, new, || unsafe { mremap(address, old, new, flags) })
+}

@@ -1,0 +1,566 @@
+//! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+use super::calls::{self, Before, set_errno};
+use super::lock;
+use crate::fork::{self, with_list};
+
+/// Device and inode.
+pub(crate) type FileIdentity = (u64, u64);
+
+/// Descriptors in a part of the table, and parts: a million descriptors in all. What is above keeps POSIX locks.
+const PART: usize = 256;
+const PARTS: usize = 4096;
+
+/// Files that stay open although nobody uses them, before one is closed that nobody has locked: at most so many, and
+/// at most this part of the descriptors the process may have.
+const MAX_PARKED: usize = 64;
+const PARKED_PART: u64 = 16;
+/// Parked files that are looked at each time.
+const LOOKS: usize = 8;
+
+/// How often in a row shared memory must look as if it were another file's.
+const LOOKS_AT_A_GHOST: usize = 5;
+
+/// What is known of a descriptor.
+struct Slot {
+    kind: AtomicU8,
+    /// `O_ACCMODE` bits, and [`CARRIES_LOCKS`].
+    flags: AtomicU8,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+/// Not a file of SQLite's.
+const UNKNOWN: u8 = 0;
+/// Its locks belong to the open file description.
+const OWN: u8 = 1;
+/// Its locks belong to the process.
+const POSIX: u8 = 2;
+
+/// In `Slot::flags`: a database or its shared memory. (A WAL and a journal carry no locks.)
+const CARRIES_LOCKS: u8 = 0x80;
+
+/// The table, in parts that are made when needed and stay for ever.
+static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
+
+/// The descriptors that are open although SQLite has closed them, the longest parked first.
+static PARKED: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+
+/// Gives each look at a file with locks of its own another device.
+static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+
+fn slot(fd: c_int) -> Option<&'static Slot> {
+    let at = usize::try_from(fd).ok()?;
+    let part = TABLE.get(at / PART)?.load(Ordering::Acquire);
+    // SAFETY: a part is PART slots, made by `slot_to_fill`, and is never freed.
+    if part.is_null() { None } else { unsafe { part.add(at % PART).as_ref() } }
+}
+
+/// The same, making it if it is not there; `None` if it cannot be made.
+fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
+    let at = usize::try_from(fd).ok()?;
+    let part = TABLE.get(at / PART)?;
+    if part.load(Ordering::Acquire).is_null() {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(PART).ok()?;
+        slots.resize_with(PART, || Slot {
+            kind: AtomicU8::new(UNKNOWN),
+            flags: AtomicU8::new(0),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+        });
+        let made = Box::leak(slots.into_boxed_slice()).as_mut_ptr();
+        if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: made just now, of PART slots, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(made, PART)) });
+        }
+    }
+    slot(fd)
+}
+
+impl Slot {
+    fn identity(&self) -> FileIdentity {
+        (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
+    }
+
+    fn carries_locks(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & CARRIES_LOCKS != 0
+    }
+
+    fn access(&self) -> c_int {
+        c_int::from(self.flags.load(Ordering::Relaxed)) & libc::O_ACCMODE
+    }
+
+    fn kind(&self) -> u8 {
+        self.kind.load(Ordering::Relaxed)
+    }
+
+    fn forget(&self) {
+        self.kind.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// Whether the locks of a descriptor are its open file description's.
+#[inline]
+pub(super) fn owns_its_locks(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.kind() == OWN)
+}
+
+/// The device SQLite is shown of an open file: with locks of its own, one that nobody else has.
+pub(super) fn device_of(fd: c_int, device: libc::dev_t) -> libc::dev_t {
+    if owns_its_locks(fd) {
+        // The highest bit is in no device number. (A file has such locks only where this type has 64 bits.)
+        (1 << 63 | IDENTITIES.fetch_add(1, Ordering::Relaxed)) as libc::dev_t
+    } else {
+        device_of_this_process(device)
+    }
+}
+
+/// The device SQLite is shown of a file that shares its record of locks: in a forked child another than in its
+/// parent, so that nothing of what the parent knew of the file is taken for the child's.
+pub(super) fn device_of_this_process(device: libc::dev_t) -> libc::dev_t {
+    // Above the bits that device numbers use: 32 of 64, or 24 of 32.
+    let shift = if size_of::<libc::dev_t>() == 8 { 40 } else { 24 };
+    device ^ ((u64::from(fork::generation())) << shift) as libc::dev_t
+}
+
+/// Whether a file may carry SQLite's locks: a database or its shared memory.
+fn may_carry_locks(path: &[u8], flags: c_int) -> bool {
+    // New and temporary files, logs and journals are never locked.
+    flags & libc::O_EXCL == 0 && ![&b"-wal"[..], b"-journal"].iter().any(|suffix| path.ends_with(suffix))
+}
+
+/// What `fstat` says of a descriptor.
+fn look(fd: c_int) -> Option<libc::stat> {
+    let mut found = std::mem::MaybeUninit::uninit();
+    // SAFETY: room for the answer, which is whole after success.
+    unsafe { (libc::fstat(fd, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
+}
+
+/// Whether a file is at a path.
+pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
+}
+
+pub(super) fn identity_of(found: &libc::stat) -> FileIdentity {
+    (found.st_dev as u64, found.st_ino as u64)
+}
+
+/// Whether a descriptor is still the file it was opened as: somebody else may have closed it, and the number may be
+/// another file's by now.
+fn is_still(fd: c_int, slot: &Slot) -> bool {
+    look(fd).is_some_and(|found| identity_of(&found) == slot.identity())
+}
+
+/// Opens a file for SQLite: one that is parked, or anew.
+///
+/// # Safety
+/// `path` is a C string.
+pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    let Some(before) = calls::before() else {
+        set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(path) };
+    let carries_locks = may_carry_locks(name.to_bytes(), flags);
+    with_list(&PARKED, |parked| {
+        if carries_locks && !parked.is_empty() {
+            close_what_is_gone(before, parked);
+            if flags & libc::O_TRUNC == 0
+                && let Some(fd) = take_parked(parked, name, flags & libc::O_ACCMODE)
+            {
+                return fd;
+            }
+        }
+        // SAFETY: the caller's promise.
+        let mut fd = unsafe { (before.open)(path, flags, mode) };
+        if fd < 0 && calls::errno() == libc::EMFILE && close_all_that_can_be(before, parked) {
+            // SAFETY: the caller's promise.
+            fd = unsafe { (before.open)(path, flags, mode) };
+        }
+        if fd >= 3 {
+            let errno = calls::errno();
+            note(before, fd, flags, carries_locks);
+            set_errno(errno);
+        }
+        fd
+    })
+}
+
+/// Enters a descriptor that was opened just now in the table, if it is a regular file.
+fn note(before: &Before, fd: c_int, flags: c_int, carries_locks: bool) {
+    let Some(found) = look(fd) else { return };
+    if found.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return;
+    }
+    let Some(slot) = slot_to_fill(fd) else { return };
+    let (device, inode) = identity_of(&found);
+    slot.device.store(device, Ordering::Relaxed);
+    slot.inode.store(inode, Ordering::Relaxed);
+    let access = u8::try_from(flags & libc::O_ACCMODE).unwrap_or(0);
+    slot.flags.store(access | if carries_locks { CARRIES_LOCKS } else { 0 }, Ordering::Relaxed);
+    slot.kind.store(if lock::has_own(before, fd) { OWN } else { POSIX }, Ordering::Relaxed);
+}
+
+/// A parked descriptor of the file at `name`, if this process may open it like this today.
+fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_int> {
+    let found = std::fs::symlink_metadata(OsStr::from_bytes(name.to_bytes())).ok()?;
+    let identity = (found.dev(), found.ino());
+    let at = parked.iter().position(|fd| {
+        slot(*fd)
+            .is_some_and(|slot| slot.identity() == identity && slot.access() == access && is_still(*fd, slot))
+    })?;
+    let wanted = if access == libc::O_RDONLY { libc::R_OK } else { libc::R_OK | libc::W_OK };
+    // SAFETY: a C string.
+    let may = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), wanted, libc::AT_EACCESS) } == 0;
+    may.then(|| parked.remove(at))
+}
+
+/// Closes a file for SQLite: parks it, if closing could drop the POSIX locks of others in this process.
+pub(super) fn close(fd: c_int) -> c_int {
+    put_away(fd, false)
+}
+
+/// `keep`: also one with the process's locks is parked, which SQLite is to take over.
+fn put_away(fd: c_int, keep: bool) -> c_int {
+    let Some(before) = calls::before() else {
+        set_errno(libc::ENOSYS);
+        return -1;
+    };
+    with_list(&PARKED, |parked| {
+        if let Some(slot) = slot(fd) {
+            let carries = slot.carries_locks() && is_still(fd, slot) && has_name(fd);
+            // With the process's locks, a close drops those of the other connections on the file. SQLite looks for
+            // them, but leaves its mutex before it closes.
+            if carries && (slot.kind() == OWN || keep || is_open_elsewhere(fd, slot, parked)) {
+                if slot.kind() == OWN {
+                    // SQLite leaves it to the close to drop some locks.
+                    lock::set(before, fd, libc::F_UNLCK as c_int, 0, 0);
+                }
+                close_what_is_gone(before, parked);
+                if parked.try_reserve(1).is_ok() {
+                    parked.push(fd);
+                    close_the_oldest(before, parked);
+                    return 0;
+                }
+            }
+            if slot.kind() == POSIX {
+                close_others_of(before, slot, parked);
+            }
+            slot.forget();
+        }
+        // SAFETY: the caller's descriptor, which it does not use any more.
+        unsafe { (before.close)(fd) }
+    })
+}
+
+/// Whether this process uses another descriptor, with the process's locks, of the file.
+fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
+    let mut others = slots().filter(|(other, slot)| {
+        *other != fd && slot.kind() == POSIX && slot.identity() == of.identity() && slot.carries_locks()
+    });
+    others.any(|(other, _)| !parked.contains(&other))
+}
+
+/// Closes what is parked of a file whose last descriptor is closed, with the process's locks.
+fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
+    parked.retain(|fd| {
+        let is_other = slot(*fd).is_some_and(|slot| slot.kind() == POSIX && slot.identity() == of.identity());
+        if is_other {
+            close_parked(before, *fd);
+        }
+        !is_other
+    });
+}
+
+/// Every descriptor that is in the table.
+fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
+    let parts =
+        TABLE.iter().zip((0..).step_by(PART)).filter(|(part, _)| !part.load(Ordering::Acquire).is_null());
+    let all = parts.flat_map(|(_, first)| first..first + PART as c_int);
+    all.filter_map(|fd| slot(fd).map(|slot| (fd, slot))).filter(|(_, slot)| slot.kind() != UNKNOWN)
+}
+
+/// Whether the file has a name still: what has none, nobody can open again.
+fn has_name(fd: c_int) -> bool {
+    look(fd).is_some_and(|found| found.st_nlink > 0)
+}
+
+fn close_parked(before: &Before, fd: c_int) {
+    let Some(slot) = slot(fd) else { return };
+    let ours = is_still(fd, slot);
+    slot.forget();
+    if ours {
+        // SAFETY: ours alone: it is parked, and it still is the file that was parked.
+        unsafe { (before.close)(fd) };
+    }
+}
+
+/// Closes parked files that have been deleted: nobody can open them again, and their space is wanted. Looks at some
+/// each time.
+fn close_what_is_gone(before: &Before, parked: &mut Vec<c_int>) {
+    for _ in 0..LOOKS.min(parked.len()) {
+        let fd = parked.remove(0);
+        if slot(fd).is_some_and(|slot| is_still(fd, slot)) && has_name(fd) {
+            parked.push(fd);
+        } else {
+            close_parked(before, fd);
+        }
+    }
+}
+
+/// Where too many are parked: closes the longest parked of those that nobody at all has locked, so that closing drops
+/// nothing.
+fn close_the_oldest(before: &Before, parked: &mut Vec<c_int>) {
+    let mut left = parked.len().saturating_sub(max_parked());
+    if left == 0 {
+        return;
+    }
+    // Each file is asked for once, however many descriptors it has.
+    let mut locked: Vec<FileIdentity> = Vec::new();
+    parked.retain(|fd| {
+        let Some(slot) = slot(*fd).filter(|_| left > 0) else { return true };
+        if locked.contains(&slot.identity()) {
+            return true;
+        }
+        if lock::is_locked(before, *fd, 0, 0) {
+            locked.push(slot.identity());
+            return true;
+        }
+        close_parked(before, *fd);
+        left -= 1;
+        false
+    });
+}
+
+/// Where the process has no descriptor left: closes all parked files that nobody at all has locked. Says whether that
+/// was any.
+#[cold]
+fn close_all_that_can_be(before: &Before, parked: &mut Vec<c_int>) -> bool {
+    let there = parked.len();
+    parked.retain(|fd| {
+        let keep = lock::is_locked(before, *fd, 0, 0);
+        if !keep {
+            close_parked(before, *fd);
+        }
+        keep
+    });
+    let closed = parked.len() < there;
+    if !closed {
+        set_errno(libc::EMFILE);
+    }
+    closed
+}
+
+fn max_parked() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the answer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return MAX_PARKED;
+    }
+    usize::try_from(limit.rlim_cur as u64 / PARKED_PART).map_or(MAX_PARKED, |part| part.min(MAX_PARKED))
+}
+
+/// What takes the place of inherited descriptors in a forked child: no call can read, write or lock it.
+static DEAD: AtomicI32 = AtomicI32::new(-1);
+
+fn open_dead() -> c_int {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let (path, flags) = (c"/", libc::O_PATH | libc::O_CLOEXEC);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let (path, flags) = (c"/dev/null", libc::O_WRONLY | libc::O_CLOEXEC);
+    // SAFETY: a C string.
+    unsafe { libc::open(path.as_ptr(), flags) }
+}
+
+/// Whether `DEAD` is what was opened there: a program may have closed it, and the number be another file's by now.
+fn is_dead(fd: c_int) -> bool {
+    // SAFETY: asks for the flags of whatever has the number.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return flags >= 0 && flags & libc::O_PATH != 0;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return flags >= 0 && look(fd).is_some_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFCHR);
+}
+
+/// Opens what takes the place of inherited descriptors: a child may have no descriptor left.
+pub(super) fn prepare_for_forks() {
+    if !is_dead(DEAD.load(Ordering::Relaxed)) {
+        DEAD.store(open_dead(), Ordering::Relaxed);
+    }
+}
+
+/// In a forked child, in which nobody is inside the gate of the lists: what is open is the parent's. The numbers stay
+/// taken, so that a stale handle does not meet another file under one; what is parked is closed.
+///
+/// Calls only what the child of a process with several threads may call.
+pub(super) fn let_go_after_fork() {
+    if let Ok(mut parked) = PARKED.try_lock() {
+        for fd in parked.drain(..) {
+            if let Some(slot) = slot(fd) {
+                if is_still(fd, slot) {
+                    // SAFETY: ours alone, see `close_parked`.
+                    unsafe { libc::close(fd) };
+                }
+                slot.forget();
+            }
+        }
+    }
+    let kept = DEAD.load(Ordering::Relaxed);
+    let dead = if is_dead(kept) { kept } else { open_dead() };
+    DEAD.store(dead, Ordering::Relaxed);
+    for (fd, slot) in slots() {
+        if is_still(fd, slot) {
+            make_dead(fd, dead);
+        }
+        slot.forget();
+    }
+}
+
+fn make_dead(fd: c_int, dead: c_int) {
+    // SAFETY: `fd` is this process's copy of a file of SQLite's, which it uses no more.
+    unsafe {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let done = libc::dup3(dead, fd, libc::O_CLOEXEC);
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let done = {
+            let done = libc::dup2(dead, fd);
+            libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+            done
+        };
+        if done < 0 {
+            libc::close(fd); // there was no descriptor left for `DEAD`
+        }
+    }
+}
+
+/// A file that is opened beside SQLite, in a way that drops no locks of anybody in this process.
+pub(crate) struct OsFile {
+    fd: c_int,
+}
+
+impl OsFile {
+    /// Opens a file for reading or for both; `create`: makes it if it is not there, with the rights SQLite gives its
+    /// files (0644, less the umask).
+    pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        let access = if write { libc::O_RDWR } else { libc::O_RDONLY };
+        let flags = access | libc::O_CLOEXEC | if create { libc::O_CREAT } else { 0 };
+        loop {
+            // SAFETY: a C string.
+            let fd = unsafe { open(name.as_ptr(), flags, 0o644) };
+            if fd >= 0 {
+                return Ok(OsFile { fd });
+            }
+            let e = io::Error::last_os_error();
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+    }
+
+    /// Reads up to `buffer`'s length from the beginning of the file; fewer bytes only at its end.
+    pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            // SAFETY: room for the answer.
+            let read = unsafe { libc::pread(self.fd, rest.as_mut_ptr().cast(), rest.len(), filled as _) };
+            match usize::try_from(read) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(_) => {
+                    let e = io::Error::last_os_error();
+                    if e.kind() != io::ErrorKind::Interrupted {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Which file it is.
+    pub(crate) fn identity(&self) -> io::Result<FileIdentity> {
+        look(self.fd).map(|found| identity_of(&found)).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// How many names it has.
+    pub(in crate::db::file) fn names(&self) -> io::Result<u64> {
+        look(self.fd).map(|found| found.st_nlink as u64).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
+    /// (Where there are no locks of its own nobody can be asked.)
+    pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
+        let (start, length) = lock::DATABASE;
+        let alone = !owns_its_locks(self.fd)
+            || calls::before()
+                .is_some_and(|before| lock::set(before, self.fd, libc::F_WRLCK as c_int, start, length));
+        alone && look(self.fd).is_some_and(|found| found.st_size == 0)
+    }
+
+    /// Whether somebody is inside SQLite with it, or that cannot be found out.
+    pub(in crate::db::file) fn is_in_use(&self) -> bool {
+        let (start, length) = lock::DATABASE;
+        calls::before().is_none_or(|before| lock::is_locked(before, self.fd, start, length))
+    }
+
+    /// Whether the shared memory beside this database, which is `shared_memory`, is in use by somebody who does not
+    /// use this database: then both it and the WAL belong to another file that had the name before.
+    ///
+    /// Who uses shared memory in WAL mode holds a lock on the database, from before to after that.
+    pub(in crate::db::file) fn is_not_of(&self, shared_memory: &OsFile) -> bool {
+        let Some(before) = calls::before() else { return false };
+        if !owns_its_locks(self.fd) || !owns_its_locks(shared_memory.fd) {
+            return false; // nobody can be asked
+        }
+        let is_locked = |file: &OsFile, (start, length)| lock::is_locked(before, file.fd, start, length);
+        (0..LOOKS_AT_A_GHOST).all(|look| {
+            if look > 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1)); // one closes, another opens
+            }
+            is_locked(shared_memory, lock::SHARED_MEMORY) && !is_locked(self, lock::DATABASE)
+        })
+    }
+
+    /// Makes the header of shared memory invalid: whoever uses it makes it anew from the WAL (SQLite's walformat.html,
+    /// chapter 2.1; there are two copies of 48 bytes).
+    pub(in crate::db::file) fn clear_start(&self) {
+        // SAFETY: an open file and 96 bytes. If it fails, the header stays valid.
+        unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) };
+    }
+
+    /// Makes the kernel write this part of the file to the disk, without waiting for that. A hint: nothing depends on
+    /// what comes of it.
+    #[cfg_attr(not(kvstore_btree), allow(dead_code, reason = "only that engine knows how the WAL grows"))]
+    pub(crate) fn begin_to_write(&self, start: u64, length: u64) {
+        #[cfg(target_os = "linux")]
+        if let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) {
+            // SAFETY: an open file.
+            unsafe { libc::sync_file_range(self.fd, start, length, libc::SYNC_FILE_RANGE_WRITE) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (start, length);
+    }
+
+    pub(super) fn fd(&self) -> c_int {
+        self.fd
+    }
+}
+
+impl Drop for OsFile {
+    fn drop(&mut self) {
+        // With POSIX locks, closing it would drop those of the connections of this process: SQLite takes it over.
+        put_away(self.fd, true);
+    }
+}

@@ -1,0 +1,133 @@
+//! Locks of an open file description in place of the process's.
+//!
+//! Linux: fcntl(2), "Open file description locks". They conflict with POSIX locks as POSIX locks of another process
+//! would, in both directions, so other programs' SQLite sees ours and we see theirs.
+
+use std::ffi::c_int;
+
+use super::calls::{Before, errno, set_errno};
+
+/// As SQLite has it, which is compiled for large files.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(super) type Flock = libc::flock64;
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(super) type Flock = libc::flock;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::ffi::c_int;
+
+    /// SQLite's commands: on 32-bit systems with the GNU library, those for large files (asm-generic/fcntl.h).
+    const LARGE: bool = cfg!(all(target_pointer_width = "32", target_env = "gnu"));
+    const GETLK: c_int = if LARGE { 12 } else { libc::F_GETLK };
+    const SETLK: c_int = if LARGE { 13 } else { libc::F_SETLK };
+    const SETLKW: c_int = if LARGE { 14 } else { libc::F_SETLKW };
+
+    /// Whether SQLite's call of `fcntl` may be taken by a function of three parameters (see `calls.rs`).
+    pub(crate) const CAN_REPLACE_FCNTL: bool = true;
+
+    /// The command on locks of the open file description in place of one on the process's; `None`: another
+    /// command.
+    #[inline]
+    pub(crate) fn own_command(command: c_int) -> Option<c_int> {
+        match command {
+            GETLK => Some(super::OWN_GETLK),
+            SETLK => Some(super::OWN_SETLK),
+            SETLKW => Some(libc::F_OFD_SETLKW),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod own {
+    use std::ffi::c_int;
+
+    pub(super) const OWN_GETLK: c_int = libc::F_OFD_GETLK;
+    pub(super) const OWN_SETLK: c_int = libc::F_OFD_SETLK;
+    /// Whether there are such locks: the device number must also have room for an identity.
+    pub(super) const EXIST: bool = size_of::<libc::dev_t>() == 8;
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    use std::ffi::c_int;
+
+    pub(crate) const CAN_REPLACE_FCNTL: bool = false;
+
+    pub(crate) fn own_command(_: c_int) -> Option<c_int> {
+        None
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod own {
+    use std::ffi::c_int;
+
+    pub(super) const OWN_GETLK: c_int = -1;
+    pub(super) const OWN_SETLK: c_int = -1;
+    pub(super) const EXIST: bool = false;
+}
+
+use own::{EXIST, OWN_GETLK, OWN_SETLK};
+pub(super) use system::{CAN_REPLACE_FCNTL, own_command};
+
+/// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
+pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);
+/// Of the shared memory, the byte that everybody locks who uses it (os_unix.c, "UNIX_SHM_DMS").
+pub(super) const SHARED_MEMORY: (i64, i64) = (128, 1);
+
+/// A lock on `length` bytes from `start`; 0: on all that come after it.
+pub(super) fn of(kind: c_int, start: i64, length: i64) -> Flock {
+    // SAFETY: a struct of integers.
+    let mut lock: Flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as _;
+    lock.l_whence = libc::SEEK_SET as _;
+    lock.l_start = start as _;
+    lock.l_len = length as _;
+    lock
+}
+
+/// Runs one of the `F_OFD_*` commands. SQLite leaves `l_pid` as it is, and the kernel wants 0.
+pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock) -> c_int {
+    let mut own = *lock;
+    own.l_pid = 0;
+    // SAFETY: the command reads, and perhaps writes, the lock it is given.
+    let code = unsafe { (before.fcntl)(fd, command, &raw mut own) };
+    if code == 0 && command == OWN_GETLK {
+        *lock = own;
+    }
+    code
+}
+
+#[cfg(test)]
+thread_local!(static REFUSES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+
+/// From now on, what this thread opens has locks of the process.
+#[cfg(test)]
+pub(super) fn refuse_in_this_thread(yes: bool) {
+    REFUSES.set(yes);
+}
+
+/// Whether the kernel and the file system give this descriptor locks of its own.
+pub(super) fn has_own(before: &Before, fd: c_int) -> bool {
+    #[cfg(test)]
+    if REFUSES.get() {
+        return false;
+    }
+    let keep = errno();
+    let has = EXIST && fcntl(before, fd, OWN_GETLK, &mut of(libc::F_WRLCK as c_int, 0, 1)) == 0;
+    set_errno(keep);
+    has
+}
+
+/// Locks bytes for this open file description, or unlocks them; says whether it could. Never waits.
+pub(super) fn set(before: &Before, fd: c_int, kind: c_int, start: i64, length: i64) -> bool {
+    fcntl(before, fd, OWN_SETLK, &mut of(kind, start, length)) == 0
+}
+
+/// Whether anybody else has a lock, shared or not, on these bytes. What cannot be found out counts as one.
+pub(super) fn is_locked(before: &Before, fd: c_int, start: i64, length: i64) -> bool {
+    let mut lock = of(libc::F_WRLCK as c_int, start, length);
+    fcntl(before, fd, OWN_GETLK, &mut lock) != 0 || c_int::from(lock.l_type) != libc::F_UNLCK as c_int
+}

@@ -1,0 +1,107 @@
+//! The parts of memory that SQLite has mapped files to.
+//!
+//! A mapping keeps the open file description alive it was made with, and with it the locks; in a forked child, also
+//! after the parent has been killed. So a child puts memory of its own in the place of each.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+use crate::fork::with_list;
+
+/// Start and length of each, in bytes.
+static MAPS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// Runs a call that maps, and notes what it has mapped.
+pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    with_list(&MAPS, |maps| {
+        let address = map();
+        if address != libc::MAP_FAILED {
+            maps.push((address.addr(), length));
+        }
+        address
+    })
+}
+
+/// Runs a call that ends mappings.
+pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
+    with_list(&MAPS, |maps| {
+        let code = unmap();
+        if code == 0 {
+            remove(maps, address.addr(), length);
+        }
+        code
+    })
+}
+
+/// Runs a call that moves a mapping or changes its length.
+pub(super) fn remapped(
+    address: *mut c_void,
+    old: usize,
+    new: usize,
+    remap: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
+    with_list(&MAPS, |maps| {
+        let moved = remap();
+        if moved != libc::MAP_FAILED {
+            remove(maps, address.addr(), old);
+            maps.push((moved.addr(), new));
+        }
+        moved
+    })
+}
+
+/// Takes a part of memory out of the list.
+fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
+    let end = start.saturating_add(length);
+    let mut left = Vec::new();
+    maps.retain(|&(first, length)| {
+        let last = first.saturating_add(length);
+        if last <= start || first >= end {
+            return true;
+        }
+        left.extend([(first, start.saturating_sub(first)), (end, last.saturating_sub(end))]);
+        false
+    });
+    maps.extend(left.into_iter().filter(|(_, length)| *length > 0));
+}
+
+/// In a forked child, in which nobody is inside the gate of the lists: memory without a file, readable and writable, takes the place of each.
+pub(super) fn let_go_after_fork() {
+    let maps = MAPS.try_lock().map(|mut maps| std::mem::take(&mut *maps)).unwrap_or_default();
+    for (start, length) in maps {
+        // SAFETY: SQLite has mapped a file here, and its copy of this process uses it no more: the handles are
+        // refused. Who still reads there finds zeros.
+        unsafe {
+            libc::mmap(
+                std::ptr::without_provenance_mut(start),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED,
+                -1,
+                0,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unmapped_is_taken_out_of_the_list_whole_in_part_and_across() {
+        let maps = |parts: &[(usize, usize)], start, length| {
+            let mut maps = parts.to_vec();
+            remove(&mut maps, start, length);
+            maps.sort_unstable();
+            maps
+        };
+        assert_eq!(maps(&[(10, 10)], 10, 10), []);
+        assert_eq!(maps(&[(10, 10)], 0, 10), [(10, 10)]);
+        assert_eq!(maps(&[(10, 10)], 20, 10), [(10, 10)]);
+        assert_eq!(maps(&[(10, 10)], 12, 3), [(10, 2), (15, 5)]);
+        assert_eq!(maps(&[(10, 10)], 5, 10), [(15, 5)]);
+        assert_eq!(maps(&[(10, 10)], 15, 10), [(10, 5)]);
+        assert_eq!(maps(&[(10, 10), (20, 10), (40, 10)], 15, 30), [(10, 5), (45, 5)]);
+    }
+}

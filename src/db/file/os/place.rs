@@ -1,0 +1,180 @@
+//! Where the file of a store is: its directory, which stays open, and its name in there. So a directory that is
+//! renamed takes its store along, and a file that was deleted, moved or replaced is told from one that was not.
+
+use std::ffi::{CStr, CString, c_int};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use super::files::FileIdentity;
+
+/// The place of a file.
+pub(in crate::db::file) struct Place {
+    directory: File,
+    name: CString,
+    file: FileIdentity,
+}
+
+/// What can be seen of a file from outside. Another state of its content is another one of these, but for what
+/// happens within one tick of the file system's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::db::file) struct State {
+    file: FileIdentity,
+    size: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl State {
+    pub(in crate::db::file) fn file(&self) -> FileIdentity {
+        self.file
+    }
+
+    pub(in crate::db::file) fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
+    /// When it changed last, since the Unix epoch.
+    pub(in crate::db::file) fn changed(&self) -> Duration {
+        Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0))
+    }
+}
+
+impl Place {
+    /// The place of a file, by its path without symbolic links.
+    ///
+    /// # Errors
+    /// What opening the directory answers; `NotFound` also if the file is not there.
+    pub(in crate::db::file) fn of(path: &Path) -> io::Result<Place> {
+        let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
+        let (parent, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
+        let (directory, name) = (open_directory(parent)?, CString::new(name.as_bytes())?);
+        let file = look(&directory, &name)?.file;
+        Ok(Place { directory, name, file })
+    }
+
+    /// Which file it is.
+    pub(in crate::db::file) fn file(&self) -> FileIdentity {
+        self.file
+    }
+
+    /// Whether the file still has its name. One system call.
+    #[inline]
+    pub(in crate::db::file) fn is_kept(&self) -> bool {
+        look(&self.directory, &self.name).is_ok_and(|state| state.file == self.file)
+    }
+
+    /// What is seen now of whatever is named like the file with this suffix. `None`: nothing is.
+    ///
+    /// # Errors
+    /// If it cannot be looked at.
+    pub(in crate::db::file) fn state(&self, suffix: &str) -> io::Result<Option<State>> {
+        let mut name = self.name.clone().into_bytes();
+        name.extend_from_slice(suffix.as_bytes());
+        match look(&self.directory, &CString::new(name)?) {
+            Ok(state) => Ok(Some(state)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether this process may make files beside it, or remove some.
+    pub(in crate::db::file) fn can_be_written_to(&self) -> bool {
+        may_write_at(self.directory.as_raw_fd(), c".")
+    }
+
+    /// Makes the names in the directory durable.
+    pub(in crate::db::file) fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+}
+
+/// Whether this process may write the file at a path.
+pub(in crate::db::file) fn may_write(path: &Path) -> bool {
+    CString::new(path.as_os_str().as_bytes()).is_ok_and(|name| may_write_at(libc::AT_FDCWD, &name))
+}
+
+fn may_write_at(directory: c_int, name: &CStr) -> bool {
+    // SAFETY: an open directory, or the current one, and a C string.
+    unsafe { libc::faccessat(directory, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
+}
+
+/// A directory that may not be listed can still be looked into; it cannot be synced then.
+fn open_directory(path: &Path) -> io::Result<File> {
+    let opened = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if opened.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied) {
+        return File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_PATH).open(path);
+    }
+    opened
+}
+
+/// Milliseconds of a clock that only goes forward, as it was at the last tick of the system: a quarter of the price of
+/// the exact time, and up to 10 ms old.
+#[inline]
+pub(in crate::db::file) fn coarse_ms() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer; a system without this clock leaves it as it is.
+    unsafe { libc::clock_gettime(CLOCK, &raw mut now) };
+    (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
+}
+
+/// What has a name in a directory; a symbolic link is looked at itself.
+fn look(directory: &File, name: &CString) -> io::Result<State> {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: an open directory, a C string, and room for the answer, which is whole after success.
+    let found = unsafe {
+        match libc::fstatat(directory.as_raw_fd(), name.as_ptr(), found.as_mut_ptr(), flags) {
+            0 => found.assume_init(),
+            _ => return Err(io::Error::last_os_error()),
+        }
+    };
+    Ok(State {
+        file: super::files::identity_of(&found),
+        size: found.st_size as i64,
+        modified: (found.st_mtime as i64, found.st_mtime_nsec as i64),
+        changed: (found.st_ctime as i64, found.st_ctime_nsec as i64),
+    })
+}
+
+/// Gives a file another name, which must be free: `AlreadyExists` if it is not. `Unsupported` where the system or the
+/// file system has no way to do both at once.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (CString::new(from.as_os_str().as_bytes())?, CString::new(to.as_os_str().as_bytes())?);
+    let code = rename(&from, &to);
+    if code == Some(0) {
+        return Ok(());
+    }
+    let e = io::Error::last_os_error();
+    match e.raw_os_error() {
+        _ if code.is_none() => Err(io::ErrorKind::Unsupported.into()),
+        Some(libc::EINVAL | libc::ENOSYS | libc::ENOTSUP) => Err(io::ErrorKind::Unsupported.into()),
+        _ => Err(e),
+    }
+}
+
+/// `None`: there is no such call.
+fn rename(from: &CString, to: &CString) -> Option<c_int> {
+    // SAFETY: C strings.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    return Some(unsafe {
+        libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_NOREPLACE)
+    });
+    // SAFETY: C strings.
+    #[cfg(target_vendor = "apple")]
+    return Some(unsafe { libc::renamex_np(from.as_ptr(), to.as_ptr(), libc::RENAME_EXCL) });
+    #[cfg(not(any(all(target_os = "linux", target_env = "gnu"), target_vendor = "apple")))]
+    {
+        let _ = (from, to);
+        None
+    }
+}

@@ -1,0 +1,71 @@
+//! How the processes that have a store open know of each other.
+//!
+//! Each has one open file description more on the database, with a shared lock on a byte that SQLite never locks: the
+//! first after its lock bytes (os.h, "SHARED_SIZE"), on the page that no database uses. Whoever finds it locked by
+//! somebody else is not alone. Other programs' SQLite knows nothing of it, and is not seen.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+
+use super::files::{FileIdentity, OsFile, owns_its_locks};
+use super::{calls, lock};
+use crate::fork::{self, with_list};
+
+const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
+
+static PRESENCES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+struct Entry {
+    file: FileIdentity,
+    /// Of before a fork: the parent's.
+    generation: u32,
+    presence: Weak<Presence>,
+}
+
+/// Says to the other processes, as long as it lives, that this one has the file open.
+pub(crate) struct Presence {
+    #[cfg_attr(not(kvstore_btree), allow(dead_code, reason = "it has the lock as long as it lives"))]
+    file: OsFile,
+}
+
+impl Presence {
+    /// The presence of this process; `None` where locks belong to the process, or the file cannot be opened.
+    pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
+        let file = OsFile::open(path, false, false).ok()?;
+        let identity = file.identity().ok()?;
+        let generation = fork::generation();
+        // Only what is asked for is upgraded: dropping the last of another would enter the gate a second time.
+        let known = |presences: &mut Vec<Entry>| {
+            let entry =
+                presences.iter().find(|entry| (entry.file, entry.generation) == (identity, generation))?;
+            entry.presence.upgrade()
+        };
+        if let Some(presence) = with_list(&PRESENCES, known) {
+            return Some(presence);
+        }
+        let before = calls::before()?;
+        if !owns_its_locks(file.fd())
+            || !lock::set(before, file.fd(), libc::F_RDLCK as std::ffi::c_int, PRESENCE, 1)
+        {
+            return None;
+        }
+        let made = Arc::new(Presence { file });
+        // One for the process: a second one would look like another process.
+        with_list(&PRESENCES, |presences| {
+            presences.retain(|entry| entry.presence.strong_count() > 0);
+            Some(known(presences).unwrap_or_else(|| {
+                presences.push(Entry { file: identity, generation, presence: Arc::downgrade(&made) });
+                Arc::clone(&made)
+            }))
+        })
+    }
+
+    /// Whether no other process has the store open through this library.
+    #[cfg_attr(
+        not(kvstore_btree),
+        allow(dead_code, reason = "SQL keeps no snapshots; others still see this process")
+    )]
+    pub(crate) fn is_alone(&self) -> bool {
+        calls::before().is_some_and(|before| !lock::is_locked(before, self.file.fd(), PRESENCE, 1))
+    }
+}

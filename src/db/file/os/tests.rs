@@ -1,0 +1,417 @@
+//! The pieces of this room by themselves. What they are for is in `tests/two_sqlites.rs` and `tests/forks.rs`.
+
+use std::ffi::c_int;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::ffi;
+
+use super::frames::Frames;
+use super::*;
+
+/// A file of four bytes in a folder of its own, as `open` is ready to see it.
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    set_up().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    fs::write(&path, "1234").unwrap();
+    (folder, path)
+}
+
+fn file(path: &Path) -> OsFile {
+    OsFile::open(path, true, false).unwrap()
+}
+
+/// How many descriptors of this process are open on a file.
+fn descriptors_on(path: &Path) -> usize {
+    let wanted = fs::metadata(path).map(|found| (found.dev(), found.ino())).unwrap();
+    let all = fs::read_dir("/proc/self/fd").unwrap();
+    all.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok())
+        .filter(|found| (found.dev(), found.ino()) == wanted)
+        .count()
+}
+
+/// What another copy of SQLite does: locks the process's, on a descriptor of its own.
+fn posix_lock(file: &fs::File) -> bool {
+    let mut lock = lock::of(libc::F_RDLCK as c_int, 100, 1);
+    // SAFETY: an open file and a lock.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw mut lock) == 0 }
+}
+
+fn is_locked(file: &OsFile, start: i64) -> bool {
+    lock::is_locked(calls::before().unwrap(), file.fd(), start, 1)
+}
+
+fn set(file: &OsFile, kind: c_int, start: i64) -> bool {
+    lock::set(calls::before().unwrap(), file.fd(), kind, start, 1)
+}
+
+#[test]
+fn two_files_of_one_process_exclude_each_other() {
+    let (_folder, path) = scratch();
+    let (first, second) = (file(&path), file(&path));
+    assert!(files::owns_its_locks(first.fd()) && files::owns_its_locks(second.fd()));
+    assert!(set(&first, libc::F_WRLCK as c_int, 7));
+    assert!(is_locked(&second, 7) && !is_locked(&first, 7));
+    assert!(!set(&second, libc::F_RDLCK as c_int, 7));
+    drop(first); // which lets its locks go
+    assert!(set(&second, libc::F_WRLCK as c_int, 7));
+}
+
+#[test]
+fn a_closed_file_is_parked_for_the_next_open_and_its_number_is_used_again() {
+    let (_folder, path) = scratch();
+    let first = file(&path);
+    let number = first.fd();
+    drop(first);
+    assert_eq!(descriptors_on(&path), 1);
+    assert_eq!(file(&path).fd(), number);
+    // Not for reading alone: what it may do is another thing.
+    let reading = OsFile::open(&path, false, false).unwrap();
+    assert_ne!(reading.fd(), number);
+}
+
+#[test]
+fn closing_a_file_leaves_the_locks_of_another_sqlite_in_the_process() {
+    let (_folder, path) = scratch();
+    let stock = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let (first, witness) = (file(&path), file(&path));
+    assert!(posix_lock(&stock));
+    assert!(is_locked(&witness, 100), "each side sees the other's locks");
+    drop(first);
+    drop(file(&path));
+    assert!(is_locked(&witness, 100));
+    // And the other way round: its close, which drops all locks of the process, leaves ours.
+    assert!(set(&witness, libc::F_WRLCK as c_int, 7));
+    drop(stock);
+    assert!(!is_locked(&witness, 100));
+    assert!(is_locked(&file(&path), 7));
+}
+
+#[test]
+fn a_log_is_not_parked_and_neither_is_a_file_without_a_name() {
+    let (folder, path) = scratch();
+    let wal = folder.path().join("a.db-wal");
+    fs::write(&wal, "1234").unwrap();
+    drop(file(&wal));
+    assert_eq!(descriptors_on(&wal), 0);
+
+    let gone = file(&path);
+    let keep = fs::File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    drop(gone);
+    assert_eq!(keep.metadata().unwrap().nlink(), 0);
+    let this = format!("/proc/self/fd/{}", keep.as_raw_fd());
+    assert_eq!(descriptors_on(Path::new(&this)), 1, "only the one that looks");
+}
+
+#[test]
+fn a_parked_file_that_is_deleted_is_closed_at_one_of_the_next_opens() {
+    let (folder, path) = scratch();
+    drop(file(&path));
+    let keep = fs::File::open(&path).unwrap();
+    let this = format!("/proc/self/fd/{}", keep.as_raw_fd());
+    assert_eq!(descriptors_on(Path::new(&this)), 2);
+    fs::remove_file(&path).unwrap();
+    let other = folder.path().join("other.db");
+    fs::write(&other, "1").unwrap();
+    let closed = (0..1000).any(|_| {
+        drop(file(&other));
+        descriptors_on(Path::new(&this)) == 1
+    });
+    assert!(closed);
+}
+
+#[test]
+fn a_file_that_was_replaced_under_its_name_is_not_taken_for_the_parked_one() {
+    let (folder, path) = scratch();
+    drop(file(&path));
+    let other = folder.path().join("other");
+    fs::write(&other, "new").unwrap();
+    fs::rename(&other, &path).unwrap();
+    let mut content = [0; 8];
+    let read = file(&path).read_start(&mut content).unwrap();
+    assert_eq!(content.get(..read), Some(&b"new"[..]));
+}
+
+#[test]
+fn of_many_closed_files_only_some_stay_open() {
+    let (folder, _) = scratch();
+    let paths: Vec<_> = (0..300).map(|n| folder.path().join(format!("{n}.db"))).collect();
+    for path in &paths {
+        fs::write(path, "1").unwrap();
+        drop(file(path));
+    }
+    let open: usize = paths.iter().map(|path| descriptors_on(path)).sum();
+    assert!(open <= 128, "{open}");
+}
+
+#[test]
+fn where_the_kernel_refuses_such_locks_a_file_keeps_those_of_the_process() {
+    let (_folder, path) = scratch();
+    lock::refuse_in_this_thread(true);
+    let first = file(&path);
+    lock::refuse_in_this_thread(false);
+    assert!(!files::owns_its_locks(first.fd()));
+    // A look at the file by a descriptor of its own is not closed: that would drop the process's locks.
+    let number = first.fd();
+    drop(first);
+    let again = file(&path);
+    assert_eq!(again.fd(), number, "taken over by the next open, and still with such locks");
+    assert!(!files::owns_its_locks(number));
+    // SQLite's own close is one, unless that would drop the locks of another connection.
+    lock::refuse_in_this_thread(true);
+    let other = OsFile::open(&path, false, false).unwrap();
+    lock::refuse_in_this_thread(false);
+    std::mem::forget(again);
+    assert_eq!(files::close(number), 0);
+    assert_eq!(descriptors_on(&path), 2);
+    let last = other.fd();
+    std::mem::forget(other);
+    assert_eq!(files::close(last), 0);
+    assert_eq!(descriptors_on(&path), 0);
+}
+
+#[test]
+fn sqlite_is_shown_another_device_of_each_file_with_locks_of_its_own() {
+    let (_folder, path) = scratch();
+    let file = file(&path);
+    let real = fs::metadata(&path).unwrap().dev() as libc::dev_t;
+    let (first, second) = (files::device_of(file.fd(), real), files::device_of(file.fd(), real));
+    assert!(first != real && second != real && first != second);
+    lock::refuse_in_this_thread(true);
+    let shared = super::tests::file(&path);
+    lock::refuse_in_this_thread(false);
+    if !files::owns_its_locks(shared.fd()) {
+        assert_eq!(files::device_of(shared.fd(), real), files::device_of_this_process(real));
+    }
+}
+
+#[test]
+fn one_presence_stands_for_a_process_and_is_seen_by_others_only() {
+    let (_folder, path) = scratch();
+    let (first, second) = (Presence::on(&path).unwrap(), Presence::on(&path).unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+    assert!(first.is_alone());
+    // Another process has an open file description of its own.
+    let other = fs::File::open(&path).unwrap();
+    let mut lock = lock::of(libc::F_RDLCK as c_int, (1 << 30) + 512, 1);
+    // SAFETY: an open file and a lock.
+    assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) }, 0);
+    assert!(!first.is_alone());
+    drop(other);
+    assert!(first.is_alone());
+}
+
+/// Runs `f` in a forked child; says whether it returned `true`.
+fn in_child(f: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs `f`, which must need nothing of other threads, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(20);
+            libc::_exit(if f() { 0 } else { 1 });
+        }
+        let mut status = -1;
+        libc::waitpid(child, &raw mut status, 0);
+        status == 0
+    }
+}
+
+#[test]
+fn in_a_forked_child_inherited_files_are_dead_and_their_numbers_taken() {
+    let (_folder, path) = scratch();
+    let (open, parked) = (file(&path), file(&path));
+    let number = parked.fd();
+    drop(parked);
+    assert!(set(&open, libc::F_WRLCK as c_int, 7));
+    assert!(in_child(|| {
+        let mut byte = [0; 1];
+        // SAFETY: looks at descriptors by their numbers.
+        let (is_parked_open, is_taken) =
+            unsafe { (libc::fcntl(number, libc::F_GETFD) >= 0, libc::fcntl(open.fd(), libc::F_GETFD) >= 0) };
+        open.read_start(&mut byte).is_err() && is_taken && !is_parked_open
+    }));
+    // The child's end has let nothing of this process's go.
+    assert!(is_locked(&file(&path), 7));
+}
+
+#[test]
+fn a_forked_child_sees_the_locks_of_its_parent_and_takes_its_own() {
+    let (_folder, path) = scratch();
+    let open = file(&path);
+    assert!(set(&open, libc::F_WRLCK as c_int, 7));
+    assert!(in_child(|| {
+        let own = file(&path);
+        is_locked(&own, 7) && !set(&own, libc::F_RDLCK as c_int, 7) && set(&own, libc::F_WRLCK as c_int, 8)
+    }));
+}
+
+/// A WAL as SQLite would have written it itself, and one through [`Frames`]: each byte of the file, the calls, and
+/// whether writing fails just now.
+#[derive(Default)]
+struct TwoLogs {
+    plain: Vec<u8>,
+    kept: Vec<u8>,
+    calls: usize,
+    full: bool,
+}
+
+fn put(file: &mut Vec<u8>, bytes: &[u8], at: i64) {
+    let at = usize::try_from(at).unwrap();
+    file.resize(file.len().max(at + bytes.len()), 0);
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+impl TwoLogs {
+    fn write(&mut self, frames: &mut Frames, bytes: &[u8], at: i64) -> (c_int, bool) {
+        put(&mut self.plain, bytes, at);
+        let (kept, calls, full) = (&mut self.kept, &mut self.calls, self.full);
+        frames.write(bytes, at, &mut |bytes: &[u8], at| {
+            *calls += 1;
+            if full {
+                return ffi::SQLITE_FULL;
+            }
+            put(kept, bytes, at);
+            ffi::SQLITE_OK
+        })
+    }
+
+    fn flush(&mut self, frames: &mut Frames) {
+        assert_eq!(
+            frames.flush(&mut |bytes: &[u8], at| {
+                self.calls += 1;
+                put(&mut self.kept, bytes, at);
+                ffi::SQLITE_OK
+            }),
+            ffi::SQLITE_OK
+        );
+    }
+
+    fn frame(&mut self, frames: &mut Frames, number: i64, mark: u8, commits: bool) -> (c_int, bool) {
+        let at = 32 + number * (24 + PAGE);
+        let mut header = [mark; 24];
+        header[4..8].copy_from_slice(&u32::from(commits).to_be_bytes());
+        let (code, whole) = self.write(frames, &header, at);
+        assert!(!whole);
+        if code != ffi::SQLITE_OK {
+            return (code, false);
+        }
+        self.write(frames, &[mark; PAGE as usize], at + 24)
+    }
+}
+
+const PAGE: i64 = 512;
+
+#[test]
+fn the_frames_of_a_commit_are_written_with_one_call_and_before_it_is_answered() {
+    let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
+    assert_eq!(logs.write(&mut frames, &[9; 32], 0), (ffi::SQLITE_OK, false));
+    assert_eq!((logs.calls, &logs.kept), (1, &logs.plain));
+    for number in 0..3 {
+        assert_eq!(logs.frame(&mut frames, number, 1, false), (ffi::SQLITE_OK, false));
+        assert_eq!(logs.calls, 1);
+    }
+    assert_eq!(logs.frame(&mut frames, 3, 1, true), (ffi::SQLITE_OK, true));
+    assert_eq!((logs.calls, &logs.kept), (2, &logs.plain));
+    assert_eq!(frames.end(), 32 + 4 * (24 + PAGE));
+}
+
+#[test]
+fn frames_without_a_commit_are_written_before_there_are_too_many_and_forgotten_with_the_lock() {
+    let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
+    for number in 0..1000 {
+        assert_eq!(logs.frame(&mut frames, number, 1, false), (ffi::SQLITE_OK, false));
+        assert!(logs.plain.len() - logs.kept.len() <= 64 * 1024);
+    }
+    let written = logs.kept.clone();
+    frames.discard();
+    logs.flush(&mut frames);
+    assert_eq!(logs.kept, written);
+}
+
+#[test]
+fn a_commit_that_cannot_be_written_is_answered_so_and_what_came_before_it_is_kept() {
+    let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
+    assert_eq!(logs.frame(&mut frames, 0, 1, false), (ffi::SQLITE_OK, false));
+    logs.full = true;
+    assert_eq!(logs.frame(&mut frames, 1, 2, true), (ffi::SQLITE_FULL, false));
+    assert!(logs.kept.is_empty());
+    logs.full = false;
+    logs.flush(&mut frames);
+    assert_eq!(logs.kept, logs.plain[..logs.kept.len()]);
+    assert_eq!(logs.kept.len(), usize::try_from(32 + 24 + PAGE).unwrap());
+    // And once more, whole.
+    assert_eq!(logs.frame(&mut frames, 1, 3, true), (ffi::SQLITE_OK, true));
+    assert_eq!(logs.kept, logs.plain);
+}
+
+#[test]
+fn headers_that_are_written_again_and_parts_of_frames_go_into_the_file_at_once() {
+    let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
+    for number in 0..4 {
+        logs.frame(&mut frames, number, 1, false);
+    }
+    logs.flush(&mut frames); // as reading does
+    for number in 0..4 {
+        assert_eq!(logs.write(&mut frames, &[2; 24], 32 + number * (24 + PAGE)), (ffi::SQLITE_OK, false));
+        assert_eq!(logs.kept, logs.plain);
+    }
+    // A page in two parts, with a sync between them.
+    let at = 32 + 4 * (24 + PAGE);
+    logs.write(&mut frames, &[0, 0, 0, 0, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3], at);
+    logs.write(&mut frames, &[3; 100], at + 24);
+    assert_eq!(logs.kept, logs.plain);
+    logs.write(&mut frames, &[3; 412], at + 124);
+    assert_eq!(logs.kept, logs.plain);
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+#[test]
+fn whatever_is_written_in_whatever_order_the_file_is_the_same_after_each_commit() {
+    for seed in 0..500 {
+        let (mut logs, mut frames, mut state) = (TwoLogs::default(), Frames::default(), seed);
+        let mut number = 0;
+        for _ in 0..60 {
+            let mark = u8::try_from(random(&mut state) % 250 + 1).unwrap();
+            match random(&mut state) % 12 {
+                0 => number = i64::try_from(random(&mut state)).unwrap_or(0).rem_euclid(number + 1), // a savepoint
+                1 => logs.flush(&mut frames),
+                2 if number > 0 => {
+                    let again = i64::try_from(random(&mut state) >> 1).unwrap() % number;
+                    logs.write(&mut frames, &[mark; 24], 32 + again * (24 + PAGE));
+                }
+                3 if number > 0 => {
+                    let again = i64::try_from(random(&mut state) >> 1).unwrap() % number;
+                    logs.write(&mut frames, &[mark; PAGE as usize], 32 + again * (24 + PAGE) + 24);
+                }
+                4 => {
+                    logs.write(&mut frames, &[mark; 32], 0);
+                    number = 0;
+                }
+                5 => {
+                    logs.frame(&mut frames, number, mark, true);
+                    assert_eq!(logs.kept, logs.plain, "{seed}");
+                    number += 1;
+                }
+                _ => {
+                    logs.frame(&mut frames, number, mark, false);
+                    number += 1;
+                }
+            }
+        }
+        logs.flush(&mut frames);
+        assert_eq!(logs.kept, logs.plain, "{seed}");
+    }
+}

@@ -1,0 +1,360 @@
+//! Our VFS: that of the system, but for the files of databases and WALs, of which a few methods are ours.
+//!
+//! A file is opened by the system's VFS, in memory of our size. Then its table of methods is exchanged for a copy of
+//! that table in which some functions are ours, so all others cost what they always cost; what we note of the file
+//! stands after the system's part. A database tells its WAL when the writer's lock is given back; a WAL keeps frames
+//! until a commit is whole (`frames.rs`), and where commits are synced is filled with zeros ahead of them, for a sync
+//! that must also write a new length of the file costs twice as much. (SQLite's vfs.html; `sqlite3_io_methods`.)
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rusqlite::{Connection, ffi};
+
+use super::frames::Frames;
+use super::opened::{Opened, object};
+use crate::error::{Error, Result};
+
+/// How far a WAL is filled with zeros, at most; and at most to twice its length.
+const AHEAD: i64 = 256 * 1024;
+static ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+
+/// The number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
+const WRITER: c_int = 0;
+
+type Methods = ffi::sqlite3_io_methods;
+type File = ffi::sqlite3_file;
+
+/// A VFS of ours over one of the system's: SQLite's unix VFS, or what somebody has made the default.
+#[repr(C)]
+struct Vfs {
+    /// What SQLite knows of it: first, so that one is a pointer to the other.
+    vfs: ffi::sqlite3_vfs,
+    system: *mut ffi::sqlite3_vfs,
+    name: CString,
+    /// Where our part of a file begins.
+    at: usize,
+    databases: AtomicPtr<Table>,
+    wals: AtomicPtr<Table>,
+    /// The one registered before it.
+    next: *const Vfs,
+}
+
+/// All there are; none is ever freed. Mostly one.
+static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
+
+/// What we note of the file of a database.
+#[derive(Clone, Copy)]
+struct Database {
+    /// Its WAL while that is open.
+    wal: *mut File,
+    /// Whether each commit is synced.
+    syncs: bool,
+}
+
+/// What we note of a WAL.
+struct Wal {
+    /// The database's file; it is open as long as the WAL.
+    database: *mut File,
+    frames: Frames,
+}
+
+/// A table of methods in which some are ours, and that of the system's.
+#[repr(C)]
+struct Table {
+    /// First, so that a file's pointer to its methods is one to this.
+    ours: Methods,
+    system: *const Methods,
+    at: usize,
+}
+
+/// The name of a VFS of ours over the one that is the default now.
+///
+/// # Errors
+/// `NoMemory`.
+pub(in crate::db::file) fn name() -> Result<&'static CStr> {
+    let none = || Error::no_memory("SQLite takes no VFS");
+    // SAFETY: SQLite is set up. It gives a VFS that lives as long as the process; ours is a copy of it, which is never
+    // freed, with an xOpen of the same type. What is in the list is never freed either.
+    unsafe {
+        let system = ffi::sqlite3_vfs_find(ptr::null());
+        let Some(methods) = system.as_ref() else { return Err(none()) };
+        let first = ALL.load(Ordering::Acquire);
+        let mut known: *const Vfs = first;
+        while let Some(vfs) = known.as_ref() {
+            if ptr::eq(vfs.system, system) {
+                return Ok(vfs.name.as_c_str());
+            }
+            known = vfs.next;
+        }
+        let part = align_of::<Wal>().max(align_of::<Database>());
+        let at = usize::try_from(methods.szOsFile).unwrap_or(0).next_multiple_of(part);
+        let size = c_int::try_from(at + size_of::<Wal>().max(size_of::<Database>())).map_err(|_| none())?;
+        let name = CString::new(format!("kvstore-{system:p}")).map_err(|_| none())?;
+        let made = Box::into_raw(Box::new(Vfs {
+            vfs: ffi::sqlite3_vfs {
+                szOsFile: size,
+                pNext: ptr::null_mut(),
+                zName: name.as_ptr(),
+                xOpen: Some(open),
+                ..*methods
+            },
+            system,
+            name,
+            at,
+            databases: AtomicPtr::default(),
+            wals: AtomicPtr::default(),
+            next: first,
+        }));
+        // Two threads may do so at once. Then one of two equal ones is not in the list, and just as good.
+        let _ = ALL.compare_exchange(first, made, Ordering::AcqRel, Ordering::Relaxed);
+        if ffi::sqlite3_vfs_register(made.cast(), 0) != ffi::SQLITE_OK {
+            return Err(none());
+        }
+        Ok((*made).name.as_c_str())
+    }
+}
+
+/// Says that each commit of a connection is synced.
+///
+/// # Errors
+/// What SQLite says if it does not give the file.
+pub(in crate::db::file) fn syncs_commits(conn: &Connection) -> Result<()> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        if is_database(file) {
+            (*note::<Database>(file)).syncs = true;
+        }
+    }
+    Ok(())
+}
+
+/// The table that a file of ours has its methods from.
+///
+/// # Safety
+/// The file's methods are ours.
+unsafe fn table<'t>(file: *mut File) -> &'t Table {
+    // SAFETY: `exchange` gave it the first part of one, which is never freed.
+    unsafe { &*(*file).pMethods.cast::<Table>() }
+}
+
+/// Our part of a file.
+///
+/// # Safety
+/// The file's methods are ours, and we note a `T` of it.
+unsafe fn note<T>(file: *mut File) -> *mut T {
+    // SAFETY: `name` asked for room for it there, aligned if the file is, and SQLite aligns by 8.
+    unsafe { file.cast::<u8>().add(table(file).at).cast() }
+}
+
+/// Whether a file is a database with methods of ours.
+///
+/// # Safety
+/// The file is NULL or SQLite's object of one.
+unsafe fn is_database(file: *mut File) -> bool {
+    // SAFETY: an open file has methods as long as it is.
+    unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
+        .and_then(|methods| methods.xShmLock)
+        .is_some_and(|method| method as usize == shm_lock as *const () as usize)
+}
+
+/// Exchanges the methods of a file that the system's VFS has opened; says whether it did. The first file decides of
+/// which methods there is a table with ours: files with others stay the system's.
+///
+/// # Safety
+/// The file is open.
+unsafe fn exchange(file: *mut File, at: usize, table: &AtomicPtr<Table>, change: fn(&mut Methods)) -> bool {
+    // SAFETY: an open file has methods, as long as the process; a table is never freed once it is in its place.
+    unsafe {
+        let system = (*file).pMethods;
+        let mut found = table.load(Ordering::Acquire);
+        if found.is_null() {
+            let mut ours = *system;
+            change(&mut ours);
+            let made = Box::into_raw(Box::new(Table { ours, system, at }));
+            found = match table.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => made,
+                Err(first) => {
+                    drop(Box::from_raw(made));
+                    first
+                }
+            };
+        }
+        let can = ptr::eq((*found).system, system);
+        if can {
+            (*file).pMethods = found.cast();
+        }
+        can
+    }
+}
+
+/// A method of the system's for a file of ours.
+macro_rules! system {
+    ($method:ident($file:expr $(, $argument:expr)*)) => {{
+        // SAFETY: the file's methods are ours, and the arguments SQLite's.
+        unsafe {
+            match (*table($file).system).$method {
+                Some(method) => method($file $(, $argument)*),
+                None => ffi::SQLITE_IOERR,
+            }
+        }
+    }};
+}
+
+// The functions below are called by SQLite, with files that `open` has opened and nobody else uses meanwhile. No
+// panic may leave them; nothing in them panics.
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut File,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite gives the VFS that `name` has registered, which is the first part of a `Vfs`. The arguments are
+    // passed on, with the VFS they are for now; the memory is larger than it asks for, and what is noted is written
+    // where `name` made room for it, before the methods that look for it there. A WAL's name leads to its database.
+    unsafe {
+        let vfs = &*vfs.cast::<Vfs>();
+        let Some(open) = (*vfs.system).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let code = open(vfs.system, name, file, flags, out);
+        if code != ffi::SQLITE_OK || (*file).pMethods.is_null() || (*(*file).pMethods).iVersion < 3 {
+            return code;
+        }
+        let part = file.cast::<u8>().add(vfs.at);
+        if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+            part.cast::<Database>().write(Database { wal: ptr::null_mut(), syncs: false });
+            exchange(file, vfs.at, &vfs.databases, |methods| methods.xShmLock = Some(shm_lock));
+        } else if flags & ffi::SQLITE_OPEN_WAL != 0 {
+            let database = ffi::sqlite3_database_file_object(name.cast::<c_char>());
+            if is_database(database) {
+                part.cast::<Wal>().write(Wal { database, frames: Frames::default() });
+                if exchange(file, vfs.at, &vfs.wals, |methods| {
+                    methods.xClose = Some(close);
+                    methods.xRead = Some(read);
+                    methods.xWrite = Some(write);
+                    methods.xTruncate = Some(truncate);
+                    methods.xSync = Some(sync);
+                    methods.xFileSize = Some(file_size);
+                }) {
+                    (*note::<Database>(database)).wal = file;
+                }
+            }
+        }
+        code
+    }
+}
+
+unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags: c_int) -> c_int {
+    if first == WRITER && flags & ffi::SQLITE_SHM_UNLOCK != 0 {
+        // SAFETY: a database's file, whose WAL is noted while it is open.
+        unsafe {
+            let wal = (*note::<Database>(file)).wal;
+            if !wal.is_null() {
+                (*note::<Wal>(wal)).frames.discard();
+            }
+        }
+    }
+    system!(xShmLock(file, first, count, flags))
+}
+
+/// Writes into a WAL.
+fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
+    move |bytes, at| match c_int::try_from(bytes.len()) {
+        Ok(length) => system!(xWrite(file, bytes.as_ptr().cast::<c_void>(), length, at)),
+        Err(_) => ffi::SQLITE_IOERR_WRITE,
+    }
+}
+
+/// The frames that a WAL keeps.
+///
+/// # Safety
+/// The file is an open WAL with methods of ours.
+unsafe fn frames<'f>(file: *mut File) -> &'f mut Frames {
+    // SAFETY: noted when it was opened; SQLite uses a file in one thread at a time.
+    unsafe { &mut (*note::<Wal>(file)).frames }
+}
+
+unsafe extern "C" fn write(file: *mut File, from: *const c_void, length: c_int, at: i64) -> c_int {
+    // SAFETY: SQLite gives that many bytes, and a WAL of ours.
+    let (bytes, frames) = unsafe {
+        (slice::from_raw_parts(from.cast::<u8>(), usize::try_from(length).unwrap_or(0)), frames(file))
+    };
+    let (code, commit_is_whole) = frames.write(bytes, at, &mut put(file));
+    if commit_is_whole {
+        // SAFETY: the database's file is open as long as its WAL.
+        let syncs = unsafe { (*note::<Database>((*note::<Wal>(file)).database)).syncs };
+        if syncs {
+            fill_ahead(file, frames.end());
+        }
+    }
+    code
+}
+
+/// Writes zeros after the last frame if the file ends there. Nobody takes them for frames, and it does not matter
+/// whether it succeeds.
+fn fill_ahead(file: *mut File, end: i64) {
+    let mut length = 0;
+    if system!(xFileSize(file, &raw mut length)) != ffi::SQLITE_OK || length > end {
+        return;
+    }
+    let to = end.saturating_add(AHEAD.min(end));
+    let mut at = end;
+    while at < to {
+        let part = usize::try_from(to - at).unwrap_or(0).min(ZEROS.len());
+        if put(file)(ZEROS.get(..part).unwrap_or_default(), at) != ffi::SQLITE_OK {
+            return;
+        }
+        at += i64::try_from(part).unwrap_or(i64::MAX);
+    }
+}
+
+unsafe extern "C" fn read(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
+    // SAFETY: a WAL of ours.
+    match unsafe { frames(file) }.flush(&mut put(file)) {
+        ffi::SQLITE_OK => system!(xRead(file, to, length, at)),
+        code => code,
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
+    // SAFETY: a WAL of ours.
+    let frames = unsafe { frames(file) };
+    match frames.flush(&mut put(file)) {
+        ffi::SQLITE_OK => {
+            frames.truncated(length);
+            system!(xTruncate(file, length))
+        }
+        code => code,
+    }
+}
+
+unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
+    // SAFETY: a WAL of ours.
+    match unsafe { frames(file) }.flush(&mut put(file)) {
+        ffi::SQLITE_OK => system!(xSync(file, flags)),
+        code => code,
+    }
+}
+
+unsafe extern "C" fn file_size(file: *mut File, length: *mut i64) -> c_int {
+    // SAFETY: a WAL of ours.
+    match unsafe { frames(file) }.flush(&mut put(file)) {
+        ffi::SQLITE_OK => system!(xFileSize(file, length)),
+        code => code,
+    }
+}
+
+unsafe extern "C" fn close(file: *mut File) -> c_int {
+    // SAFETY: a WAL of ours, which is not used after this; what is noted of it is dropped once. What it keeps belongs to
+    // no commit.
+    unsafe {
+        let Wal { database, frames } = note::<Wal>(file).read();
+        (*note::<Database>(database)).wal = ptr::null_mut();
+        drop(frames);
+    }
+    system!(xClose(file))
+}

@@ -1,0 +1,371 @@
+//! The write plan: what an operation on a family does to its tables. It lives here and nowhere else.
+//!
+//! Invariants of every write: the data row, the large value, the key index and the expiry index
+//! change in one transaction; an index entry exists exactly for each row with an `expire_ms`, with
+//! the same `expire_ms`; a large value exists exactly for each row with a `blob_id`.
+//!
+//! Nothing here begins or ends a transaction, or checks an argument.
+
+use super::connection::Db;
+use super::engine::{Engine, Head, Row, Rows, Step, TimeIndex};
+use super::failure::damaged;
+use super::schema::Tables;
+use crate::clock::Clock;
+use crate::db::Scan;
+use crate::error::{Error, Result};
+use crate::expiry::{self, Condition, Expiry};
+use crate::options::{Presence, PutOptions};
+
+/// A value up to this many bytes stays in its row, however long the key beside it is: out of line it
+/// would save nothing.
+const ALWAYS_INLINE: usize = 64;
+
+/// Rows of a range that are deleted between two walks.
+const ROWS_PER_WALK: usize = 1024;
+
+/// What is in a family, seen through a connection and held against a clock, which is asked only when a row
+/// can expire.
+#[derive(Clone, Copy)]
+pub(crate) struct Contents<'c> {
+    pub(super) db: &'c Db,
+    pub(super) tables: &'c Tables,
+    pub(super) clock: &'c Clock,
+}
+
+impl Db {
+    /// What is in a family.
+    #[inline]
+    pub(crate) fn contents<'c>(&'c self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c> {
+        Contents { db: self, tables, clock }
+    }
+}
+
+/// Writes, each inside a write transaction.
+impl Contents<'_> {
+    /// Writes a value as `options` say; tells whether it did.
+    pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
+        let settings = self.db.settings(self.tables)?;
+        let expire_ms = match options.default_ttl {
+            true => self.default_end(settings.default_ttl_ms),
+            false => options.expiry.millis(),
+        };
+        let rows = self.rows();
+        let plain =
+            expire_ms.is_none() && !settings.track_writes && !options.keep_ttl && options.only.is_none();
+        if plain && self.is_inline(key, value) && rows.put_plain(self.tables, key, value)? {
+            return Ok(true);
+        }
+        let old = rows.head(self.tables, key)?;
+        let live = old.filter(|head| !self.is_expired(*head));
+        match (options.only, live) {
+            (Some(Presence::Absent), Some(_)) | (Some(Presence::Present), None) => return Ok(false),
+            _ => {}
+        }
+        let expire_ms = match live {
+            Some(head) if options.keep_ttl => head.expire_ms,
+            _ => expire_ms,
+        };
+        self.write_row(key, value, expire_ms, old)?;
+        Ok(true)
+    }
+
+    /// Deletes a key; says whether it was alive.
+    pub(crate) fn delete(self, key: &[u8]) -> Result<bool> {
+        let rows = self.rows();
+        if rows.delete_plain(self.tables, key)? {
+            return Ok(true);
+        }
+        let Some(head) = rows.head(self.tables, key)? else { return Ok(false) };
+        self.delete_row(key, head)?;
+        Ok(!self.is_expired(head))
+    }
+
+    /// Deletes everything.
+    pub(crate) fn clear(self) -> Result<()> {
+        self.rows().clear(self.tables)
+    }
+
+    /// Deletes the keys of a range; returns how many were alive.
+    pub(crate) fn delete_range(self, range: Scan<'_>) -> Result<u64> {
+        let mut deleted = 0;
+        let mut first = None;
+        loop {
+            // Not while walking: a step of the walk must not meet what the step before changed.
+            let mut rows = Vec::new();
+            let ended = self.rows().scan(self.tables, range, |key, row| {
+                rows.push((key.to_vec(), row.head()));
+                Ok(if rows.len() < ROWS_PER_WALK { Step::Continue } else { Step::Stop })
+            })?;
+            for (key, head) in &rows {
+                self.delete_row(key, *head)?;
+                deleted += u64::from(!self.is_expired(*head));
+            }
+            if ended {
+                return Ok(deleted);
+            }
+            let again = rows.into_iter().next().map(|(key, _)| key);
+            if first == again {
+                return Err(self.tables.out_of_order()); // what was shown was not found
+            }
+            first = again;
+        }
+    }
+
+    /// Writes a value, with a new end of life, if the key is alive and its value is `expected`; says whether
+    /// it did.
+    pub(crate) fn compare_and_swap(
+        self,
+        key: &[u8],
+        expected: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool> {
+        match self.head_if_equal(key, expected)? {
+            Some(head) => self.write_row(key, value, expiry.millis(), Some(head)).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Deletes a key if it is alive and its value is `expected`; says whether it did.
+    pub(crate) fn compare_and_delete(self, key: &[u8], expected: &[u8]) -> Result<bool> {
+        match self.head_if_equal(key, expected)? {
+            Some(head) => self.delete_row(key, head).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn head_if_equal(self, key: &[u8], expected: &[u8]) -> Result<Option<Head>> {
+        let found = self.rows().get(self.tables, key, |row| {
+            let head = row.head();
+            if self.is_expired(head) {
+                return Ok(None);
+            }
+            row.value(|value| (value == expected).then_some(head))
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// Adds to the number under a key; returns the sum and the length of its text. A key that is missing or
+    /// expired counts as 0 and gets `expiry`, or for `Never` the family's default TTL.
+    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
+        let found = self.rows().get(self.tables, key, |row| {
+            let head = row.head();
+            if self.is_expired(head) {
+                return Ok((head, None));
+            }
+            Ok((head, Some(row.value(number)??)))
+        })?;
+        let old = found.map(|(head, _)| head);
+        let (before, expire_ms) = match found {
+            Some((head, Some(number))) => (number, head.expire_ms),
+            _ => (0, self.new_end(expiry)?),
+        };
+        let sum = before.checked_add(delta).ok_or_else(|| {
+            Error::invalid("the sum does not fit into 64 bits: the value was left as it is")
+        })?;
+        let text = sum.to_string();
+        self.write_row(key, text.as_bytes(), expire_ms, old)?;
+        Ok((sum, text.len()))
+    }
+
+    /// The end of life of a new key for which `Never` means the default TTL.
+    fn new_end(self, expiry: Expiry) -> Result<Option<i64>> {
+        match expiry {
+            Expiry::At(expire_ms) => Ok(Some(expire_ms)),
+            Expiry::Never => Ok(self.default_end(self.db.settings(self.tables)?.default_ttl_ms)),
+        }
+    }
+
+    fn default_end(self, default_ttl_ms: i64) -> Option<i64> {
+        (default_ttl_ms > 0).then(|| expiry::after_ms(self.clock.now_ms(), default_ttl_ms))
+    }
+
+    /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key
+    /// is missing or expired.
+    pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
+        let head = self.rows().head(self.tables, key)?.filter(|head| !self.is_expired(*head));
+        let Some(head) = head else { return Ok(None) };
+        if !condition.holds(head.expire_ms, expiry.millis()) {
+            return Ok(Some(false));
+        }
+        self.write_expiry(key, head, expiry.millis())?;
+        Ok(Some(true))
+    }
+
+    /// Shows the value of a live key to `visit`, then changes its end of life; `None` if the key is missing or
+    /// expired. If `visit` fails, nothing is changed.
+    pub(crate) fn get_and_expire<R>(
+        self,
+        key: &[u8],
+        expiry: Expiry,
+        visit: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let found = self.rows().get(self.tables, key, |row| {
+            let head = row.head();
+            if self.is_expired(head) {
+                return Ok(None);
+            }
+            row.value(|value| Ok(Some((head, visit(value)?))))?
+        })?;
+        let Some((head, shown)) = found.flatten() else { return Ok(None) };
+        self.write_expiry(key, head, expiry.millis())?;
+        Ok(Some(shown))
+    }
+
+    /// Removes a key that a read has found dead, if it still is.
+    pub(crate) fn remove_if_expired(self, key: &[u8]) -> Result<()> {
+        match self.rows().head(self.tables, key)? {
+            Some(head) if self.is_expired(head) => self.delete_row(key, head),
+            _ => Ok(()), // written again, or removed by another handle
+        }
+    }
+
+    /// Removes keys that expired at `last_ms` or before, those first that expired first, at most `max`; returns
+    /// how many.
+    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
+        let mut removed = 0;
+        for (expire_ms, key) in self.due(last_ms, max)? {
+            removed += u64::from(self.purge_entry(expire_ms, &key, now_ms)?);
+        }
+        Ok(removed)
+    }
+
+    /// Removes the row of an entry that [`due`](Contents::due) has shown, if it is dead by its own `expire_ms`;
+    /// says whether.
+    pub(crate) fn purge_entry(self, expire_ms: i64, key: &[u8], now_ms: i64) -> Result<bool> {
+        // The row decides, whatever the index says.
+        let head = self.rows().head(self.tables, key)?;
+        let row_expire_ms = head.and_then(|head| head.expire_ms);
+        let dead = row_expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms));
+        if let Some(head) = head
+            && dead
+        {
+            self.delete_row(key, head)?;
+        }
+        if row_expire_ms != Some(expire_ms) {
+            // Only in a damaged store: the purge must not meet this entry for ever.
+            self.rows().drop_time_entry(self.tables, TimeIndex::Expiry, expire_ms, key)?;
+        }
+        Ok(dead)
+    }
+
+    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`;
+    /// returns how many were alive.
+    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
+        let mut live = 0;
+        for (written_ms, key) in self.entries_up_to(TimeIndex::Written, last_ms, max)? {
+            match self.rows().head(self.tables, &key)? {
+                // The row decides, whatever the index says.
+                Some(head) if head.written_ms == Some(written_ms) => {
+                    self.delete_row(&key, head)?;
+                    live += u64::from(!self.is_expired(head));
+                }
+                // Only in a damaged store: the sweep must not meet this entry for ever.
+                _ => self.rows().drop_time_entry(self.tables, TimeIndex::Written, written_ms, &key)?,
+            }
+        }
+        Ok(live)
+    }
+}
+
+/// What several operations do to one key.
+impl<'c> Contents<'c> {
+    #[inline]
+    pub(super) fn rows(self) -> Rows<'c> {
+        self.db.rows()
+    }
+
+    /// Asks the clock only for a row that can expire.
+    #[inline]
+    pub(super) fn is_expired(self, head: Head) -> bool {
+        head.expire_ms.is_some_and(|expire_ms| expiry::is_expired(expire_ms, self.clock.now_ms()))
+    }
+
+    /// Whether a value is kept in its row. Long rows make scans cheaper and random writes dearer.
+    fn is_inline(self, key: &[u8], value: &[u8]) -> bool {
+        value.len() <= ALWAYS_INLINE || key.len() + value.len() <= self.db.max_inline()
+    }
+
+    /// Writes one row and all that belongs to it. `old` is the head of the row it replaces.
+    fn write_row(self, key: &[u8], value: &[u8], expire_ms: Option<i64>, old: Option<Head>) -> Result<()> {
+        let (rows, tables) = (self.rows(), self.tables);
+        let old_blob = old.and_then(|head| head.blob_id);
+        let inline = self.is_inline(key, value);
+        let blob_id = match old_blob {
+            _ if inline => None,
+            Some(id) => {
+                rows.blob_update(tables, id, value)?;
+                Some(id)
+            }
+            None => Some(self.insert_blob(value)?),
+        };
+        let written_ms = self.db.settings(tables)?.track_writes.then(|| self.clock.now_ms());
+        let head = Head { expire_ms, blob_id, written_ms };
+        if blob_id.is_none() || old != Some(head) {
+            rows.put(tables, key, Row { value: inline.then_some(value), head })?;
+        }
+        if let (None, Some(id)) = (blob_id, old_blob) {
+            rows.blob_delete(tables, id)?;
+        }
+        self.index(key, old, Some(head))
+    }
+
+    /// Changes the end of life of a row without touching its value. If the new one has come already,
+    /// the row goes.
+    fn write_expiry(self, key: &[u8], old: Head, expire_ms: Option<i64>) -> Result<()> {
+        let new = Head { expire_ms, ..old };
+        if self.is_expired(new) {
+            return self.delete_row(key, old);
+        }
+        if new != old {
+            self.rows().set_expiry(self.tables, key, expire_ms)?;
+        }
+        self.index(key, Some(old), Some(new))
+    }
+
+    /// Deletes one row and all that belongs to it.
+    fn delete_row(self, key: &[u8], head: Head) -> Result<()> {
+        let rows = self.rows();
+        rows.delete(self.tables, key)?;
+        if let Some(id) = head.blob_id {
+            rows.blob_delete(self.tables, id)?;
+        }
+        self.index(key, Some(head), None)
+    }
+
+    fn insert_blob(self, value: &[u8]) -> Result<i64> {
+        if let Some(id) = self.rows().blob_insert(self.tables, value)? {
+            return Ok(id);
+        }
+        self.db.create_blob_table(self.tables)?;
+        self.rows().blob_insert(self.tables, value)?.ok_or_else(|| self.no_table("blob"))
+    }
+
+    /// Moves a key in the index tables from the times of its old row to those of its new one.
+    fn index(self, key: &[u8], old: Option<Head>, new: Option<Head>) -> Result<()> {
+        let (rows, tables) = (self.rows(), self.tables);
+        let expire_ms = |head: Option<Head>| head.and_then(|head| head.expire_ms);
+        if !rows.index(tables, key, expire_ms(old), expire_ms(new))? {
+            self.db.create_ttl_tables(tables)?;
+            if !rows.index(tables, key, expire_ms(old), expire_ms(new))? {
+                return Err(self.no_table("index"));
+            }
+        }
+        let written_ms = |head: Option<Head>| head.and_then(|head| head.written_ms);
+        match rows.index_written(tables, key, written_ms(old), written_ms(new))? {
+            true => Ok(()),
+            false => Err(self.no_table("write time")), // made when tracking was switched on
+        }
+    }
+
+    fn no_table(self, kind: &str) -> Error {
+        let family = self.tables.family();
+        damaged(format!("the {kind} table of family \"{family}\" should be there, but is not"))
+    }
+}
+
+fn number(value: &[u8]) -> Result<i64> {
+    let text = std::str::from_utf8(value).ok();
+    text.and_then(|text| text.parse().ok())
+        .ok_or_else(|| Error::invalid("the value is not a decimal number of 64 bits: it was left as it is"))
+}

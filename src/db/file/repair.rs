@@ -1,0 +1,467 @@
+//! Repair: makes all tables of all families agree with the data rows again. The opposite number of
+//! `integrity.rs`, which names what can disagree.
+//!
+//! The data rows are the truth. What only helps to find them, the indexes and the view, is made from them
+//! anew where it differs. A value is never invented: where what is left cannot say what a row was, the row
+//! goes. Nothing that has values in it and may be somebody's is dropped: it is set aside under another name.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, Params};
+
+use super::failure::{LAST_RESORT, translate};
+use super::integrity;
+use super::schema::{self, DEFAULT_FAMILY, KINDS, Tables, exists, quote, table_name};
+use crate::config::check_name;
+use crate::error::Result;
+
+/// The columns of the catalogue, each with its place in the primary key.
+const CATALOGUE: [(&str, u32); 4] =
+    [("name", 1), ("created_ms", 0), ("default_ttl_ms", 0), ("track_writes", 0)];
+
+/// Repairs everything, inside a write transaction of its own; says how many rows, entries and tables it has
+/// added, removed or changed. If it fails, that transaction is to be rolled back.
+pub(super) fn repair(conn: &Connection, now_ms: i64) -> Result<u64> {
+    // Whoever writes to a tree that is damaged can lose what may still be read.
+    integrity::check_sqlite(conn).map_err(|e| {
+        e.with_message(format!(
+            "{e}: this is below what a repair can mend, and nothing was changed; {LAST_RESORT}"
+        ))
+    })?;
+    let mut repair = Repair { conn, now_ms, fixed: 0 };
+    repair.list_of_tables()?;
+    repair.catalogue()?;
+    repair.tables_of_no_family()?;
+    // Read once: the list of tables has no index, and each look into it passes all families.
+    let views = integrity::definitions_of_views(conn)?;
+    for family in schema::families(conn)? {
+        repair.family(&Tables::of(&family), &views)?;
+    }
+    integrity::check_tables(conn)?; // what is still wrong is of a kind that is not known here
+    Ok(repair.fixed)
+}
+
+struct Repair<'c> {
+    conn: &'c Connection,
+    now_ms: i64,
+    fixed: u64,
+}
+
+impl Repair<'_> {
+    // ---- the schema and the catalogue --------------------------------------------------------
+
+    /// Mends what is listed in a wrong form: SQLite reads such a line, but cannot drop what it is about.
+    fn list_of_tables(&mut self) -> Result<()> {
+        if !integrity::has_wrong_form(self.conn)? {
+            return Ok(());
+        }
+        let version: i64 = self.number("PRAGMA schema_version")?;
+        self.run("PRAGMA writable_schema = ON")?;
+        let mended = self.change(&format!(
+            "UPDATE sqlite_schema SET type = CAST(type AS TEXT), name = CAST(name AS TEXT), tbl_name =
+                 CASE WHEN type IN ('table', 'view') THEN CAST(name AS TEXT) ELSE CAST(tbl_name AS TEXT) END
+             WHERE {}",
+            integrity::LISTED_IN_A_WRONG_FORM
+        ));
+        // Other connections read the list again only when its version has changed; this one does by RESET, which
+        // also ends the permission.
+        let told = self.run(&format!("PRAGMA schema_version = {}", version.wrapping_add(1)));
+        let read_again = self.run("PRAGMA writable_schema = RESET");
+        mended.and(told).and(read_again)
+    }
+
+    /// Leaves only names in the catalogue that a family can have, and the default one always.
+    fn catalogue(&mut self) -> Result<()> {
+        if self.columns("kvstore_family")?.iter().map(|(column, at)| (column.as_str(), *at)).ne(CATALOGUE) {
+            self.remove("kvstore_family", true)?;
+            self.make(&format!("CREATE TABLE kvstore_family{}", schema::CATALOGUE))?;
+        }
+        self.change(
+            "UPDATE OR IGNORE kvstore_family SET name = CAST(name AS TEXT) WHERE typeof(name) = 'blob'",
+        )?;
+        let names: Vec<(bool, Option<Vec<u8>>)> = {
+            let mut statement = self
+                .conn
+                .prepare("SELECT typeof(name) = 'text', CAST(name AS BLOB) FROM kvstore_family")
+                .map_err(translate)?;
+            statement
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+                .and_then(Iterator::collect)
+                .map_err(translate)?
+        };
+        for (is_text, name) in names {
+            // A name that is not allowed, but has a table, can only have been used through SQL. It does no harm.
+            let good = match name.as_deref().map(std::str::from_utf8) {
+                Some(Ok(name)) if is_text => {
+                    check_name(name).is_ok() || exists(self.conn, &table_name("data", name))?
+                }
+                _ => false,
+            };
+            if !good {
+                self.change_with(
+                    "DELETE FROM kvstore_family WHERE (typeof(name) = 'text') = ?1 AND CAST(name AS BLOB) IS ?2",
+                    (is_text, &name),
+                )?;
+            }
+        }
+        if !schema::family_exists(self.conn, DEFAULT_FAMILY)? {
+            self.enter(DEFAULT_FAMILY)?;
+        }
+        Ok(())
+    }
+
+    /// Enters the family of a table in the catalogue. Its default TTL is lost.
+    fn enter(&mut self, family: &str) -> Result<()> {
+        let tracked = exists(self.conn, &table_name("written", family))?;
+        self.change_with("INSERT INTO kvstore_family VALUES(?1, ?2, 0, ?3)", (family, self.now_ms, tracked))
+    }
+
+    /// Takes families back into the catalogue whose rows are there, and clears away what is left of others.
+    fn tables_of_no_family(&mut self) -> Result<()> {
+        let mut families: BTreeSet<String> =
+            schema::families(self.conn)?.iter().map(|family| schema::table_suffix(family)).collect();
+        for (name, is_table) in integrity::named_like_ours(self.conn)? {
+            if let Some(suffix) = name.strip_prefix("data:")
+                && is_table
+                && !families.contains(suffix)
+                && let Some(family) = family_of(suffix)
+                && self.has_columns(&name, &["key", "value", "expire_ms", "blob_id", "written_ms"])?
+            {
+                self.enter(&family)?;
+                families.insert(suffix.to_owned());
+            }
+        }
+        for (name, is_table) in integrity::named_like_ours(self.conn)? {
+            let (kind, suffix) = name.split_once(':').unwrap_or((&name, ""));
+            let belongs = match name.split_once(':') {
+                Some((_, suffix)) => families.contains(suffix),
+                None => matches!(&*name, "kvstore_meta" | "kvstore_family"),
+            };
+            if belongs {
+                // Of the right name, but something else: a view in the place of a table, or the other way round.
+                if is_table == (kind == "live") {
+                    self.remove(&name, is_table)?;
+                }
+                continue;
+            }
+            match kind {
+                // Made from the rows: without rows they say nothing.
+                "ttl_key" | "ttl_expiry" | "written" if family_of(suffix).is_some() => {
+                    self.drop(&name, is_table)?
+                }
+                _ => self.remove(&name, is_table)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a table or view that is in the way: with rows in it, it only gets another name.
+    fn remove(&mut self, name: &str, is_table: bool) -> Result<()> {
+        let has_rows = is_table
+            && self
+                .conn
+                .prepare(&format!("SELECT 1 FROM {}", quote(name)))
+                .and_then(|mut s| s.exists([]))
+                .map_err(translate)?;
+        if has_rows { self.set_aside(name) } else { self.drop(name, is_table) }
+    }
+
+    fn drop(&mut self, name: &str, is_table: bool) -> Result<()> {
+        self.make(&format!("DROP {} {}", if is_table { "TABLE" } else { "VIEW" }, quote(name)))
+    }
+
+    /// Gives a table a name that means nothing to the store.
+    fn set_aside(&mut self, name: &str) -> Result<()> {
+        let mut aside = format!("lost:{name}");
+        for n in 2.. {
+            if !exists(self.conn, &aside)? {
+                break;
+            }
+            aside = format!("lost:{name}:{n}");
+        }
+        // Without this, views that are broken meanwhile would forbid the new name.
+        let legacy = DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE;
+        self.conn.set_db_config(legacy, true).map_err(translate)?;
+        let done = self.make(&format!("ALTER TABLE {} RENAME TO {}", quote(name), quote(&aside)));
+        self.conn.set_db_config(legacy, false).map_err(translate)?;
+        done
+    }
+
+    // ---- one family --------------------------------------------------------------------------
+
+    fn family(&mut self, tables: &Tables, views: &HashMap<String, String>) -> Result<()> {
+        for &schema::Kind { name: kind, columns, key, .. } in KINDS {
+            let name = table_name(kind, tables.family());
+            let found = self.columns(&name)?;
+            if found.is_empty() {
+                continue; // there is no such table
+            }
+            if matches!(kind, "data" | "blob") {
+                if !has_all(&found, columns) {
+                    self.remove(&name, true)?;
+                }
+            } else {
+                let place = |at: u32| if at as usize <= key { at } else { 0 };
+                let wanted = columns.iter().zip(1..).map(|(column, at)| (*column, place(at)));
+                if found.iter().map(|(column, at)| (column.as_str(), *at)).ne(wanted) {
+                    self.drop(&name, true)?;
+                }
+            }
+        }
+        if !self.has("data", tables)? {
+            self.make(&schema::data_table(tables))?;
+        }
+        self.keys(tables)?;
+        self.ends_of_life(tables)?;
+        self.values(tables)?;
+        // From here on no row goes any more.
+        self.expiry_indexes(tables)?;
+        self.write_times(tables)?;
+        self.view(tables, views)
+    }
+
+    /// A key that is text has the bytes of the key that was meant, unless that one is there, too.
+    fn keys(&mut self, Tables { data, .. }: &Tables) -> Result<()> {
+        self.change(&format!(
+            "UPDATE OR IGNORE {data} SET key = CAST(key AS BLOB) WHERE typeof(key) = 'text'"
+        ))?;
+        self.change(&format!("DELETE FROM {data} WHERE typeof(key) <> 'blob' OR length(key) = 0"))
+    }
+
+    /// The row's own time decides, as in every read. One that is no time can be known from the key index, which
+    /// was written with it; without that nobody knows how long the row may be shown, and it goes.
+    fn ends_of_life(&mut self, tables: &Tables) -> Result<()> {
+        let Tables { data, ttl_key, .. } = tables;
+        if self.has("ttl_key", tables)? {
+            self.change(&format!(
+                "UPDATE {data} AS d SET expire_ms = i.expire_ms FROM {ttl_key} AS i
+                 WHERE typeof(d.expire_ms) NOT IN ('integer', 'null') AND i.key = d.key
+                     AND typeof(i.expire_ms) = 'integer' AND i.expire_ms > 0"
+            ))?;
+        }
+        self.change(&format!(
+            "DELETE FROM {data} WHERE typeof(expire_ms) NOT IN ('integer', 'null') OR expire_ms <= 0"
+        ))
+    }
+
+    /// One value for each row: what a read shows counts, and a row without one goes.
+    fn values(&mut self, tables: &Tables) -> Result<()> {
+        let Tables { data, blob, .. } = tables;
+        // Text has the bytes that were meant; a number has none.
+        self.change(&format!("UPDATE {data} SET value = CAST(value AS BLOB) WHERE typeof(value) = 'text'"))?;
+        self.change(&format!(
+            "UPDATE {data} SET value = NULL
+             WHERE typeof(value) NOT IN ('blob', 'null') AND typeof(blob_id) = 'integer'"
+        ))?;
+        self.change(&format!("DELETE FROM {data} WHERE typeof(value) NOT IN ('blob', 'null')"))?;
+        self.change(&format!(
+            "UPDATE {data} SET blob_id = NULL WHERE value IS NOT NULL AND blob_id IS NOT NULL"
+        ))?;
+        if !self.has("blob", tables)? {
+            return self.change(&format!("DELETE FROM {data} WHERE value IS NULL"));
+        }
+        self.change(&format!("UPDATE {blob} SET value = CAST(value AS BLOB) WHERE typeof(value) = 'text'"))?;
+        self.change(&format!("DELETE FROM {blob} WHERE typeof(value) <> 'blob'"))?;
+        self.change(&format!(
+            "DELETE FROM {data} WHERE value IS NULL AND (typeof(blob_id) <> 'integer'
+                 OR NOT EXISTS (SELECT 1 FROM {blob} AS b WHERE b.id = blob_id))"
+        ))?;
+        self.shared_values(data, blob)?;
+        self.change(&format!(
+            "DELETE FROM {blob} WHERE id NOT IN (SELECT blob_id FROM {data} WHERE blob_id IS NOT NULL)"
+        ))
+    }
+
+    /// Of the rows that share a large value each gets a copy of its own, but the first.
+    fn shared_values(&mut self, data: &str, blob: &str) -> Result<()> {
+        let shared = format!(
+            "SELECT blob_id FROM {data} WHERE blob_id IS NOT NULL GROUP BY blob_id HAVING count(*) > 1"
+        );
+        if !self.conn.prepare(&shared).and_then(|mut s| s.exists([])).map_err(translate)? {
+            return Ok(());
+        }
+        // In a table of its own, so that no row is looked for while rows change.
+        self.run("CREATE TEMP TABLE kvstore_shared(key BLOB, blob_id INTEGER)")?;
+        self.run(&format!(
+            "INSERT INTO temp.kvstore_shared SELECT key, blob_id FROM
+                 (SELECT key, blob_id, row_number() OVER (PARTITION BY blob_id ORDER BY key) AS place
+                  FROM {data} WHERE blob_id IN ({shared}))
+             WHERE place > 1"
+        ))?;
+        let copied = self.copy_shared_values(data, blob);
+        let dropped = self.run("DROP TABLE temp.kvstore_shared");
+        copied.and(dropped)
+    }
+
+    fn copy_shared_values(&mut self, data: &str, blob: &str) -> Result<()> {
+        let copy = format!("INSERT INTO {blob}(value) SELECT value FROM {blob} WHERE id = ?1");
+        let point = format!("UPDATE {data} SET blob_id = ?2 WHERE key = ?1");
+        let mut copy = self.conn.prepare(&copy).map_err(translate)?;
+        let mut point = self.conn.prepare(&point).map_err(translate)?;
+        let mut shared =
+            self.conn.prepare("SELECT key, blob_id FROM temp.kvstore_shared").map_err(translate)?;
+        let mut rows = shared.raw_query();
+        while let Some(row) = rows.next().map_err(translate)? {
+            let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(translate)?;
+            let id: i64 = row.get(1).map_err(translate)?;
+            copy.execute([id]).map_err(translate)?;
+            point.execute((key, self.conn.last_insert_rowid())).map_err(translate)?;
+            self.fixed += 1;
+        }
+        Ok(())
+    }
+
+    fn expiry_indexes(&mut self, tables: &Tables) -> Result<()> {
+        let Tables { data, ttl_key, ttl_expiry, .. } = tables;
+        let (has_keys, has_expiries) = (self.has("ttl_key", tables)?, self.has("ttl_expiry", tables)?);
+        if !has_keys
+            && !has_expiries
+            && !self.finds(&format!("SELECT 1 FROM {data} WHERE expire_ms IS NOT NULL"))?
+        {
+            return Ok(());
+        }
+        if !has_keys || !has_expiries {
+            schema::create_ttl_tables(self.conn, tables)?;
+            self.fixed += u64::from(!has_keys) + u64::from(!has_expiries);
+        }
+        self.index(data, ttl_key, "expire_ms")?;
+        self.index(data, ttl_expiry, "expire_ms")
+    }
+
+    /// A family tracks writes if the catalogue says so, or if its rows and its index of write times do. What has
+    /// lost its write time counts as written when the index says, or else now.
+    fn write_times(&mut self, tables: &Tables) -> Result<()> {
+        let Tables { data, written, .. } = tables;
+        let indexed = self.has("written", tables)?;
+        let mut tracked =
+            schema::settings(self.conn, tables.family())?.is_some_and(|settings| settings.track_writes);
+        if !tracked
+            && indexed
+            && self.finds(&format!("SELECT 1 FROM {data} WHERE typeof(written_ms) = 'integer'"))?
+        {
+            schema::set_track_writes(self.conn, tables, true)?;
+            self.fixed += 1;
+            tracked = true;
+        }
+        if !tracked {
+            self.change(&format!("UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL"))?;
+            return if indexed { self.drop(&table_name("written", tables.family()), true) } else { Ok(()) };
+        }
+        if indexed && self.finds(&format!("SELECT 1 FROM {data} WHERE typeof(written_ms) <> 'integer'"))? {
+            self.change(&format!(
+                "UPDATE {data} AS d SET written_ms = i.last_ms FROM
+                     (SELECT key, max(written_ms) AS last_ms FROM {written}
+                      WHERE typeof(written_ms) = 'integer' GROUP BY key) AS i
+                 WHERE typeof(d.written_ms) <> 'integer' AND i.key = d.key"
+            ))?;
+        }
+        self.change_with(
+            &format!("UPDATE {data} SET written_ms = ?1 WHERE typeof(written_ms) <> 'integer'"),
+            [self.now_ms],
+        )?;
+        if !indexed {
+            self.make(&schema::written_table(tables))?;
+        }
+        self.index(data, written, "written_ms")
+    }
+
+    /// Makes an index by a time agree with the rows.
+    fn index(&mut self, data: &str, index: &str, time: &str) -> Result<()> {
+        self.change(&format!(
+            "DELETE FROM {index} AS i
+             WHERE NOT EXISTS (SELECT 1 FROM {data} AS d WHERE d.key = i.key AND d.{time} = i.{time})"
+        ))?;
+        self.change(&format!(
+            "INSERT INTO {index}(key, {time}) SELECT key, {time} FROM {data} AS d WHERE {time} IS NOT NULL
+                 AND NOT EXISTS (SELECT 1 FROM {index} AS i WHERE i.key = d.key AND i.{time} = d.{time})"
+        ))
+    }
+
+    fn view(&mut self, tables: &Tables, views: &HashMap<String, String>) -> Result<()> {
+        let wanted = schema::live_view(tables, self.has("blob", tables)?);
+        if views.get(&table_name("live", tables.family())) == Some(&wanted) {
+            return Ok(());
+        }
+        self.run(&format!("DROP VIEW IF EXISTS {}", tables.live))?;
+        self.make(&wanted)
+    }
+
+    // ---- statements --------------------------------------------------------------------------
+
+    /// Runs a statement that changes rows, and counts them.
+    fn change(&mut self, sql: &str) -> Result<()> {
+        self.change_with(sql, [])
+    }
+
+    fn change_with(&mut self, sql: &str, params: impl Params) -> Result<()> {
+        let changed = self.conn.prepare(sql).and_then(|mut s| s.execute(params)).map_err(translate)?;
+        self.fixed += changed as u64;
+        Ok(())
+    }
+
+    /// Runs a statement that makes or removes a table or view, which counts as one change.
+    fn make(&mut self, sql: &str) -> Result<()> {
+        self.run(sql)?;
+        self.fixed += 1;
+        Ok(())
+    }
+
+    fn run(&self, sql: &str) -> Result<()> {
+        self.conn.execute_batch(sql).map_err(translate)
+    }
+
+    fn has(&self, kind: &str, tables: &Tables) -> Result<bool> {
+        Ok(!self.columns(&table_name(kind, tables.family()))?.is_empty())
+    }
+
+    fn finds(&self, sql: &str) -> Result<bool> {
+        self.conn.prepare(sql).and_then(|mut s| s.exists([])).map_err(translate)
+    }
+
+    fn number(&self, sql: &str) -> Result<i64> {
+        self.conn.query_row(sql, [], |row| row.get(0)).map_err(translate)
+    }
+
+    /// The columns of a table, each with its place in the primary key; none if there is no such table.
+    fn columns(&self, table: &str) -> Result<Vec<(String, u32)>> {
+        // cid, name, type, notnull, default, place in the key, hidden
+        self.conn
+            .prepare(&format!("PRAGMA table_xinfo({})", quote(table)))
+            .and_then(|mut s| s.query_map([], |row| Ok((row.get(1)?, row.get(5)?)))?.collect())
+            .map_err(translate)
+    }
+
+    fn has_columns(&self, table: &str, wanted: &[&str]) -> Result<bool> {
+        Ok(has_all(&self.columns(table)?, wanted))
+    }
+}
+
+fn has_all(columns: &[(String, u32)], wanted: &[&str]) -> bool {
+    wanted.iter().all(|wanted| columns.iter().any(|(column, _)| column == wanted))
+}
+
+/// The family whose tables have this suffix, if one can have it: the reverse of [`schema::table_suffix`].
+fn family_of(suffix: &str) -> Option<String> {
+    let mut family = String::with_capacity(suffix.len());
+    let mut characters = suffix.chars();
+    while let Some(c) = characters.next() {
+        family.push(if c == '^' { characters.next()? } else { c });
+    }
+    (schema::table_suffix(&family) == suffix && check_name(&family).is_ok()).then_some(family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_family_of_a_table_is_known_from_its_name() {
+        for family in ["users", "userID", "^x", "a:b", "It's \"quoted\"", "Ünï"] {
+            assert_eq!(family_of(&schema::table_suffix(family)).as_deref(), Some(family));
+        }
+        for suffix in ["userID", "user^", "user^x", "", "__x", "kvstore"] {
+            assert_eq!(family_of(suffix), None, "{suffix}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The tables: their names, their definitions, and who makes them when.
+//!
+//! The file format is described in `docs/file-format.md`; this is the one place that writes it down
+//! in SQL. Row statements are in `engine/sql.rs`.
+
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+use rusqlite::Connection;
+
+use super::engine::sql::Statements;
+use super::failure::{damaged, translate};
+use crate::error::{Error, Result};
+
+/// Marks a SQLite file as a store ("KVS1").
+pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
+/// Version of the file format.
+pub(super) const FORMAT_VERSION: i32 = 1;
+/// The family that is always there.
+pub(crate) const DEFAULT_FAMILY: &str = "default";
+
+/// The names of one family's tables, with the texts of the statements on them.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    family: String,
+    /// What the tables' names have after the colon.
+    #[cfg(kvstore_btree)]
+    pub(super) suffix: String,
+    pub(super) data: String,
+    pub(super) blob: String,
+    pub(super) ttl_key: String,
+    pub(super) ttl_expiry: String,
+    pub(super) written: String,
+    pub(super) live: String,
+    /// Made when first needed: they take kilobytes.
+    statements: OnceLock<Box<Statements>>,
+    #[cfg(kvstore_btree)]
+    pub(super) roots: super::engine::btree::RootCache,
+}
+
+impl Tables {
+    pub(crate) fn of(family: &str) -> Tables {
+        let quoted = |kind: &str| quote(&table_name(kind, family));
+        Tables {
+            family: family.to_owned(),
+            data: quoted(DATA.name),
+            blob: quoted(BLOB.name),
+            ttl_key: quoted(TTL_KEY.name),
+            ttl_expiry: quoted(TTL_EXPIRY.name),
+            written: quoted(WRITTEN.name),
+            live: quoted("live"),
+            statements: OnceLock::new(),
+            #[cfg(kvstore_btree)]
+            roots: super::engine::btree::RootCache::default(),
+            #[cfg(kvstore_btree)]
+            suffix: table_suffix(family),
+        }
+    }
+
+    pub(super) fn statements(&self) -> &Statements {
+        self.statements.get_or_init(|| Box::new(Statements::of(self)))
+    }
+
+    pub(crate) fn family(&self) -> &str {
+        &self.family
+    }
+
+    /// What a walk answers that comes to where it was before: it would never end.
+    #[cold]
+    pub(crate) fn out_of_order(&self) -> Error {
+        damaged(format!("the rows of family \"{}\" are out of order", self.family))
+    }
+
+    /// Every table a family can have, quoted; the data table first.
+    pub(super) fn all(&self) -> [&str; 5] {
+        [&self.data, &self.blob, &self.ttl_key, &self.ttl_expiry, &self.written]
+    }
+}
+
+/// The part of a table's name after the colon: the family's name, in which an upper-case ASCII
+/// letter (and `^` itself) is preceded by `^`. SQLite's names ignore ASCII case; family names do not.
+pub(super) fn table_suffix(family: &str) -> String {
+    let mut suffix = String::with_capacity(family.len() + 4);
+    for c in family.chars() {
+        if c == '^' || c.is_ascii_uppercase() {
+            suffix.push('^');
+        }
+        suffix.push(c);
+    }
+    suffix
+}
+
+/// The name of a family's table of a kind, or of its view, `live`.
+pub(super) fn table_name(kind: &str, family: &str) -> String {
+    format!("{kind}:{}", table_suffix(family))
+}
+
+/// An SQL identifier.
+pub(super) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// What the definition of the catalogue has after its name.
+pub(super) const CATALOGUE: &str = "(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, \
+     track_writes INTEGER) WITHOUT ROWID";
+
+/// Makes the two tables every store has, the default family, and the marks of the format. In a
+/// transaction of the caller's.
+pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE kvstore_meta(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+             CREATE TABLE kvstore_family{CATALOGUE};
+             INSERT INTO kvstore_meta VALUES('created_by', CAST('kvstore {}' AS BLOB));
+             PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {FORMAT_VERSION};",
+            env!("CARGO_PKG_VERSION"),
+        ),
+    )?;
+    create_family(conn, &Tables::of(DEFAULT_FAMILY), now_ms)
+}
+
+/// Enters a family in the catalogue and makes its data table and view.
+pub(super) fn create_family(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
+    conn.prepare_cached("INSERT INTO kvstore_family VALUES(?1, ?2, 0, 0)")
+        .and_then(|mut s| s.execute((tables.family(), now_ms)))
+        .map_err(translate)?;
+    run(conn, &format!("{}; {}", data_table(tables), replace_live_view(tables, false)))
+}
+
+pub(super) fn data_table(tables: &Tables) -> String {
+    format!("CREATE TABLE {}{}", tables.data, DATA.definition)
+}
+
+/// A sort of table a family can have.
+pub(super) struct Kind {
+    /// What its name has before the colon.
+    pub(super) name: &'static str,
+    pub(super) columns: &'static [&'static str],
+    /// How many columns are the primary key of a table WITHOUT ROWID; 0: the first one is the rowid.
+    pub(super) key: usize,
+    /// What its definition has after the name.
+    pub(super) definition: &'static str,
+}
+
+pub(super) const DATA: Kind = Kind {
+    name: "data",
+    columns: &["key", "value", "expire_ms", "blob_id", "written_ms"],
+    key: 1,
+    definition: "(key BLOB PRIMARY KEY, value BLOB, expire_ms INTEGER, blob_id INTEGER, \
+                 written_ms INTEGER) WITHOUT ROWID",
+};
+pub(super) const BLOB: Kind = Kind {
+    name: "blob",
+    columns: &["id", "value"],
+    key: 0,
+    definition: "(id INTEGER PRIMARY KEY, value BLOB)",
+};
+pub(super) const TTL_KEY: Kind = Kind {
+    name: "ttl_key",
+    columns: &["key", "expire_ms"],
+    key: 1,
+    definition: "(key BLOB PRIMARY KEY, expire_ms INTEGER NOT NULL) WITHOUT ROWID",
+};
+pub(super) const TTL_EXPIRY: Kind = Kind {
+    name: "ttl_expiry",
+    columns: &["expire_ms", "key"],
+    key: 2,
+    definition: "(expire_ms INTEGER NOT NULL, key BLOB NOT NULL, PRIMARY KEY(expire_ms, key)) WITHOUT ROWID",
+};
+pub(super) const WRITTEN: Kind = Kind {
+    name: "written",
+    columns: &["written_ms", "key"],
+    key: 2,
+    definition: "(written_ms INTEGER, key BLOB, PRIMARY KEY(written_ms, key)) WITHOUT ROWID",
+};
+
+/// In the order of [`Tables::all`]; the data table is always there.
+pub(super) const KINDS: [&Kind; 5] = [&DATA, &BLOB, &TTL_KEY, &TTL_EXPIRY, &WRITTEN];
+
+/// Makes the key index and the expiry index.
+pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()> {
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE IF NOT EXISTS {}{}; CREATE TABLE IF NOT EXISTS {}{};",
+            tables.ttl_key, TTL_KEY.definition, tables.ttl_expiry, TTL_EXPIRY.definition
+        ),
+    )
+}
+
+/// Makes the table of large values, and the view that joins them in.
+pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()> {
+    run(
+        conn,
+        &format!(
+            "CREATE TABLE IF NOT EXISTS {}{}; {}",
+            tables.blob,
+            BLOB.definition,
+            replace_live_view(tables, true)
+        ),
+    )
+}
+
+/// What the catalogue says of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// TTL of plain puts, in milliseconds; 0: none.
+    pub(crate) default_ttl_ms: i64,
+    /// Whether each row has its write time, and an entry in the index of write times.
+    pub(crate) track_writes: bool,
+}
+
+/// The settings of a family; `None`: there is no such family.
+pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Settings>> {
+    let mut statement = conn
+        .prepare_cached("SELECT default_ttl_ms, track_writes FROM kvstore_family WHERE name = ?1")
+        .map_err(translate)?;
+    let mut rows = statement.query([family]).map_err(translate)?;
+    let Some(row) = rows.next().map_err(translate)? else { return Ok(None) };
+    // What is no integer counts as 0; the integrity check reports it.
+    let integer =
+        |column: usize| row.get_ref(column).map(|value| value.as_i64().unwrap_or(0)).map_err(translate);
+    Ok(Some(Settings { default_ttl_ms: integer(0)?.max(0), track_writes: integer(1)? != 0 }))
+}
+
+pub(super) fn set_default_ttl(conn: &Connection, family: &str, ttl_ms: i64) -> Result<()> {
+    conn.prepare_cached("UPDATE kvstore_family SET default_ttl_ms = ?2 WHERE name = ?1")
+        .and_then(|mut s| s.execute((family, ttl_ms)))
+        .map_err(translate)
+        .map(drop)
+}
+
+/// Begins to track write times: the rows that are there count as written at `now_ms`.
+pub(super) fn track_writes(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
+    let Tables { data, written, .. } = tables;
+    run(
+        conn,
+        &format!(
+            "{};
+             DELETE FROM {written};
+             UPDATE {data} SET written_ms = {now_ms};
+             INSERT INTO {written} SELECT {now_ms}, key FROM {data};",
+            written_table(tables)
+        ),
+    )?;
+    set_track_writes(conn, tables, true)
+}
+
+pub(super) fn written_table(tables: &Tables) -> String {
+    format!("CREATE TABLE IF NOT EXISTS {}{}", tables.written, WRITTEN.definition)
+}
+
+/// Stops tracking write times, and forgets them.
+pub(super) fn forget_writes(conn: &Connection, tables: &Tables) -> Result<()> {
+    let Tables { data, written, .. } = tables;
+    run(
+        conn,
+        &format!(
+            "UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL;
+             DROP TABLE IF EXISTS {written};"
+        ),
+    )?;
+    set_track_writes(conn, tables, false)
+}
+
+pub(super) fn set_track_writes(conn: &Connection, tables: &Tables, on: bool) -> Result<()> {
+    conn.prepare_cached("UPDATE kvstore_family SET track_writes = ?2 WHERE name = ?1")
+        .and_then(|mut s| s.execute((tables.family(), on)))
+        .map_err(translate)
+        .map(drop)
+}
+
+/// Removes a family with all its tables; `false`: there is none.
+pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
+    let removed = conn
+        .prepare_cached("DELETE FROM kvstore_family WHERE name = ?1")
+        .and_then(|mut s| s.execute([tables.family()]))
+        .map_err(translate)?;
+    if removed == 0 {
+        return Ok(false);
+    }
+    let mut sql = format!("DROP VIEW IF EXISTS {};", tables.live);
+    for table in tables.all() {
+        let _ = write!(sql, "DROP TABLE IF EXISTS {table};"); // writing to a String cannot fail
+    }
+    run(conn, &sql)?;
+    Ok(true)
+}
+
+/// What a call on a family answers that another handle has dropped.
+pub(super) fn no_longer_exists(tables: &Tables) -> Error {
+    Error::invalid(format!(
+        "family \"{}\" no longer exists: it was dropped; open or create it again",
+        tables.family()
+    ))
+}
+
+/// Whether there is a table or view of this name, not quoted.
+pub(super) fn exists(conn: &Connection, table: &str) -> Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1")
+        .and_then(|mut s| s.exists([table]))
+        .map_err(translate)
+}
+
+pub(super) fn family_exists(conn: &Connection, family: &str) -> Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM kvstore_family WHERE name = ?1")
+        .and_then(|mut s| s.exists([family]))
+        .map_err(translate)
+}
+
+/// The names of all families, in byte order, the default one included.
+pub(super) fn families(conn: &Connection) -> Result<Vec<String>> {
+    let mut statement =
+        conn.prepare_cached("SELECT name FROM kvstore_family ORDER BY name").map_err(translate)?;
+    let mut rows = statement.raw_query();
+    let mut names = Vec::new();
+    while let Some(row) = rows.next().map_err(translate)? {
+        match row.get_ref(0).map_err(translate)?.as_str() {
+            Ok(name) => names.push(name.to_owned()),
+            Err(_) => return Err(no_name()),
+        }
+    }
+    Ok(names)
+}
+
+fn replace_live_view(tables: &Tables, with_blobs: bool) -> String {
+    format!("DROP VIEW IF EXISTS {}; {};", tables.live, live_view(tables, with_blobs))
+}
+
+pub(super) fn no_name() -> Error {
+    damaged("a name in kvstore_family is not UTF-8 text")
+}
+
+/// The view of live rows. `julianday` works in every SQLite since 2003, and is exact to the
+/// millisecond.
+pub(super) fn live_view(tables: &Tables, with_blobs: bool) -> String {
+    let Tables { data, blob, live, .. } = tables;
+    let (value, join) = if with_blobs {
+        ("coalesce(d.value, b.value)", format!(" LEFT JOIN {blob} AS b ON b.id = d.blob_id"))
+    } else {
+        ("d.value", String::new())
+    };
+    format!(
+        "CREATE VIEW {live} AS SELECT d.key AS key, {value} AS value, d.expire_ms AS expire_ms FROM {data} AS d{join} \
+         WHERE d.expire_ms IS NULL OR d.expire_ms > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+    )
+}
+
+fn run(conn: &Connection, sql: &str) -> Result<()> {
+    conn.execute_batch(sql).map_err(translate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_case_get_different_tables() {
+        let names = ["users", "Users", "USERS", "^users", "^^users", "uSers", "u^sers"];
+        for (i, a) in names.iter().enumerate() {
+            for b in names.iter().skip(i + 1) {
+                assert!(!table_suffix(a).eq_ignore_ascii_case(&table_suffix(b)), "{a} {b}");
+            }
+        }
+        assert_eq!(table_suffix("sessions:v1"), "sessions:v1");
+        assert_eq!(table_suffix("userID"), "user^I^D");
+    }
+
+    #[test]
+    fn quotes_in_a_name_stay_inside_the_identifier() {
+        assert_eq!(quote("data:a\"b"), "\"data:a\"\"b\"");
+    }
+}

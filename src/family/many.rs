@@ -1,0 +1,60 @@
+//! Many keys in one call: deleting a range, reading a list of keys.
+
+use super::{Family, KeyRange};
+use crate::db::Found;
+use crate::error::Result;
+
+impl Family {
+    /// Deletes the keys of a range (see [`KeyRange`]), all in one transaction; returns
+    /// how many were alive.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn delete_range(&self, range: &KeyRange) -> Result<u64> {
+        let deleted = self.shared().write(|db| self.on(db).delete_range(range.scan()))?;
+        self.shared().counters.deletes.add(deleted);
+        Ok(deleted)
+    }
+
+    /// The values of several keys, from one snapshot; `None` for each that is missing or expired.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = Vec::new();
+        self.get_many_with(keys, |_, value| values.push(value.map(<[u8]>::to_vec)))?;
+        Ok(values)
+    }
+
+    /// The same, showing each value to `visit` with its number, without a copy. `visit` must not call
+    /// this store.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn get_many_with<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        mut visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        for key in &keys {
+            self.check_key(key.as_ref())?;
+        }
+        self.shared().with(|db| {
+            self.on(db).get_many(&keys, |number, found| {
+                match found {
+                    Found::Live(value) => self.count_get(value.len()),
+                    Found::Expired => {
+                        self.shared().counters.ttl_expired.add(1);
+                        self.count_miss();
+                    }
+                    Found::Missing => self.count_miss(),
+                }
+                visit(number, found.live());
+            })
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! Removing what has expired, step by step.
+
+use crate::error::Result;
+use crate::family::Family;
+
+/// The most keys one transaction of a purge or sweep removes; between two, other writers get their turn.
+pub(crate) const KEYS_PER_STEP: usize = 256;
+
+impl Family {
+    /// Removes every key of this family that has expired by now; returns how many. The work grows
+    /// with that number, not with the size of the family, and is done in transactions of at most 256
+    /// keys (or in the open transaction).
+    ///
+    /// # Errors
+    /// See [`Family`]. Steps that were committed before the failure stay done.
+    pub fn purge_expired(&self) -> Result<u64> {
+        self.purge_up_to(i64::MAX)
+    }
+
+    /// Removes the keys that expired before `cutoff_ms`; keys that are still alive stay, whatever the
+    /// cutoff. Otherwise as [`purge_expired`](Family::purge_expired).
+    ///
+    /// # Errors
+    /// As [`purge_expired`](Family::purge_expired).
+    pub fn purge_before(&self, cutoff_ms: i64) -> Result<u64> {
+        match cutoff_ms.checked_sub(1) {
+            Some(last_ms) => self.purge_up_to(last_ms),
+            None => Ok(0), // nothing is before the beginning of time
+        }
+    }
+
+    /// Removes what expired at `last_ms` or before, and by now.
+    fn purge_up_to(&self, last_ms: i64) -> Result<u64> {
+        let now_ms = self.shared().clock.now_ms();
+        let last_ms = last_ms.min(now_ms);
+        let mut purged = 0;
+        loop {
+            // Looking first needs no lock on the file when there is nothing to do.
+            if self.shared().with(|db| self.on(db).due(last_ms, 1))?.is_empty() {
+                return Ok(purged);
+            }
+            let step = self.shared().write(|db| self.on(db).purge(last_ms, now_ms, KEYS_PER_STEP))?;
+            self.shared().counters.ttl_purged.add(step);
+            purged += step;
+        }
+    }
+}

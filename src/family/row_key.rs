@@ -1,0 +1,72 @@
+//! Keys made of a partition and a clustering part: one ordered key for `(partition, clustering)`.
+//!
+//! Source of the format: the escaped, terminated strings of ordered key encodings such as FoundationDB's
+//! tuple layer. `docs/row-keys.md` has the proof of the order.
+
+use crate::config::MAX_KEY_SIZE;
+use crate::error::{Error, Result};
+
+/// A zero byte of the partition is written as these two.
+const ESCAPED_ZERO: [u8; 2] = [0x00, 0xFF];
+/// After the partition. Less than any continuation of an escaped partition, so that no partition is a
+/// prefix of another.
+const TERMINATOR: [u8; 2] = [0x00, 0x01];
+
+/// The key of a row: `partition` with its zero bytes escaped, a terminator, `clustering` as it is.
+///
+/// Byte order of the keys is the order of `(partition, clustering)`: all rows of a partition are
+/// together, in the order of their clustering parts, and no other partition's are between them. Both
+/// parts may be empty.
+///
+/// # Errors
+/// `Error` if the key would be longer than 65 536 bytes.
+pub fn row_key(partition: &[u8], clustering: &[u8]) -> Result<Vec<u8>> {
+    let zeros = partition.iter().filter(|&&byte| byte == 0).count();
+    let length = partition.len() + zeros + TERMINATOR.len() + clustering.len();
+    if length > MAX_KEY_SIZE {
+        return Err(Error::invalid(format!(
+            "a row key of {length} bytes (partition, escapes, terminator and clustering): keys are up to {MAX_KEY_SIZE} bytes long"
+        )));
+    }
+    let mut key = Vec::with_capacity(length);
+    for &byte in partition {
+        match byte {
+            0 => key.extend_from_slice(&ESCAPED_ZERO),
+            _ => key.push(byte),
+        }
+    }
+    key.extend_from_slice(&TERMINATOR);
+    key.extend_from_slice(clustering);
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        // Few different bytes, those around the escapes: so that prefixes and equal parts are common.
+        prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 0x7F, 0xFE, 0xFF]), 0..6)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn byte_order_of_row_keys_is_order_of_partition_and_clustering(
+            p in bytes(), q in bytes(), a in bytes(), b in bytes()
+        ) {
+            let (x, y) = (row_key(&p, &a).unwrap(), row_key(&q, &b).unwrap());
+            prop_assert_eq!(x.cmp(&y), (&p, &a).cmp(&(&q, &b)));
+            prop_assert_eq!(y.starts_with(&row_key(&p, &[]).unwrap()), p == q);
+        }
+    }
+
+    #[test]
+    fn a_row_key_may_be_as_long_as_a_key() {
+        assert!(row_key(&[1; 100], &[2; MAX_KEY_SIZE - 102]).is_ok());
+        assert!(row_key(&[1; 100], &[2; MAX_KEY_SIZE - 101]).is_err());
+        assert!(row_key(&[0; MAX_KEY_SIZE / 2], &[]).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! How a value is to be written: what `family` is told, and what a home of the data does.
+
+use crate::expiry::Expiry;
+
+/// How to write a value with [`Family::put_with`](crate::Family::put_with). The default writes always, a key
+/// that never expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutOptions {
+    pub(crate) only: Option<Presence>,
+    pub(crate) keep_ttl: bool,
+    pub(crate) default_ttl: bool,
+    pub(crate) expiry: Expiry,
+}
+
+/// What a conditional write asks of the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Absent,
+    Present,
+}
+
+impl Default for PutOptions {
+    fn default() -> PutOptions {
+        PutOptions { only: None, keep_ttl: false, default_ttl: false, expiry: Expiry::Never }
+    }
+}
+
+impl PutOptions {
+    /// Writes always, a key that never expires.
+    #[must_use]
+    pub fn new() -> PutOptions {
+        PutOptions::default()
+    }
+
+    /// The end of life.
+    #[must_use]
+    pub fn expiry(mut self, expiry: Expiry) -> PutOptions {
+        self.expiry = expiry;
+        self.default_ttl = false;
+        self
+    }
+
+    /// The end of life is given by the family's default TTL; never, if it has none.
+    #[must_use]
+    pub fn default_ttl(mut self) -> PutOptions {
+        self.default_ttl = true;
+        self
+    }
+
+    /// A live key keeps the end of life it has (also none); a new one gets the other settings'.
+    #[must_use]
+    pub fn keep_ttl(mut self) -> PutOptions {
+        self.keep_ttl = true;
+        self
+    }
+
+    /// Write only if the key is missing or expired.
+    #[must_use]
+    pub fn if_absent(mut self) -> PutOptions {
+        self.only = Some(Presence::Absent);
+        self
+    }
+
+    /// Write only if the key is there and alive.
+    #[must_use]
+    pub fn if_present(mut self) -> PutOptions {
+        self.only = Some(Presence::Present);
+        self
+    }
+}

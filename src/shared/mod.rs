@@ -1,0 +1,506 @@
+//! What a handle on a store shares with its families, iterators and batches: the connection behind its
+//! lock, and how reads and writes are run on it.
+
+pub(crate) mod neighbours;
+mod stats;
+pub(crate) mod worker;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::config::{CheckpointMode, Config};
+use crate::db::{Db, FileIdentity, Tables, TransactionState, is_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fork;
+use stats::Counters;
+pub use stats::Stats;
+use worker::Worker;
+
+/// How long a checkpoint waits for others before it asks them anew to give their snapshots up.
+const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
+
+/// Families whose tables are remembered, beside those in use: some hundred bytes each, or some kilobytes with
+/// the `sql` engine.
+const MAX_TABLES: usize = 1024;
+
+/// The connection behind its lock: the part of a handle that other handles of the process reach. It does not
+/// keep the connection open.
+pub(crate) struct Seat {
+    db: Mutex<Option<Db>>,
+    /// Whether the thread that is inside shall give up the snapshot the handle keeps, when it leaves.
+    let_go: AtomicBool,
+}
+
+impl Seat {
+    /// Gives up the snapshot the handle keeps between reads: now, or when the thread that uses the handle
+    /// is done.
+    pub(crate) fn let_reads_go(&self) {
+        self.let_go.store(true, Ordering::Relaxed);
+        if let Some(mut db) = self.try_enter() {
+            self.let_go.store(false, Ordering::Relaxed);
+            if let Some(db) = db.as_mut() {
+                db.let_reads_go();
+            }
+        }
+    }
+
+    /// The connection, if nobody uses it. A panic of a callback does not spoil it: on its way out everything that
+    /// was begun is rolled back (see `or_undo`).
+    fn try_enter(&self) -> Option<MutexGuard<'_, Option<Db>>> {
+        match self.db.try_lock() {
+            Ok(db) => Some(db),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The connection, when nobody uses it.
+    fn enter(&self) -> MutexGuard<'_, Option<Db>> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a handle, its families and its iterators share.
+pub(crate) struct Shared {
+    seat: Arc<Seat>,
+    /// The thread that is inside, to tell a callback that calls back from a second thread.
+    owner: AtomicUsize,
+    /// Threads that wait for the connection.
+    waiting: AtomicUsize,
+    closed: AtomicBool,
+    /// The fork generation this handle belongs to.
+    generation: u32,
+    /// Counts what may have changed what this handle's iterators have read ahead.
+    changes: AtomicU64,
+    open_families: Mutex<BTreeMap<String, usize>>,
+    tables: Mutex<KnownTables>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) counters: Counters,
+    /// What the handle was opened with.
+    pub(crate) config: Config,
+    /// Which file it is; `None` in memory.
+    pub(crate) file: Option<FileIdentity>,
+    cleaner: Mutex<Option<Worker>>,
+}
+
+/// The tables of the families that were used: their names and where they are need not be found again.
+#[derive(Default)]
+struct KnownTables {
+    of: BTreeMap<String, Arc<Tables>>,
+    /// How many of them were in use when those that were not had to go.
+    in_use: usize,
+}
+
+impl KnownTables {
+    fn of(&mut self, family: &str) -> Arc<Tables> {
+        if let Some(tables) = self.of.get(family) {
+            return Arc::clone(tables);
+        }
+        if self.of.len() >= 2 * self.in_use + MAX_TABLES {
+            self.of.retain(|_, tables| Arc::strong_count(tables) > 1);
+            self.in_use = self.of.len();
+        }
+        let tables = Arc::new(Tables::of(family));
+        self.of.insert(family.to_owned(), Arc::clone(&tables));
+        tables
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>) -> Shared {
+        Shared {
+            file: db.file_identity(),
+            seat: Arc::new(Seat { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) }),
+            owner: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            generation: fork::generation(),
+            changes: AtomicU64::new(0),
+            open_families: Mutex::new(BTreeMap::new()),
+            tables: Mutex::default(),
+            clock,
+            counters: Counters::default(),
+            config: config.clone(),
+            cleaner: Mutex::new(None),
+        }
+    }
+
+    /// Runs `f` with the connection, alone. An error counts as one.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        let done = self.with_uncounted(f);
+        if done.is_err() {
+            self.counters.errors.add(1);
+        }
+        done
+    }
+
+    /// Like `with`, for the library's own work: its failures are no failed calls.
+    pub(crate) fn with_uncounted<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        self.alone(|db| db.check_snapshot().and_then(|()| db.reading(f)))
+    }
+
+    /// Like `with_uncounted`, but also when the snapshot is lost, so that commit and rollback work.
+    pub(crate) fn alone<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        self.check_process()?;
+        self.check_no_callback()?;
+        if self.is_closed() {
+            // Before the lock: who closes waits for it, and must not be kept waiting by step after step.
+            return Err(closed());
+        }
+        // Dropped last, when the connection is free.
+        let _last = LetGo(&self.seat);
+        // Counted only if there is someone to wait for.
+        let mut guard = self.seat.try_enter().unwrap_or_else(|| {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let entered = self.seat.enter();
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            entered
+        });
+        let Some(db) = guard.as_mut() else { return Err(closed()) };
+        self.owner.store(thread_token(), Ordering::Relaxed);
+        let _leave = Leave(&self.owner);
+        let done = db.roll_back_remains().and_then(|()| f(db));
+        let done = done.map_err(|e| {
+            db.note_failure(&e);
+            db.explained(e)
+        });
+        // A callback may have forked, and this be the child: what it has read is not to be relied on.
+        self.check_process()?;
+        done
+    }
+
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// Counts a failure that was found before the connection was needed.
+    pub(crate) fn count_failure<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.counters.errors.add(1);
+        }
+        result
+    }
+
+    /// Runs a write: in the caller's transaction, or in one of its own.
+    pub(crate) fn write<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.write_and(f, |db| self.committed(db))
+    }
+
+    /// The same for a write that has little time: it leaves a checkpoint that is due to the next write, once.
+    pub(crate) fn write_in_haste<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.write_and(f, |db| {
+            self.counters.commits.add(1);
+            db.note_commit();
+            if db.checkpoint_is_overdue() {
+                self.checkpoint_quietly(db, true);
+            }
+        })
+    }
+
+    fn write_and<R>(&self, f: impl FnOnce(&Db) -> Result<R>, committed: impl FnOnce(&mut Db)) -> Result<R> {
+        self.with(|db| {
+            if db.is_read_only() {
+                return Err(read_only());
+            }
+            self.note_change();
+            match db.transaction() {
+                TransactionState::None => {
+                    let done = db.in_own_transaction(true, f)?;
+                    committed(db);
+                    Ok(done)
+                }
+                TransactionState::Write => {
+                    let done = db.write_or_doom(f);
+                    if let Err(e) = &done
+                        && e.dooms_transaction()
+                    {
+                        db.doom(e);
+                    }
+                    done
+                }
+                TransactionState::Read | TransactionState::Lost(_) => Err(Error::read_only(
+                    "a read transaction is open on this handle: end it, or begin a write transaction",
+                )),
+                TransactionState::Doomed(why) => Err(why.with_message(format!(
+                    "the transaction takes no more writes because a call in it failed ({why}); roll it back"
+                ))),
+            }
+        })
+    }
+
+    /// Runs a write nobody waits for or asks about, such as removing an expired row: waits for nobody, leaves
+    /// checkpoints to others, writes nothing where only reading was agreed, and leaves nothing behind if it
+    /// fails.
+    pub(crate) fn write_if_free(&self, db: &mut Db, f: impl FnOnce(&Db) -> Result<()>) {
+        // While the WAL waits for a checkpoint, it must not grow by what nobody asked for.
+        if db.is_read_only() || db.wal_is_long() {
+            return;
+        }
+        match db.transaction() {
+            TransactionState::None => {
+                if db.in_own_transaction(false, f).is_ok() {
+                    self.note_change();
+                    self.counters.commits.add(1);
+                    db.note_commit();
+                }
+            }
+            TransactionState::Write => {
+                self.note_change();
+                db.attempt(f);
+            }
+            TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
+        }
+    }
+
+    pub(crate) fn committed(&self, db: &mut Db) {
+        self.counters.commits.add(1);
+        db.note_commit();
+        if db.checkpoint_is_due() {
+            self.checkpoint_quietly(db, true);
+        }
+    }
+
+    /// Checkpoints the WAL when it is long, without keeping writers out: the cleaner does that beside them.
+    pub(crate) fn checkpoint_if_grown(&self, db: &mut Db) {
+        if db.wal_is_long() {
+            self.checkpoint_quietly(db, false);
+        }
+    }
+
+    /// A checkpoint that cannot be done now is no failure of the commit before it.
+    fn checkpoint_quietly(&self, db: &mut Db, may_keep_writers_out: bool) {
+        neighbours::let_go(self);
+        if db.checkpoint_by_itself(may_keep_writers_out) {
+            self.counters.checkpoints.add(1);
+        }
+    }
+
+    /// A checkpoint the caller has asked for.
+    pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        self.with(|db| {
+            neighbours::let_go(self);
+            if *db.transaction() != TransactionState::None {
+                return db.checkpoint(mode); // refused
+            }
+            if mode != CheckpointMode::Passive {
+                // A reader that comes back when everything is in the file does not stand in the way of a
+                // new start of the WAL. What fails here is reported below.
+                let _ = db.checkpoint(CheckpointMode::Passive);
+            }
+            let started = Instant::now();
+            let done = loop {
+                if self.is_closed() {
+                    return Err(closed()); // who closes waits for this call
+                }
+                neighbours::let_go(self);
+                // In slices, because neighbours that read in a loop keep taking new snapshots.
+                let left = self.config.busy_timeout.saturating_sub(started.elapsed());
+                let tried = Instant::now();
+                match db.checkpoint_within(mode, left.min(CHECKPOINT_SLICE)) {
+                    Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {
+                        // For some locks SQLite does not wait.
+                        std::thread::sleep(CHECKPOINT_SLICE.saturating_sub(tried.elapsed()));
+                    }
+                    done => break done?,
+                }
+            };
+            self.counters.checkpoints.add(1);
+            Ok(done)
+        })
+    }
+
+    /// Whether the handle is open, of this process, and used by nobody at this moment: then `check_open`
+    /// has nothing to say.
+    #[inline(always)]
+    pub(crate) fn is_plainly_open(&self) -> bool {
+        self.generation == fork::generation()
+            && !self.closed.load(Ordering::Relaxed)
+            && self.owner.load(Ordering::Relaxed) == 0
+            && !self.clock.is_injected()
+    }
+
+    /// Whether `check_open` would find nothing wrong.
+    #[inline(always)]
+    pub(crate) fn is_usable(&self) -> bool {
+        self.is_plainly_open() || self.check_open_closely().is_ok()
+    }
+
+    /// Fails if the file of this handle is no longer at the path it was opened by, which only calls need that open it
+    /// once more: the handle itself goes on when the directory is renamed.
+    pub(crate) fn check_path(&self, path: &Path) -> Result<()> {
+        if self.file.is_some_and(|file| is_at(path, file)) {
+            return Ok(());
+        }
+        Err(Error::io(format!(
+            "the store is no longer at {}: it, or a directory on the way to it, was deleted, moved or replaced while \
+             it was open. Close this handle, and open the store by the path it has now",
+            path.display()
+        )))
+    }
+
+    /// Refuses a closed handle, one from before a fork, and a callback.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_plainly_open() { Ok(()) } else { self.check_open_closely() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_open_closely(&self) -> Result<()> {
+        self.check_process()?;
+        self.check_no_callback()?;
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Grows whenever this handle may have changed data or begun or ended a transaction.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What is known of a family's tables, whether it exists or not.
+    pub(crate) fn tables(&self, family: &str) -> Arc<Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).of(family)
+    }
+
+    /// Whether this store has a handle on the family.
+    pub(crate) fn is_family_open(&self, name: &str) -> bool {
+        self.families_open().contains_key(name)
+    }
+
+    pub(crate) fn family_opened(&self, name: &str) {
+        *self.families_open().entry(name.to_owned()).or_insert(0) += 1;
+    }
+
+    pub(crate) fn family_closed(&self, name: &str) {
+        let mut open = self.families_open();
+        if let Some(handles) = open.get_mut(name) {
+            *handles -= 1;
+            if *handles == 0 {
+                open.remove(name);
+            }
+        }
+    }
+
+    fn families_open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, usize>> {
+        self.open_families.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a callback of this store that calls it: it would wait for itself.
+    pub(crate) fn check_no_callback(&self) -> Result<()> {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != 0 && owner == thread_token() || self.clock.is_being_asked() {
+            return Err(Error::misuse(
+                "a callback called the store it was called by: use another handle in callbacks",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    fn check_process(&self) -> Result<()> {
+        if self.is_of_this_process() {
+            return Ok(());
+        }
+        Err(Error::misuse(fork::INHERITED.to_string_lossy().into_owned()))
+    }
+
+    /// Runs `f` while nobody uses the handle, if no transaction is open on it.
+    pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
+        self.with_uncounted(|db| {
+            if *db.transaction() == TransactionState::None { f().map(Some) } else { Ok(None) }
+        })
+    }
+
+    /// Whether a thread waits for its turn on the handle.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The cleaner, if one is running.
+    pub(crate) fn cleaner(&self) -> std::sync::MutexGuard<'_, Option<Worker>> {
+        self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn close(&self) -> Result<()> {
+        self.check_process()?;
+        self.check_no_callback()?;
+        self.closed.store(true, Ordering::SeqCst);
+        // From now on no cleaner starts: a start looks at `closed` while it holds the slot's lock.
+        let cleaner = self.cleaner().take();
+        if let Some(cleaner) = cleaner {
+            cleaner.stop();
+        }
+        let db = self.seat.enter().take();
+        self.clock.inject(None); // nobody is inside the caller's when this returns
+        db.map_or_else(|| Err(closed()), Db::close)
+    }
+}
+
+impl Drop for Shared {
+    /// First the cleaner's connection, then this one: of two that are closed at the same time, each leaves
+    /// it to the other to remove the WAL.
+    fn drop(&mut self) {
+        if self.check_process().is_err() {
+            // The connection is the parent's: closing it here could remove the parent's WAL.
+            std::mem::forget(Arc::clone(&self.seat));
+            std::mem::forget(self.cleaner().take()); // its thread is the parent's, too
+        } else {
+            drop(self.cleaner().take());
+            if let Some(mut db) = self.seat.enter().take() {
+                db.before_close();
+            }
+        }
+    }
+}
+
+/// Says that the thread has left, also when it leaves by a panic.
+struct Leave<'a>(&'a AtomicUsize);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Gives up the snapshot that somebody has asked for while the connection was in use. Looked at when it is free
+/// again, so that nobody is missed.
+struct LetGo<'a>(&'a Seat);
+
+impl Drop for LetGo<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.let_go.load(Ordering::Relaxed) {
+            self.0.let_reads_go();
+        }
+    }
+}
+
+/// What a write on a read-only handle answers.
+pub(crate) fn read_only() -> Error {
+    Error::read_only("the store was opened read-only: open it without that to write")
+}
+
+fn closed() -> Error {
+    Error::misuse("the store is closed")
+}
+
+/// A number that no other living thread has.
+fn thread_token() -> usize {
+    thread_local!(static TOKEN: u8 = const { 0 });
+    TOKEN.with(|token| std::ptr::from_ref(token).addr())
+}

@@ -1,0 +1,82 @@
+//! The one thread the library may have beside the caller's: how it is started, told to stop and waited for.
+//! What it does is the cleaner's affair (`store/cleaner.rs`).
+
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+thread_local! {
+    /// In a thread made here, which one it is. (`thread::current` would make something in every thread that asks.)
+    static THIS: Cell<*const Stop> = const { Cell::new(std::ptr::null()) };
+}
+
+/// A running thread.
+pub(crate) struct Worker {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Tells the thread to stop.
+#[derive(Default)]
+pub(crate) struct Stop {
+    asked: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn ask(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for `time` or until stopping is asked for; says whether it is.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(asked, time, |asked| !*asked);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Worker {
+    /// Starts a thread that runs `work`, which returns soon after it is told to stop.
+    pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Result<Worker> {
+        let stop = Arc::new(Stop::default());
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                THIS.set(Arc::as_ptr(&told));
+                work(&told);
+            })
+            .map_err(|e| Error::no_memory(format!("cannot start the thread {name}: {e}")))?;
+        Ok(Worker { stop, thread: Some(thread) })
+    }
+
+    /// Ends the thread and waits for it, unless it is the one that calls.
+    pub(crate) fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.ask();
+        if let Some(thread) = self.thread.take()
+            && THIS.get() != Arc::as_ptr(&self.stop)
+        {
+            // A panic in it has been its own affair: nothing of the store's is half done.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

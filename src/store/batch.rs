@@ -1,0 +1,171 @@
+//! Several writes at once: all or nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Store;
+use crate::error::{Error, Result};
+use crate::expiry::Expiry;
+use crate::family::Family;
+use crate::options::PutOptions;
+use crate::shared::Shared;
+
+/// Writes to be committed together, in the order they were added, over any families of one store. Made
+/// by [`Store::batch`].
+pub struct WriteBatch {
+    shared: Arc<Shared>,
+    bytes: Vec<u8>,
+    writes: Vec<Write>,
+    /// The families the writes are for, each once. A batch is no handle: they can be dropped meanwhile.
+    families: Vec<Family>,
+}
+
+struct Write {
+    family: usize,
+    key: Range<usize>,
+    action: Action,
+}
+
+enum Action {
+    Put(Range<usize>, PutOptions),
+    Delete,
+}
+
+impl WriteBatch {
+    /// Adds a write, as [`Family::put_with`] without a condition does it at the commit.
+    ///
+    /// # Errors
+    /// `Error` for a key or value of a bad length, a bad time, or a family of another store handle;
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed. Nothing is added then.
+    pub fn put(
+        &mut self,
+        family: &Family,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        family.check_entry(key, value, expiry)?;
+        let family = self.family(family)?;
+        let (key, value) = (self.keep(key), self.keep(value));
+        let options = PutOptions::new().expiry(expiry);
+        self.writes.push(Write { family, key, action: Action::Put(value, options) });
+        Ok(())
+    }
+
+    /// Adds a deletion. A key that is missing at the commit is no error.
+    ///
+    /// # Errors
+    /// As [`put`](WriteBatch::put).
+    pub fn delete(&mut self, family: &Family, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        family.check_key(key)?;
+        let family = self.family(family)?;
+        let key = self.keep(key);
+        self.writes.push(Write { family, key, action: Action::Delete });
+        Ok(())
+    }
+
+    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used, such as when it is
+    /// closed.
+    ///
+    /// # Errors
+    /// Only that one.
+    pub fn check_open(&self) -> Result<()> {
+        self.shared.check_open()
+    }
+
+    /// Number of writes and deletions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Forgets them all.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.writes.clear();
+        self.families.clear();
+    }
+
+    fn family(&mut self, family: &Family) -> Result<usize> {
+        if !std::ptr::eq(family.shared(), &raw const *self.shared) {
+            return self.shared.count_failure(Err(Error::invalid(
+                "the family belongs to another store handle than the batch",
+            )));
+        }
+        self.shared.count_failure(self.shared.check_open())?;
+        if let Some(known) = self.families.iter().position(|known| known.name() == family.name()) {
+            return Ok(known);
+        }
+        self.families.push(family.unregistered());
+        Ok(self.families.len() - 1)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    /// Commits the batch in one transaction, or as part of the open one. It is empty afterwards, but only
+    /// if this succeeds.
+    ///
+    /// # Errors
+    /// As for the writes; nothing of the batch has happened then, also inside a transaction.
+    pub fn commit(&mut self) -> Result<()> {
+        if self.is_empty() {
+            return self.shared.with(|_| Ok(()));
+        }
+        let WriteBatch { shared, bytes, writes, families } = &*self;
+        let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
+        let (puts, deletes, written) = shared.write(|db| {
+            db.in_savepoint(|db| {
+                let (mut puts, mut deletes, mut written) = (0, 0, 0);
+                for write in writes {
+                    let Some(family) = families.get(write.family) else { continue };
+                    let key = slice(&write.key);
+                    match &write.action {
+                        Action::Put(value, options) => {
+                            family.on(db).put(key, slice(value), options)?;
+                            puts += 1;
+                            written += write.key.len() + value.len();
+                        }
+                        Action::Delete => deletes += u64::from(family.on(db).delete(key)?),
+                    }
+                }
+                Ok((puts, deletes, written))
+            })
+        })?;
+        shared.counters.puts.add(puts);
+        shared.counters.deletes.add(deletes);
+        shared.counters.bytes_written.add(written as u64);
+        self.clear();
+        Ok(())
+    }
+}
+
+impl Store {
+    /// An empty batch for this store.
+    #[must_use]
+    pub fn batch(&self) -> WriteBatch {
+        WriteBatch {
+            shared: Arc::clone(self.shared()),
+            bytes: Vec::new(),
+            writes: Vec::new(),
+            families: Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Debug for WriteBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteBatch").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,344 @@
+/* kvstore_backup: a copy while the store is in use. */
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "api_places.h"
+
+enum { KEYS = 300 };
+
+/* How many files have names that begin so. */
+static int files_like(const char *path)
+{
+    int count = 0;
+    DIR *directory = opendir(".");
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        count += strncmp(entry->d_name, path, strlen(path)) == 0;
+    }
+    closedir(directory);
+    return count;
+}
+
+/* Keys with and without TTLs, large values, two families, settings. */
+static void fill(KVStore *kv)
+{
+    KVColumnFamily *cf = family(kv, "other");
+    static char large[30000];
+    memset(large, 'L', sizeof large);
+    OK(kvstore_cf_set_default_ttl(cf, 7000));
+    OK(kvstore_cf_set_write_tracking(cf, 1));
+    OK(kvstore_begin(kv, 1));
+    for (int i = 0; i < KEYS; i++) {
+        char key[16];
+        int n = snprintf(key, sizeof key, "key %d", i);
+        OK(kvstore_put_ttl(kv, key, n, large, i % 5 ? i : (int)sizeof large, i % 3 ? 2000 + i : 0));
+    }
+    OK(kvstore_cf_put(cf, K("key"), K("value")));
+    OK(kvstore_put_ttl(kv, K("dead"), K("value"), 500));
+    OK(kvstore_commit(kv));
+    kvstore_cf_close(cf);
+}
+
+/* The copy has all of it, with the TTLs. */
+static void check_copy(const char *path)
+{
+    KVStore *copy = open_at(path, NULL);
+    KVColumnFamily *cf = family(copy, "default"), *other = family(copy, "other");
+    int64_t at = 7;
+    char *message;
+    OK(kvstore_integrity_check(copy, &message));
+    CHECK(message == NULL);
+    CHECK(rows_of(cf) == KEYS + 1 && live_of(cf) == KEYS);
+    for (int i = 0; i < KEYS; i++) {
+        char key[16];
+        int n = snprintf(key, sizeof key, "key %d", i), length = -1;
+        void *value;
+        OK(kvstore_cf_get(cf, key, n, &value, &length));
+        CHECK(length == (i % 5 ? i : 30000) && (length == 0 || *(char *)value == 'L'));
+        kvstore_free(value);
+        CHECK(end_of(cf, key, n) == (i % 3 ? 2000 + i : KVSTORE_NO_TTL));
+    }
+    ENDS(other, "key", 8000);
+    OK(kvstore_cf_write_time(other, K("key"), &at));
+    CHECK(at == 1000);
+    OK(kvstore_cf_get_default_ttl(other, &at));
+    CHECK(at == 7000);
+    int64_t now = clock_ms;
+    clock_ms = 2001; /* and they end on time */
+    HAS(cf, "key 2", "LL");
+    GONE(cf, "key 1");
+    clock_ms = 8000;
+    GONE(other, "key");
+    OK(kvstore_put(copy, K("new"), K("value"))); /* it is a store like any other */
+    OK(kvstore_integrity_check(copy, NULL));
+    kvstore_cf_close(cf);
+    kvstore_cf_close(other);
+    OK(kvstore_close(copy));
+    clock_ms = now;
+}
+
+static void copies(void)
+{
+    static const KVStoreConfig configs[] = {
+        {0}, {.journalMode = KVSTORE_JOURNAL_DELETE}, {.exclusive = 1}, {.pageSize = 512}};
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        char path[16], copy[16];
+        snprintf(path, sizeof path, "%d.db", (int)i);
+        snprintf(copy, sizeof copy, "%d.copy", (int)i);
+        KVStore *kv = open_at(path, &configs[i]);
+        fill(kv);
+        OK(kvstore_backup(kv, copy, NULL, NULL));
+        OK(kvstore_put(kv, K("after"), K("value"))); /* not in it */
+        CHECK(files_like(copy) == 1); /* and nothing beside it */
+        check_copy(copy);
+        OK(kvstore_integrity_check(kv, NULL));
+        OK(kvstore_close(kv));
+    }
+    KVStore *memory = open_at(NULL, NULL); /* a store in memory gets a file this way */
+    fill(memory);
+    OK(kvstore_backup(memory, "memory.copy", NULL, NULL));
+    check_copy("memory.copy");
+    OK(kvstore_close(memory));
+
+    KVStoreConfig read_only = {.readOnly = 1};
+    KVStore *kv = open_at("0.db", &read_only);
+    OK(kvstore_backup(kv, "read-only.copy", NULL, NULL));
+    CHECK(is_there("read-only.copy"));
+    OK(kvstore_close(kv));
+}
+
+static void empty_store(void)
+{
+    KVStore *kv = open_at("store.db", NULL);
+    OK(kvstore_backup(kv, "copy.db", NULL, NULL));
+    OK(kvstore_close(kv));
+    kv = open_at("copy.db", NULL);
+    int64_t count = 7;
+    OK(kvstore_count(kv, &count));
+    CHECK(count == 0);
+    OK(kvstore_close(kv));
+}
+
+/* What one callback is told, and does. */
+struct watch {
+    KVStore *kv;
+    int calls, last_remaining, total, stop_after;
+};
+
+static int watch(void *context, int remaining, int total)
+{
+    struct watch *w = context;
+    CHECK(remaining >= 0 && total > 0 && remaining <= total);
+    CHECK(w->calls == 0 || (remaining <= w->last_remaining && total == w->total));
+    w->last_remaining = remaining;
+    w->total = total;
+    return ++w->calls == w->stop_after;
+}
+
+static KVStore *large_store(const char *path)
+{
+    static char value[100000];
+    KVStore *kv = open_at(path, NULL);
+    for (int i = 0; i < 60; i++) { /* some 1500 pages */
+        OK(kvstore_put(kv, &i, sizeof i, value, sizeof value));
+    }
+    return kv;
+}
+
+static void progress(void)
+{
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        KVStore *kv = large_store(in_memory ? NULL : "store.db");
+        struct watch w = {0};
+        const char *path = in_memory ? "memory.copy" : "copy.db";
+        OK(kvstore_backup(kv, path, watch, &w));
+        CHECK(w.calls > 3 && w.last_remaining == 0 && is_there(path));
+        OK(kvstore_close(kv));
+    }
+}
+
+static void no_trace_of(const char *path)
+{
+    CHECK(files_like(path) == 0);
+}
+
+static void stopped(void)
+{
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        KVStore *kv = large_store(in_memory ? NULL : "store.db");
+        for (int after = 1; after <= 3; after++) {
+            struct watch w = {.stop_after = after};
+            GIVES(KVSTORE_ERROR, kvstore_backup(kv, "copy.db", watch, &w));
+            CHECK(w.calls == after); /* it is not asked again */
+            CHECK(strstr(kvstore_errmsg(kv), "stopped") != NULL);
+            no_trace_of("copy.db");
+        }
+        OK(kvstore_put(kv, K("key"), K("value"))); /* nothing is left locked */
+        OK(kvstore_backup(kv, "copy.db", NULL, NULL));
+        CHECK(unlink("copy.db") == 0);
+        OK(kvstore_close(kv));
+    }
+}
+
+/* "A non-zero return stops it (ERROR, no file left)": also one from the last call, and a small store has
+ * only one call. */
+static void stopped_at_the_last_call(void)
+{
+    KVStore *kv = open_at("store.db", NULL);
+    struct watch w = {.stop_after = 1};
+    OK(kvstore_put(kv, K("key"), K("value")));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "copy.db", watch, &w));
+    no_trace_of("copy.db");
+    OK(kvstore_close(kv));
+}
+
+/* The callback uses the store: for a file the backup has a connection of its own. */
+static int uses_the_store(void *context, int remaining, int total)
+{
+    struct watch *w = context;
+    void *value;
+    int n;
+    (void)remaining, (void)total;
+    OK(kvstore_put(w->kv, K("from the callback"), &w->calls, sizeof w->calls));
+    OK(kvstore_get(w->kv, K("from the callback"), &value, &n));
+    CHECK(n == sizeof w->calls && memcmp(value, &w->calls, sizeof w->calls) == 0);
+    kvstore_free(value);
+    if (w->calls == 0) { /* even another backup */
+        OK(kvstore_backup(w->kv, "inner.db", NULL, NULL));
+    }
+    OK(kvstore_begin(w->kv, 1));
+    OK(kvstore_rollback(w->kv));
+    w->calls++;
+    return 0;
+}
+
+static void calls_back(void)
+{
+    struct watch w = {.kv = large_store("store.db")};
+    OK(kvstore_backup(w.kv, "copy.db", uses_the_store, &w));
+    CHECK(w.calls > 3);
+    KVStore *copy = open_at("copy.db", NULL);
+    int there = 7;
+    OK(kvstore_exists(copy, K("from the callback"), &there)); /* the state of one moment: before them */
+    CHECK(there == 0);
+    OK(kvstore_integrity_check(copy, NULL));
+    OK(kvstore_close(copy));
+    copy = open_at("inner.db", NULL);
+    OK(kvstore_exists(copy, K("from the callback"), &there));
+    CHECK(there == 1);
+    OK(kvstore_close(copy));
+    OK(kvstore_close(w.kv));
+}
+
+/* A store in memory has one connection, which is busy: the callback is refused, and nothing hangs. */
+static int is_refused(void *context, int remaining, int total)
+{
+    struct watch *w = context;
+    int there = 7;
+    (void)remaining, (void)total;
+    GIVES(KVSTORE_MISUSE, kvstore_put(w->kv, K("from the callback"), K("value")));
+    GIVES(KVSTORE_MISUSE, kvstore_exists(w->kv, K("from the callback"), &there));
+    GIVES(KVSTORE_MISUSE, kvstore_backup(w->kv, "inner.db", NULL, NULL));
+    CHECK(there == 7);
+    w->calls++;
+    return 0;
+}
+
+static void calls_back_in_memory(void)
+{
+    KVStoreConfig exclusive = {.exclusive = 1};
+    for (int in_file = 0; in_file < 2; in_file++) {
+        struct watch w = {.kv = open_at(in_file ? "store.db" : NULL, in_file ? &exclusive : NULL)};
+        const char *path = in_file ? "exclusive.copy" : "memory.copy";
+        OK(kvstore_put(w.kv, K("key"), K("value")));
+        OK(kvstore_backup(w.kv, path, is_refused, &w));
+        CHECK(w.calls > 0 && is_there(path) && !is_there("inner.db"));
+        OK(kvstore_put(w.kv, K("key"), K("value")));
+        OK(kvstore_begin(w.kv, 1)); /* a transaction stands in the way */
+        GIVES(KVSTORE_BUSY, kvstore_backup(w.kv, "busy.db", NULL, NULL));
+        no_trace_of("busy.db");
+        OK(kvstore_rollback(w.kv));
+        OK(kvstore_close(w.kv));
+    }
+}
+
+/* The callback may even close the store: the handle answers MISUSE, and the copy is made. */
+static int closes_the_store(void *context, int remaining, int total)
+{
+    struct watch *w = context;
+    (void)remaining, (void)total;
+    if (w->calls++ == 0) {
+        OK(kvstore_close(w->kv));
+    }
+    GIVES(KVSTORE_MISUSE, kvstore_put(w->kv, K("key"), K("value")));
+    return 0;
+}
+
+static void closed_meanwhile(void)
+{
+    struct watch w = {.kv = large_store("store.db")};
+    int code = kvstore_backup(w.kv, "copy.db", closes_the_store, &w);
+    CHECK(code == KVSTORE_OK || code == KVSTORE_MISUSE);
+    CHECK(is_there("copy.db") == (code == KVSTORE_OK) && files_like("copy.db") == (code == KVSTORE_OK));
+    GIVES(KVSTORE_MISUSE, kvstore_close(w.kv));
+    KVStore *kv = open_at("store.db", NULL);
+    OK(kvstore_integrity_check(kv, NULL));
+    OK(kvstore_close(kv));
+}
+
+/* What is not committed is not in the copy; an open transaction goes on. */
+static void beside_a_transaction(void)
+{
+    KVStore *kv = open_at("store.db", NULL);
+    int there = 7;
+    OK(kvstore_put(kv, K("before"), K("value")));
+    OK(kvstore_begin(kv, 1));
+    OK(kvstore_put(kv, K("inside"), K("value")));
+    OK(kvstore_backup(kv, "copy.db", NULL, NULL));
+    OK(kvstore_put(kv, K("inside too"), K("value")));
+    OK(kvstore_commit(kv));
+    OK(kvstore_exists(kv, K("inside"), &there));
+    CHECK(there == 1);
+    OK(kvstore_close(kv));
+    kv = open_at("copy.db", NULL);
+    OK(kvstore_exists(kv, K("inside"), &there));
+    CHECK(there == 0);
+    OK(kvstore_exists(kv, K("before"), &there));
+    CHECK(there == 1);
+    OK(kvstore_close(kv));
+}
+
+static void refuses(void)
+{
+    KVStore *kv = open_at("store.db", NULL);
+    struct stat before, after;
+    struct watch w = {0};
+    OK(kvstore_put(kv, K("key"), K("value")));
+    FILE *file = fopen("file", "w");
+    fputs("precious", file);
+    fclose(file);
+    CHECK(mkdir("directory", 0700) == 0 && symlink("nowhere", "link") == 0);
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, NULL, watch, &w));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "", watch, &w));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, ":memory:", watch, &w)); /* a store of that name is in memory */
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "file:x", watch, &w));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "new/", watch, &w));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, ".", watch, &w));
+    CHECK(!is_there(":memory:") && !is_there("file:x") && !is_there("new"));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "file", watch, &w)); /* what exists is never overwritten */
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "directory", watch, &w));
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "link", watch, &w));
+    CHECK(stat("store.db", &before) == 0);
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "store.db", watch, &w)); /* least of all itself */
+    CHECK(stat("store.db", &after) == 0 && before.st_ino == after.st_ino);
+    GIVES(KVSTORE_CANTOPEN, kvstore_backup(kv, "no/such/directory", watch, &w));
+    GIVES(KVSTORE_CANTOPEN, kvstore_backup(kv, "file/copy", watch, &w));
+    CHECK(w.calls == 0 && !is_there("nowhere"));
+    CHECK(stat("file", &after) == 0 && after.st_size == 8);
+    OK(kvstore_integrity_check(kv, NULL));
+    OK(kvstore_close(kv));
+}
+
+SCENARIOS({"copies", copies}, {"empty_store", empty_store}, {"progress", progress}, {"stopped", stopped},
+          {"stopped_at_the_last_call", stopped_at_the_last_call}, {"calls_back", calls_back},
+          {"calls_back_in_memory", calls_back_in_memory}, {"closed_meanwhile", closed_meanwhile},
+          {"beside_a_transaction", beside_a_transaction}, {"refuses", refuses})

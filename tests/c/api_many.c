@@ -1,0 +1,378 @@
+/* Reads without malloc, several keys at once, batches. */
+#include "api_places.h"
+
+static void get_into_at(const struct place *p)
+{
+    char buffer[9];
+    int n = 7;
+    OK(kvstore_cf_put(p->cf, K("key"), K("value")));
+    OK(kvstore_cf_get_into(p->cf, K("key"), NULL, 0, &n)); /* how long is it? */
+    CHECK(n == 5);
+    memset(buffer, 'x', sizeof buffer);
+    n = 7;
+    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 0, &n));
+    CHECK(n == 5 && buffer[0] == 'x');
+    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 2, &n)); /* its first bytes, and its full length */
+    CHECK(n == 5 && memcmp(buffer, "vaxxxxxxx", 9) == 0);
+    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 4, &n));
+    CHECK(n == 5 && memcmp(buffer, "valuxxxxx", 9) == 0);
+    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 5, &n));
+    CHECK(n == 5 && memcmp(buffer, "valuexxxx", 9) == 0); /* no NUL after it */
+    memset(buffer, 'x', sizeof buffer);
+    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, &n));
+    CHECK(n == 5 && memcmp(buffer, "valuexxxx", 9) == 0);
+
+    OK(kvstore_cf_put_ttl(p->cf, K("key"), NULL, 0, 2000));
+    n = 7;
+    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, &n));
+    CHECK(n == 0 && memcmp(buffer, "valuexxxx", 9) == 0);
+    clock_ms = 2000;
+    for (int i = 0; i < 2; i++) {
+        n = 7;
+        GIVES(KVSTORE_NOTFOUND, kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, &n));
+        CHECK(n == 0 && memcmp(buffer, "valuexxxx", 9) == 0);
+    }
+    n = 7;
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), NULL, 1, &n));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), buffer, -1, &n));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), buffer, INT_MIN, &n));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), NULL, INT_MIN, &n));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, NULL));
+    CHECK(n == 7);
+}
+IN_BOTH_PLACES(get_into)
+
+/* A value of many overflow pages; the buffer is on the heap, where valgrind sees one byte too many. */
+static void get_into_large_at(const struct place *p)
+{
+    enum { N = 1000003 };
+    static const int caps[] = {1, 4096, 65536, N - 1, N};
+    char *value = malloc(N);
+    int n = 7;
+    for (int i = 0; i < N; i++) {
+        value[i] = (char)(i * 31 + i / 257);
+    }
+    OK(kvstore_cf_put(p->cf, K("key"), value, N));
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        char *buffer = malloc((size_t)caps[i]);
+        OK(kvstore_cf_get_into(p->cf, K("key"), buffer, caps[i], &n));
+        CHECK(n == N && memcmp(buffer, value, (size_t)caps[i]) == 0);
+        free(buffer);
+    }
+    free(value);
+}
+IN_BOTH_PLACES(get_into_large)
+
+static void get_many_at(const struct place *p)
+{
+    enum { N = 7, LARGE = 50000 };
+    const void *keys[N] = {"a", "none", "empty", "dead", "a", "large", "\0b"};
+    int lens[N] = {1, 4, 5, 4, 1, 5, 2}, value_lens[N];
+    void *values[N];
+    char *large = calloc(1, LARGE);
+    OK(kvstore_cf_put(p->cf, K("a"), K("value")));
+    OK(kvstore_cf_put(p->cf, K("empty"), NULL, 0));
+    OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 1000));
+    OK(kvstore_cf_put(p->cf, K("large"), large, LARGE));
+    OK(kvstore_cf_put(p->cf, K("\0b"), K("bytes\0")));
+    for (int i = 0; i < N; i++) {
+        values[i] = &clock_ms;
+        value_lens[i] = 7;
+    }
+    OK(kvstore_cf_get_many(p->cf, N, keys, lens, values, value_lens));
+    CHECK(value_lens[0] == 5 && memcmp(values[0], "value", 6) == 0); /* with the NUL after it */
+    CHECK(value_lens[1] == -1 && values[1] == NULL);
+    CHECK(value_lens[2] == 0 && values[2] != NULL && *(char *)values[2] == '\0');
+    CHECK(value_lens[3] == -1 && values[3] == NULL);
+    CHECK(value_lens[4] == 5 && values[4] != values[0]); /* the same key twice: two copies */
+    CHECK(value_lens[5] == LARGE && memcmp(values[5], large, LARGE) == 0);
+    CHECK(value_lens[6] == 6 && memcmp(values[6], "bytes\0", 7) == 0);
+    for (int i = 0; i < N; i++) {
+        kvstore_free(values[i]);
+    }
+    KVStoreStats stats;
+    OK(kvstore_stats(p->kv, &stats));
+    CHECK(stats.nGets == 5 && stats.nBytesRead == 5 + 0 + 5 + LARGE + 6 && stats.nTtlExpired == 1);
+    free(large);
+}
+IN_BOTH_PLACES(get_many)
+
+static void get_many_refuses_at(const struct place *p)
+{
+    const void *keys[3] = {"a", "b", "c"};
+    int lens[3] = {1, 1, 1}, value_lens[3] = {7, 7, 7};
+    static const int bad[] = {0, -1, INT_MIN, 65537, INT_MAX};
+    void *values[3] = {&clock_ms, &clock_ms, &clock_ms};
+    OK(kvstore_cf_put(p->cf, K("a"), K("value")));
+    OK(kvstore_cf_get_many(p->cf, 0, keys, lens, values, value_lens)); /* nothing to do */
+    OK(kvstore_cf_get_many(p->cf, 0, NULL, NULL, NULL, NULL));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, -1, keys, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, INT_MIN, keys, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, NULL, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, NULL, values, value_lens));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, NULL, value_lens));
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, values, NULL));
+    CHECK(values[0] == &clock_ms && value_lens[0] == 7);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* one bad key: nothing is handed out */
+        lens[1] = bad[i];
+        for (int j = 0; j < 3; j++) {
+            values[j] = &clock_ms;
+            value_lens[j] = 7;
+        }
+        GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, values, value_lens));
+        for (int j = 0; j < 3; j++) {
+            CHECK(values[j] == NULL && value_lens[j] == -1);
+        }
+    }
+    lens[1] = 1;
+    keys[2] = NULL;
+    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, values, value_lens));
+    CHECK(values[0] == NULL && value_lens[0] == -1);
+}
+IN_BOTH_PLACES(get_many_refuses)
+
+/* A thousand keys; and in a transaction its own view. */
+static void get_many_many_at(const struct place *p)
+{
+    enum { N = 1000 };
+    static char names[N][8];
+    static const void *keys[N];
+    static int lens[N], value_lens[N];
+    static void *values[N];
+    OK(kvstore_begin(p->kv, 1));
+    for (int i = 0; i < N; i++) {
+        lens[i] = snprintf(names[i], sizeof names[i], "%d", i);
+        keys[i] = names[i];
+        if (i % 2 == 0) {
+            OK(kvstore_cf_put(p->cf, keys[i], lens[i], keys[i], lens[i]));
+        }
+    }
+    for (int committed = 0; committed < 2; committed++) {
+        OK(kvstore_cf_get_many(p->cf, N, keys, lens, values, value_lens));
+        for (int i = 0; i < N; i++) {
+            CHECK(value_lens[i] == (i % 2 == 0 ? lens[i] : -1));
+            CHECK(value_lens[i] < 0 || memcmp(values[i], names[i], (size_t)lens[i]) == 0);
+            kvstore_free(values[i]);
+        }
+        if (!committed) {
+            OK(kvstore_commit(p->kv));
+        }
+    }
+}
+IN_BOTH_PLACES(get_many_many)
+
+/* ---- batches ----------------------------------------------------------------------------------- */
+
+static int64_t size_of(KVBatch *b)
+{
+    int64_t count = -1;
+    OK(kvstore_batch_count(b, &count));
+    return count;
+}
+
+static void batch_at(const struct place *p)
+{
+    KVColumnFamily *other = family(p->kv, "other");
+    KVBatch *b = NULL;
+    OK(kvstore_batch_new(p->kv, &b));
+    CHECK(b != NULL && size_of(b) == 0);
+    OK(kvstore_batch_commit(b)); /* an empty one is nothing to do */
+    OK(kvstore_cf_put_ttl(p->cf, K("old"), K("value"), 9000));
+    char key[] = "key", value[] = "value";
+    OK(kvstore_batch_put(b, p->cf, key, 3, value, 5, 2000));
+    memset(key, 'x', 3); /* key and value were copied */
+    memset(value, 'x', 5);
+    OK(kvstore_batch_put(b, other, K("key"), K("other"), 0));
+    OK(kvstore_batch_put(b, p->cf, K("empty"), NULL, 0, 0));
+    OK(kvstore_batch_delete(b, p->cf, K("old")));
+    OK(kvstore_batch_delete(b, p->cf, K("none"))); /* missing: no error */
+    CHECK(size_of(b) == 5);
+    GONE(p->cf, "key"); /* nothing has happened yet */
+    HAS(p->cf, "old", "value");
+    OK(kvstore_batch_commit(b));
+    CHECK(size_of(b) == 0);
+    HAS(p->cf, "key", "value");
+    ENDS(p->cf, "key", 2000);
+    HAS(other, "key", "other");
+    ENDS(other, "key", KVSTORE_NO_TTL);
+    HAS(p->cf, "empty", "");
+    GONE(p->cf, "old");
+    OK(kvstore_batch_commit(b)); /* empty: not a second time */
+    CHECK(rows_of(p->cf) == 2);
+
+    OK(kvstore_batch_put(b, p->cf, K("k"), K("1"), 0)); /* in the order in which they were added */
+    OK(kvstore_batch_delete(b, p->cf, K("k")));
+    OK(kvstore_batch_put(b, p->cf, K("k"), K("2"), 3000));
+    OK(kvstore_batch_put(b, p->cf, K("gone"), K("1"), 0));
+    OK(kvstore_batch_delete(b, p->cf, K("gone")));
+    OK(kvstore_batch_put(b, p->cf, K("past"), K("1"), 999));
+    OK(kvstore_batch_commit(b));
+    HAS(p->cf, "k", "2");
+    ENDS(p->cf, "k", 3000);
+    GONE(p->cf, "gone");
+    GONE(p->cf, "past");
+
+    OK(kvstore_batch_put(b, p->cf, K("k"), K("3"), 0));
+    OK(kvstore_batch_clear(b));
+    CHECK(size_of(b) == 0);
+    OK(kvstore_batch_clear(b));
+    OK(kvstore_batch_commit(b));
+    HAS(p->cf, "k", "2");
+    OK(kvstore_batch_put(b, p->cf, K("k"), K("4"), 0));
+    kvstore_batch_free(b); /* what was not committed is forgotten */
+    HAS(p->cf, "k", "2");
+    kvstore_batch_free(NULL);
+    kvstore_cf_close(other);
+}
+IN_BOTH_PLACES(batch)
+
+/* What is wrong is refused when it is added, and the rest of the batch is as it was. */
+static void batch_refuses_at(const struct place *p)
+{
+    static const int bad[] = {-1, INT_MIN, 0, 65537, INT_MAX};
+    KVStore *second = open_at(NULL, NULL);
+    KVColumnFamily *foreign = family(second, "default");
+    KVBatch *b;
+    OK(kvstore_batch_new(p->kv, &b));
+    OK(kvstore_batch_put(b, p->cf, K("key"), K("value"), 0));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, "key", bad[i], K("value"), 0));
+        GIVES(KVSTORE_ERROR, kvstore_batch_delete(b, p->cf, "key", bad[i]));
+    }
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), "value", -1, 0));
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), "value", 10485761, 0));
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), "value", INT_MAX, 0));
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), K("value"), -1));
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, foreign, K("key"), K("value"), 0));
+    GIVES(KVSTORE_ERROR, kvstore_batch_delete(b, foreign, K("key")));
+    CHECK(strcmp(kvstore_errmsg(p->kv), "no error") != 0);
+    CHECK(size_of(b) == 1);
+    OK(kvstore_batch_commit(b));
+    HAS(p->cf, "key", "value");
+    CHECK(rows_of(p->cf) == 1 && rows_of(foreign) == 0);
+    kvstore_batch_free(b);
+    kvstore_cf_close(foreign);
+    OK(kvstore_close(second));
+}
+IN_BOTH_PLACES(batch_refuses)
+
+/* Also of another handle on the same file: a batch is committed through one handle. */
+static void batch_of_another_handle(void)
+{
+    KVStore *one = open_at("store.db", NULL), *two = open_at("store.db", NULL);
+    KVColumnFamily *cf = family(one, "default"), *same = family(two, "default");
+    KVBatch *b;
+    OK(kvstore_batch_new(one, &b));
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, same, K("key"), K("value"), 0));
+    OK(kvstore_batch_put(b, cf, K("key"), K("value"), 0));
+    OK(kvstore_begin(two, 1)); /* BUSY: nothing has happened, and the batch is still full */
+    GIVES(KVSTORE_BUSY, kvstore_batch_commit(b));
+    CHECK(size_of(b) == 1);
+    GONE(cf, "key");
+    OK(kvstore_rollback(two));
+    kvstore_cf_close(cf); /* the family's handle is not needed any more */
+    OK(kvstore_batch_commit(b));
+    CHECK(size_of(b) == 0);
+    HAS(same, "key", "value");
+    kvstore_batch_free(b);
+    kvstore_cf_close(same);
+    OK(kvstore_close(one));
+    OK(kvstore_close(two));
+}
+
+static void batch_in_transactions_at(const struct place *p)
+{
+    KVBatch *b;
+    OK(kvstore_batch_new(p->kv, &b));
+    OK(kvstore_begin(p->kv, 1));
+    OK(kvstore_cf_put(p->cf, K("own"), K("value")));
+    OK(kvstore_batch_put(b, p->cf, K("key"), K("value"), 0));
+    OK(kvstore_batch_commit(b)); /* a part of the caller's transaction */
+    HAS(p->cf, "key", "value");
+    OK(kvstore_rollback(p->kv));
+    CHECK(rows_of(p->cf) == 0 && size_of(b) == 0);
+
+    OK(kvstore_batch_put(b, p->cf, K("key"), K("value"), 0));
+    OK(kvstore_begin(p->kv, 0));
+    GIVES(KVSTORE_READONLY, kvstore_batch_commit(b));
+    CHECK(size_of(b) == 1);
+    OK(kvstore_commit(p->kv));
+    OK(kvstore_batch_commit(b));
+    HAS(p->cf, "key", "value");
+    kvstore_batch_free(b);
+}
+IN_BOTH_PLACES(batch_in_transactions)
+
+/* A family that is dropped before the commit: the whole batch fails, and does nothing. */
+static void batch_of_a_dropped_family(void)
+{
+    for (int in_transaction = 0; in_transaction < 2; in_transaction++) {
+        KVStore *kv = open_at(NULL, NULL);
+        KVColumnFamily *cf = family(kv, "default"), *doomed = family(kv, "doomed");
+        KVBatch *b;
+        OK(kvstore_batch_new(kv, &b));
+        OK(kvstore_batch_put(b, cf, K("key"), K("value"), 0));
+        OK(kvstore_batch_put(b, doomed, K("key"), K("value"), 0));
+        OK(kvstore_batch_put(b, cf, K("other"), K("value"), 0));
+        GIVES(KVSTORE_BUSY, kvstore_cf_drop(kv, "doomed"));
+        kvstore_cf_close(doomed);
+        OK(kvstore_cf_drop(kv, "doomed")); /* the batch is no open handle */
+        if (in_transaction) {
+            OK(kvstore_begin(kv, 1));
+            OK(kvstore_cf_put(cf, K("own"), K("value")));
+        }
+        GIVES(KVSTORE_ERROR, kvstore_batch_commit(b));
+        CHECK(size_of(b) == 3);
+        if (in_transaction) { /* the caller's own writes are not hurt */
+            OK(kvstore_commit(kv));
+            HAS(cf, "own", "value");
+        }
+        CHECK(rows_of(cf) == in_transaction);
+        OK(kvstore_batch_clear(b)); /* and the batch can be used again */
+        OK(kvstore_batch_put(b, cf, K("key"), K("value"), 0));
+        OK(kvstore_batch_commit(b));
+        HAS(cf, "key", "value");
+        kvstore_batch_free(b);
+        OK(kvstore_integrity_check(kv, NULL));
+        kvstore_cf_close(cf);
+        OK(kvstore_close(kv));
+    }
+}
+
+/* Ten thousand writes over three families in one transaction; expire_ms 0 is permanent, also against a
+ * default TTL. */
+static void batch_large(void)
+{
+    enum { N = 10000 };
+    KVStore *kv = open_at("store.db", NULL);
+    KVColumnFamily *cfs[3] = {family(kv, "default"), family(kv, "b"), family(kv, "c")};
+    KVBatch *b;
+    KVStoreStats before, after;
+    OK(kvstore_cf_set_default_ttl(cfs[1], 500));
+    OK(kvstore_batch_new(kv, &b));
+    for (int i = 0; i < N; i++) {
+        char key[16];
+        int n = snprintf(key, sizeof key, "%d", i);
+        OK(kvstore_batch_put(b, cfs[i % 3], key, n, key, n, i % 2 ? 2000 : 0));
+    }
+    CHECK(size_of(b) == N);
+    OK(kvstore_stats(kv, &before));
+    OK(kvstore_batch_commit(b));
+    OK(kvstore_stats(kv, &after));
+    CHECK(after.nWalCommits == before.nWalCommits + 1 && after.nPuts == before.nPuts + N);
+    ENDS(cfs[1], "4", KVSTORE_NO_TTL);
+    ENDS(cfs[1], "1", 2000);
+    CHECK(rows_of(cfs[0]) + rows_of(cfs[1]) + rows_of(cfs[2]) == N);
+    kvstore_batch_free(b);
+    OK(kvstore_integrity_check(kv, NULL));
+    for (int i = 0; i < 3; i++) {
+        kvstore_cf_close(cfs[i]);
+    }
+    OK(kvstore_close(kv));
+}
+
+SCENARIOS({"get_into", get_into}, {"get_into_large", get_into_large}, {"get_many", get_many},
+          {"get_many_refuses", get_many_refuses}, {"get_many_many", get_many_many}, {"batch", batch},
+          {"batch_refuses", batch_refuses}, {"batch_of_another_handle", batch_of_another_handle},
+          {"batch_in_transactions", batch_in_transactions},
+          {"batch_of_a_dropped_family", batch_of_a_dropped_family}, {"batch_large", batch_large})

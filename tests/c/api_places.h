@@ -1,0 +1,149 @@
+/* What the programs about expiry, conditions, ranges, batches, backup and the cleaner share. Most of their
+ * scenarios run in two places: in memory, and on a family of a file. */
+#ifndef API_PLACES_H
+#define API_PLACES_H
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* A literal as two arguments: its bytes and their number. */
+#define K(literal) (literal), (int)(sizeof(literal) - 1)
+
+/* The time of every store made here. */
+static _Atomic int64_t clock_ms = 1000;
+
+static inline int64_t read_clock(void *context)
+{
+    return *(const _Atomic int64_t *)context;
+}
+
+static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
+{
+    KVStore *kv = NULL;
+    OK(kvstore_open_v2(path, &kv, config));
+    CHECK(kv != NULL);
+    OK(kvstore_set_clock(kv, read_clock, &clock_ms));
+    return kv;
+}
+
+static inline KVColumnFamily *family(KVStore *kv, const char *name)
+{
+    KVColumnFamily *cf = NULL;
+    if (kvstore_cf_open(kv, name, &cf) == KVSTORE_NOTFOUND) {
+        OK(kvstore_cf_create(kv, name, &cf));
+    }
+    CHECK(cf != NULL);
+    return cf;
+}
+
+static inline int is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* Where keys are. */
+struct place {
+    KVStore *kv;
+    KVColumnFamily *cf;
+};
+
+/* Runs a scenario on the default family of a store in memory, and on another family of one in a file. */
+static inline void in_both_places(void (*run)(const struct place *))
+{
+    for (int in_file = 0; in_file < 2; in_file++) {
+        clock_ms = 1000;
+        struct place p = {open_at(in_file ? "store.db" : NULL, NULL), NULL};
+        if (in_file) {
+            p.cf = family(p.kv, "family");
+        } else {
+            OK(kvstore_cf_get_default(p.kv, &p.cf));
+        }
+        run(&p);
+        OK(kvstore_integrity_check(p.kv, NULL));
+        kvstore_cf_close(p.cf);
+        OK(kvstore_close(p.kv));
+    }
+}
+
+/* The scenario `name`: name_at in both places. */
+#define IN_BOTH_PLACES(name)                                                                             \
+    static void name(void)                                                                               \
+    {                                                                                                    \
+        in_both_places(name##_at);                                                                       \
+    }
+
+/* Whether a get of the key gives exactly this value. */
+static inline int is_value(KVColumnFamily *cf, const char *key, int n_key, const char *value, int n_value)
+{
+    void *found = NULL;
+    int n = -1;
+    if (kvstore_cf_get(cf, key, n_key, &found, &n) != KVSTORE_OK) {
+        return 0;
+    }
+    int same = found != NULL && n == n_value && memcmp(found, value, (size_t)n) == 0;
+    kvstore_free(found);
+    return same;
+}
+
+static inline int is_gone(KVColumnFamily *cf, const char *key, int n_key)
+{
+    void *found = &clock_ms;
+    int n = -1;
+    return kvstore_cf_get(cf, key, n_key, &found, &n) == KVSTORE_NOTFOUND && found == NULL && n == 0;
+}
+
+#define HAS(cf, key, value) CHECK(is_value(cf, K(key), K(value)))
+#define GONE(cf, key) CHECK(is_gone(cf, K(key)))
+
+#define MISSING INT64_MIN
+
+/* The expiry time of a key, KVSTORE_NO_TTL, or MISSING. */
+static inline int64_t end_of(KVColumnFamily *cf, const char *key, int n_key)
+{
+    int64_t at = MISSING;
+    int code = kvstore_cf_expire_time(cf, key, n_key, &at);
+    CHECK(code == KVSTORE_OK || (code == KVSTORE_NOTFOUND && at == MISSING));
+    return at;
+}
+
+#define ENDS(cf, key, expire_ms) CHECK(end_of(cf, K(key)) == (expire_ms))
+
+static inline int64_t rows_of(KVColumnFamily *cf)
+{
+    int64_t count = -1;
+    OK(kvstore_cf_count(cf, &count));
+    return count;
+}
+
+static inline int64_t live_of(KVColumnFamily *cf)
+{
+    int64_t count = -1;
+    OK(kvstore_cf_count_live(cf, &count));
+    return count;
+}
+
+/* The keys an iterator shows from where it is, with a space after each; it is closed. */
+static inline const char *keys_of(KVIterator *it)
+{
+    static char text[4096];
+    size_t used = 0;
+    while (!kvstore_iterator_eof(it)) {
+        void *key;
+        int n;
+        OK(kvstore_iterator_key(it, &key, &n));
+        CHECK(n >= 0 && used + (size_t)n + 2 < sizeof text);
+        memcpy(text + used, key, (size_t)n);
+        used += (size_t)n;
+        text[used++] = ' ';
+        OK(kvstore_iterator_next(it));
+    }
+    text[used] = '\0';
+    kvstore_iterator_close(it);
+    return text;
+}
+
+#endif

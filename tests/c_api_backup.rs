@@ -1,0 +1,56 @@
+//! Backups, as a C program sees them. Each test is a scenario of `tests/c/api_backup.c`, run plainly and under
+//! valgrind.
+
+mod c_common;
+
+use c_common::run_scenario;
+
+#[test]
+fn a_backup_has_everything_with_its_ttls() {
+    run_scenario("tests/c/api_backup.c", "copies");
+}
+
+#[test]
+fn an_empty_store_can_be_backed_up() {
+    run_scenario("tests/c/api_backup.c", "empty_store");
+}
+
+#[test]
+fn the_progress_of_a_backup_counts_down_to_zero() {
+    run_scenario("tests/c/api_backup.c", "progress");
+}
+
+#[test]
+fn a_backup_that_is_stopped_leaves_no_file() {
+    run_scenario("tests/c/api_backup.c", "stopped");
+}
+
+#[test]
+fn a_backup_that_is_stopped_at_the_last_call_leaves_no_file() {
+    run_scenario("tests/c/api_backup.c", "stopped_at_the_last_call");
+}
+
+#[test]
+fn the_progress_callback_may_use_the_store() {
+    run_scenario("tests/c/api_backup.c", "calls_back");
+}
+
+#[test]
+fn the_progress_callback_of_a_store_in_memory_is_refused() {
+    run_scenario("tests/c/api_backup.c", "calls_back_in_memory");
+}
+
+#[test]
+fn a_store_may_be_closed_while_it_is_backed_up() {
+    run_scenario("tests/c/api_backup.c", "closed_meanwhile");
+}
+
+#[test]
+fn a_backup_has_nothing_of_an_open_transaction() {
+    run_scenario("tests/c/api_backup.c", "beside_a_transaction");
+}
+
+#[test]
+fn a_backup_overwrites_nothing() {
+    run_scenario("tests/c/api_backup.c", "refuses");
+}

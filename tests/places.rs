@@ -1,0 +1,779 @@
+//! A store's file and its names: renamed directories, odd paths, links, files that are deleted or replaced while they
+//! are open, opens that fail, and places where nothing can be written.
+#![allow(unsafe_code)] // `fsync`, which is recorded here
+
+mod common;
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, c_int};
+use std::fs::{self, File, Permissions};
+use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::other::{Other, as_nobody as as_nobody_in, heard, role, say};
+use common::{Scratch, fill, keys, numbered, python};
+use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
+
+// ---- what this thread has synced -----------------------------------------------------------------
+
+thread_local!(static SYNCED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) });
+
+fn note(fd: c_int) {
+    // SAFETY: the caller's descriptor, which is not closed here.
+    let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+    if let Ok(found) = file.metadata() {
+        SYNCED.with_borrow_mut(|synced| synced.push(found.ino()));
+    }
+}
+
+/// In the place of the C library's, for SQLite and for `std::fs`.
+#[unsafe(no_mangle)]
+extern "C" fn fsync(fd: c_int) -> c_int {
+    note(fd);
+    // SAFETY: the caller's descriptor.
+    c_int::try_from(unsafe { libc::syscall(libc::SYS_fsync, fd) }).unwrap_or(-1)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fdatasync(fd: c_int) -> c_int {
+    note(fd);
+    // SAFETY: the caller's descriptor.
+    c_int::try_from(unsafe { libc::syscall(libc::SYS_fdatasync, fd) }).unwrap_or(-1)
+}
+
+/// Syncs the store, and expects that this syncs these files.
+#[track_caller]
+fn syncs(store: &Store, files: &[&Path]) {
+    SYNCED.with_borrow_mut(Vec::clear);
+    store.sync().unwrap();
+    let synced = SYNCED.take();
+    for file in files {
+        let inode = fs::metadata(file).unwrap().ino();
+        assert!(synced.contains(&inode), "{} was not synced: {synced:?}", file.display());
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[test]
+fn a_sync_syncs_the_wal_and_the_directory_also_after_the_directory_was_renamed() {
+    for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
+        let scratch = Scratch::new();
+        let (old, new) = (scratch.file("old"), scratch.file("new"));
+        fs::create_dir(&old).unwrap();
+        let store = Store::open_with(old.join("store.db"), &Config::new().sync(level)).unwrap();
+        store.put("a", "1").unwrap();
+        syncs(&store, &[&old, &old.join("store.db-wal")]);
+        fs::rename(&old, &new).unwrap();
+        store.put("b", "1").unwrap();
+        syncs(&store, &[&new, &new.join("store.db-wal")]);
+        // Somebody else's of the same names is not taken for it.
+        fs::create_dir(&old).unwrap();
+        let other = Store::open(old.join("store.db")).unwrap();
+        other.put("other", "1").unwrap();
+        store.put("c", "1").unwrap();
+        syncs(&store, &[&new, &new.join("store.db-wal")]);
+        store.close().unwrap();
+        other.close().unwrap();
+        assert_eq!(keys(Store::open(new.join("store.db")).unwrap().iter()), [b"a", b"b", b"c"]);
+        assert_eq!(keys(Store::open(old.join("store.db")).unwrap().iter()), [b"other"]);
+    }
+}
+
+#[test]
+fn a_sync_in_delete_mode_syncs_the_directory_also_after_it_was_renamed() {
+    let scratch = Scratch::new();
+    let (old, new) = (scratch.file("old"), scratch.file("new"));
+    fs::create_dir(&old).unwrap();
+    let config = Config::new().journal_mode(JournalMode::Delete);
+    let store = Store::open_with(old.join("store.db"), &config).unwrap();
+    store.put("a", "1").unwrap();
+    syncs(&store, &[&old]);
+    fs::rename(&old, &new).unwrap();
+    syncs(&store, &[&new]);
+}
+
+#[test]
+fn a_sync_syncs_the_wal_of_a_store_whose_path_is_not_utf_8_or_leads_through_links() {
+    let scratch = Scratch::new();
+    let directory = scratch.file("there");
+    fs::create_dir(&directory).unwrap();
+    symlink(&directory, scratch.dir().join(OsStr::from_bytes(b"li\xfenk"))).unwrap();
+    for (number, name) in [&b"plain"[..], b"od\xffd"].into_iter().enumerate() {
+        let real = directory.join(OsStr::from_bytes(name));
+        let link = scratch.file(&format!("link {number}"));
+        symlink(&real, &link).unwrap(); // at first it leads nowhere
+        let through = scratch.dir().join(OsStr::from_bytes(b"li\xfenk")).join(OsStr::from_bytes(name));
+        for path in [&link, &real, &through] {
+            let store = Store::open(path).unwrap();
+            store.put("a", "1").unwrap();
+            syncs(&store, &[&directory, &beside(&real, "-wal")]);
+            store.backup(scratch.file("copy"), |_, _| true).unwrap();
+            fs::remove_file(scratch.file("copy")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_sync_with_level_off_syncs_what_checkpoints_have_written_also_beside_a_reader() {
+    let scratch = Scratch::new();
+    let config = Config::new().sync(SyncLevel::Off);
+    let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
+    fill(&store, 100);
+    store.checkpoint(CheckpointMode::Truncate).unwrap(); // to the file, unsynced
+    reader.begin(false).unwrap(); // and what comes now cannot be checkpointed
+    fill(&store, 200);
+    syncs(&store, &[&scratch.path(), &scratch.wal(), scratch.dir()]);
+    reader.rollback().unwrap();
+    // Nothing of an open transaction is committed by it.
+    store.begin(true).unwrap();
+    store.put("open", "1").unwrap();
+    syncs(&store, &[&scratch.path(), &scratch.wal()]);
+    assert!(!reader.exists("open").unwrap());
+    store.rollback().unwrap();
+    assert!(!store.exists("open").unwrap());
+}
+
+#[test]
+fn a_sync_that_cannot_sync_the_directory_says_so() {
+    // As root every directory can be opened: another user has to try.
+    let scratch = Scratch::new();
+    let directory = scratch.file("closed");
+    fs::create_dir(&directory).unwrap();
+    let mut nobody = as_nobody(&scratch, &directory.join("store.db"), "sync-unlistable");
+    fs::set_permissions(&directory, Permissions::from_mode(0o733)).unwrap();
+    fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
+    nobody.go_on();
+    nobody.expect("Io true");
+    nobody.finish();
+}
+
+// ---- another process, perhaps another user -------------------------------------------------------
+
+/// This program as a user who may not do everything. Waits for a line before it begins.
+fn as_nobody(scratch: &Scratch, path: &Path, role: &str) -> Other {
+    fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = as_nobody_in(folder.path());
+    let mut other = Other::launch(program, path, role);
+    other.expect("ready");
+    other
+}
+
+#[test]
+#[ignore = "no test, but the other process of the tests in this file"]
+fn child() {
+    let Some((role, path)) = role() else { return };
+    let path = path.as_path();
+    let read_only = Config::new().read_only(true);
+    say("ready");
+    heard();
+    match role.as_str() {
+        "sync-unlistable" => {
+            let store = Store::open(path).unwrap();
+            store.put("a", "1").unwrap();
+            let error = store.sync().unwrap_err();
+            say(format!("{:?} {}", error.kind(), error.to_string().contains("directory")));
+        }
+        "read-only" => {
+            let store = match Store::open_with(path, &read_only) {
+                Ok(store) => store,
+                Err(e) => return say(format!("{:?}: {e}", e.kind())),
+            };
+            say(store.count().unwrap());
+            let mut cursor = store.cursor(kvstore::KeyRange::all(), kvstore::Direction::Forward);
+            while let Some(asked) = heard() {
+                let text = |key: Option<Vec<u8>>| {
+                    key.map_or("nothing".into(), |key| String::from_utf8_lossy(&key).into_owned())
+                };
+                let at = |cursor: &kvstore::Cursor| cursor.key().map(<[u8]>::to_vec);
+                let answer = match asked.split_once(' ').unwrap_or((&asked, "")) {
+                    ("get", key) => store.get(key).map(text),
+                    ("count", _) => store.count().map(|count| count.to_string()),
+                    ("first", _) => cursor.first().map(|_| text(at(&cursor))),
+                    ("next", _) => cursor.next().map(|_| text(at(&cursor))),
+                    ("check", _) => store.integrity_check().map(|()| "sound".into()),
+                    ("begin", _) => store.begin(false).map(|()| "begun".into()),
+                    ("rollback", _) => store.rollback().map(|()| "rolled back".into()),
+                    ("put", key) => store.put(key, "1").map(|()| "put".into()),
+                    ("sync", _) => store.sync().map(|()| "synced".into()),
+                    ("backup", to) => store.backup(to, |_, _| true).map(|()| "copied".into()),
+                    (other, _) => panic!("no such question: {other}"),
+                };
+                say(answer.unwrap_or_else(|e| format!("{:?}: {e}", e.kind())));
+            }
+        }
+        "write" => {
+            let done = Store::open(path).and_then(|store| store.put("b", "1"));
+            say(done.map_or_else(|e| format!("{:?}: {e}", e.kind()), |()| "put".into()));
+        }
+        "hold" => {
+            let store = Store::open(path).unwrap();
+            store.put("held", "1").unwrap();
+            say("holding");
+            heard();
+            say(store.put("late", "1").map_or_else(|e| format!("{:?}", e.kind()), |()| "put".into()));
+            heard();
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+// ---- hard links ----------------------------------------------------------------------------------
+
+#[track_caller]
+fn refused(opened: kvstore::Result<Store>, text: &str) -> Error {
+    let error = opened.expect_err("the open should have been refused");
+    assert_eq!(error.kind(), ErrorKind::CantOpen, "{error}");
+    assert!(error.to_string().contains(text), "{error}");
+    error
+}
+
+#[test]
+fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let scratch = Scratch::new();
+        let config = Config::new().journal_mode(mode);
+        let store = scratch.open_with(&config);
+        store.put("a", "1").unwrap();
+        // Made while it is open: who opens it next is told.
+        fs::hard_link(scratch.path(), scratch.file("second.db")).unwrap();
+        for read_only in [false, true] {
+            for path in [scratch.path(), scratch.file("second.db")] {
+                let opened = Store::open_with(path, &config.clone().read_only(read_only));
+                refused(opened, "2 names");
+            }
+        }
+        store.put("b", "1").unwrap();
+        assert!(!scratch.file("second.db-wal").exists() && !scratch.file("second.db-journal").exists());
+        fs::remove_file(scratch.file("second.db")).unwrap();
+        assert_eq!(keys(scratch.open_with(&config).iter()), [b"a", b"b"]);
+        store.close().unwrap();
+        // Also an empty one, of which nothing is made.
+        fs::write(scratch.file("empty"), "").unwrap();
+        fs::hard_link(scratch.file("empty"), scratch.file("empty too")).unwrap();
+        refused(Store::open_with(scratch.file("empty"), &config), "2 names");
+        assert_eq!(fs::metadata(scratch.file("empty")).unwrap().len(), 0);
+    }
+}
+
+#[test]
+fn a_backup_never_has_two_names() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    let mut traced = Vec::new();
+    store
+        .backup(scratch.file("copy.db"), |_, _| {
+            traced.push(scratch.file("copy.db").exists());
+            true
+        })
+        .unwrap();
+    assert_eq!(fs::metadata(scratch.file("copy.db")).unwrap().nlink(), 1);
+    assert!(LINKED.with_borrow(Vec::is_empty), "it was given its name by a second link");
+    Store::open(scratch.file("copy.db")).unwrap();
+}
+
+thread_local!(static LINKED: RefCell<Vec<()>> = const { RefCell::new(Vec::new()) });
+
+/// In the place of the C library's: `std::fs::hard_link` calls one of them.
+#[unsafe(no_mangle)]
+extern "C" fn linkat(
+    from_dir: c_int,
+    from: *const std::ffi::c_char,
+    to_dir: c_int,
+    to: *const std::ffi::c_char,
+    flags: c_int,
+) -> c_int {
+    LINKED.with_borrow_mut(|linked| linked.push(()));
+    // SAFETY: the caller's C strings.
+    c_int::try_from(unsafe { libc::syscall(libc::SYS_linkat, from_dir, from, to_dir, to, flags) })
+        .unwrap_or(-1)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn link(from: *const std::ffi::c_char, to: *const std::ffi::c_char) -> c_int {
+    linkat(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
+}
+
+// ---- deleted, moved, replaced --------------------------------------------------------------------
+
+/// Writes until that fails, for the moment a look at the name may be put off.
+#[track_caller]
+fn write_fails_soon(store: &Store) -> Error {
+    let started = Instant::now();
+    loop {
+        match store.put("ghost", "1") {
+            Err(e) => return e,
+            Ok(()) => assert!(started.elapsed() < Duration::from_secs(10), "writes go on into a ghost"),
+        }
+    }
+}
+
+#[track_caller]
+fn is_gone<T: std::fmt::Debug>(result: kvstore::Result<T>) {
+    let error = result.expect_err("it should be noticed that the file is gone");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert!(error.to_string().contains("deleted, moved or replaced"), "{error}");
+}
+
+fn ways() -> Vec<Config> {
+    let mut ways = Vec::new();
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        for sql_engine in [false, true] {
+            for hold in [false, true] {
+                ways.push(Config::new().journal_mode(mode).sql_engine(sql_engine).hold_reads(hold));
+            }
+        }
+    }
+    ways
+}
+
+#[test]
+fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_says_so() {
+    for config in ways() {
+        for reader in [false, true] {
+            println!("{config:?}, {reader}");
+            let scratch = Scratch::new();
+            let old = scratch.open_with(&config);
+            fill(&old, 500);
+            let reader = reader.then(|| scratch.open_with(&config.clone().read_only(true)));
+            let ghost = reader.as_ref().unwrap_or(&old);
+            assert!(ghost.exists(numbered(1)).unwrap());
+            fs::remove_file(scratch.path()).unwrap(); // -wal and -shm stay
+            let new = scratch.open_with(&config);
+            assert_eq!(new.count().unwrap(), 0, "the log of the old one came into the new one");
+            fill(&new, 10);
+            // The next read or write of the old one.
+            let started = Instant::now();
+            while let Ok(there) = ghost.exists(numbered(1)) {
+                assert!(there && started.elapsed() < Duration::from_secs(10), "reads of a ghost go on");
+            }
+            is_gone(ghost.exists(numbered(1)));
+            if reader.is_none() {
+                is_gone(Err::<(), _>(write_fails_soon(&old)));
+                is_gone(old.put("ghost", "1"));
+                is_gone(old.begin(false));
+            }
+            drop((reader, old)); // takes nothing of the new one along
+            assert_eq!(new.count().unwrap(), 10);
+            fill(&new, 20);
+            new.integrity_check().unwrap();
+            assert_eq!(scratch.open_with(&config).count().unwrap(), 20);
+            drop(new);
+            assert_eq!(scratch.open_with(&config).count().unwrap(), 20);
+        }
+    }
+}
+
+#[test]
+fn another_process_that_makes_the_store_again_shares_nothing_with_the_old_one() {
+    let scratch = Scratch::new();
+    let mut holder = Other::start(&scratch.path(), "hold");
+    holder.expect("ready");
+    holder.go_on();
+    holder.expect("holding");
+    fs::remove_file(scratch.path()).unwrap();
+    let inode = |name: &str| fs::metadata(scratch.file(name)).unwrap().ino();
+    let (wal, shm) = (inode("store.db-wal"), inode("store.db-shm"));
+    let kept = (File::open(scratch.wal()).unwrap(), File::open(scratch.shm()).unwrap()); // or the numbers are used again
+    let new = scratch.open();
+    new.put("new", "1").unwrap();
+    assert!(inode("store.db-wal") != wal && inode("store.db-shm") != shm);
+    std::thread::sleep(Duration::from_millis(50)); // the look at the name may be put off by some 10
+    holder.go_on();
+    holder.expect("Io");
+    holder.finish();
+    drop(kept);
+    assert!(scratch.wal().exists() && scratch.shm().exists(), "the ghost took the new log along");
+    assert_eq!(keys(new.iter()), [b"new"]);
+    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())"), "ok");
+}
+
+#[test]
+fn a_store_deleted_or_moved_while_open_takes_no_more_writes() {
+    for config in ways() {
+        for delete in [true, false] {
+            let scratch = Scratch::new();
+            let store = scratch.open_with(&config);
+            store.put("a", "1").unwrap();
+            store.begin(true).unwrap();
+            store.put("b", "1").unwrap();
+            match delete {
+                true => fs::remove_file(scratch.path()).unwrap(),
+                false => fs::rename(scratch.path(), scratch.file("moved.db")).unwrap(),
+            }
+            is_gone(store.commit());
+            store.rollback().unwrap();
+            is_gone(Err::<(), _>(write_fails_soon(&store)));
+            store.close().unwrap();
+            if !delete {
+                // With everything that was committed before it was moved, wherever that was.
+                let moved = Store::open_with(scratch.file("moved.db"), &config).unwrap();
+                assert!(moved.exists("a").unwrap() && !moved.exists("b").unwrap(), "{config:?}");
+            }
+        }
+    }
+}
+
+/// Once it is seen, every later call says so, whichever calls follow each other in whatever time.
+#[test]
+fn a_store_that_is_gone_stays_gone_for_every_call_until_it_is_back() {
+    for config in ways() {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&config);
+        store.put("a", "1").unwrap();
+        assert!(store.exists("a").unwrap());
+        fs::rename(scratch.path(), scratch.file("moved.db")).unwrap();
+        write_fails_soon(&store);
+        for round in 0..40 {
+            is_gone(store.put("k", "1"));
+            is_gone(store.default_family().increment("n", 1, kvstore::Expiry::Never));
+            if round % 2 == 0 {
+                let _ = store.get("a"); // in WAL mode an error, too; with the rollback journal it may not look
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::rename(scratch.file("moved.db"), scratch.path()).unwrap();
+        store.put("k", "1").unwrap();
+        assert_eq!(store.count().unwrap(), 2 + count_of_ghosts(&store));
+    }
+}
+
+fn count_of_ghosts(store: &Store) -> u64 {
+    u64::from(store.exists("ghost").unwrap())
+}
+
+/// Also who keeps a snapshot, which nothing that the new one does can tell it when the shared memory is gone, too.
+#[test]
+fn reads_of_a_store_whose_files_are_all_gone_end_soon() {
+    for made_again in [false, true] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&Config::new().hold_reads(true));
+        store.put("a", "1").unwrap();
+        assert!(store.exists("a").unwrap());
+        for path in [scratch.path().to_owned(), scratch.wal(), scratch.shm()] {
+            fs::remove_file(path).unwrap();
+        }
+        let new = made_again.then(|| scratch.open());
+        std::thread::sleep(Duration::from_millis(50));
+        for _ in 0..20 {
+            is_gone(store.get("a"));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(new) = new {
+            assert!(!new.exists("a").unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_file_put_in_the_place_of_an_open_one_is_not_opened_with_its_log() {
+    for by_vacuum in [false, true] {
+        let scratch = Scratch::new();
+        let old = scratch.open();
+        fill(&old, 500);
+        if by_vacuum {
+            // A copy whose header says that it has no WAL.
+            let copy = scratch.file("copy.db");
+            rusqlite::Connection::open(scratch.path())
+                .unwrap()
+                .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
+                .unwrap();
+        } else {
+            old.backup(scratch.file("copy.db"), |_, _| true).unwrap();
+        }
+        old.put("not in the copy", "1").unwrap();
+        fs::rename(scratch.file("copy.db"), scratch.path()).unwrap();
+        let error = refused(Store::open(scratch.path()), "deleted or replaced");
+        assert!(error.to_string().contains("store.db-wal"), "{error}");
+        drop(old);
+        // What the old one has left must be removed by hand, as the text says.
+        fs::remove_file(scratch.wal()).unwrap();
+        fs::remove_file(scratch.shm()).unwrap();
+        assert_eq!(scratch.open().count().unwrap(), 500);
+    }
+}
+
+#[test]
+fn a_backup_and_a_cleaner_of_a_store_that_was_replaced_do_not_go_to_the_new_one() {
+    let scratch = Scratch::new();
+    let old = scratch.open();
+    old.put("old", "1").unwrap();
+    fs::remove_file(scratch.path()).unwrap();
+    let new = scratch.open();
+    new.put_until("new", "1", Expiry::At(1)).unwrap();
+    is_gone(old.backup(scratch.file("copy.db"), |_, _| true));
+    assert!(!scratch.file("copy.db").exists());
+    is_gone(old.start_cleaner(Duration::from_secs(3600), None));
+    assert_eq!(new.count().unwrap(), 1);
+}
+
+#[test]
+fn a_backup_and_a_cleaner_say_that_the_store_is_no_longer_at_its_path() {
+    let scratch = Scratch::new();
+    let (before, after) = (scratch.file("before"), scratch.file("after"));
+    fs::create_dir(&before).unwrap();
+    let store = Store::open(before.join("store.db")).unwrap();
+    store.put("a", "1").unwrap();
+    fs::rename(&before, &after).unwrap();
+    let path = fs::canonicalize(scratch.dir()).unwrap().join("before/store.db");
+    let text = format!("the store is no longer at {}", path.display());
+    let says_so = || {
+        let copied = store.backup(scratch.file("copy.db"), |_, _| true);
+        for failed in [copied, store.start_cleaner(Duration::from_secs(3600), None)] {
+            let error = failed.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io);
+            assert!(error.to_string().starts_with(&text), "{error}");
+        }
+        assert!(!scratch.file("copy.db").exists());
+        store.put("b", "1").unwrap();
+    };
+    says_so();
+    assert!(!before.exists());
+    // An empty directory of the name gets no store by that, and another store there is left alone.
+    fs::create_dir(&before).unwrap();
+    says_so();
+    assert_eq!(fs::read_dir(&before).unwrap().count(), 0);
+    let other = Store::open(before.join("store.db")).unwrap();
+    says_so();
+    assert_eq!(other.count().unwrap(), 0);
+    drop(other);
+    fs::remove_dir_all(&before).unwrap();
+    fs::rename(&after, &before).unwrap();
+    store.backup(scratch.file("copy.db"), |_, _| true).unwrap();
+    store.start_cleaner(Duration::from_secs(3600), None).unwrap();
+}
+
+// ---- files of another user -----------------------------------------------------------------------
+
+#[test]
+fn who_may_not_write_is_told_which_files() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    let (wal, shm) = (beside(&scratch.path(), "-wal"), beside(&scratch.path(), "-shm"));
+    for (forbidden, others) in
+        [(vec![&wal], vec![&shm]), (vec![&wal, &shm], vec![]), (vec![&shm], vec![&wal])]
+    {
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o666)).unwrap();
+        others.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap());
+        forbidden.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o444)).unwrap());
+        let answer = as_nobody(&scratch, &scratch.path(), "write").ask("go");
+        for file in forbidden {
+            assert!(answer.contains(&file.display().to_string()), "{answer}");
+        }
+        for file in others {
+            assert!(!answer.contains(&file.display().to_string()), "{answer}");
+        }
+        assert!(answer.starts_with("ReadOnly") && !answer.contains("Error code"), "{answer}");
+    }
+}
+
+// ---- opens that fail -----------------------------------------------------------------------------
+
+#[test]
+fn an_open_that_fails_leaves_no_file() {
+    let scratch = Scratch::new();
+    let long = (0..5).fold(scratch.dir().to_owned(), |path, n| path.join(format!("{n}").repeat(120)));
+    fs::create_dir_all(&long).unwrap();
+    for path in [long.join("store.db"), scratch.file(&"x".repeat(252))] {
+        let before = files_in(path.parent().unwrap());
+        assert!(Store::open(&path).is_err());
+        assert_eq!(files_in(path.parent().unwrap()), before, "{}", path.display());
+    }
+    // A file that was there before, empty, stays.
+    fs::write(long.join("there"), "").unwrap();
+    assert!(Store::open(long.join("there")).is_err());
+    assert!(long.join("there").exists());
+    // What cannot be made beside it: the journal's name is a directory, the WAL's is one.
+    for suffix in ["-journal", "-wal", "-shm"] {
+        fs::create_dir(scratch.file(&format!("store.db{suffix}"))).unwrap();
+        assert!(Store::open(scratch.path()).is_err());
+        assert!(!scratch.path().exists(), "{suffix}");
+        fs::remove_dir(scratch.file(&format!("store.db{suffix}"))).unwrap();
+    }
+    // A symbolic link that leads nowhere stays one.
+    symlink(long.join("behind"), scratch.file("link")).unwrap();
+    assert!(Store::open(scratch.file("link")).is_err());
+    assert!(!long.join("behind").exists() && scratch.file("link").symlink_metadata().is_ok());
+    drop(scratch.open());
+}
+
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let mut names: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names
+}
+
+// ---- places where nothing can be written ---------------------------------------------------------
+
+/// A cleanly closed store in a directory in which its readers can write nothing.
+fn closed_store(scratch: &Scratch) -> PathBuf {
+    let directory = scratch.file("closed");
+    fs::create_dir(&directory).unwrap();
+    let path = directory.join("store.db");
+    let store = Store::open(&path).unwrap();
+    fill(&store, 1_000);
+    store.close().unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&directory, Permissions::from_mode(0o555)).unwrap();
+    path
+}
+
+/// May write again in the directory, if it is not root anyway.
+fn open_up(path: &Path) {
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_closed_store_can_be_read_where_nothing_can_be_written() {
+    let scratch = Scratch::new();
+    let path = closed_store(&scratch);
+    let mut reader = as_nobody(&scratch, &path, "read-only");
+    reader.go_on();
+    reader.expect("1000");
+    assert_eq!(reader.ask("get key 000007"), String::from_utf8(7usize.to_be_bytes().to_vec()).unwrap());
+    assert_eq!(reader.ask("first"), "key 000000");
+    assert_eq!(reader.ask("next"), "key 000001");
+    assert_eq!(reader.ask("check"), "sound");
+    assert!(reader.ask("put x").starts_with("ReadOnly"));
+    assert_eq!(reader.ask("sync"), "synced");
+    fs::create_dir(scratch.file("free")).unwrap();
+    fs::set_permissions(scratch.file("free"), Permissions::from_mode(0o777)).unwrap();
+    let copy = scratch.file("free").join("copy.db");
+    assert_eq!(reader.ask(&format!("backup {}", copy.display())), "copied");
+    reader.finish();
+    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+    assert_eq!(Store::open_with(copy, &Config::new().read_only(true)).unwrap().count().unwrap(), 1_000);
+    open_up(&path);
+}
+
+#[test]
+fn names_with_every_odd_character_can_be_read_where_nothing_can_be_written() {
+    let scratch = Scratch::new();
+    let first = closed_store(&scratch);
+    open_up(&first);
+    for name in [&b"a?immutable=0&x#y%41 z.db"[..], b"\xff\xfe.db", b"file:x"] {
+        let path = first.with_file_name(OsStr::from_bytes(name));
+        fs::copy(&first, &path).unwrap();
+        fs::set_permissions(first.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+        let mut reader = as_nobody(&scratch, &path, "read-only");
+        reader.go_on();
+        reader.expect("1000");
+        reader.finish();
+        open_up(&first);
+    }
+}
+
+#[test]
+fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
+    let scratch = Scratch::new();
+    let path = closed_store(&scratch);
+    let mut reader = as_nobody(&scratch, &path, "read-only");
+    reader.go_on();
+    reader.expect("1000");
+    assert_eq!(reader.ask("first"), "key 000000");
+    // Somebody who may write there does, and closes it again.
+    open_up(&path);
+    let store = Store::open(&path).unwrap();
+    store.put("a new one", "1").unwrap();
+    store.close().unwrap();
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    assert_eq!(reader.ask("count"), "1001");
+    assert_eq!(reader.ask("get a new one"), "1");
+    assert_eq!(reader.ask("next"), "key 000001");
+    assert_eq!(reader.ask("check"), "sound");
+    // In a snapshot it cannot go on, and says so; afterwards it can.
+    assert_eq!(reader.ask("begin"), "begun");
+    assert_eq!(reader.ask("count"), "1001");
+    open_up(&path);
+    let store = Store::open(&path).unwrap();
+    store.clear().unwrap();
+    store.close().unwrap();
+    let lost = reader.ask("count");
+    assert!(lost.starts_with("Busy") && lost.contains("has changed"), "{lost}");
+    assert!(reader.ask("count").starts_with("Busy"));
+    assert_eq!(reader.ask("rollback"), "rolled back");
+    assert_eq!(reader.ask("count"), "0");
+    // While somebody has it open it is read through the log, as ever.
+    let store = Store::open(&path).unwrap();
+    fs::set_permissions(beside(&path, "-shm"), Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    store.put("in the log", "1").unwrap();
+    assert_eq!(reader.ask("count"), "1");
+    store.put("also", "1").unwrap();
+    assert_eq!(reader.ask("count"), "2");
+    // Replaced by another one.
+    open_up(&path);
+    store.close().unwrap();
+    reader.finish();
+}
+
+#[test]
+fn a_store_that_was_not_closed_cannot_be_read_where_nothing_can_be_written() {
+    let scratch = Scratch::new();
+    let path = closed_store(&scratch);
+    open_up(&path);
+    let store = Store::open(&path).unwrap();
+    store.put("in the log only", "1").unwrap();
+    let log = fs::read(beside(&path, "-wal")).unwrap();
+    let file = fs::read(&path).unwrap();
+    store.close().unwrap();
+    // As after a power cut.
+    fs::write(&path, file).unwrap();
+    fs::write(beside(&path, "-wal"), log).unwrap();
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    let mut reader = as_nobody(&scratch, &path, "read-only");
+    reader.go_on();
+    let said = reader.hear().unwrap();
+    assert!(said.starts_with("CantOpen") && said.contains("not closed"), "{said}");
+    reader.finish();
+    open_up(&path);
+}
+
+#[test]
+fn a_closed_store_can_be_read_on_a_mount_that_is_read_only() {
+    let scratch = Scratch::new();
+    let path = closed_store(&scratch);
+    let mount = scratch.file("mount");
+    fs::create_dir(&mount).unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let mut program = Command::new("unshare");
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    program.args(if is_root { &["-m"][..] } else { &["-r", "-m"] });
+    program.args(["sh", "-ec"]).arg(
+        "mount --bind \"$1\" \"$2\"; mount -o remount,ro,bind \"$2\"; exe=$3; shift 3; exec \"$exe\" \"$@\"",
+    );
+    program.arg("sh").arg(path.parent().unwrap()).arg(&mount).arg(exe);
+    let mut reader = Other::launch(program, &mount.join("store.db"), "read-only");
+    reader.expect("ready");
+    reader.go_on();
+    reader.expect("1000");
+    assert_eq!(reader.ask("check"), "sound");
+    reader.finish();
+    open_up(&path);
+}
+
+#[test]
+fn a_file_with_two_names_can_be_read_where_nothing_can_be_written() {
+    // Some systems link equal files of their images to one.
+    let scratch = Scratch::new();
+    let path = closed_store(&scratch);
+    open_up(&path);
+    fs::hard_link(&path, path.with_extension("too")).unwrap();
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    let mut reader = as_nobody(&scratch, &path, "read-only");
+    reader.go_on();
+    reader.expect("1000");
+    reader.finish();
+    open_up(&path);
+}

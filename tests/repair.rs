@@ -1,0 +1,606 @@
+//! Repair: after any damage that SQLite itself can live with, the integrity check passes again, and every row that
+//! could be read still can. What can be wrong is in damage.rs, which has the check's words for each; the damages
+//! of hostile/statements.rs are repaired in hostile/repair.rs.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use common::{Scratch, TestClock, kind, python};
+use kvstore::{Config, ErrorKind, Expiry, Result, Store, SyncLevel};
+
+/// The time of the stores here, and one far later.
+const NOW: i64 = 1_000_000;
+const LATER: i64 = 4_000_000_000_000;
+
+const FAMILIES: [&str; 3] = ["default", "It's", "Tracked"];
+
+/// A value that is kept out of its row.
+fn large(byte: u8) -> Vec<u8> {
+    vec![byte; 5_000]
+}
+
+/// The bytes of a sound store with every sort of row.
+static SOUND: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let scratch = Scratch::new();
+    let store = scratch.open_at(&TestClock::at(NOW));
+    store.put("a", "1").unwrap();
+    let family = store.create_family("It's").unwrap();
+    let tracked = store.create_family("Tracked").unwrap();
+    tracked.set_write_tracking(true).unwrap();
+    for family in [family, tracked] {
+        family.put("plain", "1").unwrap();
+        family.put("other", "2").unwrap();
+        family.put_until("ttl", "3", Expiry::At(LATER)).unwrap();
+        family.put_until("dead", "4", Expiry::At(NOW - 1)).unwrap();
+        family.put("large", large(1)).unwrap();
+        family.put_until("large ttl", large(2), Expiry::At(LATER + 1)).unwrap();
+    }
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    fs::read(scratch.path()).unwrap()
+});
+
+fn sound() -> Scratch {
+    let scratch = Scratch::new();
+    fs::write(scratch.path(), &*SOUND).unwrap();
+    scratch
+}
+
+/// Runs SQL on the store, which nobody has open. `{data}` and so on are the tables of "It's", `{T data}` those of
+/// "Tracked".
+fn damage(path: &Path, sql: &str) {
+    let con = rusqlite::Connection::open(path).unwrap();
+    con.execute_batch(&format!("pragma synchronous = off; {}", with_tables(sql))).unwrap();
+    con.close().unwrap();
+}
+
+fn with_tables(sql: &str) -> String {
+    let mut sql = sql.to_owned();
+    for kind in ["data", "blob", "ttl_key", "ttl_expiry", "written", "live"] {
+        sql = sql.replace(&format!("{{{kind}}}"), &format!("\"{kind}:^It's\""));
+        sql = sql.replace(&format!("{{T {kind}}}"), &format!("\"{kind}:^Tracked\""));
+    }
+    sql
+}
+
+/// Nothing here waits for the disk.
+fn open(scratch: &Scratch, sql_engine: bool) -> Store {
+    let store = scratch.open_with(&Config::new().sync(SyncLevel::Off).sql_engine(sql_engine));
+    TestClock::at(NOW).drive(&store);
+    store
+}
+
+/// What can be read: each key with its value and its end of life.
+type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Expiry)>;
+
+/// Every key that answers, by itself.
+fn readable(store: &Store) -> Rows {
+    let mut rows = Rows::new();
+    for name in FAMILIES {
+        let Ok(family) = store.family(name) else { continue };
+        for key in ["a", "plain", "other", "ttl", "dead", "large", "large ttl"] {
+            if let Ok(Some(found)) = family.get_with(key, |value, expiry| (value.to_vec(), expiry)) {
+                rows.insert((name.to_owned(), key.into()), found);
+            }
+        }
+    }
+    rows
+}
+
+/// Every key that a walk shows.
+fn all(store: &Store) -> Rows {
+    let mut rows = Rows::new();
+    for name in FAMILIES {
+        let family = store.family(name).unwrap();
+        for entry in family.iter() {
+            let (key, value) = entry.unwrap();
+            let expiry = family.expire_time(&key).unwrap().unwrap();
+            rows.insert((name.to_owned(), key), (value, expiry));
+        }
+    }
+    rows
+}
+
+fn at(family: &str, key: &str) -> (String, Vec<u8>) {
+    (family.to_owned(), key.into())
+}
+
+/// Does everything with a family that its indexes are for.
+fn use_it(store: &Store) -> Result<()> {
+    for name in FAMILIES {
+        let family = store.family(name)?;
+        for key in ["plain", "large", "ttl", "new"] {
+            family.put(key, large(7))?;
+            family.put_ttl(key, "7", Duration::from_secs(9))?;
+            family.persist(key)?;
+        }
+        family.purge_expired()?;
+        if family.tracks_writes()? {
+            family.sweep(Duration::from_secs(9))?;
+        }
+        family.delete("plain")?;
+        family.clear()?;
+    }
+    Ok(())
+}
+
+/// Opens the damaged store with both engines, each its own copy; demands that the check fails before and passes
+/// after, that nothing that could be read is lost, and that the store works. Gives what can be read then.
+#[track_caller]
+fn repaired(sql: &str) -> Rows {
+    let mut rows = Vec::new();
+    for engine in [true, false] {
+        let scratch = sound();
+        damage(&scratch.path(), sql);
+        let store = open(&scratch, engine);
+        assert!(store.integrity_check().is_err(), "{sql}");
+        // Without removing what has expired.
+        store.begin(false).unwrap();
+        let before = readable(&store);
+        store.rollback().unwrap();
+        let fixed = store.repair().unwrap_or_else(|e| panic!("{sql}: {e}"));
+        assert!(fixed > 0, "{sql}");
+        store.integrity_check().unwrap_or_else(|e| panic!("{sql}: {e}"));
+        assert_eq!(store.repair().unwrap(), 0, "a second repair: {sql}");
+        let after = all(&store);
+        for (key, found) in &before {
+            assert_eq!(after.get(key), Some(found), "{sql}: {key:?}");
+        }
+        assert_eq!(readable(&store), after, "{sql}");
+        rows.push(after);
+        use_it(&store).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        store.integrity_check().unwrap_or_else(|e| panic!("after use: {sql}: {e}"));
+        store.close().unwrap();
+    }
+    let by_sql = rows.swap_remove(0);
+    assert_eq!(rows, std::slice::from_ref(&by_sql), "the engines differ: {sql}");
+    by_sql
+}
+
+/// The same for a damage after which every row must be as it was.
+#[track_caller]
+fn loses_nothing(sql: &str) {
+    let sound = sound();
+    let store = open(&sound, false);
+    let expected = all(&store);
+    assert_eq!(expected.len(), 11);
+    assert_eq!(repaired(sql), expected, "{sql}");
+}
+
+/// The same for a damage after which one row of "It's" must be gone, and no other.
+#[track_caller]
+fn loses_only(key: &str, sql: &str) {
+    let sound = sound();
+    let store = open(&sound, false);
+    let mut expected = all(&store);
+    expected.remove(&at("It's", key)).unwrap();
+    assert_eq!(repaired(sql), expected, "{sql}");
+}
+
+// ---- the indexes ---------------------------------------------------------------------------------
+
+#[test]
+fn index_entries_without_a_row_go() {
+    loses_nothing("insert into {ttl_expiry} values(5, x'00')");
+    loses_nothing("insert into {ttl_key} values(x'00', 5)");
+    loses_nothing("insert into {ttl_key} values('ttl', 5); insert into {ttl_expiry} values('soon', 'ttl')");
+    loses_only("ttl", "delete from {data} where key = x'74746c'");
+}
+
+#[test]
+fn index_entries_get_the_time_of_the_row() {
+    loses_nothing("update {ttl_key} set expire_ms = 7");
+    loses_nothing("update {ttl_expiry} set expire_ms = expire_ms + 7");
+    loses_nothing("insert into {ttl_expiry} select 5, key from {ttl_key}");
+    loses_nothing("delete from {ttl_key}");
+    loses_nothing("delete from {ttl_expiry}");
+    loses_nothing("delete from {ttl_key}; delete from {ttl_expiry}");
+}
+
+#[test]
+fn the_rows_own_time_decides() {
+    let rows = repaired("update {data} set expire_ms = 1000007 where key = x'74746c'");
+    assert_eq!(rows[&at("It's", "ttl")].1, Expiry::At(1_000_007));
+    let rows = repaired("update {data} set expire_ms = null where key = x'74746c'");
+    assert_eq!(rows[&at("It's", "ttl")].1, Expiry::Never);
+    let rows = repaired("update {data} set expire_ms = 1000009 where key = x'706c61696e'");
+    assert_eq!(rows[&at("It's", "plain")].1, Expiry::At(1_000_009));
+    // It is dead, whatever the index says.
+    loses_only("ttl", "update {data} set expire_ms = 0 where key = x'74746c'");
+    loses_only("ttl", "update {data} set expire_ms = -5 where key = x'74746c'");
+    loses_only("ttl", "update {data} set expire_ms = 7 where key = x'74746c'");
+}
+
+#[test]
+fn a_time_that_is_none_is_taken_from_the_key_index_or_the_row_goes() {
+    loses_nothing("update {data} set expire_ms = 'soon' where key = x'74746c'");
+    loses_nothing("update {data} set expire_ms = 1.5 where key = x'74746c'; delete from {ttl_expiry}");
+    loses_nothing("update {data} set expire_ms = x'05' where key = x'6c617267652074746c'");
+    // Nobody knows how long this may be shown. A large value goes with it.
+    loses_only("large", "update {data} set expire_ms = 'soon' where key = x'6c61726765'");
+    loses_only("plain", "update {data} set expire_ms = 'soon' where key = x'706c61696e'");
+    loses_only("ttl", "update {data} set expire_ms = 'soon' where key = x'74746c'; delete from {ttl_key}");
+    loses_only(
+        "ttl",
+        "update {data} set expire_ms = 'x' where key = x'74746c'; update {ttl_key} set expire_ms = -1",
+    );
+}
+
+#[test]
+fn index_tables_that_are_missing_or_of_another_form_are_made_again() {
+    loses_nothing("drop table {ttl_key}");
+    loses_nothing("drop table {ttl_expiry}");
+    loses_nothing("drop table {ttl_key}; drop table {ttl_expiry}");
+    loses_nothing(
+        "drop table {ttl_expiry}; create table {ttl_expiry}(expire_ms integer primary key, key blob)",
+    );
+    loses_nothing("drop table {ttl_key}; create table {ttl_key}(key blob, expire_ms integer)");
+    loses_nothing("drop table {ttl_key}; create table {ttl_key}(a)");
+    loses_nothing("drop table {ttl_expiry}; create view {ttl_expiry} as select 1 as expire_ms, x'00' as key");
+}
+
+// ---- large values --------------------------------------------------------------------------------
+
+#[test]
+fn a_row_whose_large_value_is_lost_goes() {
+    loses_only("large", "update {data} set blob_id = 99 where blob_id = 1");
+    loses_only("large", "delete from {blob} where id = 1");
+    loses_only("large", "update {data} set blob_id = x'01' where blob_id = 1");
+    let rows = repaired("drop table {blob}; drop view {live}; create view {live} as select 1");
+    assert!(!rows.contains_key(&at("It's", "large")) && !rows.contains_key(&at("It's", "large ttl")));
+    assert_eq!(rows.len(), 9);
+}
+
+#[test]
+fn large_values_nobody_points_to_go() {
+    loses_nothing("insert into {blob} values(99, x'00')");
+    let rows = repaired("update {data} set blob_id = null, value = x'' where blob_id = 1");
+    assert_eq!(rows[&at("It's", "large")].0, b"");
+}
+
+#[test]
+fn of_rows_that_share_a_large_value_each_gets_its_own() {
+    let rows = repaired("delete from {blob} where id = 2; update {data} set blob_id = 1 where blob_id = 2");
+    assert_eq!(rows[&at("It's", "large")].0, large(1));
+    assert_eq!(rows[&at("It's", "large ttl")].0, large(1));
+    let rows = repaired("update {data} set blob_id = 1, value = null");
+    assert!(["plain", "other", "ttl", "large"].iter().all(|key| rows[&at("It's", key)].0 == large(1)));
+    // SQLite has to choose another number where the greatest is in use.
+    let greatest = "9223372036854775807";
+    let rows = repaired(&format!(
+        "update {{blob}} set id = {greatest} where id = 1; update {{data}} set blob_id = {greatest} where blob_id = 1; \
+         update {{data}} set blob_id = {greatest} where blob_id = 2"
+    ));
+    assert_eq!(rows[&at("It's", "large ttl")].0, large(1));
+}
+
+#[test]
+fn a_row_keeps_the_value_a_read_shows_and_goes_without_one() {
+    loses_only("plain", "update {data} set value = null where key = x'706c61696e'");
+    let rows = repaired("update {data} set value = x'00' where blob_id = 1");
+    assert_eq!(rows[&at("It's", "large")].0, [0]);
+    loses_nothing("update {data} set blob_id = x'01' where key = x'706c61696e'");
+    loses_nothing("update {data} set value = 7 where blob_id = 1");
+}
+
+#[test]
+fn text_counts_as_its_bytes_and_a_number_as_no_value() {
+    loses_nothing("update {data} set value = '1' where key = x'706c61696e'");
+    loses_nothing("update {data} set key = 'plain' where key = x'706c61696e'");
+    loses_nothing("insert into {data} values('plain', x'99', null, null, null)"); // the true one stays
+    loses_nothing("update {blob} set value = cast(value as text) where id = 1");
+    loses_only("plain", "update {data} set value = 7 where key = x'706c61696e'");
+    loses_only("plain", "update {data} set key = 7 where key = x'706c61696e'");
+    loses_only("plain", "update {data} set key = x'' where key = x'706c61696e'");
+    loses_only("large", "update {blob} set value = 1.5 where id = 1");
+}
+
+// ---- write times ---------------------------------------------------------------------------------
+
+/// Which keys of "Tracked" a sweep of what is older than half a second takes, in a store that is repaired an hour
+/// after it was written.
+fn swept_after(sql: &str) -> Vec<Vec<u8>> {
+    let scratch = sound();
+    damage(&scratch.path(), sql);
+    let store = scratch.open_at(&TestClock::at(NOW + 3_600_000));
+    assert!(store.repair().unwrap() > 0, "{sql}");
+    store.integrity_check().unwrap();
+    let tracked = store.family("Tracked").unwrap();
+    let before = common::keys(tracked.iter());
+    tracked.sweep(Duration::from_millis(500)).unwrap();
+    store.integrity_check().unwrap();
+    let after = common::keys(tracked.iter());
+    before.into_iter().filter(|key| !after.contains(key)).collect()
+}
+
+#[test]
+fn the_index_of_write_times_agrees_with_the_rows_again() {
+    for sql in [
+        "delete from {T written}",
+        "update {T written} set written_ms = written_ms + 1",
+        "insert into {T written} values(5, x'00')",
+        "insert into {T written} select 5, key from {T data}",
+        "drop table {T written}",
+        "drop table {T written}; create table {T written}(written_ms integer primary key, key blob)",
+    ] {
+        loses_nothing(sql);
+        assert_eq!(swept_after(sql).len(), 5, "{sql}");
+    }
+    loses_nothing("update {data} set written_ms = 5");
+    loses_nothing("update {data} set written_ms = 'never' where key = x'706c61696e'");
+    loses_nothing(
+        "create table {written}(written_ms integer, key blob, primary key(written_ms, key)) without rowid",
+    );
+}
+
+#[test]
+fn a_write_time_that_is_lost_is_the_one_of_the_index_or_now() {
+    for lost in ["null", "'never'", "1.5"] {
+        let sql = format!("update {{T data}} set written_ms = {lost} where key = x'706c61696e'");
+        loses_nothing(&sql);
+        assert_eq!(swept_after(&sql).len(), 5, "{sql}");
+        let sql = format!("{sql}; delete from {{T written}}");
+        loses_nothing(&sql);
+        let swept = swept_after(&sql);
+        assert!(swept.len() == 4 && !swept.contains(&b"plain".to_vec()), "{sql}");
+    }
+}
+
+#[test]
+fn a_family_whose_rows_have_write_times_tracks_writes() {
+    let sql = "update kvstore_family set track_writes = 0 where name = 'Tracked'";
+    loses_nothing(sql);
+    assert_eq!(swept_after(sql).len(), 5);
+    loses_nothing(
+        "update kvstore_family set track_writes = 0 where name = 'Tracked'; update {T data} set written_ms = null",
+    );
+    loses_nothing("update kvstore_family set track_writes = 1 where name like 'It%'");
+}
+
+// ---- the catalogue and the tables ----------------------------------------------------------------
+
+#[test]
+fn a_missing_view_is_made_again() {
+    loses_nothing("drop view {live}");
+    // The check looks for the name only.
+    for (other, fixed) in [("view {live} as select 1", 1), ("table {live}(a)", 2)] {
+        let scratch = sound();
+        damage(&scratch.path(), &format!("drop view {{live}}; create {other}"));
+        let store = scratch.open_at(&TestClock::at(NOW));
+        assert_eq!(store.repair().unwrap(), fixed);
+        let count = "print(*con.execute('select count(*) from \"live:^It\\'s\"').fetchone())";
+        assert_eq!(python(&scratch.path(), count), "5"); // by the clock of the system
+    }
+}
+
+#[test]
+fn a_family_without_its_data_table_is_an_empty_one() {
+    let rows = repaired("drop view {live}; drop table {data}");
+    assert_eq!(rows.len(), 6);
+    loses_nothing("insert into kvstore_family values('ghost', 1, 0, 0)");
+}
+
+#[test]
+fn a_family_that_the_catalogue_has_lost_is_found_again() {
+    for name in ["It''s", "Tracked"] {
+        loses_nothing(&format!("delete from kvstore_family where name = '{name}'"));
+    }
+    loses_nothing("update kvstore_family set name = 'ghost' where name = 'Tracked'");
+    loses_nothing("update kvstore_family set name = cast(name as blob) where name = 'Tracked'");
+    let sql = "delete from kvstore_family where name = 'Tracked'";
+    assert_eq!(swept_after(sql).len(), 5);
+}
+
+#[test]
+fn names_that_no_family_can_have_leave_the_catalogue() {
+    for name in ["''", "'__x'", "x'fffe'", "cast(x'fffe' as text)", "'a' || char(0)", "printf('%300s', 'n')"]
+    {
+        loses_nothing(&format!("insert into kvstore_family values({name}, 1, 0, 0)"));
+    }
+}
+
+#[test]
+fn the_default_family_is_entered_again_in_a_store_that_is_open() {
+    let scratch = sound();
+    for (sql, left) in [
+        ("delete from kvstore_family where name = 'default'", 1),
+        ("delete from kvstore_family; drop view \"live:default\"; drop table \"data:default\"", 0),
+    ] {
+        let store = scratch.open_at(&TestClock::at(NOW));
+        let statements = sql.split(';').map(|sql| format!("con.execute({:?})\n", sql.trim()));
+        python(&scratch.path(), &statements.collect::<String>());
+        assert_eq!(kind(store.integrity_check()), ErrorKind::Corrupt);
+        assert!(store.repair().unwrap() > 0);
+        store.integrity_check().unwrap();
+        assert_eq!(store.count().unwrap(), left);
+        store.close().unwrap();
+        scratch.open().integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn tables_that_belong_to_no_family_go_and_with_something_in_them_get_another_name() {
+    for kind in ["data", "blob", "ttl_key", "ttl_expiry", "written", "live"] {
+        loses_nothing(&format!("create table \"{kind}:ghost\"(a)"));
+        loses_nothing(&format!("create view \"{kind}:ghost\" as select 1"));
+    }
+    for table in ["data:ghost", "blob:ghost", "data:Ghost", "live:ghost", "kvstore_ghost", "data:__x"] {
+        let sql = format!("create table \"{table}\"(a); insert into \"{table}\" values('theirs')");
+        loses_nothing(&sql);
+        let scratch = sound();
+        damage(&scratch.path(), &format!("{sql}; create table \"lost:{table}\"(a); drop view {{live}}"));
+        scratch.open().repair().unwrap();
+        let program = format!("print(*con.execute('select a from \"lost:{table}:2\"').fetchone())");
+        assert_eq!(python(&scratch.path(), &program), "theirs");
+    }
+}
+
+#[test]
+fn a_data_table_of_another_form_is_kept_under_another_name() {
+    let scratch = sound();
+    damage(
+        &scratch.path(),
+        "drop table {data}; create table {data}(key blob primary key, value blob) without rowid; \
+         insert into {data} values(x'61', x'62')",
+    );
+    let store = scratch.open_at(&TestClock::at(NOW));
+    assert!(store.integrity_check().is_err());
+    store.repair().unwrap();
+    store.integrity_check().unwrap();
+    assert_eq!(store.family("It's").unwrap().count().unwrap(), 0);
+    let program = "print(con.execute('select value from \"lost:data:^It\\'s\"').fetchone()[0].decode())";
+    assert_eq!(python(&scratch.path(), program), "b");
+}
+
+#[test]
+fn tables_that_are_listed_in_a_wrong_form_are_listed_rightly() {
+    for change in [
+        "tbl_name = cast(tbl_name as blob) where name = 'ttl_expiry:^It''s'",
+        "name = cast(name as blob) where name = 'blob:^It''s'",
+        "type = cast(type as blob) where name = 'blob:^It''s'",
+    ] {
+        loses_nothing(&format!("pragma writable_schema = on; update sqlite_schema set {change}"));
+    }
+}
+
+#[test]
+fn a_catalogue_of_another_form_is_made_again() {
+    loses_nothing(
+        "drop table kvstore_family; create table kvstore_family(name, default_ttl_ms, track_writes);
+         insert into kvstore_family values('default', 'x', 'y'), ('default', 1, 2), (null, 0, 0), ('Tracked', 5, 5)",
+    );
+}
+
+#[test]
+fn everything_at_once_is_repaired() {
+    let rows = repaired(
+        "delete from kvstore_family where name like 'It%'; drop view {live}; drop table {ttl_key}; \
+         update {data} set key = 'plain' where key = x'706c61696e'; delete from {blob} where id = 1; \
+         update {T data} set written_ms = null; delete from {T ttl_expiry}; update {T data} set blob_id = 1 \
+         where blob_id = 2; create table \"blob:ghost\"(a)",
+    );
+    assert_eq!(rows.len(), 10);
+}
+
+// ---- when it cannot, and when there is nothing to do ----------------------------------------------
+
+#[test]
+fn a_sound_store_is_not_touched() {
+    let scratch = sound();
+    damage(
+        &scratch.path(),
+        "create table notes(a); create index notes_a on notes(a); create view v as select 1",
+    );
+    for engine in [true, false] {
+        let before = scratch.bytes();
+        let store = open(&scratch, engine);
+        assert_eq!(store.repair().unwrap(), 0);
+        assert_eq!(store.stats().unwrap().wal_frames, 0);
+        store.close().unwrap();
+        assert_eq!(scratch.bytes(), before);
+    }
+    assert_eq!(common::memory().repair().unwrap(), 0);
+}
+
+#[test]
+fn what_sqlite_itself_finds_damaged_is_left_as_it_is() {
+    let scratch = sound();
+    let mut bytes = fs::read(scratch.path()).unwrap();
+    let page = bytes.len() - 4096;
+    bytes[page..page + 100].fill(0xA5);
+    fs::write(scratch.path(), &bytes).unwrap();
+    damage(&scratch.path(), "select 1");
+    let store = scratch.open();
+    let refused = store.repair().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(refused.to_string().contains("nothing was changed"), "{refused}");
+    store.close().unwrap();
+    assert!(fs::read(scratch.path()).unwrap() == bytes);
+}
+
+#[test]
+fn a_transaction_that_is_open_and_a_read_only_store_refuse_a_repair() {
+    let scratch = sound();
+    damage(&scratch.path(), "delete from {ttl_key}");
+    let store = scratch.open();
+    for write in [true, false] {
+        store.begin(write).unwrap();
+        let refused = store.repair().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy);
+        assert!(refused.to_string().contains("commit or roll back"), "{refused}");
+        store.commit().unwrap(); // it is as good as before
+    }
+    let other = scratch.open();
+    other.begin(true).unwrap();
+    assert_eq!(kind(store.repair()), ErrorKind::Busy);
+    other.rollback().unwrap();
+    let reader = scratch.open_with(&Config::new().read_only(true));
+    assert_eq!(kind(reader.repair()), ErrorKind::ReadOnly);
+    assert_eq!(kind(store.integrity_check()), ErrorKind::Corrupt);
+    assert!(store.repair().unwrap() > 0);
+    reader.integrity_check().unwrap();
+    store.close().unwrap();
+    assert_eq!(kind(store.repair()), ErrorKind::Misuse);
+}
+
+#[test]
+fn a_repair_that_fails_changes_nothing() {
+    let scratch = sound();
+    // What a repair adds to the key index, this forbids.
+    damage(
+        &scratch.path(),
+        "delete from {ttl_key}; create unique index i on {ttl_key}((1)); drop view {live}",
+    );
+    for engine in [true, false] {
+        let store = open(&scratch, engine);
+        let before = store.integrity_check().unwrap_err();
+        assert_eq!(kind(store.repair()), ErrorKind::Error);
+        assert_eq!(store.integrity_check().unwrap_err(), before);
+        store.put("b", "1").unwrap();
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn handles_and_iterators_that_are_open_see_the_repaired_store() {
+    let scratch = sound();
+    damage(&scratch.path(), "delete from {ttl_key}; delete from kvstore_family where name = 'Tracked'");
+    let (one, two) = (scratch.open_at(&TestClock::at(NOW)), scratch.open_at(&TestClock::at(NOW)));
+    let (one_family, two_family) = (one.family("It's").unwrap(), two.family("It's").unwrap());
+    let mut walk = one_family.iter();
+    assert_eq!(two_family.get("plain").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(walk.next().unwrap().unwrap().0, b"large");
+    assert!(one.repair().unwrap() > 0);
+    assert_eq!(walk.count(), 4);
+    for (store, family) in [(&one, &one_family), (&two, &two_family)] {
+        family.put_until("ttl", "5", Expiry::At(LATER + 5)).unwrap();
+        family.put("large", "small").unwrap();
+        store.family("Tracked").unwrap().put("a", "1").unwrap();
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn the_handle_that_repairs_knows_afterwards_what_is_due() {
+    for sql_engine in [false, true] {
+        let scratch = Scratch::new();
+        let clock = TestClock::at(NOW);
+        let store = scratch.open_with(&Config::new().sql_engine(sql_engine));
+        clock.drive(&store);
+        store.put_until("dead", "1", Expiry::At(NOW + 1)).unwrap();
+        store.put("alive", "2").unwrap();
+        damage(&scratch.path(), "delete from \"ttl_key:default\"; delete from \"ttl_expiry:default\"");
+        assert_eq!(store.next_expiry_of_all().unwrap(), None);
+        clock.set(NOW + 2);
+        assert_eq!(store.purge_step(None, None).unwrap().deleted, 0);
+        assert_eq!(store.repair().unwrap(), 2);
+        assert_eq!(store.next_expiry_of_all().unwrap(), Some(NOW + 1));
+        assert_eq!(store.purge_step(None, None).unwrap().deleted, 1);
+        store.integrity_check().unwrap();
+    }
+}

@@ -1,0 +1,347 @@
+//! The rooms of `src` (`docs/adr/0009-rooms.md`): which may look at which, and where `unsafe` may be.
+//!
+//! Reads the sources as text, without comments, texts and tests. A failure says which line breaks which rule.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The rooms from the ground up, each with the rooms it may look at beside itself. A file directly in `src` that
+/// is not listed is a room of its own.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("common", &[]),
+    ("db/file/os", &["common"]),
+    ("db", &["common", "db/file/os"]),
+    ("shared", &["common", "db"]),
+    ("family", &["common", "db", "shared"]),
+    ("store", &["common", "db", "shared", "family"]),
+    ("ffi", &["lib"]),
+    ("lib", &["common", "db", "shared", "family", "store", "ffi"]),
+];
+
+/// The modules everybody may know. They know each other only.
+const COMMON: &[&str] = &["clock", "config", "error", "expiry", "fork", "options", "unwind"];
+
+/// Where `unsafe` may be: folders and files.
+const UNSAFE: &[&str] = &[
+    "ffi",
+    "db/file/engine/btree/cursor.rs",
+    "db/file/engine/btree/hold.rs",
+    "db/file/engine/btree/pager.rs",
+    "db/file/engine/btree/raw.rs",
+    "db/file/engine/btree/tree.rs",
+    "db/file/os",
+];
+
+/// Words that belong to one room: what is looked for, and the folders and files that may say it.
+const ONLY_IN: &[(&[&str], &[&str])] = &[
+    (&["rusqlite", "libsqlite3_sys"], &["db/file"]),
+    (&["SystemTime::now"], &["clock.rs"]),
+    (&["RawFd", "OwnedFd", "std::os::fd"], &["db/file/os"]),
+    (&["no_mangle"], &["ffi"]),
+];
+
+/// A file of `src`: its path there, and its code.
+struct Source {
+    path: String,
+    code: String,
+}
+
+impl Source {
+    fn of(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), code: without_tests(&code_of(text)) }
+    }
+
+    fn is_in(&self, places: &[&str]) -> bool {
+        places.iter().any(|place| {
+            self.path == *place || self.path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'))
+        })
+    }
+
+    /// The path of the module, from the root of the crate.
+    fn module(&self) -> Vec<String> {
+        let path = self.path.trim_end_matches(".rs").trim_end_matches("/mod");
+        if path == "lib" { Vec::new() } else { path.split('/').map(str::to_owned).collect() }
+    }
+
+    fn line_of(&self, at: usize) -> usize {
+        self.code[..at].matches('\n').count() + 1
+    }
+
+    /// Everything of the crate that is named, as paths from its root, and where.
+    fn names(&self) -> Vec<(usize, Vec<String>)> {
+        let mut names = Vec::new();
+        for (at, _) in self.code.match_indices("crate::").chain(self.code.match_indices("super::")) {
+            let before = self.code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$')
+                || self.code[..at].ends_with("super::")
+                || self.code[..at].ends_with("pub(in ")
+            {
+                continue;
+            }
+            let mut base = self.module();
+            let mut rest = &self.code[at..];
+            if let Some(after) = rest.strip_prefix("crate::") {
+                (base, rest) = (Vec::new(), after);
+            }
+            while let Some(after) = rest.strip_prefix("super::") {
+                base.pop();
+                rest = after;
+            }
+            let mut found = Vec::new();
+            spread(base, rest, &mut found);
+            names.extend(found.into_iter().map(|name| (at, name)));
+        }
+        names
+    }
+}
+
+/// Adds what a path, or the tree of a `use`, names.
+fn spread(base: Vec<String>, path: &str, names: &mut Vec<Vec<String>>) {
+    let path = path.trim_start();
+    if let Some(tree) = path.strip_prefix('{') {
+        let (mut depth, mut start) = (0, 0);
+        for (at, c) in tree.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    if !tree[start..at].trim().is_empty() {
+                        spread(base.clone(), &tree[start..at], names);
+                    }
+                    start = at + 1;
+                    if c == '}' {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        return;
+    }
+    let end = path.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(path.len());
+    let mut name = base;
+    if !matches!(&path[..end], "self" | "") {
+        name.push(path[..end].to_owned());
+    }
+    match path[end..].strip_prefix("::") {
+        Some(rest) => spread(name, rest, names),
+        None => names.push(name),
+    }
+}
+
+/// The text without comments and without what is in quotes, in as many lines.
+fn code_of(text: &str) -> String {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let skipped = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if let Some(raw) = rest.strip_prefix("r#\"") {
+            raw.find("\"#").map_or(rest.len(), |end| end + 5)
+        } else if c == '"' {
+            end_of_text(rest)
+        } else if c == '\'' {
+            end_of_char(rest)
+        } else {
+            0
+        };
+        if skipped == 0 {
+            code.push(c);
+            rest = &rest[c.len_utf8()..];
+        } else {
+            code.extend(rest[..skipped].chars().filter(|c| *c == '\n'));
+            rest = &rest[skipped..];
+        }
+    }
+    code
+}
+
+fn end_of_text(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// 0 for a lifetime.
+fn end_of_char(text: &str) -> usize {
+    let mut chars = text.char_indices().skip(1);
+    match (chars.next(), chars.next()) {
+        (Some((_, '\\')), Some((at, escaped))) => {
+            let from = at + escaped.len_utf8();
+            text[from..].find('\'').map_or(0, |end| from + end + 1)
+        }
+        (Some(_), Some((at, '\''))) => at + 1,
+        _ => 0,
+    }
+}
+
+/// Tests are at the end of a file, and may look wherever they like.
+fn without_tests(code: &str) -> String {
+    code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
+}
+
+/// The room of a module or of something in it. What is at the root of the crate is `lib`'s.
+fn room(path: &[String]) -> String {
+    let first = path.first().map_or("", String::as_str);
+    if COMMON.contains(&first) {
+        return "common".to_owned();
+    }
+    let path = path.join("/");
+    let rooms = ROOMS
+        .iter()
+        .map(|(room, _)| *room)
+        .filter(|room| path == *room || path.strip_prefix(room).is_some_and(|rest| rest.starts_with('/')));
+    rooms.max_by_key(|room| room.len()).unwrap_or("lib").to_owned()
+}
+
+/// What breaks a rule, one line each.
+fn breaches(sources: &[Source]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for source in sources {
+        let path = &source.path;
+        let own = room(&source.module());
+        if own == "lib" && path != "lib.rs" {
+            breaches.push(format!("src/{path}: belongs to no room; see docs/adr/0009-rooms.md"));
+            continue;
+        }
+        let may = ROOMS.iter().find(|(room, _)| *room == own).map_or(&[][..], |(_, may)| may);
+        for (at, name) in source.names() {
+            let theirs = room(&name);
+            if theirs != own && !may.contains(&theirs.as_str()) {
+                let line = source.line_of(at);
+                breaches.push(format!(
+                    "src/{path}:{line}: room \"{own}\" may not look at room \"{theirs}\" ({})",
+                    name.join("::")
+                ));
+            }
+        }
+        let says = |word: &str| source.code.find(word).map(|at| source.line_of(at));
+        if let Some(line) =
+            says("unsafe ").or_else(|| says("allow(unsafe_code")).filter(|_| !source.is_in(UNSAFE))
+        {
+            breaches
+                .push(format!("src/{path}:{line}: unsafe may not be here: move it to where it is allowed"));
+        }
+        for (words, places) in ONLY_IN {
+            if let Some((word, line)) = words.iter().find_map(|word| Some((word, says(word)?)))
+                && !source.is_in(places)
+            {
+                breaches.push(format!("src/{path}:{line}: {word} may only be in {places:?}"));
+            }
+        }
+    }
+    breaches
+}
+
+fn sources(folder: &Path, into: &mut Vec<Source>) {
+    let src = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") && path.file_stem() != Some("tests".as_ref()) {
+            let name = path.strip_prefix(&src).unwrap().to_str().unwrap();
+            into.push(Source::of(name, &fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+fn all_sources() -> Vec<Source> {
+    let mut all = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+    assert!(all.len() > 50, "only {} files were found", all.len());
+    all
+}
+
+#[test]
+fn no_room_looks_at_one_above_it_and_unsafe_stays_in_its_rooms() {
+    let breaches = breaches(&all_sources());
+    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+#[test]
+fn each_place_that_may_have_unsafe_has_some() {
+    let all = all_sources();
+    for place in UNSAFE {
+        let used = all.iter().any(|source| source.is_in(&[place]) && source.code.contains("unsafe "));
+        assert!(used, "{place} has no unsafe any more: strike it off the list");
+    }
+}
+
+#[test]
+fn each_room_and_common_module_is_there() {
+    let all = all_sources();
+    for (wanted, _) in ROOMS {
+        assert!(all.iter().any(|source| room(&source.module()) == *wanted), "room {wanted} is empty");
+    }
+    for module in COMMON {
+        assert!(
+            all.iter().any(|source| source.module().first().is_some_and(|name| name == module)),
+            "{module}"
+        );
+    }
+}
+
+#[test]
+fn a_look_upwards_is_found_however_it_is_written() {
+    for (path, text) in [
+        ("db/file/plan.rs", "use crate::family::Family;"),
+        ("db/file/plan.rs", "use crate::{error::Error, family::{self, Family}};"),
+        ("db/file/plan.rs", "fn f() -> super::super::super::store::Store {}"),
+        ("db/mod.rs", "use super::shared::Shared;"),
+        ("shared/mod.rs", "fn f() { crate::store::Store::open(); }"),
+        ("family/mod.rs", "use crate::Store;"),
+        ("expiry.rs", "use crate::db::Db;"),
+        ("ffi/call.rs", "use crate::shared::Shared;"),
+        ("db/file/os/locks.rs", "use crate::db::file::connection::Db;"),
+        ("db/file/os/locks.rs", "use super::super::connection::Db;"),
+    ] {
+        let found = breaches(&[Source::of(path, text)]);
+        let found = found.iter().filter(|breach| breach.contains("may not look at")).count();
+        assert!(found > 0, "{path} {text}");
+    }
+}
+
+#[test]
+fn a_look_down_or_within_a_room_is_allowed() {
+    for (path, text) in [
+        ("family/mod.rs", "use crate::db::{Db, Found}; use crate::shared::Shared; use super::error::Error;"),
+        ("family/ttl.rs", "use super::Family; use crate::family::iter::Cursor;"),
+        (
+            "db/file/plan.rs",
+            "pub(in crate::db) use super::os::Presence; use crate::db::Scan; // crate::family\n",
+        ),
+        ("db/file/os/locks.rs", "pub(in crate::db) fn f() { super::files::open(); }"),
+        ("ffi/call.rs", "use crate::{Store, Family}; use super::args; fn f() { crate::now_ms() }"),
+        ("config.rs", "const A: &str = \"crate::store\"; const B: char = '\"'; use crate::error::Error;"),
+        ("clock.rs", "#[cfg(test)]\nmod tests { use crate::store::Store; }"),
+        ("lib.rs", "use crate::store::Store;"),
+    ] {
+        let found = breaches(&[Source::of(path, text)]);
+        assert!(found.is_empty(), "{path} {text}: {found:?}");
+    }
+}
+
+#[test]
+fn what_belongs_to_one_room_is_found_in_another() {
+    for (path, text, expected) in [
+        ("family/mod.rs", "\nlet a = unsafe { b() };", "src/family/mod.rs:2: unsafe"),
+        ("db/file/plan.rs", "#![allow(unsafe_code)]", "unsafe"),
+        ("shared/mod.rs", "use rusqlite::Connection;", "rusqlite may only be in"),
+        ("store/purge.rs", "let now = SystemTime::now();", "SystemTime::now may only be in"),
+        ("lib.rs", "#[unsafe(no_mangle)] pub extern \"C\" fn f() {}", "no_mangle may only be in"),
+        ("helpers.rs", "fn f() {}", "belongs to no room"),
+    ] {
+        let found = breaches(&[Source::of(path, text)]);
+        assert!(found.len() == 1 && found[0].contains(expected), "{path} {text}: {found:?}");
+    }
+}

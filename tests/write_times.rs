@@ -1,0 +1,398 @@
+//! Write tracking: write times, and the sweep, which leaves nothing half and nothing
+//! immortal, whatever stops it.
+
+mod common;
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
+use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Store};
+
+const FILE: &str = "KVSTORE_TEST_FILE";
+const CALLS: &str = "KVSTORE_TEST_CALLS";
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A value of every size: in the row, and out of it.
+fn value(n: usize) -> Vec<u8> {
+    vec![7; if n.is_multiple_of(5) { 600 } else { 6 }]
+}
+
+/// A store with `count` keys, written at 1 000.
+fn fill(store: &Store, count: usize, expiry: Expiry) {
+    store.begin(true).unwrap();
+    for n in 0..count {
+        store.put_until(numbered(n), value(n), expiry).unwrap();
+    }
+    store.commit().unwrap();
+}
+
+// ---- write times ---------------------------------------------------------------------------------
+
+#[test]
+fn a_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    assert!(store.tracks_writes().unwrap());
+    for large in [0, 1] {
+        let value = value(large * 5);
+        clock.set(clock.now() + 1_000);
+        let written = clock.now();
+        store.put("k", &value).unwrap();
+        clock.set(written + 10);
+        assert_eq!(store.write_time("k").unwrap(), Some(written));
+        store.expire("k", Expiry::At(written + 50_000), Condition::Always).unwrap();
+        store.get_and_expire("k", Expiry::At(written + 60_000)).unwrap();
+        store.persist("k").unwrap();
+        assert_eq!(store.write_time("k").unwrap(), Some(written));
+        store.put("k", &value).unwrap(); // an equal value is written, too
+        assert_eq!(store.write_time("k").unwrap(), Some(written + 10));
+        store.integrity_check().unwrap();
+    }
+    assert_eq!(store.write_time("missing").unwrap(), None);
+    store.put_until("k", "1", Expiry::At(clock.now() + 5)).unwrap();
+    clock.set(clock.now() + 5);
+    assert_eq!(store.write_time("k").unwrap(), None);
+}
+
+#[test]
+fn keys_that_are_there_count_as_written_when_tracking_is_switched_on() {
+    let (store, clock) = memory_at(1_000);
+    fill(&store, 300, Expiry::Never);
+    store.put_until("dies", "1", Expiry::At(1_500)).unwrap();
+    clock.set(2_000);
+    store.set_write_tracking(true).unwrap();
+    for n in [0, 1, 299] {
+        assert_eq!(store.write_time(numbered(n)).unwrap(), Some(2_000));
+        assert_eq!(store.get(numbered(n)).unwrap(), Some(value(n)));
+    }
+    store.integrity_check().unwrap();
+    clock.set(3_000);
+    store.set_write_tracking(true).unwrap(); // it is on: nothing happens
+    assert_eq!(store.write_time(numbered(0)).unwrap(), Some(2_000));
+    assert_eq!(store.sweep(ms(1_000)).unwrap(), 0);
+    assert_eq!(store.sweep(ms(999)).unwrap(), 300);
+    assert_eq!(store.count().unwrap(), 0);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn write_times_are_forgotten_when_tracking_is_switched_off() {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    fill(&store, 300, Expiry::Never);
+    store.set_write_tracking(false).unwrap();
+    assert!(!store.tracks_writes().unwrap());
+    assert_eq!(kind(store.write_time(numbered(7))), ErrorKind::Error);
+    assert_eq!(kind(store.sweep(Duration::ZERO)), ErrorKind::Error);
+    assert_eq!(store.get(numbered(7)).unwrap(), Some(value(7)));
+    store.integrity_check().unwrap();
+    store.set_write_tracking(false).unwrap();
+    clock.set(5_000);
+    store.set_write_tracking(true).unwrap();
+    assert_eq!(store.write_time(numbered(7)).unwrap(), Some(5_000));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn tracking_is_switched_for_one_family_and_for_every_open_handle() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    let (of_a, of_b) = (a.create_family("f").unwrap(), b.family("f").unwrap());
+    of_b.put("k", "1").unwrap(); // b has seen that it is off
+    for on in [true, false, true] {
+        clock.set(clock.now() + 100);
+        of_a.set_write_tracking(on).unwrap();
+        assert_eq!(of_b.tracks_writes().unwrap(), on);
+        clock.set(clock.now() + 100);
+        of_b.put("k", "2").unwrap();
+        of_b.put("new", value(0)).unwrap();
+        match on {
+            true => assert_eq!(of_a.write_time("k").unwrap(), Some(clock.now())),
+            false => assert_eq!(kind(of_a.write_time("k")), ErrorKind::Error),
+        }
+        a.integrity_check().unwrap();
+    }
+    assert!(!a.tracks_writes().unwrap());
+    assert_eq!(kind(a.sweep(Duration::ZERO)), ErrorKind::Error);
+    drop((of_a, of_b, a, b));
+    let store = scratch.open_at(&clock);
+    assert!(store.family("f").unwrap().tracks_writes().unwrap());
+}
+
+#[test]
+fn a_switch_that_is_rolled_back_has_not_happened() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    a.put("k", "1").unwrap();
+    for on in [true, false] {
+        a.begin(true).unwrap();
+        a.set_write_tracking(on).unwrap();
+        a.put("inside", value(0)).unwrap();
+        assert_eq!(a.write_time("inside").ok(), on.then_some(Some(clock.now())));
+        a.rollback().unwrap();
+        for store in [&a, &b] {
+            clock.set(clock.now() + 10);
+            assert_eq!(store.tracks_writes().unwrap(), !on);
+            store.put("k", "2").unwrap();
+            assert_eq!(store.write_time("k").ok(), (!on).then_some(Some(clock.now())));
+        }
+        a.integrity_check().unwrap();
+        a.set_write_tracking(on).unwrap();
+    }
+}
+
+#[test]
+fn a_family_made_again_tracks_no_writes() {
+    let (store, _clock) = memory_at(1_000);
+    let family = store.create_family("f").unwrap();
+    family.set_write_tracking(true).unwrap();
+    family.put("k", "1").unwrap();
+    drop(family);
+    store.drop_family("f").unwrap();
+    let family = store.create_family("f").unwrap();
+    assert!(!family.tracks_writes().unwrap());
+    family.put("k", "1").unwrap();
+    assert_eq!(kind(family.write_time("k")), ErrorKind::Error);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn what_removes_keys_removes_their_write_times() {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    for key in ["deleted", "compared", "past", "lazy", "purged", "cleared"] {
+        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+    }
+    store.delete("deleted").unwrap();
+    store.compare_and_delete("compared", "1").unwrap();
+    store.expire("past", Expiry::At(1), Condition::Always).unwrap();
+    clock.set(2_000);
+    store.get("lazy").unwrap();
+    store.integrity_check().unwrap();
+    assert_eq!(store.purge_expired().unwrap(), 2);
+    store.integrity_check().unwrap();
+    store.put("cleared", "1").unwrap();
+    store.clear().unwrap();
+    store.integrity_check().unwrap();
+    assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
+}
+
+// ---- the sweep -----------------------------------------------------------------------------------
+
+#[test]
+fn a_sweep_removes_what_was_written_longer_ago_and_keeps_what_is_exactly_that_old() {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    for (key, written) in [("a", 1_000), ("b", 1_001), ("c", 2_000), ("d", 3_000)] {
+        clock.set(written);
+        store.put(key, value(0)).unwrap();
+    }
+    clock.set(5_000);
+    assert_eq!(store.sweep(ms(4_000)).unwrap(), 0);
+    assert_eq!(store.sweep(ms(3_999)).unwrap(), 1);
+    assert_eq!(keys(store.iter()), [b"b", b"c", b"d"]);
+    assert_eq!(store.sweep(Duration::MAX).unwrap(), 0);
+    store.put("b", "again").unwrap(); // young again
+    assert_eq!(store.sweep(ms(2_500)).unwrap(), 1);
+    assert_eq!(keys(store.iter()), [b"b", b"d"]);
+    assert_eq!(store.sweep(Duration::ZERO).unwrap(), 1); // written just now is not before now
+    assert_eq!(keys(store.iter()), [b"b"]);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_sweep_takes_keys_with_a_ttl_too_and_counts_only_the_live_ones() {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    store.put_until("expired", value(0), Expiry::At(2_000)).unwrap();
+    store.put_until("alive", value(0), Expiry::At(9_000)).unwrap();
+    store.put("permanent", value(1)).unwrap();
+    clock.set(4_000);
+    store.put("young", "1").unwrap();
+    assert_eq!(store.sweep(ms(1_000)).unwrap(), 2);
+    assert_eq!(store.count().unwrap(), 1);
+    assert_eq!(store.next_expiry().unwrap(), None);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_sweep_of_more_than_one_step_removes_all_and_no_step_is_longer_than_256_keys() {
+    for (count, steps) in [(256, 1), (257, 2), (700, 3)] {
+        let scratch = Scratch::new();
+        let clock = TestClock::at(1_000);
+        let store = scratch.open_at(&clock);
+        store.set_write_tracking(true).unwrap();
+        fill(&store, count, Expiry::At(50_000));
+        clock.set(2_000);
+        store.put("young", "1").unwrap();
+        store.reset_stats().unwrap();
+        assert_eq!(store.sweep(ms(500)).unwrap(), count as u64);
+        let stats = store.stats().unwrap();
+        assert_eq!((stats.wal_commits, stats.deletes), (steps, count as u64));
+        assert_eq!(keys(store.iter()), [b"young"]);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_sweep_inside_a_transaction_is_one_part_of_it() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    store.set_write_tracking(true).unwrap();
+    fill(&store, 700, Expiry::At(50_000));
+    clock.set(2_000);
+    store.begin(true).unwrap();
+    assert_eq!(store.sweep(ms(500)).unwrap(), 700);
+    assert_eq!((store.count().unwrap(), other.count().unwrap()), (0, 700));
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 700);
+    assert_eq!(store.write_time(numbered(699)).unwrap(), Some(1_000));
+    store.integrity_check().unwrap();
+    let undone: Result<(), Error> = store.transaction(|tx| {
+        assert_eq!(tx.sweep(ms(500))?, 700);
+        Err(Error::new(ErrorKind::Error, "undone"))
+    });
+    assert!(undone.is_err());
+    store.transaction(|tx| tx.sweep(ms(500))).unwrap();
+    assert_eq!((store.count().unwrap(), other.count().unwrap()), (0, 0));
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_sweep_that_fails_half_way_leaves_whole_rows_for_the_next() {
+    // One row of the second step is damaged; the first step has been committed, the second has not
+    // happened, and when the damage is mended the next sweep finds the rest.
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    store.set_write_tracking(true).unwrap();
+    fill(&store, 600, Expiry::Never);
+    clock.set(2_000);
+    let set = |to: &str| {
+        let sql =
+            format!(r#"UPDATE "data:default" SET expire_ms = {to} WHERE key = CAST('key 000300' AS BLOB)"#);
+        python(&scratch.path(), &format!("print(con.execute({sql:?}).rowcount)"))
+    };
+    assert_eq!(set("'damaged'"), "1");
+    assert_eq!(kind(store.sweep(ms(500))), ErrorKind::Corrupt);
+    assert_eq!(store.count().unwrap(), 600 - 256);
+    assert_eq!(store.get(numbered(255)).unwrap(), None);
+    assert_eq!(store.get(numbered(256)).unwrap(), Some(value(256)));
+    assert_eq!(store.write_time(numbered(299)).unwrap(), Some(1_000));
+    assert_eq!(set("NULL"), "1");
+    store.integrity_check().unwrap();
+    assert_eq!(store.sweep(ms(500)).unwrap(), 600 - 256);
+    assert_eq!(store.count().unwrap(), 0);
+    store.integrity_check().unwrap();
+}
+
+#[test]
+fn a_sweep_that_meets_a_busy_lock_changes_nothing_and_can_be_done_again() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
+    a.set_write_tracking(true).unwrap();
+    fill(&a, 300, Expiry::Never);
+    clock.set(2_000);
+    b.begin(true).unwrap();
+    assert_eq!(kind(a.sweep(ms(500))), ErrorKind::Busy);
+    assert_eq!(kind(a.set_write_tracking(false)), ErrorKind::Busy);
+    assert_eq!(a.sweep(ms(5_000)).unwrap(), 0); // nothing to do: no lock needed
+    b.rollback().unwrap();
+    assert_eq!(a.count().unwrap(), 300);
+    assert_eq!(a.sweep(ms(500)).unwrap(), 300);
+}
+
+#[test]
+fn sweeps_and_switches_are_refused_where_only_reading_is_allowed() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    store.set_write_tracking(true).unwrap();
+    store.put("k", "1").unwrap();
+    clock.set(2_000);
+    let refused = |store: &Store| {
+        assert_eq!(kind(store.sweep(ms(500))), ErrorKind::ReadOnly);
+        assert_eq!(kind(store.set_write_tracking(false)), ErrorKind::ReadOnly);
+        assert_eq!(store.write_time("k").unwrap(), Some(1_000));
+        assert!(store.tracks_writes().unwrap());
+    };
+    store.begin(false).unwrap();
+    refused(&store);
+    drop(store);
+    let reader = scratch.open_with(&Config::new().read_only(true));
+    clock.drive(&reader);
+    refused(&reader);
+}
+
+// ---- a crash in the middle -----------------------------------------------------------------------
+
+#[test]
+#[ignore = "no test, but the process that dies in the one below"]
+fn child() {
+    let (Ok(path), Ok(calls)) = (env::var(FILE), env::var(CALLS)) else { return };
+    let left = AtomicUsize::new(calls.parse().unwrap());
+    let store = Store::open(path).unwrap();
+    // The sweep asks for the time at every row that has a TTL: that is where it can be stopped.
+    store.set_clock(move || {
+        if left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            std::process::abort();
+        }
+        2_000
+    });
+    store.sweep(ms(500)).unwrap();
+}
+
+/// Sweeps in a process that dies when it asks for the time after `calls` times.
+fn sweep_and_die(path: &Path, calls: usize) {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FILE, path)
+        .env(CALLS, calls.to_string())
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "the process should have died");
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_sweep_leaves_nothing_half_and_nothing_immortal() {
+    for calls in [1, 100, 255, 256, 257, 300, 513, 600] {
+        let scratch = Scratch::new();
+        let clock = TestClock::at(1_000);
+        let store = scratch.open_at(&clock);
+        store.set_write_tracking(true).unwrap();
+        fill(&store, 600, Expiry::At(3_000));
+        drop(store);
+        sweep_and_die(&scratch.path(), calls);
+        clock.set(2_000);
+        let store = scratch.open_at(&clock);
+        store.integrity_check().unwrap();
+        let left = store.count().unwrap();
+        assert!([600, 344, 88].contains(&left), "{left} left after {calls} calls");
+        if calls <= 256 {
+            assert_eq!(left, 600, "after {calls} calls");
+        }
+        if calls >= 300 {
+            assert!(left <= 344, "{left} left after {calls} calls");
+        }
+        for n in 0..600 {
+            let alive = n as u64 >= 600 - left;
+            assert_eq!(store.get(numbered(n)).unwrap(), alive.then(|| value(n)));
+        }
+        // Every row that is left can still be swept, and expires.
+        assert_eq!(store.sweep(ms(500)).unwrap(), left);
+        assert_eq!(store.count().unwrap(), 0);
+        assert_eq!(store.next_expiry().unwrap(), None);
+        store.integrity_check().unwrap();
+    }
+}
