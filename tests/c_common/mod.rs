@@ -2,8 +2,10 @@
 //! test.
 #![allow(dead_code)] // each test file uses what it needs
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 /// The root of the repository.
 pub fn root() -> &'static Path {
@@ -69,11 +71,30 @@ pub fn build(compiler: &mut Command, source: &str, directory: &Path) -> PathBuf 
     program
 }
 
+/// The program of a C source (a path from the root) with the shared library. Each is compiled once by a test binary,
+/// whose programs are of no use to the next run.
+fn program(source: &str) -> PathBuf {
+    static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<OnceLock<PathBuf>>>>> = LazyLock::new(Mutex::default);
+    let program = Arc::clone(PROGRAMS.lock().unwrap().entry(source.to_owned()).or_default());
+    program
+        .get_or_init(|| {
+            let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let directory = tempfile::tempdir_in(&folder).expect("a temporary folder");
+            let built = build(&mut compiler("cc", "c11"), source, directory.path());
+            let program = folder.join(built.file_name().expect("a file name"));
+            // At once: another run may be using what was there.
+            std::fs::rename(built, &program).expect("the place of the program");
+            program
+        })
+        .clone()
+}
+
 /// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder: plainly, and again
 /// under valgrind, where any error and any leak fails.
 pub fn run_scenario(source: &str, scenario: &str) {
     let directory = tempfile::tempdir().expect("a temporary folder");
-    let program = build(&mut compiler("cc", "c11"), source, directory.path());
+    let program = program(source);
     let in_folder = |name: &str| {
         let folder = directory.path().join(name);
         std::fs::create_dir(&folder).expect("a folder");

@@ -628,6 +628,8 @@ def buffers_that_change_during_the_call() -> None:
             except BufferError:
                 pass
 
+    # Each call gives the interpreter away, and would wait for it as long as this says: a minute in all by default.
+    sys.setswitchinterval(1e-5)
     changer = threading.Thread(target=change)
     changer.start()
     try:
