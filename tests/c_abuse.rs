@@ -1,15 +1,14 @@
 //! Programs that use the C API wrongly: nothing crashes, nothing is damaged, and each mistake gets
 //! the code and the text the header promises.
 //!
-//! The programs are `tests/c/abuse_*.c`; each test here is one scenario of one of them, run plainly and
-//! under valgrind.
+//! The programs are `tests/c/abuse_*.c`; each test here is one scenario of one of them; all run again under valgrind.
 
 mod c_common;
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
 
-use c_common::{root, run_scenario};
+use c_common::{root, run_scenario, run_under_valgrind};
 
 /// The functions a text of C names.
 fn functions(file: &str) -> BTreeSet<String> {
@@ -333,4 +332,46 @@ fn the_constants_are_those_of_the_contract() {
 #[test]
 fn clocks_at_the_edges_of_time_break_nothing() {
     run_scenario("tests/c/abuse_advanced.c", "clock_edges");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn abuse_arguments_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_arguments.c", &[]);
+}
+
+#[test]
+fn abuse_advanced_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_advanced.c", &[]);
+}
+
+#[test]
+fn abuse_handles_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_handles.c", &[]);
+}
+
+#[test]
+fn abuse_errmsg_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_errmsg.c", &[]);
+}
+
+#[test]
+fn abuse_threads_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_threads.c", &[]);
+}
+
+#[test]
+fn abuse_fork_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_fork.c", &[]);
+}
+
+#[test]
+fn abuse_clock_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_clock.c", &[]);
+}
+
+#[test]
+fn abuse_full_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/abuse_full.c", &[]);
 }

@@ -1,10 +1,10 @@
 //! The basic functions, as a C program sees them: keys and values, TTLs, families, iterators, transactions,
-//! stores. Each test is a scenario of a `tests/c/api_*.c`, run plainly and under valgrind. Damage, abuse,
+//! stores. Each test is a scenario of a `tests/c/api_*.c`, and all of them run again under valgrind. Damage, abuse,
 //! processes and what is beyond the basics (`c_api_*.rs`) have tests of their own.
 
 mod c_common;
 
-use c_common::run_scenario;
+use c_common::{run_scenario, run_under_valgrind};
 
 // ---- keys and values ----------------------------------------------------------------------------
 
@@ -453,4 +453,41 @@ fn memory_is_zeroed_and_the_version_is_that_of_the_header() {
 #[test]
 fn every_code_has_its_number_and_its_text() {
     run_scenario("tests/c/api_store.c", "codes");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn api_data_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_data.c", &[]);
+}
+
+#[test]
+fn api_ttl_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_ttl.c", &[]);
+}
+
+#[test]
+fn api_families_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_families.c", &[]);
+}
+
+#[test]
+fn api_iterators_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_iterators.c", &[]);
+}
+
+#[test]
+fn api_transactions_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_transactions.c", &[]);
+}
+
+#[test]
+fn api_maintenance_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_maintenance.c", &[]);
+}
+
+#[test]
+fn api_store_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_store.c", &["error_texts"]);
 }

@@ -3,7 +3,7 @@
 
 mod c_common;
 
-use c_common::run_scenario;
+use c_common::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_backup_has_everything_with_its_ttls() {
@@ -53,4 +53,11 @@ fn a_backup_has_nothing_of_an_open_transaction() {
 #[test]
 fn a_backup_overwrites_nothing() {
     run_scenario("tests/c/api_backup.c", "refuses");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn api_backup_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_backup.c", &[]);
 }

@@ -1,9 +1,9 @@
 //! Conditional writes, as a C program sees them: by what they do and by their exact result codes. Each test
-//! is a scenario of `tests/c/api_conditional.c`, run plainly and under valgrind.
+//! is a scenario of `tests/c/api_conditional.c`, and all of them run again under valgrind.
 
 mod c_common;
 
-use c_common::run_scenario;
+use c_common::{run_scenario, run_under_valgrind};
 
 #[test]
 fn put_with_without_a_condition_always_writes() {
@@ -88,4 +88,11 @@ fn a_conditional_write_is_busy_while_another_handle_writes() {
 #[test]
 fn only_writes_that_happened_are_counted() {
     run_scenario("tests/c/api_conditional.c", "statistics");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn api_conditional_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_conditional.c", &[]);
 }

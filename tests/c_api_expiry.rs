@@ -1,12 +1,12 @@
 //! Expiry, write times and the cleaner, as a C program sees them: by what they do and by their exact result
 //! codes. Each test but the last two is a scenario of `tests/c/api_expiry.c`, `api_write_times.c` or
-//! `api_cleaner.c`, run plainly and under valgrind.
+//! `api_cleaner.c`, and all of them run again under valgrind.
 
 mod c_common;
 
 use std::process::Command;
 
-use c_common::{build, compiler, run, run_scenario};
+use c_common::{build, compiler, run, run_scenario, run_under_valgrind};
 
 #[test]
 fn put_for_takes_a_duration_of_a_millisecond_or_more() {
@@ -203,4 +203,21 @@ fn the_cleaner_is_started_and_stopped_under_load() {
 #[test]
 fn no_put_fails_while_the_cleaner_works() {
     run_program("cleaner_latency", "3000");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn api_expiry_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_expiry.c", &[]);
+}
+
+#[test]
+fn api_write_times_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_write_times.c", &[]);
+}
+
+#[test]
+fn api_cleaner_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_cleaner.c", &[]);
 }

@@ -1,9 +1,9 @@
 //! Many keys in one call, as a C program sees them: ranges, rows, several reads at once, batches. Each test is a
-//! scenario of `tests/c/api_ranges.c` or `api_many.c`, run plainly and under valgrind.
+//! scenario of `tests/c/api_ranges.c` or `api_many.c`, and all of them run again under valgrind.
 
 mod c_common;
 
-use c_common::run_scenario;
+use c_common::{run_scenario, run_under_valgrind};
 
 #[test]
 fn null_with_a_length_is_no_open_end_of_a_range() {
@@ -128,4 +128,16 @@ fn a_batch_for_a_dropped_family_does_nothing() {
 #[test]
 fn a_batch_of_ten_thousand_writes_is_one_transaction() {
     run_scenario("tests/c/api_many.c", "batch_large");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn api_ranges_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_ranges.c", &[]);
+}
+
+#[test]
+fn api_many_is_clean_under_valgrind() {
+    run_under_valgrind("tests/c/api_many.c", &[]);
 }

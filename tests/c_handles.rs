@@ -1,12 +1,12 @@
 //! Handles of the C API that are closed, and whose memory is wanted for others, while a call is under way with them:
 //! the call works on what it was called with, and answers `KVSTORE_OK` or `KVSTORE_MISUSE`.
 //!
-//! The program is `tests/c/abuse_reuse.c`; each test here is one scenario of it, run plainly and under valgrind.
+//! The program is `tests/c/abuse_reuse.c`; each test here is one scenario of it, and all of them run again under valgrind.
 //! `KVSTORE_TORTURE_SECONDS` makes the random one longer.
 
 mod c_common;
 
-use c_common::run_scenario;
+use c_common::{run_scenario, run_under_valgrind};
 
 const PROGRAM: &str = "tests/c/abuse_reuse.c";
 
@@ -88,4 +88,12 @@ fn a_thread_may_call_and_close_until_its_very_end() {
 #[test]
 fn whatever_handles_are_closed_under_their_users_each_family_holds_its_own_values_only() {
     run_scenario(PROGRAM, "anybody_at_any_time");
+}
+
+// ---- valgrind ---------------------------------------------------------------------------------------
+
+#[test]
+fn abuse_reuse_is_clean_under_valgrind() {
+    // Two of them are about what a process cannot have back.
+    run_under_valgrind(PROGRAM, &["without_membarrier", "membarrier_is_taken_away"]);
 }

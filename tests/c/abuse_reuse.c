@@ -915,8 +915,16 @@ static const struct scenario scenarios[] = {
     {"anybody_at_any_time", anybody_at_any_time},
 };
 
-int main(int argc, char **argv)
+static void before_each(void)
 {
     CHECK(sem_init(&arrived, 0, 0) == 0 && sem_init(&may_go, 0, 0) == 0);
-    return run_named(scenarios, sizeof scenarios / sizeof *scenarios, argc, argv);
+    gate_in = 0;
+    never_free = 0;
+    swept = 0;
+    now_ms = SAMPLE_NOW;
+}
+
+int main(int argc, char **argv)
+{
+    return run_named(scenarios, sizeof scenarios / sizeof *scenarios, before_each, argc, argv);
 }

@@ -2,6 +2,7 @@
 #ifndef API_COMMON_H
 #define API_COMMON_H
 
+#define BEFORE_EACH clock_ms = 1000
 #include "check.h"
 
 /* A literal as two arguments: its bytes and their number. */

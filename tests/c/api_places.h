@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#define BEFORE_EACH clock_ms = 1000
 #include "check.h"
 
 /* A literal as two arguments: its bytes and their number. */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "kvstore.h"
 
@@ -55,24 +57,46 @@ struct scenario {
     void (*run)(void);
 };
 
-/* Runs the scenario named by the first argument. */
-static inline int run_named(const struct scenario *scenarios, size_t count, int argc, char **argv)
+/* What a program sets before each scenario. */
+#ifndef BEFORE_EACH
+#define BEFORE_EACH
+#endif
+
+/* Runs the scenarios that the arguments name: one alone in the current folder, several one after the other, each in a
+ * folder of its name. Without arguments it names them all. */
+static inline int run_named(const struct scenario *scenarios, size_t count, void (*before_each)(void), int argc,
+                            char **argv)
 {
-    for (size_t i = 0; argc == 2 && i < count; i++) {
-        if (strcmp(argv[1], scenarios[i].name) == 0) {
-            scenarios[i].run();
-            return 0;
-        }
+    if (argc == 1) {
+        for (size_t i = 0; i < count; i++) puts(scenarios[i].name);
     }
-    fprintf(stderr, "no such scenario\n");
-    return 2;
+    for (int named = 1; named < argc; named++) {
+        size_t i = 0;
+        while (i < count && strcmp(argv[named], scenarios[i].name) != 0) i++;
+        if (i == count) {
+            fprintf(stderr, "no such scenario: %s\n", argv[named]);
+            return 2;
+        }
+        if (argc > 2) {
+            fprintf(stderr, "%s\n", scenarios[i].name);
+            CHECK(mkdir(scenarios[i].name, 0777) == 0 && chdir(scenarios[i].name) == 0);
+        }
+        before_each();
+        scenarios[i].run();
+        if (argc > 2) CHECK(chdir("..") == 0);
+    }
+    return 0;
 }
 
 #define SCENARIOS(...)                                                                                   \
+    static void before_each(void)                                                                        \
+    {                                                                                                    \
+        BEFORE_EACH;                                                                                     \
+    }                                                                                                    \
     int main(int argc, char **argv)                                                                      \
     {                                                                                                    \
         static const struct scenario scenarios[] = {__VA_ARGS__};                                        \
-        return run_named(scenarios, sizeof scenarios / sizeof *scenarios, argc, argv);                   \
+        return run_named(scenarios, sizeof scenarios / sizeof *scenarios, before_each, argc, argv);      \
     }
 
 #endif

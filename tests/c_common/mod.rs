@@ -90,25 +90,33 @@ fn program(source: &str) -> PathBuf {
         .clone()
 }
 
-/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder: plainly, and again
-/// under valgrind, where any error and any leak fails.
+/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder.
 pub fn run_scenario(source: &str, scenario: &str) {
     let directory = tempfile::tempdir().expect("a temporary folder");
+    run(Command::new(program(source)).arg(scenario).current_dir(directory.path()));
+}
+
+/// Runs all scenarios of such a program under valgrind, where any error and any leak fails: in one process, because
+/// what costs time there is code that is run for the first time. Some need to be `alone` in a process.
+pub fn run_under_valgrind(source: &str, alone: &[&str]) {
+    if !has_tool("valgrind") {
+        return;
+    }
     let program = program(source);
-    let in_folder = |name: &str| {
-        let folder = directory.path().join(name);
-        std::fs::create_dir(&folder).expect("a folder");
-        folder
-    };
-    run(Command::new(&program).arg(scenario).current_dir(in_folder("plain")));
-    if has_tool("valgrind") {
+    let named = run(&mut Command::new(&program)).stdout;
+    let named = String::from_utf8(named).expect("names");
+    let (single, together): (Vec<_>, Vec<_>) = named.lines().partition(|name| alone.contains(name));
+    assert!(single.len() == alone.len() && together.len() > 1, "{source} has {named}");
+    let single = single.iter().map(std::slice::from_ref);
+    for scenarios in single.chain([together.as_slice()]) {
+        let directory = tempfile::tempdir().expect("a temporary folder");
         run(Command::new("valgrind")
             .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect,possible"])
             .args(["--error-exitcode=99", "--fair-sched=yes"])
             .arg(&program)
-            .arg(scenario)
+            .args(scenarios)
             .env("UNDER_VALGRIND", "1")
-            .current_dir(in_folder("valgrind")));
+            .current_dir(directory.path()));
     }
 }
 
