@@ -142,7 +142,8 @@ impl Config {
         self
     }
 
-    /// Size of the page cache, in pages (default 2000).
+    /// Size of the page cache, in pages (default 2000). A write transaction that changes more may take five times
+    /// as much until it ends; then it writes pages to the file before the commit.
     #[must_use]
     pub fn cache_pages(mut self, pages: u32) -> Config {
         self.file.cache_pages = pages;

@@ -58,7 +58,7 @@ mod unwind;
 pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
-pub use family::{Cursor, Direction, Family, Iter, KeyRange, row_key};
+pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, row_key};
 #[doc(hidden)]
 pub use fork::{INHERITED, generation as fork_generation};
 pub use options::PutOptions;

@@ -6,6 +6,16 @@ mod c_common;
 use c_common::{run_scenario, run_under_valgrind};
 
 #[test]
+fn entries_are_fetched_many_at_a_time_from_the_current_one_on() {
+    run_scenario("tests/c/api_many.c", "fetch");
+}
+
+#[test]
+fn thousands_of_rows_are_fetched_whatever_is_asked_for_at_a_time() {
+    run_scenario("tests/c/api_many.c", "fetch_many");
+}
+
+#[test]
 fn null_with_a_length_is_no_open_end_of_a_range() {
     run_scenario("tests/c/api_ranges.c", "null_with_a_length");
 }

@@ -62,6 +62,22 @@ fn child() {
                 }
             }
         }
+        "grow-and-shrink" => {
+            let store = Store::open(path).unwrap();
+            for _ in 0..12 {
+                store
+                    .transaction(|tx| {
+                        (0..800).try_for_each(|n| tx.put(["x", &format!("{n:06}")].concat(), [7; 700]))
+                    })
+                    .unwrap();
+                store.checkpoint(CheckpointMode::Passive).unwrap();
+                store.delete_range(&kvstore::KeyRange::prefix(b"x")).unwrap();
+                store.incremental_vacuum(None).unwrap();
+                // Readers may stand in its way.
+                let _ = store.checkpoint(CheckpointMode::Truncate);
+            }
+            say("done");
+        }
         "open-and-put" => {
             say("ready");
             wait();
@@ -131,6 +147,35 @@ fn child() {
 }
 
 // ---- expiry across processes ---------------------------------------------------------------------
+
+#[test]
+fn what_is_read_while_another_process_grows_and_cuts_the_file_is_right() {
+    for hold in [true, false] {
+        let scratch = Scratch::new();
+        let config = Config::new().hold_reads(hold).busy_timeout(Duration::from_secs(120));
+        let store = scratch.open_with(&config);
+        store.transaction(|tx| (0..500).try_for_each(|n| tx.put(numbered(n), [n as u8; 300]))).unwrap();
+        store.checkpoint(CheckpointMode::Truncate).unwrap();
+        let mut other = Other::start(&scratch.path(), "grow-and-shrink");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| {
+                let mut reads = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    for n in 0..500 {
+                        assert_eq!(store.get(numbered(n)).unwrap().unwrap(), [n as u8; 300]);
+                    }
+                    reads += 500;
+                }
+                reads
+            });
+            other.expect("done");
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(reads.join().unwrap() > 500);
+        });
+        store.integrity_check().unwrap();
+    }
+}
 
 #[test]
 fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {

@@ -55,48 +55,68 @@ void kvpy_free_many(int count, char **values)
     for (i = 0; i < count; i++) kvstore_free(values[i]);
 }
 
+/* Makes room for so many bytes. What one long row has needed is given back before the next chunk. */
+static int room(kvpy_chunk *chunk, int bytes)
+{
+    char *grown;
+
+    if (bytes <= chunk->room && (chunk->room <= 1 << 20 || chunk->rows > 0)) return KVSTORE_OK;
+    grown = realloc(chunk->bytes, (size_t)bytes);
+    if (grown == NULL) return bytes <= chunk->room ? KVSTORE_OK : KVSTORE_NOMEM;
+    chunk->bytes = grown;
+    chunk->room = bytes;
+    return KVSTORE_OK;
+}
+
+void kvpy_free_chunk(kvpy_chunk *chunk)
+{
+    free(chunk->bytes);
+    chunk->bytes = NULL;
+    chunk->room = 0;
+}
+
 int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk)
 {
-    int used = 0, rc = KVSTORE_OK;
+    KVEntry entries[KVPY_CHUNK_ROWS];
+    int used = 0, fetched = 1, i;
     int *end = chunk->ends;
+    int rc;
 
     chunk->rows = 0;
-    chunk->too_long = 0;
+    chunk->at_eof = 0;
     chunk->first_expire_ms = INT64_MAX;
     if (max_rows > KVPY_CHUNK_ROWS) max_rows = KVPY_CHUNK_ROWS;
-    chunk->at_eof = kvstore_iterator_eof(it);
-    while (!chunk->at_eof && chunk->rows < max_rows) {
-        void *key, *value = NULL;
-        int n_key, n_value = 0;
-        int64_t expire_ms;
-        rc = kvstore_iterator_key(it, &key, &n_key);
-        if (rc == KVSTORE_OK && with_values) rc = kvstore_iterator_value(it, &value, &n_value);
-        if (rc == KVSTORE_OK) rc = kvstore_iterator_expire_ms(it, &expire_ms);
+    rc = room(chunk, KVPY_CHUNK_BYTES);
+    while (rc == KVSTORE_OK && fetched > 0 && chunk->rows < max_rows && used <= KVPY_CHUNK_BYTES / 2) {
+        int needed = used;
+        rc = kvstore_iterator_fetch(it, entries, max_rows - chunk->rows, &fetched);
         if (rc != KVSTORE_OK) break;
-        if (n_key > KVPY_CHUNK_BYTES - used || n_value > KVPY_CHUNK_BYTES - used - n_key) {
-            chunk->too_long = chunk->rows == 0;
-            break;
-        }
-        if (chunk->rows == 0) {
-            chunk->n_key = n_key;
-            chunk->n_value = n_value;
-        }
-        if (n_key != chunk->n_key) chunk->n_key = -1;
-        if (n_value != chunk->n_value) chunk->n_value = -1;
-        memcpy(chunk->bytes + used, key, (size_t)n_key);
-        used += n_key;
-        *end++ = used;
-        if (with_values) {
-            memcpy(chunk->bytes + used, value, (size_t)n_value);
-            used += n_value;
+        /* At most some 64 KiB, and one row of any length. */
+        for (i = 0; i < fetched; i++) needed += entries[i].nKey + (with_values ? entries[i].nValue : 0);
+        rc = room(chunk, needed);
+        for (i = 0; rc == KVSTORE_OK && i < fetched; i++) {
+            const KVEntry *entry = &entries[i];
+            int n_value = with_values ? entry->nValue : 0;
+            if (chunk->rows == 0) {
+                chunk->n_key = entry->nKey;
+                chunk->n_value = n_value;
+            }
+            if (entry->nKey != chunk->n_key) chunk->n_key = -1;
+            if (n_value != chunk->n_value) chunk->n_value = -1;
+            memcpy(chunk->bytes + used, entry->pKey, (size_t)entry->nKey);
+            used += entry->nKey;
             *end++ = used;
+            if (with_values) {
+                memcpy(chunk->bytes + used, entry->pValue, (size_t)n_value);
+                used += n_value;
+                *end++ = used;
+            }
+            chunk->expire_ms[chunk->rows++] = entry->expireMs;
+            if (entry->expireMs != KVSTORE_NO_TTL && entry->expireMs < chunk->first_expire_ms)
+                chunk->first_expire_ms = entry->expireMs;
         }
-        chunk->expire_ms[chunk->rows++] = expire_ms;
-        if (expire_ms != KVSTORE_NO_TTL && expire_ms < chunk->first_expire_ms) chunk->first_expire_ms = expire_ms;
-        rc = kvstore_iterator_next(it);
-        if (rc != KVSTORE_OK) break;
-        chunk->at_eof = kvstore_iterator_eof(it);
     }
+    if (rc == KVSTORE_OK) chunk->at_eof = kvstore_iterator_eof(it);
     chunk->failed = rc;
     return chunk->rows;
 }

@@ -31,7 +31,8 @@ int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *le
 void kvpy_free_many(int count, char **values);
 
 #define KVPY_CHUNK_ROWS 256
-#define KVPY_CHUNK_BYTES 65536
+/** Rows are read until there are more than half as many bytes. */
+#define KVPY_CHUNK_BYTES 131072
 
 /** Rows that were read from an iterator in one step. Key i ends at ends[2 * i] in bytes and its value at
  * ends[2 * i + 1]; without values key i ends at ends[i]. */
@@ -41,8 +42,6 @@ typedef struct {
     int at_eof;
     /** The code of a failure after the last row, or 0: the iteration is not at its end then. */
     int failed;
-    /** 1: no row was read because the current one does not fit into bytes. */
-    int too_long;
     /** The earliest end of life of the rows; INT64_MAX if none has one. */
     int64_t first_expire_ms;
     /** The length of the keys and of the values, if all rows have the same; else -1. 0 without values. */
@@ -51,9 +50,14 @@ typedef struct {
     int ends[512];
     /** As kvstore_iterator_expire_ms says it. */
     int64_t expire_ms[256];
-    char bytes[65536];
+    /** Memory of its own, for so many bytes; all zeros is a chunk that has none yet. */
+    char *bytes;
+    int room;
 } kvpy_chunk;
 
 /** Reads at most max_rows rows from the iterator's position on, and moves it past them. Returns
- * the number of rows (which is 0 at eof, and if `failed` or `too_long` says so). */
+ * the number of rows (which is 0 at eof, and if `failed` says so). */
 int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk);
+
+/** Frees what a chunk has in memory. */
+void kvpy_free_chunk(kvpy_chunk *chunk);

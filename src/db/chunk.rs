@@ -27,6 +27,7 @@ pub(crate) struct ChunkEntry {
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
+    has_mortal: bool,
     limits: Limits,
 }
 
@@ -34,6 +35,12 @@ impl Chunk {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.has_mortal = false;
+    }
+
+    /// Forgets the entries from this one on.
+    pub(crate) fn truncate(&mut self, entries: usize) {
+        self.entries.truncate(entries);
     }
 
     /// Says how much it may be, before it is read.
@@ -51,8 +58,19 @@ impl Chunk {
         self.entries.get(at)
     }
 
+    /// The entries from this one on.
+    #[inline]
+    pub(crate) fn from(&self, at: usize) -> &[ChunkEntry] {
+        self.entries.get(at..).unwrap_or_default()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Whether an entry has an end of life.
+    pub(crate) fn has_mortal(&self) -> bool {
+        self.has_mortal
     }
 
     #[inline(always)]
@@ -69,6 +87,7 @@ impl Chunk {
     /// Adds an entry.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) {
         let start = self.bytes.len();
+        self.has_mortal |= expire_ms.is_some();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.entries.push(ChunkEntry { start, key: key.len() as u32, value: value.len() as u32, expire_ms });
@@ -78,6 +97,7 @@ impl Chunk {
     #[inline]
     pub(crate) fn add_joined(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) {
         let start = self.bytes.len();
+        self.has_mortal |= expire_ms.is_some();
         self.bytes.extend_from_slice(both);
         let (key, value) = (key.len() as u32, (both.len() - key.len()) as u32);
         self.entries.push(ChunkEntry { start, key, value, expire_ms });

@@ -4,8 +4,12 @@
 //! commits, checkpoints, drops and close are always possible while it exists. When its own handle
 //! has written meanwhile it forgets what it read ahead, and reads on after its last key.
 
+mod fetch;
+
 use std::ops::Bound;
 use std::sync::Arc;
+
+pub use fetch::{Entry, Fetched};
 
 use super::KeyRange;
 use crate::clock;
@@ -62,8 +66,12 @@ pub struct Cursor {
     prefix: Vec<u8>,
     keys_only: bool,
     chunk: Chunk,
+    /// The one before it, whose entries a fetch has shown.
+    kept: Chunk,
     /// The current entry is this one of the chunk.
     at: usize,
+    /// Where the last fetch has left it: that entry was read ahead, and no move has come to it.
+    left_at: Option<usize>,
     /// If there is more after the chunk, the next one starts after this entry, live or dead; `None`: at the
     /// beginning of the range.
     read_to: Option<Place>,
@@ -121,7 +129,9 @@ impl Cursor {
             prefix: Vec::new(),
             keys_only: false,
             chunk: Chunk::default(),
+            kept: Chunk::default(),
             at: 0,
+            left_at: None,
             read_to: None,
             start: None,
             more: false,
@@ -304,7 +314,11 @@ impl Cursor {
     }
 
     fn place(&self) -> Option<Place> {
-        let entry = self.chunk.get(self.at)?;
+        self.place_of(self.at)
+    }
+
+    fn place_of(&self, at: usize) -> Option<Place> {
+        let entry = self.chunk.get(at)?;
         let key = self.chunk.key(entry)?.to_vec();
         Some(Place { time_ms: entry.expire_ms.unwrap_or_default(), key })
     }
@@ -380,6 +394,7 @@ impl Cursor {
         match loaded {
             Ok(loaded) => {
                 self.start = start;
+                self.left_at = None;
                 self.changes = loaded.changes;
                 self.more = loaded.read_to.is_some();
                 self.read_to = loaded.read_to;
@@ -434,6 +449,9 @@ impl Cursor {
     fn read(&self, read: impl FnOnce(Contents<'_>) -> Result<Option<Place>>) -> Result<Loaded> {
         let Target { shared, tables } = &*self.family;
         shared.with(|db| {
+            if let Over::Expiry(..) = self.walk {
+                shared.remove_dead(db); // it would show them
+            }
             let changes = shared.changes();
             Ok(Loaded { changes, read_to: read(db.contents(tables, &shared.clock))? })
         })

@@ -7,7 +7,7 @@ use super::call::{HasSession as _, call, call_single, close_single, glance, glan
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
 use super::handle::{self, Opaque, Single};
-use super::types::{KVColumnFamily, KVIterator, KVStore};
+use super::types::{KVColumnFamily, KVEntry, KVIterator, KVStore};
 use crate::{Cursor, Direction, Family, KeyRange};
 
 /// Makes an iterator over the live entries of the default family, from the least key to the greatest.
@@ -225,6 +225,50 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
 ) -> c_int {
     // SAFETY: as documented.
     unsafe { call_single(it, |cursor| moved(cursor.seek(key(pKey, nKey)?))) }
+}
+
+/// Shows the live entries from the current one on, at most `max`, and moves behind them: what a loop of
+/// kvstore_iterator_key, _value and _next shows, for a fraction of its time. `*pn` is how many were written to
+/// `entries`: at least one if the iterator is at an entry, maybe fewer than there are; 0 at eof (or if `max` is 0).
+///
+///     while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)
+///
+/// What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
+/// iterator. All of the entries are alive when it is called.
+///
+/// Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the
+/// iterator stays where it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_iterator_fetch(
+    it: *mut KVIterator,
+    entries: *mut KVEntry,
+    max: c_int,
+    pn: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented: `entries` has room for `max`, and a fetch shows no more than it was asked for.
+    unsafe {
+        call_single(it, |cursor: &mut Cursor| {
+            let count = output(pn, "pn")?;
+            let Ok(room) = usize::try_from(max) else {
+                return bad_argument(&format!("max is {max}: it cannot be negative"));
+            };
+            if entries.is_null() && room > 0 {
+                return bad_argument("entries is NULL");
+            }
+            let fetched = cursor.fetch(room)?;
+            count.set(c_length(fetched.len()));
+            for (n, entry) in fetched.enumerate() {
+                entries.add(n).write(KVEntry {
+                    pKey: entry.key.as_ptr().cast(),
+                    pValue: entry.value.map_or(std::ptr::null(), |value| value.as_ptr().cast()),
+                    nKey: c_length(entry.key.len()),
+                    nValue: entry.value.map_or(0, |value| c_length(value.len())),
+                    expireMs: entry.expiry.millis().unwrap_or(NO_TTL),
+                });
+            }
+            Ok(KVSTORE_OK)
+        })
+    }
 }
 
 fn moved(done: crate::Result<bool>) -> Outcome<c_int> {

@@ -2,7 +2,7 @@
 
 #![allow(non_snake_case)] // the fields have their C names
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use super::args::{Outcome, bad_argument};
@@ -25,6 +25,22 @@ pub struct KVColumnFamily {
 /// A position among the live entries of a family. For one thread at a time.
 pub struct KVIterator {
     _opaque: [u8; 0],
+}
+
+/// An entry as kvstore_iterator_fetch shows it. The memory is the iterator's.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KVEntry {
+    /// Its key; of a row its clustering part.
+    pub pKey: *const c_void,
+    /// NULL if the iterator reads no values; an empty value is not NULL.
+    pub pValue: *const c_void,
+    /// Length of the key.
+    pub nKey: c_int,
+    /// Length of the value; 0 if the iterator reads no values.
+    pub nValue: c_int,
+    /// When it expires, in milliseconds since the Unix epoch, or KVSTORE_NO_TTL.
+    pub expireMs: i64,
 }
 
 /// Writes to be committed together. For one thread at a time.
@@ -53,7 +69,7 @@ pub struct KVStoreConfig {
     pub journalMode: c_int,
     /// KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
     pub syncLevel: c_int,
-    /// Page cache, in pages; 0: 2000.
+    /// Page cache, in pages; 0: 2000. A write transaction that changes more may take up to five times as much.
     pub cacheSize: c_int,
     /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
     pub pageSize: c_int,

@@ -1,6 +1,7 @@
 //! What a handle on a store shares with its families, iterators and batches: the connection behind its
 //! lock, and how reads and writes are run on it.
 
+mod dead;
 pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;
@@ -16,6 +17,7 @@ use crate::config::{CheckpointMode, Config};
 use crate::db::{Db, FileIdentity, Tables, TransactionState, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
+use dead::DeadRows;
 use stats::Counters;
 pub use stats::Stats;
 use worker::Worker;
@@ -85,6 +87,7 @@ pub(crate) struct Shared {
     /// Which file it is; `None` in memory.
     pub(crate) file: Option<FileIdentity>,
     cleaner: Mutex<Option<Worker>>,
+    dead: DeadRows,
 }
 
 /// The tables of the families that were used: their names and where they are need not be found again.
@@ -126,6 +129,7 @@ impl Shared {
             counters: Counters::default(),
             config: config.clone(),
             cleaner: Mutex::new(None),
+            dead: DeadRows::default(),
         }
     }
 
@@ -235,25 +239,28 @@ impl Shared {
     /// Runs a write nobody waits for or asks about, such as removing an expired row: waits for nobody, leaves
     /// checkpoints to others, writes nothing where only reading was agreed, and leaves nothing behind if it
     /// fails.
-    pub(crate) fn write_if_free(&self, db: &mut Db, f: impl FnOnce(&Db) -> Result<()>) {
-        // While the WAL waits for a checkpoint, it must not grow by what nobody asked for.
-        if db.is_read_only() || db.wal_is_long() {
-            return;
+    ///
+    /// # Errors
+    /// `Busy` if others are writing; otherwise what is of no use to try again.
+    fn write_if_free(&self, db: &mut Db, f: impl FnOnce(&Db) -> Result<()>) -> Result<()> {
+        if *db.transaction() != TransactionState::None {
+            self.note_change();
+            db.attempt(f);
+            return Ok(());
         }
-        match db.transaction() {
-            TransactionState::None => {
-                if db.in_own_transaction(false, f).is_ok() {
-                    self.note_change();
-                    self.counters.commits.add(1);
-                    db.note_commit();
-                }
-            }
-            TransactionState::Write => {
-                self.note_change();
-                db.attempt(f);
-            }
-            TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
-        }
+        db.in_own_transaction(false, f)?;
+        self.note_change();
+        self.counters.commits.add(1);
+        db.note_commit();
+        Ok(())
+    }
+
+    /// Whether something may be written now that nobody has asked for.
+    fn may_write_unasked(db: &Db) -> bool {
+        // While the WAL waits for a checkpoint, it must not grow by that.
+        !db.is_read_only()
+            && !db.wal_is_long()
+            && matches!(db.transaction(), TransactionState::None | TransactionState::Write)
     }
 
     pub(crate) fn committed(&self, db: &mut Db) {
@@ -445,7 +452,12 @@ impl Shared {
         if let Some(cleaner) = cleaner {
             cleaner.stop();
         }
-        let db = self.seat.enter().take();
+        let mut db = self.seat.enter().take();
+        if let Some(db) = &mut db
+            && !self.clock.is_injected()
+        {
+            self.remove_dead(db);
+        }
         self.clock.inject(None); // nobody is inside the caller's when this returns
         db.map_or_else(|| Err(closed()), Db::close)
     }

@@ -10,8 +10,8 @@ use crate::family::Family;
 use crate::options::PutOptions;
 use crate::shared::Shared;
 
-/// Writes to be committed together, in the order they were added, over any families of one store. Made
-/// by [`Store::batch`].
+/// Writes to be committed together, over any families of one store; those to the same key in the order they were
+/// added. Made by [`Store::batch`].
 pub struct WriteBatch {
     shared: Arc<Shared>,
     bytes: Vec<u8>,
@@ -125,6 +125,9 @@ impl WriteBatch {
         }
         let WriteBatch { shared, bytes, writes, families } = &*self;
         let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
+        // In the order of the keys each page is changed once. Writes to one key stay in the order they were added.
+        let mut writes: Vec<_> = writes.iter().collect();
+        writes.sort_by_key(|write| (write.family, slice(&write.key)));
         let (puts, deletes, written) = shared.write(|db| {
             db.in_savepoint(|db| {
                 let (mut puts, mut deletes, mut written) = (0, 0, 0);

@@ -36,6 +36,13 @@ FIELD(KVWriteOptions, expireMs, 0, int64_t);
 FIELD(KVWriteOptions, flags, 8, uint32_t);
 FIELD(KVWriteOptions, reserved, 12, uint32_t);
 
+SIZE(KVEntry, 32);
+FIELD(KVEntry, pKey, 0, const void *);
+FIELD(KVEntry, pValue, 8, const void *);
+FIELD(KVEntry, nKey, 16, int);
+FIELD(KVEntry, nValue, 20, int);
+FIELD(KVEntry, expireMs, 24, int64_t);
+
 SIZE(KVStoreStats, 160);
 FIELD(KVStoreStats, nPuts, 0, uint64_t);
 FIELD(KVStoreStats, nGets, 8, uint64_t);

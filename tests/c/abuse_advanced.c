@@ -11,6 +11,7 @@ static struct outputs {
     int n, m;
     int64_t big;
     char bytes[16];
+    KVEntry entries[2];
 } out;
 
 static void set_outputs(void)
@@ -24,7 +25,8 @@ static int outputs_are_untouched(void)
     struct outputs now = out;
     set_outputs();
     return now.pointer == out.pointer && now.n == out.n && now.m == out.m && now.big == out.big &&
-           memcmp(now.bytes, out.bytes, sizeof out.bytes) == 0;
+           memcmp(now.bytes, out.bytes, sizeof out.bytes) == 0 &&
+           memcmp(now.entries, out.entries, sizeof out.entries) == 0;
 }
 
 static int never_called(void *context, int remaining, int total)
@@ -169,6 +171,8 @@ static void iterator_functions_give(int code, KVIterator *it)
     REFUSED(code, kvstore_iterator_key(it, &out.pointer, &out.n));
     REFUSED(code, kvstore_iterator_value(it, &out.pointer, &out.n));
     REFUSED(code, kvstore_iterator_expire_ms(it, &out.big));
+    REFUSED(code, kvstore_iterator_fetch(it, out.entries, 2, &out.n));
+    REFUSED(code, kvstore_iterator_fetch(it, NULL, 0, &out.n));
     CHECK(kvstore_iterator_eof(it) == 1);
 }
 
@@ -224,6 +228,11 @@ static void null_pointers(void)
     ERROR_(kvstore_cf_get_into(h.cf, K("plain"), NULL, 0, NULL));
     ERROR_(kvstore_cf_get_into(h.cf, K("plain"), NULL, 1, &out.n));
     ERROR_(kvstore_iterator_expire_ms(h.range, NULL));
+    ERROR_(kvstore_iterator_fetch(h.range, NULL, 1, &out.n));
+    ERROR_(kvstore_iterator_fetch(h.range, out.entries, 2, NULL));
+    ERROR_(kvstore_iterator_fetch(h.range, NULL, 0, NULL));
+    ERROR_(kvstore_iterator_fetch(h.range, out.entries, -1, &out.n));
+    ERROR_(kvstore_iterator_fetch(h.range, out.entries, INT_MIN, &out.n));
     ERROR_(kvstore_batch_new(h.kv, NULL));
     ERROR_(kvstore_batch_count(h.b, NULL));
     ERROR_(kvstore_batch_put(h.b, NULL, K("key"), K("value"), 0));

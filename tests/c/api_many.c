@@ -371,7 +371,115 @@ static void batch_large(void)
     OK(kvstore_close(kv));
 }
 
-SCENARIOS({"get_into", get_into}, {"get_into_large", get_into_large}, {"get_many", get_many},
+/* The entry has this key, value and end. */
+static int shows(const KVEntry *entry, const char *key, const char *value, int64_t expire_ms)
+{
+    return entry->nKey == (int)strlen(key) && memcmp(entry->pKey, key, strlen(key)) == 0 &&
+           entry->nValue == (int)strlen(value) && entry->pValue != NULL &&
+           memcmp(entry->pValue, value, strlen(value)) == 0 && entry->expireMs == expire_ms;
+}
+
+static void fetch_at(const struct place *p)
+{
+    KVIterator *it;
+    KVEntry entries[4];
+    int n = 7;
+    OK(kvstore_cf_put(p->cf, K("a"), K("1")));
+    OK(kvstore_cf_put_ttl(p->cf, K("b"), K(""), 3000));
+    OK(kvstore_cf_put_ttl(p->cf, K("c"), K("dies"), 2000));
+    OK(kvstore_cf_put(p->cf, K("d"), K("4")));
+    OK(kvstore_cf_put(p->cf, K("e"), K("5")));
+    OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, 0, &it));
+
+    OK(kvstore_iterator_fetch(it, NULL, 0, &n));
+    CHECK(n == 0 && !kvstore_iterator_eof(it));
+    memset(entries, 0x5a, sizeof entries);
+    OK(kvstore_iterator_fetch(it, entries, 2, &n));
+    CHECK(n == 2 && shows(&entries[0], "a", "1", KVSTORE_NO_TTL) && shows(&entries[1], "b", "", 3000));
+    CHECK(entries[2].nKey == 0x5a5a5a5a);
+    clock_ms = 2000; /* "c", where it is now, is dead */
+    OK(kvstore_iterator_fetch(it, entries, 1, &n));
+    CHECK(n == 1 && shows(&entries[0], "d", "4", KVSTORE_NO_TTL));
+    OK(kvstore_cf_put(p->cf, K("e"), K("new"))); /* and what was read ahead is out of date */
+    OK(kvstore_iterator_fetch(it, entries, 4, &n));
+    CHECK(n == 1 && shows(&entries[0], "e", "new", KVSTORE_NO_TTL));
+    for (int i = 0; i < 2; i++) {
+        n = 7;
+        OK(kvstore_iterator_fetch(it, entries, 4, &n));
+        CHECK(n == 0 && kvstore_iterator_eof(it));
+    }
+    OK(kvstore_iterator_seek(it, K("b")));
+    OK(kvstore_iterator_fetch(it, entries, 1, &n));
+    OK(kvstore_iterator_next(it)); /* from "d", which is behind what was fetched */
+    void *key = NULL;
+    OK(kvstore_iterator_key(it, &key, &n));
+    CHECK(n == 1 && *(char *)key == 'e');
+    kvstore_iterator_close(it);
+
+    OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, KVSTORE_RANGE_KEYS_ONLY | KVSTORE_RANGE_REVERSE,
+                                        &it));
+    OK(kvstore_iterator_fetch(it, entries, 4, &n));
+    CHECK(n == 4 && *(const char *)entries[0].pKey == 'e' && *(const char *)entries[3].pKey == 'a');
+    for (int i = 0; i < 4; i++) {
+        CHECK(entries[i].pValue == NULL && entries[i].nValue == 0);
+    }
+    CHECK(entries[2].expireMs == 3000);
+    kvstore_iterator_close(it);
+
+    OK(kvstore_cf_expiring_iterator_create(p->cf, 0, INT64_MAX, &it));
+    OK(kvstore_iterator_first(it));
+    OK(kvstore_iterator_fetch(it, entries, 4, &n));
+    CHECK(n == 2 && shows(&entries[0], "c", "dies", 2000) && shows(&entries[1], "b", "", 3000));
+    n = 7;
+    GIVES(KVSTORE_ERROR, kvstore_iterator_fetch(it, entries, -1, &n));
+    GIVES(KVSTORE_ERROR, kvstore_iterator_fetch(it, NULL, 1, &n));
+    GIVES(KVSTORE_ERROR, kvstore_iterator_fetch(it, entries, 4, NULL));
+    CHECK(n == 7);
+    kvstore_iterator_close(it);
+}
+IN_BOTH_PLACES(fetch)
+
+/* Many rows, by every number at a time: what was fetched stays readable until the next call. */
+static void fetch_many_at(const struct place *p)
+{
+    enum { N = 3000 };
+    static KVEntry entries[N];
+    KVBatch *b;
+    OK(kvstore_batch_new(p->kv, &b));
+    for (int i = 0; i < N; i++) {
+        char key[16], value[300];
+        int n_key = snprintf(key, sizeof key, "%06d", i);
+        int n_value = snprintf(value, sizeof value, "%*d", 1 + i % 250, i);
+        OK(kvstore_batch_put(b, p->cf, key, n_key, value, n_value, i % 3 == 0 ? 5000 : 0));
+    }
+    OK(kvstore_batch_commit(b));
+    kvstore_batch_free(b);
+    for (int max = 1; max < 4 * N; max = max * 3 + 1) {
+        KVIterator *it;
+        int n, i = 0;
+        OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, 0, &it));
+        for (;;) {
+            OK(kvstore_iterator_fetch(it, entries, max < N ? max : N, &n));
+            if (n == 0) break;
+            CHECK(n <= max);
+            for (int k = 0; k < n; k++, i++) {
+                CHECK(entries[k].nKey == 6);
+                char key[16], value[300];
+                snprintf(key, sizeof key, "%06d", i);
+                int n_value = snprintf(value, sizeof value, "%*d", 1 + i % 250, i);
+                CHECK(memcmp(entries[k].pKey, key, 6) == 0 && entries[k].nValue == n_value &&
+                      memcmp(entries[k].pValue, value, (size_t)n_value) == 0);
+                CHECK(entries[k].expireMs == (i % 3 == 0 ? 5000 : KVSTORE_NO_TTL));
+            }
+            CHECK(kvstore_iterator_eof(it) == (i == N));
+        }
+        CHECK(i == N);
+        kvstore_iterator_close(it);
+    }
+}
+IN_BOTH_PLACES(fetch_many)
+
+SCENARIOS({"fetch", fetch}, {"fetch_many", fetch_many}, {"get_into", get_into}, {"get_into_large", get_into_large}, {"get_many", get_many},
           {"get_many_refuses", get_many_refuses}, {"get_many_many", get_many_many}, {"batch", batch},
           {"batch_refuses", batch_refuses}, {"batch_of_another_handle", batch_of_another_handle},
           {"batch_in_transactions", batch_in_transactions},

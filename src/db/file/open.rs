@@ -44,6 +44,9 @@ const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
 const MAX_PATH: usize = 512 - 8;
 /// Times a file is opened that is deleted meanwhile.
 const ATTEMPTS: usize = 20;
+/// A transaction may change so many times more pages than the cache has before some are written ahead of its commit:
+/// those it changes again afterwards are written, and their frames' checksums computed, twice.
+const SPILL: u32 = 5;
 
 /// Making a file or converting its journal needs a lock that others hold only for moments while
 /// they open it: wait at least this long for it, also where the configuration says not to wait.
@@ -436,6 +439,10 @@ fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
     }
     for (name, value) in [
         ("cache_size", config.file.cache_pages.to_string()),
+        (
+            "cache_spill",
+            config.file.cache_pages.saturating_mul(SPILL).min(i32::MAX.unsigned_abs()).to_string(),
+        ),
         ("mmap_size", config.file.mmap_size.to_string()),
         ("synchronous", sync.to_owned()),
         ("temp_store", "MEMORY".to_owned()), // no files but those beside the store

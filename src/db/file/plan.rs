@@ -11,7 +11,7 @@ use super::engine::{Engine, Head, Row, Rows, Step, TimeIndex};
 use super::failure::damaged;
 use super::schema::Tables;
 use crate::clock::Clock;
-use crate::db::Scan;
+use crate::db::{Scan, TimeEntry};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Condition, Expiry};
 use crate::options::{Presence, PutOptions};
@@ -224,7 +224,7 @@ impl Contents<'_> {
     /// how many.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
         let mut removed = 0;
-        for (expire_ms, key) in self.due(last_ms, max)? {
+        for (expire_ms, key) in by_key(self.due(last_ms, max)?) {
             removed += u64::from(self.purge_entry(expire_ms, &key, now_ms)?);
         }
         Ok(removed)
@@ -253,7 +253,7 @@ impl Contents<'_> {
     /// returns how many were alive.
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
         let mut live = 0;
-        for (written_ms, key) in self.entries_up_to(TimeIndex::Written, last_ms, max)? {
+        for (written_ms, key) in by_key(self.entries_up_to(TimeIndex::Written, last_ms, max)?) {
             match self.rows().head(self.tables, &key)? {
                 // The row decides, whatever the index says.
                 Some(head) if head.written_ms == Some(written_ms) => {
@@ -368,4 +368,10 @@ fn number(value: &[u8]) -> Result<i64> {
     let text = std::str::from_utf8(value).ok();
     text.and_then(|text| text.parse().ok())
         .ok_or_else(|| Error::invalid("the value is not a decimal number of 64 bits: it was left as it is"))
+}
+
+/// Entries of an index by time, in the order in which their rows lie: each page is changed once.
+fn by_key(mut entries: Vec<TimeEntry>) -> Vec<TimeEntry> {
+    entries.sort_unstable_by(|a, b| a.1.cmp(&b.1));
+    entries
 }

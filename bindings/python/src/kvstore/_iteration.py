@@ -65,16 +65,13 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
                 try:
                     chunk = _chunks.pop()
                 except IndexError:
-                    chunk = ffi.new("kvpy_chunk *")
+                    chunk = new_chunk()
                 count = fill(out[0], with_values, size, chunk)
                 failed, ended = chunk.failed, chunk.at_eof
                 expires: Optional[list[int]] = None
-                if chunk.too_long:
-                    read, expires = _long_row(family, out[0], with_values)
-                else:
-                    if chunk.first_expire_ms != _NEVER:
-                        expires = _unpack(chunk.expire_ms, count)
-                    read = _split(chunk, count, with_values)
+                if chunk.first_expire_ms != _NEVER:
+                    expires = _unpack(chunk.expire_ms, count)
+                read = _split(chunk, count, with_values)
                 _chunks.append(chunk)
                 rows = [value for _, value in read] if kind == VALUES else read
                 # The rows that are left say which one is the last shown: no key goes along with each.
@@ -106,6 +103,11 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
             lib.kvstore_iterator_close(out[0])
 
 
+def new_chunk() -> Any:
+    """Room for rows that are read in one step."""
+    return ffi.gc(ffi.new("kvpy_chunk *"), lib.kvpy_free_chunk)
+
+
 def _split(chunk: Any, count: int, with_values: bool) -> list[Any]:
     """A chunk's rows: keys, or pairs of key and value."""
     if not count:
@@ -121,23 +123,6 @@ def _split(chunk: Any, count: int, with_values: bool) -> list[Any]:
     start = 0
     parts = [data[start : (start := end)] for end in ends]
     return list(zip(parts[::2], parts[1::2])) if with_values else parts
-
-
-def _long_row(family: Handle, iterator: Any, with_values: bool) -> tuple[list[Any], list[int]]:
-    """The row the iterator is at, which is too long for a chunk, as of _split; moves past it."""
-    data, length, expire_ms = ffi.new("void **"), ffi.new("int *"), ffi.new("int64_t *")
-
-    def copied(rc: int) -> bytes:
-        if rc:
-            family._fail(rc)
-        return bytes(ffi.buffer(data[0], length[0]))
-
-    key = copied(lib.kvstore_iterator_key(iterator, data, length))
-    row = (key, copied(lib.kvstore_iterator_value(iterator, data, length))) if with_values else key
-    rc = lib.kvstore_iterator_expire_ms(iterator, expire_ms) or lib.kvstore_iterator_next(iterator)
-    if rc:
-        family._fail(rc)
-    return [row], [int(expire_ms[0])]
 
 
 def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:

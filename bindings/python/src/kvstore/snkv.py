@@ -50,6 +50,7 @@ from collections.abc import Iterator as TypingIterator
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from kvstore import _errors
+from kvstore._iteration import new_chunk
 from kvstore._native import NULL, ffi, lib
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class _Session:
     def chunk(self) -> Any:
         """The buffer for rows."""
         if self.rows is None:
-            self.rows = ffi.new("kvpy_chunk *")
+            self.rows = new_chunk()
         return self.rows
 
     def check(self, code: int) -> None:
@@ -475,8 +476,6 @@ class Iterator:
             self._failed = chunk.failed
             if count == 0:
                 self._check(self._failed)
-                if chunk.too_long:
-                    return self._key(), self._value()  # and stay there
                 if session.kv is NULL:
                     raise _closed("KVStore")
                 raise StopIteration

@@ -52,6 +52,8 @@ struct Database {
     wal: *mut File,
     /// Whether each commit is synced.
     syncs: bool,
+    /// What is mapped of it is not longer than this, in bytes; 0: nothing is known of that.
+    mapped: i64,
 }
 
 /// What we note of a WAL.
@@ -226,8 +228,13 @@ unsafe extern "C" fn open(
         }
         let part = file.cast::<u8>().add(vfs.at);
         if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
-            part.cast::<Database>().write(Database { wal: ptr::null_mut(), syncs: false });
-            exchange(file, vfs.at, &vfs.databases, |methods| methods.xShmLock = Some(shm_lock));
+            part.cast::<Database>().write(Database { wal: ptr::null_mut(), syncs: false, mapped: 0 });
+            exchange(file, vfs.at, &vfs.databases, |methods| {
+                methods.xShmLock = Some(shm_lock);
+                if cfg!(target_os = "linux") && methods.xFetch.is_some() {
+                    methods.xUnfetch = Some(unfetch);
+                }
+            });
         } else if flags & ffi::SQLITE_OPEN_WAL != 0 {
             let database = ffi::sqlite3_database_file_object(name.cast::<c_char>());
             if is_database(database) {
@@ -259,6 +266,43 @@ unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags
         }
     }
     system!(xShmLock(file, first, count, flags))
+}
+
+/// When others have written, SQLite asks for the mapping of the whole file to be dropped: the file may have been cut
+/// shorter meanwhile, and what is mapped behind its end cannot be read. To map it anew at each commit of others takes
+/// longer than the read it is done for, page faults included; so it stays if the file is not shorter than it was when
+/// it was mapped, nor much longer. SQLite asks with a lock under which nobody cuts off what it will read. (On Linux a
+/// mapping shows what is in the file, also when that was cut and has grown again; POSIX does not promise it.)
+unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_int {
+    if !page.is_null() {
+        return system!(xUnfetch(file, at, page));
+    }
+    let mut length = 0;
+    // SAFETY: a database's file.
+    let database = unsafe { &mut *note::<Database>(file) };
+    let known = system!(xFileSize(file, &raw mut length)) == ffi::SQLITE_OK;
+    if known && keeps_mapping(database.mapped, length) {
+        return ffi::SQLITE_OK;
+    }
+    database.mapped = 0;
+    let code = system!(xUnfetch(file, at, page));
+    // Mapped now, it cannot be longer than the file is afterwards.
+    let mut first = ptr::null_mut();
+    if code == ffi::SQLITE_OK
+        && system!(xFetch(file, 0, 1, &raw mut first)) == ffi::SQLITE_OK
+        && !first.is_null()
+    {
+        system!(xUnfetch(file, 0, first));
+        if system!(xFileSize(file, &raw mut length)) == ffi::SQLITE_OK {
+            database.mapped = length;
+        }
+    }
+    code
+}
+
+/// Whether a mapping of at most so many bytes does for a file of this length.
+fn keeps_mapping(mapped: i64, length: i64) -> bool {
+    mapped > 0 && (mapped..=mapped.saturating_add(mapped / 8)).contains(&length)
 }
 
 /// Writes into a WAL.

@@ -1,0 +1,190 @@
+//! Entries many at a time, as they were read ahead: the caller sees them where they are.
+
+use std::ops::Range;
+use std::slice;
+
+use super::{Cursor, From, Over};
+use crate::db::{Chunk, ChunkEntry};
+use crate::error::Result;
+use crate::expiry::{self, Expiry};
+use crate::unwind::or_undo;
+
+/// An entry that [`Cursor::fetch`] shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'c> {
+    /// What [`Cursor::key`] would show.
+    pub key: &'c [u8],
+    /// `None` if the cursor reads no values.
+    pub value: Option<&'c [u8]>,
+    /// The end of its life.
+    pub expiry: Expiry,
+}
+
+/// The entries of one [`fetch`](Cursor::fetch), in the cursor's direction.
+pub struct Fetched<'c> {
+    chunk: &'c Chunk,
+    entries: slice::Iter<'c, ChunkEntry>,
+    /// How many of them are shown.
+    left: usize,
+    prefix: usize,
+    keys_only: bool,
+    /// When those with an end of life were looked at; `None`: all are shown.
+    now_ms: Option<i64>,
+}
+
+impl Cursor {
+    /// Shows at most `max` live entries from the current one on, and moves behind them; none if the cursor is at no
+    /// entry, or if `max` is 0. It may show fewer, but at least one if there is one: the end is where it shows none.
+    ///
+    /// What a loop of [`key`](Cursor::key), [`value`](Cursor::value) and [`next`](Cursor::next) shows, for a fraction
+    /// of its time; and only what is alive when it is called.
+    ///
+    /// # Errors
+    /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry.
+    pub fn fetch(&mut self, max: usize) -> Result<Fetched<'_>> {
+        self.check_open()?;
+        if max == 0 {
+            return Ok(self.show(Shown::Here, 0..0, 0, None));
+        }
+        if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
+            match self.place() {
+                // A move has come to it: it is what it was then, and what is behind it is read again.
+                Some(place) if self.left_at != Some(self.at) => {
+                    self.chunk.truncate(self.at + 1);
+                    (self.read_to, self.more) = (Some(place), true);
+                }
+                Some(_) => self.again()?,
+                None => self.beside(Cursor::go_on)?, // a move has failed before
+            }
+        }
+        loop {
+            let (at, now_ms) = (self.at, self.now());
+            let (end, live) = self.pass(at, max, now_ms);
+            // The entry to be at afterwards, which is not to be dead.
+            let (next, _) = self.pass(end, 0, now_ms);
+            if next < self.chunk.len() || !self.more {
+                self.at = next;
+                self.left_at = Some(self.at);
+                return Ok(self.show(Shown::Here, at..end, live, now_ms));
+            }
+            if live > 0 {
+                self.beside(|cursor| {
+                    cursor.go_on()?;
+                    cursor.settle(0).map(drop)
+                })?;
+                self.left_at = Some(self.at);
+                return Ok(self.show(Shown::Beside, at..end, live, now_ms));
+            }
+            self.beside(Cursor::go_on)?;
+        }
+    }
+
+    /// Reads again from the current entry on.
+    fn again(&mut self) -> Result<()> {
+        let before = self.at.checked_sub(1).and_then(|at| self.place_of(at)).or_else(|| self.start.clone());
+        let from = match (self.place(), before) {
+            (Some(place), _) if self.hides_expired() => From::At(place.key),
+            (_, Some(before)) => From::After(before),
+            (_, None) => From::Start,
+        };
+        self.beside(|cursor| {
+            cursor.start = None; // it is no step on
+            cursor.load(from)
+        })
+    }
+
+    /// Reads the next chunk.
+    fn go_on(&mut self) -> Result<()> {
+        let place = self.read_to.take();
+        self.load(place.map_or(From::Start, From::After))
+    }
+
+    /// Runs what reads other chunks, and keeps this one beside them. If it fails, all is as it was.
+    fn beside(&mut self, read: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
+        let before = (self.at, self.more, self.read_to.clone(), self.start.clone());
+        std::mem::swap(&mut self.chunk, &mut self.kept);
+        self.forget();
+        let stay = |cursor: &mut Cursor| {
+            std::mem::swap(&mut cursor.chunk, &mut cursor.kept);
+            (cursor.at, cursor.more, cursor.read_to, cursor.start) = before;
+        };
+        let mut stay = Some(stay);
+        let mut stays = |cursor: &mut Cursor| stay.take().into_iter().for_each(|stay| stay(cursor));
+        let done = or_undo(&mut *self, |cursor| read(cursor), |cursor| stays(cursor));
+        done.inspect_err(|_| stays(self))
+    }
+
+    fn hides_expired(&self) -> bool {
+        matches!(self.walk, Over::Keys(..))
+    }
+
+    /// The time to look at the chunk's entries, if one of them needs it.
+    fn now(&self) -> Option<i64> {
+        (self.hides_expired() && self.chunk.has_mortal()).then(|| self.family.shared.clock.now_ms())
+    }
+
+    /// How far so many live entries reach from here on, and how many there are; of none, the next live one is the end.
+    fn pass(&self, at: usize, max: usize, now_ms: Option<i64>) -> (usize, usize) {
+        let mut live = 0;
+        for (passed, entry) in self.chunk.from(at).iter().enumerate() {
+            if is_shown(entry, now_ms) {
+                if live == max {
+                    return (at + passed, live);
+                }
+                live += 1;
+            }
+        }
+        (self.chunk.len().max(at), live)
+    }
+
+    fn show(&self, shown: Shown, at: Range<usize>, left: usize, now_ms: Option<i64>) -> Fetched<'_> {
+        let chunk = match shown {
+            Shown::Here => &self.chunk,
+            Shown::Beside => &self.kept,
+        };
+        let entries = chunk.from(at.start).get(..at.len()).unwrap_or_default().iter();
+        Fetched { chunk, entries, left, prefix: self.prefix.len(), keys_only: self.keys_only, now_ms }
+    }
+}
+
+/// Which chunk the entries are in that a fetch shows.
+enum Shown {
+    Here,
+    /// The cursor has gone on to the next one.
+    Beside,
+}
+
+fn is_shown(entry: &ChunkEntry, now_ms: Option<i64>) -> bool {
+    match (entry.expire_ms, now_ms) {
+        (Some(end), Some(now_ms)) => !expiry::is_expired(end, now_ms),
+        _ => true,
+    }
+}
+
+impl<'c> Iterator for Fetched<'c> {
+    type Item = Entry<'c>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'c>> {
+        let entry = self.entries.find(|entry| is_shown(entry, self.now_ms))?;
+        self.left = self.left.saturating_sub(1);
+        Some(Entry {
+            key: self.chunk.key(entry)?.get(self.prefix..)?,
+            value: if self.keys_only { None } else { self.chunk.value(entry) },
+            expiry: Expiry::of_row(entry.expire_ms),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Fetched<'_> {}
+impl std::iter::FusedIterator for Fetched<'_> {}
+
+impl std::fmt::Debug for Fetched<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetched").field("left", &self.left).finish_non_exhaustive()
+    }
+}

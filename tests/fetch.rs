@@ -1,0 +1,385 @@
+//! Entries many at a time: what `Cursor::fetch` shows is what a loop of `next` would, and the cursor goes on behind it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Random, Scratch, fill, forward, kind, memory, memory_at, numbered, rest, reverse};
+use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key};
+
+/// Far in the future, for the wall clock, too.
+const LATER: i64 = 4_000_000_000_000;
+
+type Row = (Vec<u8>, Option<Vec<u8>>, Expiry);
+
+/// What one fetch shows.
+#[track_caller]
+fn fetched(cursor: &mut Cursor, max: usize) -> Vec<Row> {
+    let fetched = cursor.fetch(max).unwrap();
+    let said = fetched.len();
+    let rows: Vec<_> =
+        fetched.map(|entry| (entry.key.to_vec(), entry.value.map(<[u8]>::to_vec), entry.expiry)).collect();
+    assert_eq!((rows.len(), rows.len() <= max), (said, true));
+    rows
+}
+
+/// What fetches show until the end, whatever each is asked for.
+#[track_caller]
+fn all(cursor: &mut Cursor, mut max: impl FnMut() -> usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    loop {
+        let is_valid = cursor.is_valid();
+        let more = fetched(cursor, max());
+        assert_eq!(more.is_empty(), !is_valid, "a cursor is at an entry until its last one was shown");
+        if more.is_empty() {
+            return rows;
+        }
+        rows.extend(more);
+    }
+}
+
+/// What a loop of `next` shows.
+#[track_caller]
+fn one_by_one(cursor: &mut Cursor) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut there = cursor.first().unwrap();
+    while there {
+        let part = |bytes: &[u8]| bytes.to_vec();
+        rows.push((part(cursor.key().unwrap()), cursor.value().map(part), cursor.expiry().unwrap()));
+        there = cursor.next().unwrap();
+    }
+    rows
+}
+
+fn keys(rows: &[Row]) -> Vec<Vec<u8>> {
+    rows.iter().map(|row| row.0.clone()).collect()
+}
+
+/// All kinds of cursors there are.
+fn cursors(store: &Store) -> Vec<Cursor> {
+    let mut cursors = Vec::new();
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let range =
+            KeyRange::new(std::ops::Bound::Excluded(numbered(40)), std::ops::Bound::Included(numbered(700)));
+        cursors.extend([
+            store.cursor(KeyRange::all(), direction),
+            store.cursor(KeyRange::all(), direction).keys_only(),
+            store.cursor(KeyRange::prefix(b"key 0001"), direction),
+            store.cursor(range, direction),
+            store.row_cursor(b"partition", &KeyRange::all(), direction).unwrap(),
+        ]);
+    }
+    cursors.extend([store.expiring(0, i64::MAX), store.expiring(1_500, 40_000).keys_only()]);
+    cursors
+}
+
+#[test]
+fn fetches_of_any_size_show_what_single_steps_show() {
+    for n in [0, 1, 31, 33, 160, 161, 900] {
+        let (store, clock) = memory_at(1_000);
+        store
+            .transaction(|tx| {
+                (0..n).try_for_each(|i| {
+                    let key = match i % 7 {
+                        6 => row_key(b"partition", &numbered(i))?,
+                        _ => numbered(i),
+                    };
+                    let value = vec![i as u8; if i % 50 == 7 { 3_000 } else { i % 90 }];
+                    match i % 3 {
+                        0 => tx.put(key, value),
+                        _ => tx.put_until(key, value, Expiry::At(1_001 + (i * 37 % 5_000) as i64)),
+                    }
+                })
+            })
+            .unwrap();
+        for now in [1_000, 2_500, 10_000] {
+            clock.set(now);
+            for (which, cursor) in cursors(&store).iter_mut().enumerate() {
+                let expected = one_by_one(cursor);
+                for max in [1, 7, 33, usize::MAX] {
+                    cursor.first().unwrap();
+                    assert_eq!(all(cursor, || max), expected, "{n} keys at {now}, cursor {which} by {max}");
+                }
+                let mut random = Random(1 + n as u64);
+                cursor.first().unwrap();
+                assert_eq!(all(cursor, || 1 + random.below(300) as usize), expected, "{n} keys at {now}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cursor_goes_on_behind_what_was_fetched() {
+    let store = memory();
+    fill(&store, 1_000);
+    for already in (0..700).step_by(3) {
+        let mut cursor = forward(&store);
+        cursor.first().unwrap();
+        let shown = fetched(&mut cursor, already).len();
+        assert!(shown <= already && (shown > 0) == (already > 0));
+        assert_eq!(cursor.key(), Some(&numbered(shown)[..]));
+        assert_eq!(cursor.value(), Some(&shown.to_be_bytes()[..]));
+        assert!(cursor.next().unwrap());
+        assert_eq!(cursor.key(), Some(&numbered(shown + 1)[..]));
+        assert_eq!(keys(&fetched(&mut cursor, 1)), [numbered(shown + 1)]);
+        assert_eq!(rest(&mut cursor).len(), 1_000 - shown - 3);
+    }
+    let mut cursor = reverse(&store);
+    assert!(cursor.seek(numbered(10)).unwrap());
+    assert_eq!(keys(&all(&mut cursor, || 4)), (0..=10).rev().map(numbered).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_fetch_of_nothing_and_one_at_no_entry_show_nothing_and_move_nothing() {
+    let store = memory();
+    let mut cursor = forward(&store);
+    assert!(fetched(&mut cursor, 5).is_empty(), "it was at no entry yet");
+    fill(&store, 3);
+    assert!(fetched(&mut cursor, 5).is_empty(), "nor is it now");
+    assert!(cursor.first().unwrap());
+    assert!(fetched(&mut cursor, 0).is_empty());
+    assert_eq!(cursor.key(), Some(&numbered(0)[..]));
+    assert_eq!(fetched(&mut cursor, 5).len(), 3);
+    assert!(!cursor.is_valid() && !cursor.next().unwrap());
+    store.put("z", "1").unwrap();
+    assert!(fetched(&mut cursor, 5).is_empty(), "at the end it stays");
+    assert!(!cursor.seek("zz").unwrap());
+    assert!(fetched(&mut cursor, 5).is_empty());
+}
+
+#[test]
+fn values_larger_than_what_is_read_ahead_come_one_by_one() {
+    let store = memory();
+    for n in 0..5 {
+        store.put(numbered(n), vec![n as u8; 200_000]).unwrap();
+    }
+    let mut cursor = forward(&store);
+    cursor.first().unwrap();
+    for n in 0..5 {
+        let rows = fetched(&mut cursor, 100);
+        assert_eq!(rows, [(numbered(n), Some(vec![n as u8; 200_000]), Expiry::Never)]);
+    }
+    assert!(!cursor.is_valid());
+}
+
+#[test]
+fn what_has_expired_by_the_call_is_not_shown_wherever_it_was_read_ahead() {
+    for dead in [0..1, 0..40, 30..34, 5..700, 0..699, 0..700] {
+        let (store, clock) = memory_at(1_000);
+        fill(&store, 700);
+        for n in dead.clone() {
+            store.put_until(numbered(n), "mortal", Expiry::At(2_000)).unwrap();
+        }
+        for max in [1, 10, 1_000] {
+            clock.drive(&store); // it may be set back with that
+            clock.set(1_000);
+            let (mut up, mut down) = (forward(&store), reverse(&store));
+            assert!(up.first().unwrap() && down.first().unwrap());
+            clock.set(2_000);
+            let mut alive: Vec<_> = (0..700).filter(|n| !dead.contains(n)).map(numbered).collect();
+            let mut shown = Vec::new();
+            // The entry it is at has died under it.
+            while let rows @ [_, ..] = &fetched(&mut up, max)[..] {
+                shown.extend(keys(rows));
+            }
+            assert_eq!(shown, alive, "{dead:?} by {max}");
+            assert!(!up.is_valid());
+            alive.reverse();
+            let mut shown = Vec::new();
+            while let rows @ [_, ..] = &fetched(&mut down, max)[..] {
+                shown.extend(keys(rows));
+            }
+            assert_eq!(shown, alive, "{dead:?} by {max}");
+        }
+    }
+}
+
+#[test]
+fn own_writes_meanwhile_are_seen_from_the_current_entry_on() {
+    let mut random = Random(77);
+    for round in 0..30 {
+        let (store, clock) = memory_at(1_000);
+        let mut model: BTreeMap<Vec<u8>, (Vec<u8>, i64)> = BTreeMap::new();
+        let write = |random: &mut Random, model: &mut BTreeMap<_, _>| {
+            let key = numbered(random.below(800) as usize);
+            let value = vec![random.below(256) as u8; random.below(200) as usize];
+            match random.below(4) {
+                0 => {
+                    store.delete(&key).unwrap();
+                    model.remove(&key);
+                }
+                n => {
+                    let end = if n == 1 { clock.now() + 1 + random.below(9) as i64 } else { i64::MAX };
+                    let expiry = if n == 1 { Expiry::At(end) } else { Expiry::Never };
+                    store.put_until(&key, &value, expiry).unwrap();
+                    model.insert(key, (value, end));
+                }
+            }
+        };
+        (0..1_500).for_each(|_| write(&mut random, &mut model));
+        let reversed = round % 2 == 1;
+        let mut cursor = if reversed { reverse(&store) } else { forward(&store) };
+        cursor.first().unwrap();
+        fetched(&mut cursor, 1); // from there on no move comes to an entry
+        while let Some(at) = cursor.key().map(<[u8]>::to_vec) {
+            for _ in 0..random.of(&[0, 0, 1, 20]) {
+                write(&mut random, &mut model);
+            }
+            clock.set(clock.now() + random.below(3) as i64);
+            let max = 1 + random.below(200) as usize;
+            let shown = fetched(&mut cursor, max);
+            let alive = |(key, (value, end)): (&Vec<u8>, &(Vec<u8>, i64))| {
+                let expiry = if *end == i64::MAX { Expiry::Never } else { Expiry::At(*end) };
+                (*end > clock.now()).then(|| (key.clone(), Some(value.clone()), expiry))
+            };
+            let expected: Vec<Row> = match reversed {
+                false => model.range(at..).filter_map(alive).take(shown.len()).collect(),
+                true => model.range(..=at).rev().filter_map(alive).take(shown.len()).collect(),
+            };
+            assert_eq!(shown, expected, "round {round}");
+            if shown.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_entry_a_move_has_come_to_is_shown_as_key_and_value_show_it() {
+    let (store, clock) = memory_at(1_000);
+    fill(&store, 100);
+    let mut cursor = forward(&store);
+    assert!(cursor.seek(numbered(10)).unwrap());
+    store.put(numbered(10), "new").unwrap();
+    store.delete(numbered(11)).unwrap();
+    let old = cursor.value().unwrap().to_vec();
+    let rows = fetched(&mut cursor, 50);
+    assert_eq!(rows, [(numbered(10), Some(old), Expiry::Never)]);
+    assert_eq!(cursor.key(), Some(&numbered(12)[..]));
+    store.delete(numbered(12)).unwrap();
+    assert_eq!(
+        fetched(&mut cursor, 2).first().unwrap().0,
+        numbered(13),
+        "no move has come to the one before"
+    );
+    assert!(cursor.next().unwrap());
+    store.put_until(cursor.key().unwrap(), "1", Expiry::At(2_000)).unwrap();
+    let at = cursor.key().unwrap().to_vec();
+    assert_eq!(fetched(&mut cursor, 1)[0].0, at);
+    store.put_until(numbered(50), "1", Expiry::At(2_000)).unwrap();
+    assert!(cursor.seek(numbered(50)).unwrap());
+    clock.set(2_000);
+    store.put("another", "1").unwrap();
+    assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(51), "it has died under it");
+}
+
+#[test]
+fn a_walk_by_expiry_goes_on_at_its_entry_when_this_handle_has_written() {
+    let (store, _clock) = memory_at(0);
+    for n in 0..200 {
+        store.put_until(numbered(n), "1", Expiry::At(1_000 + n as i64 / 10)).unwrap();
+    }
+    for step in [1, 9, 33] {
+        let mut cursor = store.expiring(0, i64::MAX);
+        cursor.first().unwrap();
+        let mut shown = Vec::new();
+        while cursor.is_valid() {
+            store.put("another", "1").unwrap();
+            shown.extend(keys(&fetched(&mut cursor, step)));
+        }
+        assert_eq!(shown, (0..200).map(numbered).collect::<Vec<_>>(), "by {step}");
+    }
+}
+
+/// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
+fn shut_out(other: &Store) {
+    other.begin(true).unwrap();
+    (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
+}
+
+#[test]
+fn a_fetch_that_fails_shows_nothing_and_leaves_the_cursor_at_its_entry() {
+    let scratch = Scratch::new();
+    let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
+    let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
+    store
+        .transaction(|tx| {
+            (0..600).try_for_each(|n| {
+                tx.put_until(row_key(b"partition", &numbered(n))?, "1", Expiry::At(LATER + n as i64))?;
+                tx.put(numbered(n), "1")
+            })
+        })
+        .unwrap();
+    for mut cursor in cursors(&store) {
+        let expected = one_by_one(&mut cursor);
+        for max in [1, 20, 31, 32, 33, 500] {
+            cursor.first().unwrap();
+            let mut shown = Vec::new();
+            let mut failures = 0;
+            while cursor.is_valid() {
+                shut_out(&other);
+                match cursor.fetch(max) {
+                    Ok(fetched) => {
+                        shown
+                            .extend(fetched.map(|e| (e.key.to_vec(), e.value.map(<[u8]>::to_vec), e.expiry)));
+                    }
+                    Err(e) => {
+                        assert_eq!(e.kind(), ErrorKind::Busy);
+                        failures += 1;
+                        let at = expected.get(shown.len()).unwrap();
+                        assert_eq!(cursor.key(), Some(&at.0[..]), "it stays at its entry");
+                        assert_eq!(kind(cursor.fetch(max).map(drop)), ErrorKind::Busy);
+                        other.rollback().unwrap();
+                        shown.extend(fetched(&mut cursor, max));
+                        continue;
+                    }
+                }
+                other.rollback().unwrap();
+            }
+            assert_eq!(shown, expected, "{cursor:?} by {max}");
+            assert!(failures > 0 || expected.len() < 160, "{} rows, and no failure met", expected.len());
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_panics_in_a_fetch_leaves_the_cursor_at_its_entry() {
+    let store = memory();
+    let panics = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&panics);
+    store.set_clock(move || if asked.load(Ordering::Relaxed) { panic!("the clock") } else { 1_000 });
+    for n in 0..400 {
+        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+    }
+    let mut cursor = forward(&store);
+    cursor.first().unwrap();
+    let mut shown = Vec::new();
+    while cursor.is_valid() {
+        panics.store(true, Ordering::Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(cursor.fetch(30)))).is_err());
+        panics.store(false, Ordering::Relaxed);
+        shown.extend(keys(&fetched(&mut cursor, 30)));
+    }
+    assert_eq!(shown, (0..400).map(numbered).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_fetch_in_a_transaction_sees_its_view_and_one_on_a_closed_store_is_refused() {
+    let store = memory();
+    fill(&store, 100);
+    store.begin(true).unwrap();
+    store.delete(numbered(1)).unwrap();
+    let mut cursor = forward(&store);
+    cursor.first().unwrap();
+    assert_eq!(keys(&all(&mut cursor, || 64)).len(), 99);
+    cursor.first().unwrap();
+    store.rollback().unwrap();
+    assert_eq!(keys(&all(&mut cursor, || 64)).len(), 100);
+    cursor.first().unwrap();
+    store.close().unwrap();
+    assert_eq!(kind(cursor.fetch(1).map(drop)), ErrorKind::Misuse);
+    assert_eq!(kind(cursor.fetch(0).map(drop)), ErrorKind::Misuse);
+}
