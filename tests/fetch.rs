@@ -315,7 +315,7 @@ fn a_fetch_that_fails_shows_nothing_and_leaves_the_cursor_at_its_entry() {
         .unwrap();
     for mut cursor in cursors(&store) {
         let expected = one_by_one(&mut cursor);
-        for max in [1, 20, 31, 32, 33, 500] {
+        for max in [31, 33, 500] {
             cursor.first().unwrap();
             let mut shown = Vec::new();
             let mut failures = 0;
