@@ -2,9 +2,10 @@
 //!
 //! A file is opened by the system's VFS, in memory of our size. Then its table of methods is exchanged for a copy of
 //! that table in which some functions are ours, so all others cost what they always cost; what we note of the file
-//! stands after the system's part. A database tells its WAL when the writer's lock is given back; a WAL keeps frames
-//! until a commit is whole (`frames.rs`), and where commits are synced is filled with zeros ahead of them, for a sync
-//! that must also write a new length of the file costs twice as much. (SQLite's vfs.html; `sqlite3_io_methods`.)
+//! stands after the system's part. A database tells its WAL when the writer's lock is given back, and keeps its mapping
+//! while the file is not shorter; a WAL keeps frames until a commit is whole (`frames.rs`), and where commits are
+//! synced is filled with zeros ahead of them, for a sync that must also write a new length of the file costs twice as
+//! much. (SQLite's vfs.html; `sqlite3_io_methods`.)
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -401,4 +402,20 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
         drop(frames);
     }
     system!(xClose(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keeps_mapping;
+
+    #[test]
+    fn a_mapping_stays_while_the_file_is_as_long_as_it_was_or_an_eighth_longer() {
+        for (mapped, length, stays) in
+            [(0, 0, false), (0, 4096, false), (4096, 4095, false), (4096, 4096, true), (80_000, 90_000, true)]
+        {
+            assert_eq!(keeps_mapping(mapped, length), stays, "{mapped}, {length}");
+        }
+        assert!(!keeps_mapping(80_000, 90_001) && !keeps_mapping(80_000, 79_999) && !keeps_mapping(-1, 5));
+        assert!(keeps_mapping(i64::MAX, i64::MAX));
+    }
 }
