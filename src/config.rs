@@ -38,7 +38,8 @@ pub enum JournalMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SyncLevel {
-    /// In WAL mode a power cut may lose the last commits, never the file's integrity.
+    /// A power cut may lose the last commits, never the file's integrity. In WAL mode a commit waits for nothing; with a
+    /// rollback journal it syncs as often as with `Full`, but for the directory.
     #[default]
     Normal,
     /// A commit is on the disk when the call returns.

@@ -390,6 +390,53 @@ fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commi
     cut_everywhere("delete full sql", &config, SyncLevel::Full);
 }
 
+/// A torn journal must never be rolled back, at whatever level: what it holds of a page is checked by every 200th
+/// byte only (fileformat2.html, chapter 3).
+#[test]
+fn no_torn_write_damages_a_store_that_is_being_made_or_converted_or_is_in_delete_mode() {
+    let normal = Config::new().page_size(1024).sync(SyncLevel::Normal);
+    let mut tried = 0;
+    for from in [None, Some(JournalMode::Delete), Some(JournalMode::Wal)] {
+        for to in [JournalMode::Delete, JournalMode::Wal] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |dir: &Path| dir.join("store.db");
+            if let Some(from) = from {
+                let store = Store::open_with(path(dir.path()), &normal.clone().journal_mode(from)).unwrap();
+                store.put("before", vec![7; 300]).unwrap();
+                store.close().unwrap();
+            }
+            let mut disk = Disk::holding(dir.path());
+            let watch = Watch::on(dir.path(), true);
+            let config = normal.clone().journal_mode(to);
+            let store = Store::open_with(path(dir.path()), &config).unwrap();
+            store.put("a", vec![1; 300]).unwrap();
+            store.put("a", vec![2; 300]).unwrap();
+            store.close().unwrap();
+            let log = watch.take_log();
+            drop(watch);
+            let mut random = Random(99);
+            for (point, event) in log.iter().enumerate() {
+                disk.happens(event);
+                for _ in 0..if disk.is_synced() { 0 } else { 40 } {
+                    let seed = random.next();
+                    let cut = if random.below(2) == 0 { Cut::TornFirst(seed) } else { Cut::Random(seed) };
+                    let left = tempfile::tempdir().unwrap();
+                    disk.cut(cut, left.path());
+                    tried += 1;
+                    let said =
+                        || format!("{from:?} to {to:?}: {cut:?} after event {point} ({})", brief(event));
+                    let store = Store::open_with(path(left.path()), &config)
+                        .unwrap_or_else(|e| panic!("{}: {e}", said()));
+                    store.integrity_check().unwrap_or_else(|e| panic!("{}: {e}", said()));
+                    let before = from.map(|_| vec![7; 300]);
+                    assert_eq!(store.get("before").unwrap(), before, "{}", said());
+                }
+            }
+        }
+    }
+    println!("power: {tried} cuts of openings");
+}
+
 #[test]
 fn with_wal_a_sync_makes_everything_before_it_survive_a_power_cut() {
     for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
