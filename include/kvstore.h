@@ -910,12 +910,14 @@ int kvstore_iterator_seek(KVIterator *it,
 /**
  * Shows the live entries from the current one on, at most `max`, and moves behind them: what a loop of
  * kvstore_iterator_key, _value and _next shows, for a fraction of its time. `*pn` is how many were written to
- * `entries`: at least one if the iterator is at an entry, maybe fewer than there are; 0 at eof (or if `max` is 0).
+ * `entries`: maybe fewer than there are, but 0 only where there are none left (or if `max` is 0).
  *
  *     while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)
  *
  * What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
- * iterator. All of the entries are alive when it is called.
+ * iterator. All of the entries are alive when it is called. The entry behind them was read
+ * ahead: if this store handle has written since, the next fetch looks at it again, and shows it as it is now, or not
+ * at all if it is gone.
  *
  * Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the
  * iterator stays where it is.

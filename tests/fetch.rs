@@ -294,6 +294,45 @@ fn a_walk_by_expiry_goes_on_at_its_entry_when_this_handle_has_written() {
     }
 }
 
+#[test]
+fn what_comes_before_the_entry_it_was_left_at_is_behind_it() {
+    for rows in [4, 100, 700] {
+        let (store, _clock) = memory_at(0);
+        let end = |n: usize| Expiry::At(1_000 + 10 * n as i64);
+        for n in 0..rows {
+            store.put_until(numbered(n), "1", end(n)).unwrap();
+        }
+        for left in [1, 2, rows / 2, rows - 1] {
+            let mut cursor = store.expiring(0, i64::MAX);
+            cursor.first().unwrap();
+            let mut shown = 0;
+            while shown < left {
+                shown += fetched(&mut cursor, left - shown).len();
+            }
+            // Between the last one it has shown and the one it is at; and behind that.
+            store.put_until("between", "1", Expiry::At(1_000 + 10 * left as i64 - 5)).unwrap();
+            store.put_until("behind", "1", Expiry::At(1_000 + 10 * left as i64 + 5)).unwrap();
+            let mut expected = vec![numbered(left), b"behind".to_vec()];
+            expected.extend((left + 1..rows).map(numbered));
+            assert_eq!(keys(&all(&mut cursor, || 64)), expected, "{rows} rows, left at {left}");
+            store.delete("between").unwrap();
+            store.delete("behind").unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_entry_it_was_left_at_that_is_deleted_then_is_not_shown_and_may_have_been_the_last() {
+    let store = memory();
+    fill(&store, 4);
+    let mut cursor = forward(&store);
+    cursor.first().unwrap();
+    assert_eq!(fetched(&mut cursor, 3).len(), 3);
+    store.delete(numbered(3)).unwrap();
+    assert!(fetched(&mut cursor, 3).is_empty());
+    assert!(!cursor.is_valid());
+}
+
 /// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
 fn shut_out(other: &Store) {
     other.begin(true).unwrap();

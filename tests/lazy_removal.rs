@@ -234,3 +234,18 @@ fn a_dead_row_met_in_a_transaction_is_removed_with_it() {
         store.integrity_check().unwrap();
     }
 }
+
+#[test]
+fn a_later_life_of_a_key_is_not_removed_by_the_note_of_an_earlier_one() {
+    let scratch = Scratch::new();
+    let (store, clock) = with_dead_rows(&scratch.path(), 2);
+    assert_eq!(store.get(numbered(0)).unwrap(), None);
+    store.put_until(numbered(0), "second life", Expiry::At(3_000)).unwrap();
+    clock.set(3_000);
+    assert_eq!(store.count().unwrap(), 2, "nobody has met the second one");
+    let mut expiring = store.expiring(0, i64::MAX);
+    assert!(expiring.first().unwrap());
+    assert_eq!(common::rest(&mut expiring), [numbered(0)]);
+    assert_eq!(store.ttl(numbered(0)).unwrap(), Some(Ttl::Remaining(std::time::Duration::ZERO)));
+    assert_eq!((store.ttl(numbered(0)).unwrap(), store.count().unwrap()), (None, 1));
+}

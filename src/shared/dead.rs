@@ -9,7 +9,7 @@ use crate::db::{Db, Tables};
 /// How many are noted before they are removed.
 const ENOUGH: usize = 32;
 
-/// A dead row: its key in these tables had ended by this time. It may have been written anew since.
+/// A dead row: its key in these tables, and its end. It may have been written anew since, with another end.
 struct DeadRow {
     tables: Arc<Tables>,
     key: Vec<u8>,
@@ -68,7 +68,7 @@ impl Shared {
         let rows = self.dead.with(std::mem::take);
         let removed = self.write_if_free(db, |db| {
             rows.iter().try_for_each(|row| {
-                match db.contents(&row.tables, &self.clock).remove_if_expired(&row.key) {
+                match db.contents(&row.tables, &self.clock).remove_if_expired(&row.key, row.expire_ms) {
                     Err(e) if !e.dooms_transaction() => Ok(()), // its family was dropped
                     done => done,
                 }

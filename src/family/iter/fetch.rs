@@ -37,7 +37,8 @@ impl Cursor {
     /// entry, or if `max` is 0. It may show fewer, but at least one if there is one: the end is where it shows none.
     ///
     /// What a loop of [`key`](Cursor::key), [`value`](Cursor::value) and [`next`](Cursor::next) shows, for a fraction
-    /// of its time; and only what is alive when it is called.
+    /// of its time; and only what is alive when it is called. The entry behind those it has shown was read ahead: if
+    /// this handle has written since, the next fetch looks at it again, and shows it as it is now, or not at all.
     ///
     /// # Errors
     /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry.
@@ -81,15 +82,32 @@ impl Cursor {
 
     /// Reads again from the current entry on.
     fn again(&mut self) -> Result<()> {
+        let Some(here) = self.place() else { return Ok(()) };
         let before = self.at.checked_sub(1).and_then(|at| self.place_of(at)).or_else(|| self.start.clone());
-        let from = match (self.place(), before) {
-            (Some(place), _) if self.hides_expired() => From::At(place.key),
-            (_, Some(before)) => From::After(before),
-            (_, None) => From::Start,
+        let from = match before {
+            _ if self.hides_expired() => From::At(here.key.clone()),
+            Some(before) => From::After(before),
+            None => From::Start,
         };
         self.beside(|cursor| {
             cursor.start = None; // it is no step on
-            cursor.load(from)
+            cursor.load(from)?;
+            if cursor.hides_expired() {
+                return Ok(());
+            }
+            // What has come between that entry and this one is behind the cursor.
+            loop {
+                let first = |entry: &ChunkEntry| {
+                    let key = cursor.chunk.key(entry).unwrap_or_default();
+                    (entry.expire_ms.unwrap_or_default(), key) >= (here.time_ms, &here.key)
+                };
+                let passed = cursor.chunk.from(0).iter().position(first);
+                cursor.at = passed.unwrap_or(cursor.chunk.len());
+                if passed.is_some() || !cursor.more {
+                    return Ok(());
+                }
+                cursor.go_on()?;
+            }
         })
     }
 
