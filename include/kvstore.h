@@ -912,7 +912,7 @@ int kvstore_iterator_seek(KVIterator *it,
  * kvstore_iterator_key, _value and _next shows, for a fraction of its time. `*pn` is how many were written to
  * `entries`: maybe fewer than there are, but 0 only where there are none left (or if `max` is 0).
  *
- *     while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)
+ * `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` walks over all.
  *
  * What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
  * iterator. All of the entries are alive when it is called. The entry behind them was read

@@ -210,6 +210,7 @@ impl Shared {
             if db.is_read_only() {
                 return Err(read_only());
             }
+            self.remove_dead(db);
             self.note_change();
             match db.transaction() {
                 TransactionState::None => {

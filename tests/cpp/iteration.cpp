@@ -131,6 +131,25 @@ SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
     THROWS(error, it.seek("a"));
 }
 
+SCENARIO(entries_are_fetched_many_at_a_time) {
+    check::timed_store s;
+    fill(s.db);
+    s.db.put("b", "", 1s);
+    kvstore::iterator it = s.db.items();
+    CHECK(it.fetch(0).empty() && it.key() == "a");
+    const auto first = it.fetch(2);
+    CHECK(first.size() == 2 && first[0].key == "a" && first[0].expire_time == kvstore::never);
+    CHECK(first[1].key == "b" && first[1].value.empty() && first[1].expire_time.at() == s.time() + 1s);
+    std::string seen = "a b ";
+    for (auto some = it.fetch(3); !some.empty(); some = it.fetch(3)) {
+        for (const kvstore::fetched_entry& one : some) seen.append(one.key).append(" ");
+    }
+    CHECK(it.eof() && seen == keys_of(s.db.items()));
+    kvstore::iterator keys = s.db.range({}, {}, range_flags::keys_only);
+    for (const auto& one : keys.fetch(1'000'000)) CHECK(!one.key.empty() && one.value.empty());
+    CHECK(keys.eof());
+}
+
 SCENARIO(an_iterator_moves_as_a_cursor) {
     kvstore::store db(":memory:");
     fill(db);

@@ -129,6 +129,7 @@ SCENARIO(an_iterator_that_was_moved_from_answers_every_call_with_an_error) {
     THROWS(misuse, from.last());
     THROWS(misuse, from.next());
     THROWS(misuse, from.prev());
+    THROWS(misuse, from.fetch(1));
     THROWS(misuse, from.seek("key"));
     THROWS(misuse, [&] { for (auto item : from) { (void)item; } }());
     from = std::move(to);

@@ -5,6 +5,7 @@
 
 #include <kvstore.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "bytes.hpp"
 #include "error.hpp"
@@ -49,6 +51,14 @@ constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
 struct entry {
     std::string_view key;   ///< The key; in a walk over rows its clustering part.
     std::string_view value; ///< The value.
+};
+
+/// An entry with its end of life, as iterator::fetch shows it, in memory of the iterator: valid until it moves,
+/// fetches again or is gone.
+struct fetched_entry {
+    std::string_view key;   ///< The key; in a walk over rows its clustering part.
+    std::string_view value; ///< The value; empty in a walk with range_flags::keys_only.
+    expiry expire_time;     ///< When it expires.
 };
 
 /// The end of a walk in a range-for.
@@ -118,6 +128,25 @@ public:
         return !eof();
     }
 
+    /// The live entries from here on, at most `max`, and moves behind them: what key(), value() and next() show one
+    /// by one, in a fraction of the time. Maybe fewer than there are; none only at the end (or if `max` is 0).
+    /// @throws error as a move does; the iterator stays where it is then.
+    std::vector<fetched_entry> fetch(std::size_t max) {
+        const detail::session& session = detail::usable(session_);
+        std::vector<KVEntry> shown((std::min)(max, std::size_t{1024}));
+        int count = 0;
+        session.check(kvstore_iterator_fetch(handle_.get(), shown.data(), static_cast<int>(shown.size()), &count));
+        std::vector<fetched_entry> entries;
+        entries.reserve(static_cast<std::size_t>(count));
+        for (int n = 0; n < count; n++) {
+            const KVEntry& one = shown[static_cast<std::size_t>(n)];
+            entries.push_back({view_of(one.pKey, one.nKey), view_of(one.pValue, one.nValue),
+                               one.expireMs == KVSTORE_NO_TTL ? expiry(never)
+                                                              : expiry(detail::from_ms(one.expireMs))});
+        }
+        return entries;
+    }
+
     /// The rest of the walk, from here. Not a copy: both move together.
     position<entry> begin();
     /// The end of the walk.
@@ -155,6 +184,11 @@ private:
         const detail::session& session = detail::usable(session_);
         session.check(what(handle_.get(), &data, &size));
         return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
+    }
+
+    static std::string_view view_of(const void* data, int size) noexcept {
+        return data ? std::string_view(static_cast<const char*>(data), static_cast<std::size_t>(size))
+                    : std::string_view();
     }
 
     std::shared_ptr<detail::session> session_;
