@@ -138,6 +138,7 @@ scenarios! {
     rows_walk_over_one_partition
     expiring_keys_come_in_the_order_of_their_expiry
     an_iterator_moves_as_a_cursor
+    entries_are_fetched_many_at_a_time
     a_walk_may_begin_where_a_cursor_stands
     writing_and_erasing_is_possible_in_a_walk
     an_error_in_a_walk_is_an_exception

@@ -22,8 +22,7 @@ pub(crate) use file::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<R> {
     Live(R),
-    /// A row that is dead by this `expire_ms`.
-    Expired(i64),
+    Expired,
     Missing,
 }
 
@@ -33,7 +32,7 @@ impl<R> Found<R> {
     pub(crate) fn live(self) -> Option<R> {
         match self {
             Found::Live(shown) => Some(shown),
-            Found::Expired(_) | Found::Missing => None,
+            Found::Expired | Found::Missing => None,
         }
     }
 }

@@ -449,9 +449,6 @@ impl Cursor {
     fn read(&self, read: impl FnOnce(Contents<'_>) -> Result<Option<Place>>) -> Result<Loaded> {
         let Target { shared, tables } = &*self.family;
         shared.with(|db| {
-            if let Over::Expiry(..) = self.walk {
-                shared.remove_dead(db); // it would show them
-            }
             let changes = shared.changes();
             Ok(Loaded { changes, read_to: read(db.contents(tables, &shared.clock))? })
         })

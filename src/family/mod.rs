@@ -219,7 +219,7 @@ impl Family {
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(match self.times(key.as_ref())? {
             Found::Live(times) => Some(self.ttl_until(times.expiry)),
-            Found::Expired(_) => Some(Ttl::Remaining(Duration::ZERO)),
+            Found::Expired => Some(Ttl::Remaining(Duration::ZERO)),
             Found::Missing => None,
         })
     }
@@ -229,10 +229,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn count(&self) -> Result<u64> {
-        self.shared().with(|db| {
-            self.shared().remove_dead(db);
-            self.on(db).count()
-        })
+        self.shared().with(|db| self.on(db).count())
     }
 
     // ---- iteration ---------------------------------------------------------------------------
@@ -314,7 +311,7 @@ impl Family {
 
     // ---- helpers -----------------------------------------------------------------------------
 
-    /// Runs a look-up of one key, and sees to it that the row is removed if it turns out to be dead.
+    /// Runs a look-up of one key, and removes the row if it turns out to be dead.
     fn look_up<R>(
         &self,
         key: &[u8],
@@ -323,18 +320,15 @@ impl Family {
         self.check_key(key)?;
         self.shared().with(|db| {
             let found = look(self.on(db))?;
-            if let Found::Expired(expire_ms) = found {
-                let (shared, tables) = (self.shared(), &self.target.tables);
-                if !shared.meets_dead(db, tables, key, expire_ms) {
-                    return Ok(Found::Missing); // as if it had been removed when it was met first
-                }
-                shared.counters.ttl_expired.add(1);
+            if let Found::Expired = found {
+                self.shared().counters.ttl_expired.add(1);
+                self.shared().write_if_free(db, |db| self.on(db).remove_if_expired(key));
             }
             Ok(found)
         })
     }
 
-    /// The times of a key.
+    /// The times of a key; a dead row is removed.
     pub(crate) fn times(&self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, |family| family.times(key))
     }

@@ -103,10 +103,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn next_expiry(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| {
-            self.shared().remove_dead(db);
-            db.first_expiry(self.tables())
-        })
+        self.shared().with(|db| db.first_expiry(self.tables()))
     }
 
     /// Number of live keys. Counts the rows and the entries that have expired; looks at no key else.

@@ -1,7 +1,6 @@
 //! What a handle on a store shares with its families, iterators and batches: the connection behind its
 //! lock, and how reads and writes are run on it.
 
-mod dead;
 pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;
@@ -17,7 +16,6 @@ use crate::config::{CheckpointMode, Config};
 use crate::db::{Db, FileIdentity, Tables, TransactionState, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
-use dead::DeadRows;
 use stats::Counters;
 pub use stats::Stats;
 use worker::Worker;
@@ -87,7 +85,6 @@ pub(crate) struct Shared {
     /// Which file it is; `None` in memory.
     pub(crate) file: Option<FileIdentity>,
     cleaner: Mutex<Option<Worker>>,
-    dead: DeadRows,
 }
 
 /// The tables of the families that were used: their names and where they are need not be found again.
@@ -129,7 +126,6 @@ impl Shared {
             counters: Counters::default(),
             config: config.clone(),
             cleaner: Mutex::new(None),
-            dead: DeadRows::default(),
         }
     }
 
@@ -210,7 +206,6 @@ impl Shared {
             if db.is_read_only() {
                 return Err(read_only());
             }
-            self.remove_dead(db);
             self.note_change();
             match db.transaction() {
                 TransactionState::None => {
@@ -240,28 +235,25 @@ impl Shared {
     /// Runs a write nobody waits for or asks about, such as removing an expired row: waits for nobody, leaves
     /// checkpoints to others, writes nothing where only reading was agreed, and leaves nothing behind if it
     /// fails.
-    ///
-    /// # Errors
-    /// `Busy` if others are writing; otherwise what is of no use to try again.
-    fn write_if_free(&self, db: &mut Db, f: impl FnOnce(&Db) -> Result<()>) -> Result<()> {
-        if *db.transaction() != TransactionState::None {
-            self.note_change();
-            db.attempt(f);
-            return Ok(());
+    pub(crate) fn write_if_free(&self, db: &mut Db, f: impl FnOnce(&Db) -> Result<()>) {
+        // While the WAL waits for a checkpoint, it must not grow by what nobody asked for.
+        if db.is_read_only() || db.wal_is_long() {
+            return;
         }
-        db.in_own_transaction(false, f)?;
-        self.note_change();
-        self.counters.commits.add(1);
-        db.note_commit();
-        Ok(())
-    }
-
-    /// Whether something may be written now that nobody has asked for.
-    fn may_write_unasked(db: &Db) -> bool {
-        // While the WAL waits for a checkpoint, it must not grow by that.
-        !db.is_read_only()
-            && !db.wal_is_long()
-            && matches!(db.transaction(), TransactionState::None | TransactionState::Write)
+        match db.transaction() {
+            TransactionState::None => {
+                if db.in_own_transaction(false, f).is_ok() {
+                    self.note_change();
+                    self.counters.commits.add(1);
+                    db.note_commit();
+                }
+            }
+            TransactionState::Write => {
+                self.note_change();
+                db.attempt(f);
+            }
+            TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
+        }
     }
 
     pub(crate) fn committed(&self, db: &mut Db) {
@@ -453,12 +445,7 @@ impl Shared {
         if let Some(cleaner) = cleaner {
             cleaner.stop();
         }
-        let mut db = self.seat.enter().take();
-        if let Some(db) = &mut db
-            && !self.clock.is_injected()
-        {
-            self.remove_dead(db);
-        }
+        let db = self.seat.enter().take();
         self.clock.inject(None); // nobody is inside the caller's when this returns
         db.map_or_else(|| Err(closed()), Db::close)
     }

@@ -45,10 +45,7 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn next_expiry_of_all(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| {
-            self.shared().remove_dead(db);
-            db.next_expiry()
-        })
+        self.shared().with(|db| db.next_expiry())
     }
 
     /// Removes expired keys over all families, those first that expired first, until `max_keys` are

@@ -86,9 +86,6 @@ impl Store {
     pub fn commit(&self) -> Result<()> {
         self.shared.count_failure(self.shared.alone(|db| {
             let wrote = *db.transaction() == TransactionState::Write;
-            if wrote {
-                self.shared.remove_dead(db);
-            }
             db.commit()?;
             self.shared.note_change();
             if wrote {

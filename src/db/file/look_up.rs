@@ -47,7 +47,7 @@ impl Contents<'_> {
                 match self.meet(key.as_ref(), |value, _| visit(number, Found::Live(value)))? {
                     Met::Live(()) => {}
                     Met::Missing => visit(number, Found::Missing),
-                    Met::Dead(expire_ms, _) => visit(number, Found::Expired(expire_ms)),
+                    Met::Dead(..) => visit(number, Found::Expired),
                 }
             }
             Ok(())
@@ -161,7 +161,7 @@ impl Contents<'_> {
                 Met::Missing => return Ok(Found::Missing),
                 Met::Dead(expire_ms, unused) => {
                     if *self.db.transaction() != TransactionState::None || dead == Some(expire_ms) {
-                        return Ok(Found::Expired(expire_ms));
+                        return Ok(Found::Expired);
                     }
                     dead = Some(expire_ms);
                     visit = unused;

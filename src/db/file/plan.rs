@@ -212,12 +212,10 @@ impl Contents<'_> {
         Ok(Some(shown))
     }
 
-    /// Removes a row that a read has found dead, if it is still there and dead.
-    pub(crate) fn remove_if_expired(self, key: &[u8], expire_ms: i64) -> Result<()> {
+    /// Removes a key that a read has found dead, if it still is.
+    pub(crate) fn remove_if_expired(self, key: &[u8]) -> Result<()> {
         match self.rows().head(self.tables, key)? {
-            Some(head) if head.expire_ms == Some(expire_ms) && self.is_expired(head) => {
-                self.delete_row(key, head)
-            }
+            Some(head) if self.is_expired(head) => self.delete_row(key, head),
             _ => Ok(()), // written again, or removed by another handle
         }
     }
