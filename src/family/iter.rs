@@ -240,7 +240,7 @@ impl Cursor {
 
     /// Whether it shows, now, an entry that dies at that time; only for a clock that is not injected.
     fn shows_later_than(&self, expire_ms: i64) -> bool {
-        matches!(self.walk, Over::Expiry(..)) || !expiry::is_expired(expire_ms, clock::system_now_ms())
+        !self.hides_expired() || !expiry::is_expired(expire_ms, clock::system_now_ms())
     }
 
     /// Whether the cursor is at an entry. Never when the store is closed.
@@ -326,7 +326,7 @@ impl Cursor {
     /// Goes on from this entry of the chunk to the first one that is to be shown now, reading further chunks as
     /// needed.
     fn settle(&mut self, mut at: usize) -> Result<bool> {
-        let hide_expired = matches!(self.walk, Over::Keys(..));
+        let hide_expired = self.hides_expired();
         loop {
             while let Some(entry) = self.chunk.get(at) {
                 match entry.expire_ms {
@@ -346,10 +346,20 @@ impl Cursor {
             if !self.more {
                 return Ok(false);
             }
-            let place = self.read_to.take();
-            self.load(place.map_or(From::Start, From::After))?;
+            self.go_on()?;
             at = 0;
         }
+    }
+
+    /// Reads the next chunk.
+    fn go_on(&mut self) -> Result<()> {
+        let place = self.read_to.take();
+        self.load(place.map_or(From::Start, From::After))
+    }
+
+    /// Whether it shows live entries only.
+    fn hides_expired(&self) -> bool {
+        matches!(self.walk, Over::Keys(..))
     }
 
     /// Drops what was read ahead.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::slice;
 
-use super::{Cursor, From, Over};
+use super::{Cursor, From};
 use crate::db::{Chunk, ChunkEntry};
 use crate::error::Result;
 use crate::expiry::{self, Expiry};
@@ -111,29 +111,19 @@ impl Cursor {
         })
     }
 
-    /// Reads the next chunk.
-    fn go_on(&mut self) -> Result<()> {
-        let place = self.read_to.take();
-        self.load(place.map_or(From::Start, From::After))
-    }
-
     /// Runs what reads other chunks, and keeps this one beside them. If it fails, all is as it was.
     fn beside(&mut self, read: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
-        let before = (self.at, self.more, self.read_to.clone(), self.start.clone());
+        let mut before = Some((self.at, self.more, self.read_to.clone(), self.start.clone()));
         std::mem::swap(&mut self.chunk, &mut self.kept);
         self.forget();
-        let stay = |cursor: &mut Cursor| {
-            std::mem::swap(&mut cursor.chunk, &mut cursor.kept);
-            (cursor.at, cursor.more, cursor.read_to, cursor.start) = before;
+        let mut stay = |cursor: &mut Cursor| {
+            if let Some(before) = before.take() {
+                std::mem::swap(&mut cursor.chunk, &mut cursor.kept);
+                (cursor.at, cursor.more, cursor.read_to, cursor.start) = before;
+            }
         };
-        let mut stay = Some(stay);
-        let mut stays = |cursor: &mut Cursor| stay.take().into_iter().for_each(|stay| stay(cursor));
-        let done = or_undo(&mut *self, |cursor| read(cursor), |cursor| stays(cursor));
-        done.inspect_err(|_| stays(self))
-    }
-
-    fn hides_expired(&self) -> bool {
-        matches!(self.walk, Over::Keys(..))
+        let done = or_undo(&mut *self, |cursor| read(cursor), |cursor| stay(cursor));
+        done.inspect_err(|_| stay(self))
     }
 
     /// The time to look at the chunk's entries, if one of them needs it.
