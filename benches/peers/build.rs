@@ -18,10 +18,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             writeln!(out, "#[repr(C)] pub struct {name} {{ _private: [u8; 0] }}")?;
         }
     }
-    for name in ["KVStoreConfig", "KVWriteOptions", "KVStoreStats"] {
+    for name in ["KVStoreConfig", "KVWriteOptions", "KVStoreStats", "KVEntry"] {
         let (body, _) = text.split_once(&format!("}} {name};")).ok_or("the struct is missing")?;
         let body = body.rsplit_once("typedef struct {").ok_or("the struct has no beginning")?.1;
-        writeln!(out, "#[repr(C)] #[derive(Clone, Copy, Default)] pub struct {name} {{")?;
+        // A pointer has no default.
+        let default = if body.contains('*') { "" } else { ", Default" };
+        writeln!(out, "#[repr(C)] #[derive(Clone, Copy{default})] pub struct {name} {{")?;
         for field in body.split(';').map(str::trim).filter(|field| !field.is_empty()) {
             let (name, kind) = parameter(field);
             match name.split_once('[') {
