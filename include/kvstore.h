@@ -289,7 +289,7 @@ typedef struct {
      */
     int busyTimeout;
     /**
-     * N > 0: a passive checkpoint after every N write commits; 0: automatic, every 4000 pages of WAL.
+     * N > 0: a passive checkpoint after every N write commits; 0: automatic, by the length of the WAL, see walPages.
      */
     int walSizeLimit;
     /**
@@ -322,9 +322,15 @@ typedef struct {
      */
     int holdReads;
     /**
+     * How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. It is written back into the database from three
+     * quarters of it on, and with one writer never has more than twice as many pages and those of one transaction.
+     * For small flash. Not used where walSizeLimit is set.
+     */
+    int walPages;
+    /**
      * Must be zero.
      */
-    int reserved[8];
+    int reserved[7];
 } KVStoreConfig;
 
 /**

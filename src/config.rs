@@ -11,6 +11,10 @@ use crate::error::{Error, Result};
 pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
 /// Default page size of new files, in bytes.
 pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
+/// Default length of the WAL, in pages, and its bounds.
+pub(crate) const DEFAULT_WAL_PAGES: u32 = 4000;
+const MIN_WAL_PAGES: u32 = 16;
+const MAX_WAL_PAGES: u32 = 1_000_000;
 /// Default of the longest value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
 /// The most [`Config::max_value_size`] may allow, in bytes.
@@ -87,6 +91,7 @@ pub(crate) struct FileConfig {
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
     pub(crate) checkpoint_every: Option<u32>,
+    pub(crate) wal_pages: u32,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
     /// `None`: while this process is alone with the file.
@@ -113,6 +118,7 @@ impl Default for FileConfig {
             cache_pages: DEFAULT_CACHE_PAGES,
             page_size: DEFAULT_PAGE_SIZE,
             checkpoint_every: None,
+            wal_pages: DEFAULT_WAL_PAGES,
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
             hold_reads: None,
@@ -182,6 +188,15 @@ impl Config {
     #[must_use]
     pub fn checkpoint_every(mut self, commits: u32) -> Config {
         self.file.checkpoint_every = Some(commits);
+        self
+    }
+
+    /// How long the WAL gets, in pages (default 4000, from 16 to 1 000 000): it is written back into the database from
+    /// three quarters of it on, and with one writer never has more than twice as many and those of one transaction.
+    /// [`checkpoint_every`](Config::checkpoint_every) comes before it.
+    #[must_use]
+    pub fn wal_pages(mut self, pages: u32) -> Config {
+        self.file.wal_pages = pages;
         self
     }
 
@@ -265,6 +280,12 @@ impl FileConfig {
                 "page cache (cacheSize) of {} pages: must be from 1 to {}",
                 self.cache_pages,
                 i32::MAX
+            )));
+        }
+        if !(MIN_WAL_PAGES..=MAX_WAL_PAGES).contains(&self.wal_pages) {
+            return Err(Error::invalid(format!(
+                "WAL (walPages) of {} pages: must be from {MIN_WAL_PAGES} to {MAX_WAL_PAGES}",
+                self.wal_pages
             )));
         }
         if self.checkpoint_every == Some(0) {

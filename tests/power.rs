@@ -379,6 +379,21 @@ fn with_wal_for_itself_alone_and_full_sync_a_power_cut_loses_no_acknowledged_com
     cut_everywhere("wal full exclusive", &Config::new().exclusive(true), SyncLevel::Full);
 }
 
+/// A WAL so short that it is written back in portions all the time, and begins anew.
+fn in_portions() -> Config {
+    Config::new().page_size(1024).wal_pages(16)
+}
+
+#[test]
+fn while_the_wal_is_written_back_in_portions_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+    cut_everywhere("portions normal btree", &in_portions(), SyncLevel::Normal);
+}
+
+#[test]
+fn while_the_wal_is_written_back_in_portions_with_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+    cut_everywhere("portions full sql", &in_portions().sql_engine(true), SyncLevel::Full);
+}
+
 #[test]
 fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
     cut_everywhere("delete full btree", &with_journal(), SyncLevel::Full);

@@ -375,10 +375,11 @@ impl World {
             mmapSize: self.of(&[0, -1, 1, 4096, 1 << 20]),
             exclusive: 0,
             holdReads: self.of(&[0, 0, -1, 1]),
-            reserved: [0; 8],
+            walPages: self.of(&[0, 16, 100]),
+            reserved: [0; 7],
         });
         match self.byte() {
-            0 => config.reserved[7] = 1,
+            0 => config.reserved[6] = 1,
             1 => config.pageSize = self.small(),
             2 => config.cacheSize = self.of(&[1, 2, 10, -1, c_int::MIN, c_int::MAX]),
             3 => config.syncLevel = self.small(),
@@ -387,6 +388,7 @@ impl World {
             6 => config.maxValueSize = self.of(&[-1, c_int::MIN, c_int::MAX, DEFAULT_MAX_VALUE]),
             7 => config.mmapSize = self.time(),
             8 => config.holdReads = self.small(),
+            9 => config.walPages = self.small(),
             _ => {}
         }
         self.frame(|frame| &raw const **frame.config.insert(config))

@@ -79,7 +79,7 @@ pub struct KVStoreConfig {
     /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
     /// open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
     pub busyTimeout: c_int,
-    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, every 4000 pages of WAL.
+    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, by the length of the WAL, see walPages.
     pub walSizeLimit: c_int,
     /// Ignored.
     pub allowEncrypted: c_int,
@@ -98,8 +98,12 @@ pub struct KVStoreConfig {
     /// negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
     /// anew.
     pub holdReads: c_int,
+    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. It is written back into the database from three
+    /// quarters of it on, and with one writer never has more than twice as many pages and those of one transaction.
+    /// For small flash. Not used where walSizeLimit is set.
+    pub walPages: c_int,
     /// Must be zero.
-    pub reserved: [c_int; 8],
+    pub reserved: [c_int; 7],
 }
 
 /// What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
@@ -172,6 +176,9 @@ impl KVStoreConfig {
         }
         if let Some(commits) = positive("walSizeLimit", self.walSizeLimit)? {
             config = config.checkpoint_every(commits);
+        }
+        if let Some(pages) = positive("walPages", self.walPages)? {
+            config = config.wal_pages(pages);
         }
         if let Some(bytes) = positive("maxValueSize", self.maxValueSize)? {
             config = config.max_value_size(usize::try_from(bytes).unwrap_or(usize::MAX));

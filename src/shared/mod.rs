@@ -259,7 +259,7 @@ impl Shared {
     pub(crate) fn committed(&self, db: &mut Db) {
         self.counters.commits.add(1);
         db.note_commit();
-        if db.checkpoint_is_due() {
+        if !db.portion_is_under_way() && db.checkpoint_is_due() {
             self.checkpoint_quietly(db, true);
         }
     }

@@ -29,7 +29,8 @@ FIELD(KVStoreConfig, maxValueSize, 36, int);
 FIELD(KVStoreConfig, mmapSize, 40, int64_t);
 FIELD(KVStoreConfig, exclusive, 48, int);
 FIELD(KVStoreConfig, holdReads, 52, int);
-FIELD(KVStoreConfig, reserved, 56, int[8]);
+FIELD(KVStoreConfig, walPages, 56, int);
+FIELD(KVStoreConfig, reserved, 60, int[7]);
 
 SIZE(KVWriteOptions, 16);
 FIELD(KVWriteOptions, expireMs, 0, int64_t);

@@ -507,10 +507,13 @@ static void numbers(void)
     BAD_CONFIG(cacheSize, -1);
     BAD_CONFIG(busyTimeout, -1);
     BAD_CONFIG(walSizeLimit, INT_MIN);
+    BAD_CONFIG(walPages, -1);
+    BAD_CONFIG(walPages, 15);
+    BAD_CONFIG(walPages, INT_MAX);
     BAD_CONFIG(maxValueSize, -1);
     BAD_CONFIG(maxValueSize, 512 * 1024 * 1024 + 1);
     BAD_CONFIG(maxValueSize, INT_MAX);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 7; i++) {
         BAD_CONFIG(reserved[i], 1);
     }
     REFUSED_HANDLE(KVSTORE_ERROR, none, kvstore_open("config.db", &none, -1));

@@ -362,6 +362,10 @@ static void config_bounds(void)
     ACCEPTS(busyTimeout, INT32_MAX);
     ACCEPTS(walSizeLimit, 1);
     ACCEPTS(walSizeLimit, INT32_MAX);
+    ACCEPTS(walPages, 16);
+    ACCEPTS(walPages, 1000000);
+    REFUSES(walPages, 15);
+    REFUSES(walPages, 1000001);
     ACCEPTS(maxValueSize, 1);
     ACCEPTS(maxValueSize, 512 * 1024 * 1024);
     REFUSES(maxValueSize, 512 * 1024 * 1024 + 1);
@@ -370,6 +374,7 @@ static void config_bounds(void)
         REFUSES(cacheSize, negative[i]);
         REFUSES(busyTimeout, negative[i]);
         REFUSES(walSizeLimit, negative[i]);
+        REFUSES(walPages, negative[i]);
         REFUSES(maxValueSize, negative[i]);
         ACCEPTS(holdReads, negative[i]);
     }
@@ -663,8 +668,9 @@ _Static_assert(_Generic(((KVStoreConfig *)0)->mmapSize, int64_t: 1, default: 0),
 _Static_assert(offsetof(KVStoreConfig, mmapSize) == 10 * sizeof(int), "mmapSize is in its place");
 INT(KVStoreConfig, exclusive, 12 * sizeof(int));
 INT(KVStoreConfig, holdReads, 13 * sizeof(int));
-INT(KVStoreConfig, reserved[0], 14 * sizeof(int));
-_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 8 * sizeof(int), "eight are reserved");
+INT(KVStoreConfig, walPages, 14 * sizeof(int));
+INT(KVStoreConfig, reserved[0], 15 * sizeof(int));
+_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 7 * sizeof(int), "seven are reserved");
 _Static_assert(sizeof(KVStoreConfig) == 22 * sizeof(int), "and there is nothing else");
 
 #define COUNTER(field, index)                                                                            \

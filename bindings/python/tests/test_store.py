@@ -398,6 +398,7 @@ def test_every_setting_can_be_given(path: Path) -> None:
         max_value_size=100,
         mmap_size=-1,
         hold_reads=False,
+        wal_pages=100,
     ) as store:
         store["k"] = b"v" * 100
         with pytest.raises(ValueError, match="value"):
@@ -417,6 +418,7 @@ def test_every_setting_can_be_given(path: Path) -> None:
         {"page_size": 1000},
         {"page_size": 2**40},
         {"wal_size_limit": -1},
+        {"wal_pages": 15},
         {"max_value_size": -1},
         {"max_value_size": 2**30},
         {"mmap_size": 2**64},

@@ -1,4 +1,5 @@
-//! One connection and its transactions. Opening is in `open.rs`, checkpoints and upkeep in `maintenance.rs`.
+//! One connection and its transactions. Opening is in `open.rs`, checkpoints in `checkpoint.rs`, upkeep in
+//! `maintenance.rs`.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use rusqlite::Connection;
 
 use super::agenda::Agenda;
 use super::catalogue::SettingsCache;
+use super::checkpoint::Checkpoints;
 use super::engine::Rows;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{BtreeEngine, Direct};
@@ -55,12 +57,7 @@ pub(crate) struct Db {
     pub(super) max_inline: usize,
     /// Frames in the WAL after the last commit, written by the WAL hook.
     pub(super) wal_frames: Arc<AtomicU32>,
-    /// Frames from which on an automatic checkpoint is tried.
-    pub(super) checkpoint_at: u32,
-    /// How long the WAL was at the last checkpoint.
-    pub(super) checkpointed_to: u32,
-    pub(super) checkpoint_every: Option<u32>,
-    pub(super) commits_since_checkpoint: u32,
+    pub(super) checkpoints: Checkpoints,
     pub(super) settings: RefCell<SettingsCache>,
     /// Where the file is; `None` in memory.
     pub(super) watched: Option<Watched>,

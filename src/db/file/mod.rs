@@ -1,7 +1,7 @@
 //! A store in a file (or in memory): everything that knows SQLite.
 //!
 //! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them;
-//! [`connection`] runs transactions, [`maintenance`] keeps the file in order, [`catalogue`] knows the families and [`agenda`] when something
+//! [`connection`] runs transactions, [`checkpoint`] writes the WAL back, [`maintenance`] keeps the file in order, [`catalogue`] knows the families and [`agenda`] when something
 //! is due in them, [`open`] opens the file, [`schema`] owns the tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
 //! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
@@ -10,6 +10,7 @@
 mod agenda;
 mod backup;
 mod catalogue;
+mod checkpoint;
 mod connection;
 mod engine;
 mod failure;
@@ -31,11 +32,6 @@ pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
 pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, Tables};
 pub(crate) use watch::gone;
-
-/// The WAL is checkpointed when it has grown by this many pages.
-const AUTO_CHECKPOINT_PAGES: u32 = 4000;
-/// How much the WAL grows between two checkpoints after which it did not begin anew.
-const RETRY_PAGES: u32 = AUTO_CHECKPOINT_PAGES / 4;
 
 /// A row with its value in line has at most this fraction of a page; longer values go to the blob table.
 /// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way; below it scans

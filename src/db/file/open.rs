@@ -19,10 +19,11 @@ use super::connection::{Db, TransactionState, beside};
 use super::engine::btree::{Direct, Keep};
 use super::failure::{LAST_RESORT, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
-use super::os::{self, FRAME_HEADER, OsFile, Place, Presence, WAL_HEADER};
+use super::os::{self, FRAME_HEADER, OsFile, Place, Presence, WAL_HEADER, WalIndex};
 use super::schema;
 use super::watch::Watched;
-use super::{AUTO_CHECKPOINT_PAGES, INLINE_PAGE_FRACTION, RETRY_PAGES};
+use super::INLINE_PAGE_FRACTION;
+use super::checkpoint::{Checkpoints, WalLimit};
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::error::{Error, ErrorKind as Kind, Result};
 
@@ -336,10 +337,7 @@ fn set_up(
         read_only: config.read_only,
         max_inline: 0,
         wal_frames,
-        checkpoint_at: AUTO_CHECKPOINT_PAGES,
-        checkpointed_to: 0,
-        checkpoint_every: config.file.checkpoint_every,
-        commits_since_checkpoint: 0,
+        checkpoints: Checkpoints::new(&config.file),
         settings: RefCell::default(),
         watched: place.map(Watched::new),
         frozen,
@@ -373,8 +371,7 @@ fn set_up(
     if config.file.sync == SyncLevel::Full {
         os::vfs::syncs_commits(&db.conn)?;
     }
-    // More than it has when a checkpoint is due, or each would cut it off, and each next write make it longer again.
-    let frames = AUTO_CHECKPOINT_PAGES + RETRY_PAGES;
+    let frames = WalLimit::of(&config.file).kept();
     let wal_size = u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size);
     db.execute(&format!("PRAGMA journal_size_limit = {wal_size}"))?;
     db.set_busy_timeout(config.busy_timeout)?;
@@ -388,6 +385,12 @@ fn set_up(
         && journal_mode(&db)? == "wal"
     {
         db.presence = Presence::on(path);
+        if let (Some(presence), false, true) =
+            (&db.presence, config.read_only, config.file.sync != SyncLevel::Off)
+            && let Some(index) = WalIndex::of(&db.conn)
+        {
+            db.checkpoints.in_portions(index, Arc::clone(presence));
+        }
     }
     #[cfg(kvstore_btree)]
     if !config.file.sql_engine {
@@ -411,7 +414,7 @@ fn go_direct(db: &mut Db, config: &Config, page_size: u64) -> Result<()> {
             // Where nothing tells, an idle handle must not make other processes' WAL grow.
             (None, None) | (Some(false), _) => Keep::Never,
         };
-        direct.watch(&db.conn, alone, keep);
+        direct.watch(&db.conn, alone, keep, WalLimit::of(&config.file).most());
         if let Some(path) = &db.path
             && db.sync == SyncLevel::Normal
             && !config.read_only

@@ -75,7 +75,7 @@ struct config {
     bool read_only = false;
     /// How long to wait for another handle's lock; 0: fail at once with errc::busy. At most INT_MAX ms.
     std::chrono::milliseconds busy_timeout{0};
-    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, every 4000 pages of WAL.
+    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, by wal_pages.
     int checkpoint_every = 0;
     /// The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
     std::size_t max_value_size = 0;
@@ -86,6 +86,9 @@ struct config {
     bool exclusive = false;
     /// Whether the store keeps a read snapshot between calls; nullopt: while no other process has the file open.
     std::optional<bool> hold_reads = std::nullopt;
+    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. With one writer it never has more than twice as
+    /// many and those of one transaction.
+    int wal_pages = 0;
 };
 
 /// What a store has done since it was opened or store::reset_stats was called. Only calls that succeeded
@@ -529,6 +532,7 @@ private:
         to.mmapSize = !from.mmap_size ? 0 : *from.mmap_size == 0 ? -1 : *from.mmap_size;
         to.exclusive = from.exclusive ? 1 : 0;
         to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;
+        to.walPages = from.wal_pages;
         return to;
     }
 

@@ -127,6 +127,7 @@ class Store(Family):
         max_value_size: int = 0,
         mmap_size: int = 0,
         hold_reads: Optional[bool] = None,
+        wal_pages: int = 0,
     ) -> None:
         """See :func:`kvstore.open`."""
         name = b"" if path is None else os.fsencode(path)
@@ -145,6 +146,7 @@ class Store(Family):
             config.walSizeLimit = wal_size_limit
             config.maxValueSize = max_value_size
             config.mmapSize = mmap_size
+            config.walPages = wal_pages
         except OverflowError as e:
             raise ValueError(f"a setting is out of bounds: {e}") from None
         kv, cf = ffi.new("KVStore **"), ffi.new("KVColumnFamily **")
@@ -555,6 +557,7 @@ def open(  # the name that users of dbm, shelve and sqlite know
     max_value_size: int = 0,
     mmap_size: int = 0,
     hold_reads: Optional[bool] = None,
+    wal_pages: int = 0,
 ) -> Store:
     """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory.
 
@@ -570,6 +573,8 @@ def open(  # the name that users of dbm, shelve and sqlite know
     - ``mmap_size``: bytes of the file that are mapped into memory; 0: as is best, negative: none.
     - ``hold_reads``: whether the library keeps a read snapshot between calls, which makes reads faster, but keeps
       the WAL of other processes growing while this one sits idle; None: while no other process has the file open.
+    - ``wal_pages``: how long the WAL gets, in pages (0: 4000); with one writer never more than twice as long, and the
+      pages of one transaction.
 
     StoreIOError if the file cannot be opened, CorruptError if it is no store, BusyError if another handle
     has it open exclusively, ValueError for a setting out of bounds.
@@ -594,4 +599,5 @@ def open(  # the name that users of dbm, shelve and sqlite know
         max_value_size=max_value_size,
         mmap_size=mmap_size,
         hold_reads=hold_reads,
+        wal_pages=wal_pages,
     )

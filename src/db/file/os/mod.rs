@@ -17,7 +17,8 @@
 //! `calls.rs` has the system calls, `files.rs` the list of open files, `lock.rs` the locks, `maps.rs` the mappings,
 //! `forks.rs` what happens around a fork, `presence.rs` how processes that share a file know of each other, `opened.rs`
 //! the files a connection has open, `place.rs` their directory and names, `vfs.rs` the
-//! VFS that they are opened by, `frames.rs` what that keeps of a WAL until a commit is whole. The only room that knows
+//! VFS that they are opened by, `frames.rs` what that keeps of a WAL until a commit is whole, `wal_index.rs` what SQLite
+//! keeps in shared memory, `handed_over.rs` the syncs that the kernel makes meanwhile. The only room that knows
 //! descriptors.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
@@ -26,6 +27,7 @@ mod calls;
 mod files;
 mod forks;
 mod frames;
+mod handed_over;
 mod lock;
 mod maps;
 mod opened;
@@ -35,6 +37,7 @@ mod presence;
 #[allow(clippy::unwrap_used)]
 mod tests;
 pub(super) mod vfs;
+mod wal_index;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,10 +48,12 @@ pub(super) use files::OsFile;
 pub(crate) use files::{FileIdentity, is_at};
 pub(crate) use forks::note_fork;
 pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
-pub(super) use opened::{Opened, has_moved, object, sync};
+pub(super) use handed_over::HandedOver;
+pub(super) use opened::{Opened, has_moved, sync};
 pub(crate) use place::rename_new;
 pub(super) use place::{Place, State, coarse_ms, may_write};
 pub(crate) use presence::Presence;
+pub(super) use wal_index::{Salts, WalIndex, frames, Header};
 
 use crate::error::{Error, Result};
 use crate::fork::Gate;

@@ -24,7 +24,6 @@ struct Entry {
 
 /// Says to the other processes, as long as it lives, that this one has the file open.
 pub(crate) struct Presence {
-    #[cfg_attr(not(kvstore_btree), allow(dead_code, reason = "it has the lock as long as it lives"))]
     file: OsFile,
 }
 
@@ -58,6 +57,11 @@ impl Presence {
                 Arc::clone(&made)
             }))
         })
+    }
+
+    /// The database, opened by this process beside SQLite.
+    pub(in crate::db::file) fn file(&self) -> &OsFile {
+        &self.file
     }
 
     /// Whether no other process has the store open through this library.

@@ -55,6 +55,10 @@ struct Database {
     syncs: bool,
     /// What is mapped of it is not longer than this, in bytes; 0: nothing is known of that.
     mapped: i64,
+    /// Whether its syncs are put off.
+    puts_off: bool,
+    /// Whether one was put off.
+    put_off: bool,
 }
 
 /// What we note of a WAL.
@@ -133,6 +137,51 @@ pub(in crate::db::file) fn syncs_commits(conn: &Connection) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs a checkpoint that does all but sync the database; says whether that is what is left to do. Then nothing of
+/// it counts yet: SQLite takes "busy" for a reason to try again, and the number of frames that are written back stays
+/// (`walCheckpoint` in wal.c). Where the file is not one of ours it is synced, and nothing is left.
+///
+/// # Errors
+/// Those of `checkpoint`, and what SQLite says if it does not give the file.
+pub(in crate::db::file) fn without_sync<R>(
+    conn: &Connection,
+    checkpoint: impl FnOnce() -> Result<R>,
+) -> Result<(R, bool)> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    let set = |puts_off| unsafe {
+        is_database(file) && {
+            let note = note::<Database>(file);
+            let put_off = (*note).put_off;
+            (*note).puts_off = puts_off;
+            (*note).put_off = false;
+            put_off
+        }
+    };
+    set(true);
+    let done = checkpoint();
+    let put_off = set(false);
+    Ok((done?, put_off))
+}
+
+/// Whether the database of a connection is a file of the system's VFS, under ours.
+pub(in crate::db::file) fn is_over_the_systems(conn: &Connection) -> bool {
+    let Ok(file) = object(conn, Opened::Main) else { return false };
+    // SAFETY: SQLite's object of the file, or NULL. A VFS of ours and the one below it live as long as the process,
+    // and a VFS has a name, which is a C string.
+    unsafe {
+        let mut vfs: *mut Vfs = ptr::null_mut();
+        let asked = is_database(file)
+            && ffi::sqlite3_file_control(
+                conn.handle(),
+                c"main".as_ptr(),
+                ffi::SQLITE_FCNTL_VFS_POINTER,
+                (&raw mut vfs).cast(),
+            ) == ffi::SQLITE_OK;
+        asked && vfs.as_ref().is_some_and(|vfs| CStr::from_ptr((*vfs.system).zName) == c"unix")
+    }
 }
 
 /// The table that a file of ours has its methods from.
@@ -229,9 +278,16 @@ unsafe extern "C" fn open(
         }
         let part = file.cast::<u8>().add(vfs.at);
         if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
-            part.cast::<Database>().write(Database { wal: ptr::null_mut(), syncs: false, mapped: 0 });
+            part.cast::<Database>().write(Database {
+                wal: ptr::null_mut(),
+                syncs: false,
+                mapped: 0,
+                puts_off: false,
+                put_off: false,
+            });
             exchange(file, vfs.at, &vfs.databases, |methods| {
                 methods.xShmLock = Some(shm_lock);
+                methods.xSync = Some(sync_database);
                 if cfg!(target_os = "linux") && methods.xFetch.is_some() {
                     methods.xUnfetch = Some(unfetch);
                 }
@@ -267,6 +323,16 @@ unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags
         }
     }
     system!(xShmLock(file, first, count, flags))
+}
+
+unsafe extern "C" fn sync_database(file: *mut File, flags: c_int) -> c_int {
+    // SAFETY: a database's file.
+    let database = unsafe { &mut *note::<Database>(file) };
+    if database.puts_off {
+        database.put_off = true;
+        return ffi::SQLITE_BUSY;
+    }
+    system!(xSync(file, flags))
 }
 
 /// When others have written, SQLite asks for the mapping of the whole file to be dropped: the file may have been cut

@@ -19,7 +19,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::cursor::TreeCursor;
-use super::hold::{Header, Hold, Keep};
+use super::hold::{Hold, Keep};
 use super::pager::KeptPages;
 use super::record;
 use super::roots::{self, Listed, Roots, TableList};
@@ -29,6 +29,7 @@ use super::writeback::Writeback;
 use crate::db::Scan;
 use crate::db::file::connection::Db;
 use crate::db::file::failure::translate;
+use crate::db::file::os::Header;
 use crate::db::file::schema::Tables;
 use crate::error::{Error, Result};
 
@@ -95,9 +96,10 @@ impl Direct {
     }
 
     /// Knows from now on, without a transaction, whether others have committed, which for a file needs an open
-    /// WAL; and keeps read snapshots when `keep` says so. `alone`: nobody else can write.
-    pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep) {
-        self.hold = if alone { Hold::Always } else { Hold::by_header(conn) };
+    /// WAL; and keeps read snapshots when `keep` says so, while the WAL has fewer than `long` frames. `alone`: nobody
+    /// else can write.
+    pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep, long: u32) {
+        self.hold = if alone { Hold::Always } else { Hold::by_header(conn, long) };
         self.keep = if let Hold::Never = self.hold { Keep::Never } else { keep };
     }
 

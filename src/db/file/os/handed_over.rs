@@ -1,0 +1,233 @@
+//! Syncs that are handed over to the kernel, while the caller goes on: asynchronous I/O of Linux (io_submit(2), with
+//! `IOCB_CMD_FDSYNC`, which is `fdatasync` in a thread of the kernel's). It needs no thread here, and no set-up but
+//! one call a process.
+//!
+//! Where that is not to be had (other systems, a sandbox that forbids it, too many at once) the sync is made at once,
+//! by the caller. And where the database is not a file of the system's VFS, by that VFS and somewhat later, so that
+//! our tests' disks see what happens in between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::files::OsFile;
+use super::opened::{Opened, sync};
+use super::vfs;
+use crate::fork;
+
+/// How often a sync is asked after before it is made, where it is somebody else's VFS that makes it.
+const LOOKS: u8 = 3;
+
+/// How long to sleep between two looks.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// A sync of a file.
+pub(in crate::db::file) enum HandedOver {
+    /// It has ended; whether it succeeded.
+    Ended(bool),
+    /// The kernel does it.
+    Kernel(Arc<Outcome>),
+    /// It is made when it has been asked after so many times.
+    Later(u8),
+}
+
+/// What the kernel answers, or [`NONE_YET`].
+pub(in crate::db::file) struct Outcome {
+    code: AtomicI64,
+    /// A forked child gets no answers for its parent.
+    generation: u32,
+}
+
+const NONE_YET: i64 = i64::MIN;
+
+impl Outcome {
+    /// Whether it succeeded, if it has ended.
+    fn get(&self) -> Option<bool> {
+        match self.code.load(Ordering::Acquire) {
+            NONE_YET if self.generation == fork::generation() => None,
+            code => Some(code == 0),
+        }
+    }
+}
+
+impl HandedOver {
+    /// Begins to sync the database of a connection, which this process has open as `file`, too.
+    pub(in crate::db::file) fn begin(conn: &Connection, file: &OsFile) -> HandedOver {
+        if !vfs::is_over_the_systems(conn) {
+            return HandedOver::Later(LOOKS);
+        }
+        match kernel::begin(file) {
+            Some(outcome) => HandedOver::Kernel(outcome),
+            None => HandedOver::Ended(sync(conn, Opened::Main).is_ok()),
+        }
+    }
+
+    /// Whether it succeeded; `None`: it is under way.
+    pub(in crate::db::file) fn outcome(&mut self, conn: &Connection) -> Option<bool> {
+        let ended = match self {
+            HandedOver::Ended(well) => Some(*well),
+            HandedOver::Kernel(outcome) => {
+                kernel::collect();
+                outcome.get()
+            }
+            HandedOver::Later(looks) => {
+                *looks = looks.saturating_sub(1);
+                (*looks == 0).then(|| sync(conn, Opened::Main).is_ok())
+            }
+        }?;
+        *self = HandedOver::Ended(ended);
+        Some(ended)
+    }
+
+    /// Waits until it has ended; says whether it succeeded.
+    pub(in crate::db::file) fn wait(&mut self, conn: &Connection) -> bool {
+        loop {
+            match self.outcome(conn) {
+                Some(well) => return well,
+                None if matches!(self, HandedOver::Kernel(_)) => std::thread::sleep(PAUSE),
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::ffi::{c_long, c_ulong};
+    use std::ptr;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::{NONE_YET, Outcome};
+    use crate::db::file::os::files::OsFile;
+    use crate::fork::{self, with_list};
+
+    /// How many may be under way in this process.
+    const MOST: c_long = 64;
+
+    /// `IOCB_CMD_FDSYNC` (linux/aio_abi.h).
+    const FDATASYNC: u16 = 3;
+
+    /// `struct iocb` (linux/aio_abi.h); what is zero in it may stand in another order.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Request {
+        data: u64,
+        key_and_flags: [u32; 2],
+        operation: u16,
+        priority: i16,
+        descriptor: u32,
+        buffer: u64,
+        bytes: u64,
+        offset: i64,
+        reserved: u64,
+        flags: u32,
+        result_descriptor: u32,
+    }
+
+    /// `struct io_event`.
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    struct Event {
+        data: u64,
+        request: u64,
+        result: i64,
+        result2: i64,
+    }
+
+    /// The kernel's queue of this process. It lives as long as the process: to give one back takes the kernel
+    /// milliseconds.
+    struct Queue {
+        id: c_ulong,
+        /// A forked child has none of its parent's.
+        generation: u32,
+        /// By the number they were begun under.
+        under_way: Vec<(u64, Arc<Outcome>)>,
+        next: u64,
+    }
+
+    static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
+
+    /// The queue of this process, made if it is not there.
+    fn queue(known: &mut Option<Queue>) -> Option<&mut Queue> {
+        let generation = fork::generation();
+        if known.as_ref().is_none_or(|queue| queue.generation != generation) {
+            let mut id: c_ulong = 0;
+            // SAFETY: io_setup(2) writes the queue's number, which has to be 0 before.
+            let made = unsafe { libc::syscall(libc::SYS_io_setup, MOST, &raw mut id) } == 0;
+            *known = made.then(|| Queue { id, generation, under_way: Vec::new(), next: 0 });
+        }
+        known.as_mut()
+    }
+
+    pub(super) fn begin(file: &OsFile) -> Option<Arc<Outcome>> {
+        with_list(&QUEUE, |known| {
+            let queue = queue(known)?;
+            queue.under_way.try_reserve(1).ok()?;
+            queue.next += 1;
+            let mut request = Request {
+                data: queue.next,
+                operation: FDATASYNC,
+                descriptor: file.fd().unsigned_abs(),
+                ..Request::default()
+            };
+            let mut requests = [ptr::from_mut(&mut request)];
+            // SAFETY: io_submit(2) reads one request, and keeps neither it nor the list; the kernel keeps the file
+            // open meanwhile.
+            let begun =
+                unsafe { libc::syscall(libc::SYS_io_submit, queue.id, 1 as c_long, requests.as_mut_ptr()) };
+            if begun != 1 {
+                return None;
+            }
+            let outcome =
+                Arc::new(Outcome { code: AtomicI64::new(NONE_YET), generation: queue.generation });
+            queue.under_way.push((queue.next, Arc::clone(&outcome)));
+            Some(outcome)
+        })
+    }
+
+    /// Tells those who have begun syncs which of them have ended.
+    pub(super) fn collect() {
+        with_list(&QUEUE, |known| {
+            let generation = fork::generation();
+            let Some(queue) = known.as_mut().filter(|queue| queue.generation == generation) else { return };
+            let mut events = [Event::default(); 8];
+            // SAFETY: io_getevents(2) writes at most as many events as there is room for. Asked for at least none, it
+            // waits for none.
+            let ended = unsafe {
+                libc::syscall(
+                    libc::SYS_io_getevents,
+                    queue.id,
+                    0 as c_long,
+                    events.len() as c_long,
+                    events.as_mut_ptr(),
+                    ptr::null_mut::<libc::timespec>(),
+                )
+            };
+            for event in events.iter().take(usize::try_from(ended).unwrap_or(0)) {
+                queue.under_way.retain(|(number, outcome)| {
+                    if *number == event.data {
+                        outcome.code.store(event.result, Ordering::Release);
+                    }
+                    *number != event.data
+                });
+            }
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use std::sync::Arc;
+
+    use super::Outcome;
+    use crate::db::file::os::files::OsFile;
+
+    pub(super) fn begin(_: &OsFile) -> Option<Arc<Outcome>> {
+        None
+    }
+
+    pub(super) fn collect() {}
+}
