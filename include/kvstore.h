@@ -538,7 +538,7 @@ int kvstore_close(KVStore *kv);
  * with NULL, of this thread's last call that failed without a usable handle: kvstore_open, or a call with one
  * that is NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing
  * failed. After KVSTORE_NOTFOUND it is "no such key", "no such family" or "no key has a TTL". Valid until the
- * next call on the handle that fails.
+ * next call on the handle that fails, in the thread that has asked for it: what other threads do leaves it as it is.
  */
 const char *kvstore_errmsg(KVStore *kv);
 

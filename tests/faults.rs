@@ -773,6 +773,11 @@ fn with_wal_any_call_to_the_system_may_fail_in_the_sql_engine() {
 }
 
 #[test]
+fn with_a_wal_that_is_written_back_in_portions_any_call_to_the_system_may_fail() {
+    fail_everywhere("portions normal btree", Config::new().page_size(1024).wal_pages(16), false);
+}
+
+#[test]
 fn with_wal_for_itself_alone_any_call_to_the_system_may_fail() {
     fail_everywhere("wal normal alone", Config::new(), true);
 }

@@ -7,9 +7,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// How many error texts of a handle stay readable: the contract promises the last one, but another
-/// thread may fail between this thread's failure and its kvstore_errmsg.
-const KEPT_TEXTS: usize = 16;
+/// How many texts that kvstore_errmsg has given to a thread stay readable.
+const GIVEN_TEXTS: usize = 16;
 
 const NO_ERROR: &CStr = c"no error";
 
@@ -18,29 +17,19 @@ pub(super) const NO_SUCH_KEY: &CStr = c"no such key";
 pub(super) const NO_SUCH_FAMILY: &CStr = c"no such family";
 pub(super) const NO_TTLS: &CStr = c"no key has a TTL";
 
-/// The texts of the failures on one store.
+/// The text of the last failure on one store.
 #[derive(Default)]
 pub(super) struct Texts {
-    kept: Mutex<Kept>,
+    last: Mutex<Option<CString>>,
     /// The constant text of the last failure if that was a miss; NULL: the last one kept counts.
     miss: AtomicPtr<c_char>,
-}
-
-#[derive(Default)]
-struct Kept {
-    ring: [CString; KEPT_TEXTS],
-    last: Option<usize>,
 }
 
 impl Texts {
     /// Keeps the text of a failure.
     pub(super) fn set(&self, text: &str) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = kept.last.map_or(0, |last| (last + 1) % KEPT_TEXTS);
-        if let Some(place) = kept.ring.get_mut(next) {
-            *place = c_string(text);
-        }
-        kept.last = Some(next);
+        let text = c_string(text);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
         self.miss.store(null_mut(), Relaxed);
     }
 
@@ -51,19 +40,48 @@ impl Texts {
         self.miss.store(text.as_ptr().cast_mut(), Relaxed);
     }
 
-    /// The text of the last failure. Valid until as many have followed as texts are kept.
+    /// The text of the last failure. It is a copy that belongs to the calling thread, since other threads may fail with
+    /// the same handle at any time.
     pub(super) fn last(&self) -> *const c_char {
         let miss = self.miss.load(Relaxed);
         if !miss.is_null() {
             return miss;
         }
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = kept.last.and_then(|last| kept.ring.get(last));
-        last.map_or(NO_ERROR.as_ptr(), |text| text.as_ptr())
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(NO_ERROR.as_ptr(), |text| given(text))
     }
 }
 
+/// What kvstore_errmsg has given to a thread.
+#[derive(Default)]
+struct Given {
+    ring: [CString; GIVEN_TEXTS],
+    next: usize,
+}
+
+/// The calling thread's copy of a text. A thread that is ending gets none.
+fn given(text: &CStr) -> *const c_char {
+    GIVEN
+        .try_with(|given| {
+            let mut given = given.borrow_mut();
+            let Given { ring, next } = &mut *given;
+            if let Some(same) = ring.iter().find(|known| known.as_c_str() == text) {
+                return same.as_ptr();
+            }
+            let place = *next;
+            *next = (place + 1) % GIVEN_TEXTS;
+            ring.get_mut(place).map_or(NO_ERROR.as_ptr(), |kept| {
+                *kept = text.to_owned();
+                kept.as_ptr()
+            })
+        })
+        .unwrap_or(THREAD_IS_ENDING.as_ptr())
+}
+
+const THREAD_IS_ENDING: &CStr = c"the call failed; this thread is ending, and keeps no text of it";
+
 thread_local! {
+    static GIVEN: RefCell<Given> = RefCell::default();
     static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
 }
 
@@ -85,14 +103,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_text_stays_readable_while_a_few_more_calls_fail() {
+    fn a_text_that_was_given_stays_readable_though_other_threads_fail_meanwhile() {
         let texts = Texts::default();
         texts.set("first");
         let first = texts.last();
-        for _ in 1..KEPT_TEXTS {
-            texts.set("later");
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..100).for_each(|n| texts.set(&n.to_string())));
+        });
+        // SAFETY: given to this thread, which has asked for no other.
+        assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
+        // SAFETY: as above.
+        assert_eq!(unsafe { CStr::from_ptr(texts.last()) }, c"99");
+        assert_eq!(texts.last(), texts.last());
+        for n in 2..GIVEN_TEXTS {
+            texts.set(&n.to_string());
+            texts.last();
         }
-        // SAFETY: fewer failures followed than texts are kept.
+        // SAFETY: it has asked for as many as are kept.
         assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
     }
 

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
 /// with NULL, of this thread's last call that failed without a usable handle: kvstore_open, or a call with one
 /// that is NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing
 /// failed. After KVSTORE_NOTFOUND it is "no such key", "no such family" or "no key has a TTL". Valid until the
-/// next call on the handle that fails.
+/// next call on the handle that fails, in the thread that has asked for it: what other threads do leaves it as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     // SAFETY: NULL or a handle, as documented.

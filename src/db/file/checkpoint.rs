@@ -41,15 +41,10 @@ impl WalLimit {
         self.0 / 4
     }
 
-    /// From so many on a commit waits for the checkpoint, and that for others.
+    /// From so many on a commit waits for the checkpoint, and that for others. So much is left of the file when the WAL
+    /// begins anew: with less, each time it would be cut off, and made longer again.
     pub(super) fn most(self) -> u32 {
         2 * self.0 - self.0 / 8
-    }
-
-    /// As long as this the file stays when the WAL begins anew: longer than it is then, or it would be cut off each
-    /// time, and each next write make it longer again.
-    pub(super) fn kept(self) -> u32 {
-        2 * self.0
     }
 }
 

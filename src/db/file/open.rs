@@ -371,7 +371,7 @@ fn set_up(
     if config.file.sync == SyncLevel::Full {
         os::vfs::syncs_commits(&db.conn)?;
     }
-    let frames = WalLimit::of(&config.file).kept();
+    let frames = WalLimit::of(&config.file).most();
     let wal_size = u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size);
     db.execute(&format!("PRAGMA journal_size_limit = {wal_size}"))?;
     db.set_busy_timeout(config.busy_timeout)?;

@@ -415,3 +415,61 @@ fn whatever_is_written_in_whatever_order_the_file_is_the_same_after_each_commit(
         assert_eq!(logs.kept, logs.plain, "{seed}");
     }
 }
+
+/// A new database in WAL mode, through our VFS, that has `commits` commits.
+fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
+    set_up().unwrap();
+    let flags = rusqlite::OpenFlags::default();
+    let conn =
+        rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name().unwrap()).unwrap();
+    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(x)").unwrap();
+    for n in 0..commits {
+        conn.execute("INSERT INTO t VALUES (?1)", [n]).unwrap();
+    }
+    conn
+}
+
+#[test]
+fn a_sync_that_is_handed_over_ends_by_itself_and_says_that_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let conn = database_with_wal(&path, 1);
+    assert!(vfs::is_over_the_systems(&conn));
+    let mut several: Vec<_> = (0..100).map(|_| HandedOver::begin(&conn, &file(&path))).collect();
+    assert!(several.iter_mut().all(|sync| sync.wait(&conn)));
+    // A child knows nothing of those of its parent: it neither waits for them nor takes them for done.
+    let mut sync = HandedOver::begin(&conn, &file(&path));
+    if matches!(sync, HandedOver::Kernel(_)) {
+        assert!(in_child(|| {
+            crate::fork::begin_generation();
+            sync.outcome(&conn) == Some(false)
+        }));
+    }
+    assert!(sync.wait(&conn));
+}
+
+#[test]
+fn what_is_written_back_without_a_sync_counts_when_it_is_said_to_and_not_for_another_wal() {
+    let folder = tempfile::tempdir().unwrap();
+    let conn = database_with_wal(&folder.path().join("a.db"), 3);
+    let index = WalIndex::of(&conn).unwrap();
+    let passive =
+        || Ok(conn.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE).unwrap());
+    let ((log, done), is_not_synced) = vfs::without_sync(&conn, passive).unwrap();
+    assert!(is_not_synced && log > 0 && done == 0, "{log}, {done}");
+    assert_eq!(index.written_back(), 0);
+    let (salts, frames) = (index.salts(), log.unsigned_abs());
+    assert_eq!(index.begun(), frames);
+    // Of another WAL, or of frames that are not there: nothing happens.
+    assert!(index.set_written_back(&conn, [salts[0].wrapping_add(1), salts[1]], frames).unwrap());
+    assert!(index.set_written_back(&conn, salts, frames + 1).unwrap());
+    assert_eq!(index.written_back(), 0);
+    assert!(index.set_written_back(&conn, salts, frames).unwrap());
+    assert_eq!(index.written_back(), frames);
+    // SQLite takes it as its own: there is nothing left, and the next write begins the WAL anew.
+    assert_eq!(vfs::without_sync(&conn, passive).unwrap(), ((log, log), false));
+    conn.execute("INSERT INTO t VALUES (4)", []).unwrap();
+    assert_ne!(index.salts(), salts);
+    assert!(index.set_written_back(&conn, salts, 1).unwrap());
+    assert_eq!(index.written_back(), 0);
+}
