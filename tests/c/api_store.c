@@ -388,7 +388,7 @@ static void config_bounds(void)
     ACCEPTS(mmapSize, INT64_C(1) << 40);
     ACCEPTS(mmapSize, INT64_MAX);
     ACCEPTS(exclusive, 1);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 7; i++) {
         for (size_t j = 0; j < sizeof any / sizeof *any; j++) {
             REFUSES(reserved[i], any[j]);
         }
