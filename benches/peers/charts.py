@@ -194,7 +194,7 @@ def percentiles(rows, path):
     stores = [*STORES[:2], SYNCED, *STORES[2:]]
     stores = [s for s in stores if any((f"{w}, p50", s) in found for w in names)]
     lines = -(-len(names) // 3)
-    figure, axes = plt.subplots(lines, 3, figsize=(12.5, lines * (1.0 + 0.22 * len(stores)) + 1), sharex=True, squeeze=False)
+    figure, axes = plt.subplots(lines, 3, figsize=(12.5, lines * (0.9 + 0.22 * len(stores)) + 0.9), sharex=True, squeeze=False)
     for axis in list(axes.flat)[len(names) :]:
         axis.set_axis_off()
     for axis, name in zip(axes.flat, names):
@@ -219,7 +219,7 @@ def percentiles(rows, path):
         axis.set_title(name, fontsize=9.5, loc="left", fontweight="bold")
         for side in ["top", "right", "left"]:
             axis.spines[side].set_visible(False)
-    handles = [plt.Line2D([], [], color="#555555", marker=m, linestyle="none", markersize=6, label=w) for w, m in zip(PERCENTILES, "o|D>")]
+    handles = [plt.Line2D([], [], color="#555555", marker=m, markeredgewidth=1.6, linestyle="none", markersize=6, label=w) for w, m in zip(PERCENTILES, "o|D>")]
     figure.suptitle("Single operations: p50, p99, p99.9 and the worst (less is better)", fontsize=11, x=0.01, ha="left")
     figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=9, frameon=False)
     save(figure, path, 0.6 / figure.get_size_inches()[1])
@@ -259,9 +259,12 @@ def families(rows, path):
                 axis.plot(*zip(*points), marker=marker, linestyle=line, color=colour, linewidth=wide, markersize=4, label=store)
         counts = sorted({r["keys"] for r in rows})
         logarithmic(axis, "", counts, [grouped(n) for n in counts])
-        # At least two powers of ten, or the ticks have no room to be told apart.
+        # At least two powers of ten, so that what hardly grows looks flat.
         low, high = axis.get_ylim()
-        axis.set_ylim(min(low, high / 100), high)
+        middle = (low * high) ** 0.5
+        axis.set_ylim(min(low, middle / 10), max(high, middle * 10))
+        if high > 1e4 * low:
+            axis.yaxis.set_major_locator(LogLocator())
         axis.tick_params(labelsize=8)
         axis.set_title(name.removeprefix("families: "), fontsize=9.5, loc="left", fontweight="bold")
     figure.suptitle("1 operation by number of families (less is better)", fontsize=11, x=0.01, ha="left")

@@ -9,9 +9,9 @@ use crate::stores::{KVSTORE, LMDB, SNKV, SNKV_CHECKPOINTED, SQLITE};
 /// Each target with what was measured.
 pub fn targets(report: &Report) -> String {
     let mut targets = Targets { report, out: String::new(), counts: [0; 3] };
-    targets.kept();
-    targets.new();
-    targets.growth();
+    targets.keep();
+    targets.reach();
+    targets.grow();
     let [met, missed, unknown] = targets.counts;
     let _ = writeln!(targets.out, "{met} met, {missed} missed, {unknown} not measured");
     targets.out
@@ -26,7 +26,7 @@ struct Targets<'a, 'b> {
 
 impl Targets<'_, '_> {
     /// What was reached before, and has to stay so.
-    fn kept(&mut self) {
+    fn keep(&mut self) {
         self.title("Kept");
         self.of_peer(LMDB, GET, 1.4);
         self.of_snkv(false, GET, 0.7);
@@ -42,7 +42,7 @@ impl Targets<'_, '_> {
         self.at_most(MEMORY, 12.0, "MB");
     }
 
-    fn new(&mut self) {
+    fn reach(&mut self) {
         self.title("New");
         self.at_most(OVERWRITE, 11_000.0, "ns");
         self.of_snkv(true, OVERWRITE, 0.45);
@@ -82,7 +82,7 @@ impl Targets<'_, '_> {
         }
     }
 
-    fn growth(&mut self) {
+    fn grow(&mut self) {
         self.title("How cost grows");
         for workload in [FAMILIES_PURGE_ALL, FAMILIES_NEXT, FAMILIES_CLEANER] {
             let value = self.report.results.median_at(KVSTORE, workload, TARGET_FAMILIES);
