@@ -8,7 +8,9 @@ mod report;
 mod spec;
 mod store;
 mod stores;
+mod targets;
 mod workloads;
+mod zipf;
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -24,8 +26,8 @@ const USAGE: &str = "
 --snkv PATH        SNKV's shared library, with python_stub.so beside it (benches/peers/snkv.sh makes both)
 --out FOLDER       where the CSV files go, and while it runs the stores (default: target/bench)
 --n N              keys (default 1000000)
---rounds N         rounds, of which medians are shown (default 3)
---minutes N        no round is begun that would end later (default 12)
+--rounds N         rounds, of which medians are shown (default 3; 1 with --quick)
+--minutes N        no round is begun that would end later (default 25)
 --quick            20000 keys, shorter runs
 --cpu              processor time instead of wall time: for comparisons while the machine is busy
 --only TEXT[,...]  only workloads and groups whose name has this in it
@@ -52,8 +54,8 @@ fn options() -> Result<Options, String> {
         snkv: None,
         out: PathBuf::from("target/bench"),
         n: 0,
-        rounds: 3,
-        minutes: 12,
+        rounds: 0,
+        minutes: 25,
         quick: false,
         list: false,
         only: Vec::new(),
@@ -84,6 +86,9 @@ fn options() -> Result<Options, String> {
     if options.n == 0 {
         options.n = if options.quick { 20_000 } else { 1_000_000 };
     }
+    if options.rounds == 0 {
+        options.rounds = if options.quick { 1 } else { 3 };
+    }
     if options.n < 1000 {
         return Err("at least 1000 keys".into());
     }
@@ -108,7 +113,7 @@ fn main() {
     }
     if options.list {
         spec::WORKLOADS.iter().for_each(|workload| println!("{}", workload.name));
-        spec::GROWTH.iter().for_each(|(name, _)| println!("{name}"));
+        spec::GROWTH.iter().chain(spec::FAMILIES).for_each(|(name, _)| println!("{name}"));
         println!("\nstores: {}", kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(" "));
         println!(
             "groups: {}",
@@ -125,22 +130,34 @@ fn main() {
     println!("{}", conditions(&options, api));
     let folder = options.out.join(format!("stores-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the stores");
-    let names: Vec<&'static str> = kinds.iter().map(|kind| kind.name).collect();
     // After each round, so that a run can be ended early.
     let results = measure_all(&options, &kinds, &folder, &|results| {
-        Report { results, stores: names.clone() }.csv(&options.out).expect("the CSV files");
+        Report { results, kinds: &kinds }.csv(&options.out).expect("the CSV files");
     });
     let _ = std::fs::remove_dir_all(&folder);
 
-    let report = Report { results: &results, stores: names.clone() };
+    let report = Report { results: &results, kinds: &kinds };
     if PROCESSOR_TIME.load(Ordering::Relaxed) {
         println!(
             "\nPROCESSOR TIME, not wall time: no waiting for the disk or for others; threads and p50 to max are wall time."
         );
     }
-    println!("\nMedians. In brackets: kvstore's value divided by that store's, less is better for kvstore.");
-    println!("{}", report.table());
-    println!("Targets\n{}", report.targets());
+    println!("\nWhat a power cut may do to writes without fsync\n{}", report.promises());
+    for (title, table) in [
+        (
+            "Medians. In brackets: kvstore's value divided by that store's, less is better for kvstore.",
+            report.table(),
+        ),
+        ("The writes again, beside stores that promise at least what kvstore does", report.table_of_equals()),
+        ("Percentiles of single operations", report.percentiles()),
+        ("How costs grow", report.growth()),
+    ] {
+        // One line is the head of a table without rows.
+        if table.lines().count() > 1 {
+            println!("{title}\n{table}");
+        }
+    }
+    println!("Targets\n{}", targets::targets(&report));
     println!("{} and rounds.csv are written", options.out.join("summary.csv").display());
 }
 
@@ -149,12 +166,13 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
         limit: Duration::from_millis(if options.quick { 700 } else { 3000 }),
         ..Results::default()
     };
-    // A group can be chosen by its name, too.
+    // A group can be chosen by its name, too, and is measured as a whole then.
     let is_group = |only: &String| workloads::GROUPS.iter().any(|(name, _)| name == only);
-    results.only = options.only.iter().filter(|only| !is_group(only)).cloned().collect();
-    let whole_groups: Vec<&String> = options.only.iter().filter(|only| is_group(only)).collect();
-    if let Some(bytes) = stripped_size(&options.lib, folder)
+    let (whole_groups, texts): (Vec<String>, Vec<String>) = options.only.iter().cloned().partition(is_group);
+    results.only.clone_from(&texts);
+    if (whole_groups.is_empty() || !texts.is_empty())
         && results.wants(spec::LIBRARY)
+        && let Some(bytes) = stripped_size(&options.lib, folder)
     {
         results.set(stores::KVSTORE, spec::LIBRARY, bytes as f64 / 1e6);
     }
@@ -170,9 +188,11 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
         let start_of_round = Instant::now();
         let mut once = Duration::ZERO;
         for (group, run) in workloads::GROUPS {
-            if !whole_groups.is_empty() && !whole_groups.iter().any(|whole| whole == group) {
+            let whole = whole_groups.iter().any(|whole| whole == group);
+            if !whole && !whole_groups.is_empty() && texts.is_empty() {
                 continue;
             }
+            results.only = if whole { Vec::new() } else { texts.clone() };
             // Another store is first in each round.
             for kind in kinds.iter().cycle().skip(round % kinds.len()).take(kinds.len()) {
                 if broken.contains(&(group, kind.name)) {
@@ -185,7 +205,7 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
                     eprintln!("{} FAILED in {group}", kind.name);
                     broken.push((group, kind.name));
                 }
-                if *group == workloads::ONCE {
+                if workloads::ONCE.contains(group) {
                     once += start.elapsed();
                 }
                 if start.elapsed() > Duration::from_millis(20) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::spec::{PERCENTILES, percentile};
 use crate::store::Key;
 
 /// A key of 16 digits: numbers and keys have the same order, and 14 digits are a prefix of 100 keys.
@@ -131,15 +132,14 @@ impl Results {
         }
     }
 
-    /// Operations whose times are looked at one by one: mean, and p50, p99 and max under names of their
-    /// own.
+    /// Operations whose times are looked at one by one: the mean, and percentiles under names of their own.
     pub fn each(&mut self, store: &'static str, workload: &str, operations: usize, f: impl FnMut(usize)) {
         if self.wants(workload) {
-            let [mean, p50, p99, max] = each(operations, self.limit, f);
+            let (mean, percentiles) = each(operations, self.limit, f);
             self.set(store, workload, mean);
-            self.set(store, &format!("{workload}, p50"), p50);
-            self.set(store, &format!("{workload}, p99"), p99);
-            self.set(store, &format!("{workload}, max"), max);
+            for (which, value) in PERCENTILES.into_iter().zip(percentiles) {
+                self.set(store, &percentile(workload, which), value);
+            }
         }
     }
 
@@ -160,7 +160,7 @@ pub fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
 }
 
-fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> [f64; 4] {
+fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> (f64, [f64; 4]) {
     let mut times = Vec::with_capacity(operations);
     let (stopwatch, begin) = (Stopwatch::start(), Instant::now());
     let mut last = begin;
@@ -176,5 +176,5 @@ fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> [f64; 4
     let mean = stopwatch.ns() / times.len() as f64;
     times.sort_unstable();
     let at = |part: usize| times[(times.len() - 1) * part / 1000] as f64;
-    [mean, at(500), at(990), at(1000)]
+    (mean, [500, 990, 999, 1000].map(at))
 }

@@ -44,6 +44,8 @@ pub trait Store: Send {
     fn delete(&mut self, key: &[u8]);
     /// All in one transaction; what `write` gives for each number: key, value, expire_ms (0: never).
     fn write_all<'a>(&mut self, count: usize, write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64));
+    /// All in one transaction.
+    fn delete_all(&mut self, keys: &[Key]);
     /// A handle for another thread.
     fn another(&self) -> Box<dyn Store>;
 
@@ -53,6 +55,42 @@ pub trait Store: Send {
     /// Removes what has expired; the count.
     fn purge(&mut self) -> u64 {
         panic!("no TTLs")
+    }
+    /// Removes what has expired as the store's timer would, where that is another call than `purge`; the count.
+    fn purge_step(&mut self) -> u64 {
+        self.purge()
+    }
+    /// When the next key expires.
+    fn next_expiry(&mut self) -> Option<i64> {
+        panic!("not to be asked")
+    }
+    /// Starts the store's own cleaner; false if it has none.
+    fn start_cleaner(&mut self, _interval_ms: i64) -> bool {
+        false
+    }
+    fn stop_cleaner(&mut self) {}
+    /// Reads a value and writes what `f` makes of it, so that nobody writes between the two; where the store has
+    /// no way to say that, as two operations.
+    fn modify(&mut self, key: &[u8], f: &mut dyn FnMut(&mut [u8])) -> bool {
+        let mut copy = Vec::new();
+        let found = self.get_with(key, &mut |value| copy.extend_from_slice(value));
+        if found {
+            f(&mut copy);
+            self.put(key, &copy);
+        }
+        found
+    }
+    /// Shows a value and moves its expiry. Without TTLs the value is written back as it is.
+    fn touch(&mut self, key: &[u8], _expire_ms: i64, f: &mut dyn FnMut(&[u8])) -> bool {
+        self.modify(key, &mut |value| f(value))
+    }
+    /// A scan that takes many rows at a time.
+    fn fetch(&mut self) -> Seen {
+        panic!("rows come one by one")
+    }
+    /// As `write_all`, but given as one batch.
+    fn write_batch<'a>(&mut self, _count: usize, _write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64)) {
+        panic!("no batches beside transactions")
     }
     /// A get that allocates, where that is not the default way.
     fn get_allocated(&mut self, _key: &[u8], _f: &mut dyn FnMut(&[u8])) -> bool {
@@ -77,10 +115,12 @@ pub struct Mode {
     pub ttl: bool,
     /// An fsync for each commit.
     pub sync: bool,
+    /// kvstore: no read snapshot is kept between calls.
+    pub unheld: bool,
 }
 
 /// A store to be measured.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
     pub ttl: bool,
@@ -88,6 +128,10 @@ pub struct Kind {
     pub processes: bool,
     /// Only writes are measured (a variant of another kind).
     pub writes_only: bool,
+    /// What its writes promise about power cuts.
+    pub promise: &'static str,
+    /// That is at least what kvstore promises: never a damaged file, at most the last moments lost.
+    pub keeps: bool,
     pub open: fn(&Path, Mode) -> Box<dyn Store>,
 }
 

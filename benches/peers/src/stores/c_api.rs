@@ -2,10 +2,12 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
-use crate::api::{self, Api, KVColumnFamily, KVIterator, KVStore, KVStoreConfig, KVStoreStats};
+use crate::api::{
+    self, Api, KVBatch, KVColumnFamily, KVEntry, KVIterator, KVStore, KVStoreConfig, KVStoreStats,
+};
 use crate::store::{Key, Mode, Seen, Store};
 
 pub static KVSTORE: OnceLock<&'static Api> = OnceLock::new();
@@ -23,6 +25,11 @@ struct CStore {
     checkpoint_every: Option<u32>,
     commits: u32,
     buffer: Vec<u8>,
+    /// Made by the first `write_batch`.
+    batch: *mut KVBatch,
+    cleaner: bool,
+    /// The old and the new value while `modify` works.
+    copies: [Vec<u8>; 2],
 }
 
 // SAFETY: handles of both may be used from any thread.
@@ -54,27 +61,40 @@ fn open(api: &'static Api, path: &Path, mode: Mode) -> CStore {
     let config = KVStoreConfig {
         journalMode: api::KVSTORE_JOURNAL_WAL,
         syncLevel: if mode.sync { api::KVSTORE_SYNC_FULL } else { api::KVSTORE_SYNC_NORMAL },
+        holdReads: if mode.unheld { -1 } else { 0 },
         ..KVStoreConfig::default()
     };
     // SAFETY: a C string, an output, a configuration.
     check(unsafe {
-        if mode.sync {
+        if mode.sync || mode.unheld {
             (api.kvstore_open_v2)(name.as_ptr(), &mut kv, &config)
         } else {
             (api.kvstore_open)(name.as_ptr(), &mut kv, api::KVSTORE_JOURNAL_WAL)
         }
     });
     let (path, cf) = (path.to_path_buf(), null_mut());
-    CStore { api, path, mode, kv, cf, checkpoint_every: None, commits: 0, buffer: Vec::new() }
+    CStore {
+        api,
+        path,
+        mode,
+        kv,
+        cf,
+        checkpoint_every: None,
+        commits: 0,
+        buffer: Vec::new(),
+        batch: null_mut(),
+        cleaner: false,
+        copies: [Vec::new(), Vec::new()],
+    }
 }
 
 #[inline]
 #[track_caller]
-fn check(code: c_int) {
+pub(super) fn check(code: c_int) {
     assert_eq!(code, api::KVSTORE_OK, "kvstore or SNKV failed");
 }
 
-fn pointer(bytes: &[u8]) -> (*const c_void, c_int) {
+pub(super) fn pointer(bytes: &[u8]) -> (*const c_void, c_int) {
     (bytes.as_ptr().cast(), bytes.len() as c_int)
 }
 
@@ -197,10 +217,146 @@ impl Store for CStore {
         self.committed();
     }
 
+    fn delete_all(&mut self, keys: &[Key]) {
+        check(unsafe { (self.api.kvstore_begin)(self.kv, 1) });
+        for key in keys {
+            let (k, n) = pointer(key);
+            match unsafe { (self.api.kvstore_delete)(self.kv, k, n) } {
+                api::KVSTORE_NOTFOUND => {}
+                code => check(code),
+            }
+        }
+        check(unsafe { (self.api.kvstore_commit)(self.kv) });
+        self.committed();
+    }
+
+    fn write_batch<'a>(&mut self, count: usize, write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64)) {
+        if self.batch.is_null() {
+            check(unsafe { (self.api.kvstore_batch_new)(self.kv, &mut self.batch) });
+        }
+        for i in 0..count {
+            let (key, value, expire_ms) = write(i);
+            let ((k, n), (v, m)) = (pointer(&key), pointer(value));
+            check(unsafe { (self.api.kvstore_batch_put)(self.batch, self.cf, k, n, v, m, expire_ms) });
+        }
+        check(unsafe { (self.api.kvstore_batch_commit)(self.batch) });
+    }
+
+    fn fetch(&mut self) -> Seen {
+        const ROWS: usize = 256;
+        let nothing = KVEntry { pKey: null(), pValue: null(), nKey: 0, nValue: 0, expireMs: 0 };
+        let (mut entries, mut it, mut n, mut seen) = ([nothing; ROWS], null_mut(), 0, Seen::default());
+        let api = &self.api.functions;
+        check(unsafe { (api.kvstore_iterator_create)(self.kv, &mut it) });
+        check(unsafe { (api.kvstore_iterator_first)(it) });
+        loop {
+            check(unsafe { (api.kvstore_iterator_fetch)(it, entries.as_mut_ptr(), ROWS as c_int, &mut n) });
+            if n == 0 {
+                break;
+            }
+            for entry in &entries[..n as usize] {
+                let [key, value] = [(entry.pKey, entry.nKey), (entry.pValue, entry.nValue)]
+                    .map(|(start, n)| unsafe { std::slice::from_raw_parts(start.cast(), n as usize) });
+                seen.row(key, value);
+            }
+        }
+        unsafe { (api.kvstore_iterator_close)(it) };
+        seen
+    }
+
+    fn modify(&mut self, key: &[u8], f: &mut dyn FnMut(&mut [u8])) -> bool {
+        let [mut old, mut new] = std::mem::take(&mut self.copies);
+        // kvstore swaps the value if it is still the one that was read; SNKV needs a transaction.
+        let transaction = self.cf.is_null();
+        if transaction {
+            check(unsafe { (self.api.kvstore_begin)(self.kv, 1) });
+        }
+        let found = loop {
+            old.clear();
+            if !self.get_with(key, &mut |value| old.extend_from_slice(value)) {
+                break false;
+            }
+            new.clone_from(&old);
+            f(&mut new);
+            let ((k, n), (o, l), (v, m), mut swapped) = (pointer(key), pointer(&old), pointer(&new), 0);
+            if transaction {
+                check(unsafe { (self.api.kvstore_put)(self.kv, k, n, v, m) });
+                break true;
+            }
+            check(unsafe {
+                (self.api.kvstore_cf_compare_and_swap)(self.cf, k, n, o, l, v, m, 0, &mut swapped)
+            });
+            if swapped == 1 {
+                break true;
+            }
+        };
+        if transaction {
+            check(unsafe { (self.api.kvstore_commit)(self.kv) });
+        }
+        self.copies = [old, new];
+        self.committed();
+        found
+    }
+
+    fn touch(&mut self, key: &[u8], expire_ms: i64, f: &mut dyn FnMut(&[u8])) -> bool {
+        let ((k, n), mut value, mut length) = (pointer(key), null_mut(), 0);
+        let code = unsafe {
+            if self.cf.is_null() {
+                (self.api.kvstore_get)(self.kv, k, n, &mut value, &mut length)
+            } else {
+                (self.api.kvstore_cf_get_and_expire)(self.cf, k, n, expire_ms, &mut value, &mut length)
+            }
+        };
+        match code {
+            api::KVSTORE_NOTFOUND => return false,
+            code => check(code),
+        }
+        let bytes = unsafe { std::slice::from_raw_parts(value.cast(), length as usize) };
+        f(bytes);
+        if self.cf.is_null() {
+            // SNKV can only write the value again.
+            self.put_ttl(key, bytes, expire_ms);
+        }
+        unsafe { (self.api.free)(value) };
+        true
+    }
+
     fn purge(&mut self) -> u64 {
         let mut purged = 0;
         check(unsafe { (self.api.kvstore_purge_expired)(self.kv, &mut purged) });
+        if purged > 0 {
+            self.committed();
+        }
         purged as u64
+    }
+
+    fn purge_step(&mut self) -> u64 {
+        let (mut purged, mut more) = (0, 0);
+        check(unsafe { (self.api.kvstore_purge_step)(self.kv, 0, 0, &mut purged, &mut more) });
+        purged as u64
+    }
+
+    fn next_expiry(&mut self) -> Option<i64> {
+        let mut next = 0;
+        match unsafe { (self.api.kvstore_next_expiry)(self.kv, &mut next) } {
+            api::KVSTORE_NOTFOUND => return None,
+            code => check(code),
+        }
+        Some(next)
+    }
+
+    fn start_cleaner(&mut self, interval_ms: i64) -> bool {
+        self.cleaner = !self.cf.is_null();
+        if self.cleaner {
+            check(unsafe { (self.api.kvstore_cleaner_start)(self.kv, interval_ms, 0) });
+        }
+        self.cleaner
+    }
+
+    fn stop_cleaner(&mut self) {
+        if std::mem::take(&mut self.cleaner) {
+            check(unsafe { (self.api.kvstore_cleaner_stop)(self.kv) });
+        }
     }
 
     fn another(&self) -> Box<dyn Store> {
@@ -224,6 +380,9 @@ impl Drop for CStore {
             return;
         }
         unsafe {
+            if !self.batch.is_null() {
+                (self.api.kvstore_batch_free)(self.batch);
+            }
             if !self.cf.is_null() {
                 (self.api.kvstore_cf_close)(self.cf);
             }

@@ -72,6 +72,15 @@ impl Store for Fjall {
         self.written();
     }
 
+    fn delete_all(&mut self, keys: &[Key]) {
+        let mut batch = self.db.batch();
+        for key in keys {
+            batch.remove(&self.rows, &key[..]);
+        }
+        batch.commit().expect("commit");
+        self.written();
+    }
+
     fn another(&self) -> Box<dyn Store> {
         Box::new(Fjall { db: self.db.clone(), rows: self.rows.clone(), sync: self.sync })
     }

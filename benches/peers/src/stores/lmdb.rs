@@ -1,31 +1,45 @@
-//! LMDB with NOSYNC writes, through heed. Values are looked at where they are, in the map.
+//! LMDB through heed: with NOSYNC writes, and in a variant with the weakest ones that cannot damage the file.
+//! Values are looked at where they are, in the map.
 
 use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
 
 use crate::store::{Key, Mode, Seen, Store};
 
 /// Address space only: more than any file here needs.
 const MAP_SIZE: usize = 16 << 30;
+const SYNC_EVERY: u32 = 1000;
 
 struct Lmdb {
     env: Option<Env>,
     db: Database<Bytes, Bytes>,
     /// The one that closes the environment.
     first: bool,
+    sync_every: Option<u32>,
+    commits: u32,
 }
 
 pub fn open(path: &Path, mode: Mode) -> Box<dyn Store> {
+    let flags = if mode.sync { EnvFlags::empty() } else { EnvFlags::NO_SYNC };
+    Box::new(open_with(path, flags))
+}
+
+/// Each commit syncs its pages, but not the page that points to them: a power cut takes the last commit.
+pub fn open_synced(path: &Path, _: Mode) -> Box<dyn Store> {
+    let mut store = open_with(path, EnvFlags::NO_META_SYNC);
+    store.sync_every = Some(SYNC_EVERY);
+    Box::new(store)
+}
+
+fn open_with(path: &Path, flags: EnvFlags) -> Lmdb {
     std::fs::create_dir_all(path).expect("a folder");
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_SIZE);
     // SAFETY: nothing here depends on what a power cut leaves; nobody else changes the file.
     let env = unsafe {
-        if !mode.sync {
-            options.flags(EnvFlags::NO_SYNC);
-        }
+        options.flags(flags);
         options.open(PathBuf::from(path)).expect("LMDB opens")
     };
     // An existing database is opened without a write transaction, as a user would.
@@ -38,12 +52,24 @@ pub fn open(path: &Path, mode: Mode) -> Box<dyn Store> {
         txn.commit().expect("commit");
         db
     });
-    Box::new(Lmdb { env: Some(env), db, first: true })
+    Lmdb { env: Some(env), db, first: true, sync_every: None, commits: 0 }
 }
 
 impl Lmdb {
     fn env(&self) -> &Env {
         self.env.as_ref().expect("open until dropped")
+    }
+
+    /// One write transaction.
+    fn write<R>(&mut self, f: impl FnOnce(&Database<Bytes, Bytes>, &mut RwTxn) -> R) -> R {
+        let mut txn = self.env().write_txn().expect("a transaction");
+        let result = f(&self.db, &mut txn);
+        txn.commit().expect("commit");
+        self.commits += 1;
+        if self.sync_every.is_some_and(|every| self.commits.is_multiple_of(every)) {
+            self.env().force_sync().expect("a sync");
+        }
+        result
     }
 }
 
@@ -77,29 +103,49 @@ impl Store for Lmdb {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) {
-        let mut txn = self.env().write_txn().expect("a transaction");
-        self.db.put(&mut txn, key, value).expect("put");
-        txn.commit().expect("commit");
+        self.write(|db, txn| db.put(txn, key, value).expect("put"));
     }
 
     fn delete(&mut self, key: &[u8]) {
-        let mut txn = self.env().write_txn().expect("a transaction");
-        self.db.delete(&mut txn, key).expect("delete");
-        txn.commit().expect("commit");
+        self.write(|db, txn| db.delete(txn, key).expect("delete"));
+    }
+
+    fn modify(&mut self, key: &[u8], f: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.write(|db, txn| {
+            let Some(value) = db.get(txn, key).expect("get") else { return false };
+            let mut value = value.to_vec();
+            f(&mut value);
+            db.put(txn, key, &value).expect("put");
+            true
+        })
     }
 
     fn write_all<'a>(&mut self, count: usize, write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64)) {
-        let mut txn = self.env().write_txn().expect("a transaction");
-        for i in 0..count {
-            let (key, value, _) = write(i);
-            self.db.put(&mut txn, &key, value).expect("put");
-        }
-        txn.commit().expect("commit");
+        self.write(|db, txn| {
+            for i in 0..count {
+                let (key, value, _) = write(i);
+                db.put(txn, &key, value).expect("put");
+            }
+        });
+    }
+
+    fn delete_all(&mut self, keys: &[Key]) {
+        self.write(|db, txn| {
+            for key in keys {
+                db.delete(txn, key).expect("delete");
+            }
+        });
     }
 
     fn another(&self) -> Box<dyn Store> {
         // A process may open it once only; read transactions belong to threads.
-        Box::new(Lmdb { env: self.env.clone(), db: self.db, first: false })
+        Box::new(Lmdb {
+            env: self.env.clone(),
+            db: self.db,
+            first: false,
+            sync_every: self.sync_every,
+            commits: 0,
+        })
     }
 }
 

@@ -1,7 +1,9 @@
-//! The stores. Each file is one of them as its documentation says it should be used, with the durability
-//! of kvstore's default: a commit survives the process, not a power cut.
+//! The stores. Each file is one of them as its documentation says it should be used, with a durability as
+//! near to kvstore's default as it has: a commit survives the process, not a power cut. `Kind::promise` says
+//! what a power cut may do.
 
 pub mod c_api;
+pub mod families;
 #[cfg(feature = "fjall")]
 mod fjall;
 mod lmdb;
@@ -19,23 +21,81 @@ pub const SQLITE: &str = "SQLite";
 pub const SNKV: &str = "SNKV";
 pub const SNKV_CHECKPOINTED: &str = "SNKV+ck";
 
+const LOG_OF_PAGES: &str = "never damaged; may lose the commits since the last checkpoint";
+
 /// All that were built in and, for the two of SNKV, loaded.
 pub fn all() -> Vec<Kind> {
-    let mut all = vec![
-        Kind { name: KVSTORE, ttl: true, processes: true, writes_only: false, open: c_api::kvstore },
-        Kind { name: LMDB, ttl: false, processes: true, writes_only: false, open: lmdb::open },
-        Kind { name: SQLITE, ttl: true, processes: true, writes_only: false, open: sqlite::open },
-        #[cfg(feature = "redb")]
-        Kind { name: "redb", ttl: false, processes: false, writes_only: false, open: redb::open },
-        #[cfg(feature = "fjall")]
-        Kind { name: "fjall", ttl: false, processes: false, writes_only: false, open: fjall::open },
-        #[cfg(feature = "rocksdb")]
-        Kind { name: "RocksDB", ttl: false, processes: false, writes_only: false, open: rocksdb::open },
-    ];
+    let kind = Kind {
+        name: KVSTORE,
+        ttl: true,
+        processes: true,
+        writes_only: false,
+        promise: LOG_OF_PAGES,
+        keeps: true,
+        open: c_api::kvstore,
+    };
+    let lmdb = Kind {
+        name: LMDB,
+        ttl: false,
+        promise: "NOSYNC: may be damaged, unless the file system keeps the order of writes",
+        keeps: false,
+        open: lmdb::open,
+        ..kind
+    };
+    let lmdb_synced = Kind {
+        name: "LMDB+sync",
+        writes_only: true,
+        promise: "NOMETASYNC, mdb_env_sync every 1000 commits: never damaged; may lose the last commit",
+        keeps: true,
+        open: lmdb::open_synced,
+        ..lmdb
+    };
+    let sqlite = Kind { name: SQLITE, open: sqlite::open, ..kind };
+    let mut all = vec![kind, lmdb, sqlite];
+    #[cfg(feature = "redb")]
+    all.push(Kind {
+        name: "redb",
+        processes: false,
+        promise: "never damaged; may lose the commits since the last durable one, which every 1000th is",
+        keeps: true,
+        open: redb::open,
+        ..lmdb
+    });
+    #[cfg(feature = "fjall")]
+    all.push(Kind {
+        name: "fjall",
+        processes: false,
+        promise: "never damaged; may lose what the system has not yet written of the journal",
+        keeps: true,
+        open: fjall::open,
+        ..lmdb
+    });
+    #[cfg(feature = "rocksdb")]
+    all.push(Kind {
+        name: "RocksDB",
+        processes: false,
+        promise: "never damaged; may lose what the system has not yet written of the log",
+        keeps: true,
+        open: rocksdb::open,
+        ..lmdb
+    });
+    all.push(lmdb_synced);
     if c_api::SNKV.get().is_some() {
-        all.push(Kind { name: SNKV, ttl: true, processes: true, writes_only: false, open: c_api::snkv });
-        let open = c_api::snkv_checkpointed;
-        all.push(Kind { name: SNKV_CHECKPOINTED, ttl: false, processes: false, writes_only: true, open });
+        all.push(Kind {
+            name: SNKV,
+            promise: "never damaged; may lose all commits since it was opened, as it never checkpoints",
+            keeps: false,
+            open: c_api::snkv,
+            ..kind
+        });
+        all.push(Kind {
+            name: SNKV_CHECKPOINTED,
+            processes: false,
+            writes_only: true,
+            promise: "never damaged; may lose the commits since the last checkpoint, which comes every 1000",
+            open: c_api::snkv_checkpointed,
+            ..kind
+        });
     }
     all
 }

@@ -28,14 +28,15 @@ pub fn open(path: &Path, mode: Mode) -> Box<dyn Store> {
 }
 
 impl Redb {
-    fn write(&mut self, f: impl FnOnce(&WriteTransaction)) {
+    fn write<R>(&mut self, f: impl FnOnce(&WriteTransaction) -> R) -> R {
         let mut txn = self.db.begin_write().expect("a transaction");
         self.commits += 1;
         if !self.sync && !self.commits.is_multiple_of(DURABLE_EVERY) {
             txn.set_durability(Durability::None).expect("a durability");
         }
-        f(&txn);
+        let result = f(&txn);
         txn.commit().expect("commit");
+        result
     }
 
     fn read(&self) -> redb::ReadOnlyTable<&'static [u8], &'static [u8]> {
@@ -86,6 +87,26 @@ impl Store for Redb {
                 table.insert(&key[..], value).expect("put");
             }
         });
+    }
+
+    fn delete_all(&mut self, keys: &[Key]) {
+        self.write(|txn| {
+            let mut table = txn.open_table(TABLE).expect("the table");
+            for key in keys {
+                table.remove(&key[..]).expect("delete");
+            }
+        });
+    }
+
+    fn modify(&mut self, key: &[u8], f: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.write(|txn| {
+            let mut table = txn.open_table(TABLE).expect("the table");
+            let value = table.get(key).expect("get").map(|value| value.value().to_vec());
+            let Some(mut value) = value else { return false };
+            f(&mut value);
+            table.insert(key, &value[..]).expect("put");
+            true
+        })
     }
 
     fn another(&self) -> Box<dyn Store> {

@@ -77,6 +77,14 @@ impl Store for Rocks {
         self.db.write_opt(batch, &self.options()).expect("commit");
     }
 
+    fn delete_all(&mut self, keys: &[Key]) {
+        let mut batch = WriteBatch::default();
+        for key in keys {
+            batch.delete(key);
+        }
+        self.db.write_opt(batch, &self.options()).expect("commit");
+    }
+
     fn another(&self) -> Box<dyn Store> {
         Box::new(Rocks { db: self.db.clone(), sync: self.sync })
     }

@@ -17,6 +17,7 @@ struct Sqlite {
     put: Statement<'static>,
     delete: Statement<'static>,
     purge: Option<Statement<'static>>,
+    touch: Option<Statement<'static>>,
     begin: Statement<'static>,
     commit: Statement<'static>,
     _conn: Box<Connection>,
@@ -63,6 +64,11 @@ fn try_open(path: &Path, mode: Mode) -> rusqlite::Result<Sqlite> {
         put: select("REPLACE INTO t VALUES(?1, ?2, ?3)", "REPLACE INTO t VALUES(?1, ?2)")?,
         delete: prepare("DELETE FROM t WHERE key = ?1")?,
         purge: if mode.ttl { Some(prepare("DELETE FROM t WHERE expire_ms <= ?1")?) } else { None },
+        touch: if mode.ttl {
+            Some(prepare("UPDATE t SET expire_ms = ?3 WHERE key = ?1 AND LIVE RETURNING value")?)
+        } else {
+            None
+        },
         begin: prepare("BEGIN IMMEDIATE")?,
         commit: prepare("COMMIT")?,
         _conn: conn,
@@ -140,6 +146,38 @@ impl Store for Sqlite {
 
     fn purge(&mut self) -> u64 {
         self.purge.as_mut().expect("TTLs").execute([now_ms()]).expect("a purge") as u64
+    }
+
+    fn delete_all(&mut self, keys: &[Key]) {
+        self.begin.execute([]).expect("begin");
+        for key in keys {
+            self.delete.execute([key]).expect("a delete");
+        }
+        self.commit.execute([]).expect("commit");
+    }
+
+    fn modify(&mut self, key: &[u8], f: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.begin.execute([]).expect("begin");
+        let mut copy = Vec::new();
+        let found = self.get_with(key, &mut |value| copy.extend_from_slice(value));
+        if found {
+            f(&mut copy);
+            self.write(key, &copy, 0).expect("a write");
+        }
+        self.commit.execute([]).expect("commit");
+        found
+    }
+
+    fn touch(&mut self, key: &[u8], expire_ms: i64, f: &mut dyn FnMut(&[u8])) -> bool {
+        let touch = self.touch.as_mut().expect("TTLs");
+        let mut rows = touch.query((key, now_ms(), expire_ms)).expect("a query");
+        let mut found = false;
+        // To its end, which commits.
+        while let Some(row) = rows.next().expect("a step") {
+            f(row.get_ref(0).expect("a column").as_blob().expect("a blob"));
+            found = true;
+        }
+        found
     }
 
     fn another(&self) -> Box<dyn Store> {
