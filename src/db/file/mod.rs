@@ -1,6 +1,6 @@
 //! A store in a file (or in memory): everything that knows SQLite.
 //!
-//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them;
+//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`] which rows a chunk takes;
 //! [`connection`] runs transactions, [`maintenance`] keeps the file in order, [`catalogue`] knows the families and [`agenda`] when something
 //! is due in them, [`open`] opens the file, [`schema`] owns the tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
@@ -13,6 +13,7 @@ mod catalogue;
 mod connection;
 mod engine;
 mod failure;
+mod filling;
 mod frozen;
 mod integrity;
 mod look_up;

@@ -149,6 +149,27 @@ impl<'t> PageWalk<'t> {
         self.next_elsewhere()
     }
 
+    /// The entries of the current leaf that are to be shown next, and whether from the last to the first. `None`:
+    /// [`next`](PageWalk::next) knows what comes.
+    #[inline]
+    pub(super) fn ahead(&mut self) -> Result<Option<(Node<'_>, bool, Range<usize>)>> {
+        self.go_down(Bound::Unbounded)?;
+        let Some(level) = self.levels.last().filter(|level| level.layout.is_leaf() && !self.lost) else {
+            return Ok(None);
+        };
+        let entries = if self.reverse { 0..level.at } else { level.at..level.layout.count() };
+        Ok(Some((level.node(), self.reverse, entries)))
+    }
+
+    /// Goes over so many of them, which were shown.
+    #[inline]
+    pub(super) fn pass(&mut self, entries: usize) {
+        if let Some(level) = self.levels.last_mut() {
+            level.at = if self.reverse { level.at.saturating_sub(entries) } else { level.at + entries };
+            self.shown += entries;
+        }
+    }
+
     /// The record of the step before.
     #[inline(always)]
     pub(super) fn record(&self, part: Range<usize>) -> &[u8] {
