@@ -60,6 +60,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, row_key};
 #[doc(hidden)]
+pub(crate) use clock::is_far_off;
 pub use fork::{INHERITED, generation as fork_generation};
 pub use options::PutOptions;
 pub use shared::Stats;

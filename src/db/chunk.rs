@@ -38,6 +38,13 @@ impl ChunkEntry {
         }
     }
 
+    /// Its key and its value, of the bytes of its chunk.
+    #[inline(always)]
+    pub(crate) fn parts<'c>(&self, bytes: &'c [u8]) -> Option<(&'c [u8], &'c [u8])> {
+        let (start, key) = (self.start as usize, self.key as usize);
+        bytes.get(start..start + key + self.value as usize)?.split_at_checked(key)
+    }
+
     #[inline(always)]
     pub(crate) fn expire_ms(&self) -> Option<i64> {
         if self.is_mortal { Some(self.expire_ms) } else { None }
@@ -103,13 +110,13 @@ impl Chunk {
 
     #[inline(always)]
     pub(crate) fn value(&self, entry: &ChunkEntry) -> Option<&[u8]> {
-        self.key_and_value(entry).map(|(_, value)| value)
+        entry.parts(&self.bytes).map(|(_, value)| value)
     }
 
+    /// The bytes of all its entries.
     #[inline(always)]
-    pub(crate) fn key_and_value(&self, entry: &ChunkEntry) -> Option<(&[u8], &[u8])> {
-        let (start, key) = (entry.start as usize, entry.key as usize);
-        self.bytes.get(start..start + key + entry.value as usize)?.split_at_checked(key)
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Adds an entry.
@@ -149,7 +156,7 @@ impl Chunk {
         let (count, first_end) = decode(base, room);
         self.entries.truncate(first + count);
         self.note_end(first_end);
-        self.copy_from(piece, first, count * 2 >= most);
+        self.copy_from(piece, first, count > 0 && count * 2 >= most);
     }
 
     /// Copies the bytes of the entries from this one on, which are in `piece`: all of it, if that is said to pay.

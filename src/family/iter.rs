@@ -26,6 +26,8 @@ const FIRST_ROWS: usize = 128;
 /// The bytes with which the first one is full: whoever wants a few rows does not wait for many pages.
 const FIRST_BYTES: usize = 16 * 1024;
 const MAX_ROWS: usize = 512;
+/// Rows in the chunk after a write: whoever writes between two rows is likely to do so again.
+const ROWS_AFTER_WRITE: usize = 16;
 /// Another one is full when its rows have this many bytes together.
 const MAX_BYTES: usize = 64 * 1024;
 /// The most dead rows a chunk passes over; then it returns what it has, so that the store's lock is
@@ -211,13 +213,14 @@ impl Cursor {
     /// See [`Cursor`].
     #[allow(clippy::should_implement_trait)] // `Iter` is the iterator
     pub fn next(&mut self) -> Result<bool> {
-        if self.step() {
+        if self.step(|_| false) {
             return Ok(true);
         }
         self.check_open()?;
         if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
             // What was read ahead may be out of date: go on after the current entry.
             let place = self.place().or_else(|| self.read_to.take());
+            self.chunk_rows = ROWS_AFTER_WRITE;
             self.load(place.map_or(From::Start, From::After))?;
             return self.settle(self.at);
         }
@@ -225,14 +228,15 @@ impl Cursor {
     }
 
     /// Moves to the next entry if that was read ahead and has not expired; otherwise does nothing.
-    /// Nothing in it can fail or panic.
+    /// Nothing in it can fail or panic. `is_far_off` says of a moment, if it knows without the exact time, that it is
+    /// still to come.
     #[inline(always)]
-    pub(crate) fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self, is_far_off: impl FnOnce(i64) -> bool) -> bool {
         let next = self.at.wrapping_add(1);
         if self.family.shared.is_plainly_open()
             && self.changes == self.family.shared.changes()
             && let Some(entry) = self.chunk.get(next)
-            && entry.expire_ms().is_none_or(|at| self.shows_later_than(at))
+            && entry.expire_ms().is_none_or(|end| is_far_off(end) || self.shows_later_than(end))
         {
             self.at = next;
             return true;

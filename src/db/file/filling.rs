@@ -84,12 +84,11 @@ impl<'a> Filling<'a> {
 
     /// To be asked when rows were added together: whether it has enough.
     pub(super) fn has_enough(&mut self) -> bool {
-        let is_full = self.chunk.is_full();
-        if is_full {
+        if self.chunk.is_full() {
             let last = self.chunk.len().checked_sub(1).and_then(|last| self.chunk.get(last));
             self.last = last.and_then(|last| self.chunk.key(last)).map(<[u8]>::to_vec);
         }
-        is_full
+        self.last.is_some()
     }
 
     /// The key of the last row that was looked at, live or dead, if there may be more after it.

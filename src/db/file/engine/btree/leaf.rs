@@ -16,14 +16,17 @@ use crate::error::Result;
 pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut Filling<'_>) -> Result<()> {
     let Some((node, reverse, ahead)) = walk.ahead()? else { return Ok(()) };
     let count = ahead.len().min(filling.room());
+    if count == 0 {
+        return Ok(());
+    }
     let ahead = if reverse { ahead.end - count..ahead.end } else { ahead.start..ahead.start + count };
     let (Some(cells), Some((page, content))) = (node.cells(ahead), node.content()) else { return Ok(()) };
     let leaf = Leaf { page, content, max_local: node.max_local() };
-    let passed = match (to, reverse) {
-        (Bound::Unbounded, false) => leaf.add(cells.iter(), |_| false, filling),
-        (Bound::Unbounded, true) => leaf.add(cells.iter().rev(), |_| false, filling),
-        (to, false) => leaf.add(cells.iter(), |key| is_past(key, to, false), filling),
-        (to, true) => leaf.add(cells.iter().rev(), |key| is_past(key, to, true), filling),
+    let passed = match (End::of(to), reverse) {
+        (None, false) => leaf.add(cells.iter(), |_| false, filling),
+        (None, true) => leaf.add(cells.iter().rev(), |_| false, filling),
+        (Some(end), false) => leaf.add(cells.iter(), |row| end.is_before(page, row, to, false), filling),
+        (Some(end), true) => leaf.add(cells.iter().rev(), |row| end.is_before(page, row, to, true), filling),
     };
     walk.pass(passed);
     Ok(())
@@ -41,19 +44,21 @@ impl<'p> Leaf<'p> {
     #[inline(always)]
     fn add(
         &self,
-        cells: impl ExactSizeIterator<Item = &'p [u8; 2]>,
-        is_past: impl Fn(&[u8]) -> bool,
+        mut cells: impl ExactSizeIterator<Item = &'p [u8; 2]>,
+        is_past: impl Fn(&PlainRow) -> bool,
         filling: &mut Filling<'_>,
     ) -> usize {
         let Leaf { page, content, max_local } = *self;
-        let mut passed = 0;
-        filling.add_from(page.get(content..).unwrap_or_default(), cells.len(), |base, room, ends| {
-            let (mut added, mut first_end) = (0, None);
+        let count = cells.len();
+        let mut left = count;
+        filling.add_from(page.get(content..).unwrap_or_default(), count, |base, room, ends| {
+            let (room_for, base) = (room.len(), base.wrapping_sub(content));
             let mut room = room.iter_mut();
-            for cell in cells {
+            let (mut shape, mut first_end) = (Shape::NONE, None);
+            for cell in cells.by_ref() {
                 let cell = usize::from(u16::from_be_bytes(*cell));
-                let Some(row) = PlainRow::at(page, cell, max_local) else { break };
-                if row.start < content || row.key(page).is_none_or(&is_past) {
+                let Some(row) = PlainRow::at(page, cell, max_local, &mut shape) else { break };
+                if cell < content || is_past(&row) {
                     break;
                 }
                 if let Some(end) = row.expire_ms {
@@ -61,25 +66,50 @@ impl<'p> Leaf<'p> {
                         if !ends.skip() {
                             break;
                         }
-                        passed += 1;
+                        left -= 1;
                         continue;
                     }
                     first_end = Some(first_end.map_or(end, |first: i64| first.min(end)));
                 }
                 let Some(entry) = room.next() else { break };
-                *entry = ChunkEntry::new(base + row.start - content, row.key, row.value, row.expire_ms);
-                added += 1;
-                passed += 1;
+                *entry = ChunkEntry::new(base.wrapping_add(row.start), row.key, row.value, row.expire_ms);
+                left -= 1;
             }
-            (added, first_end)
+            (room_for - room.len(), first_end)
         });
-        passed
+        count - left
+    }
+}
+
+/// The end of a walk.
+struct End(u128);
+
+impl End {
+    fn of(to: Bound<&[u8]>) -> Option<End> {
+        match to {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let mut first = [0; 16];
+                first.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+                Some(End(u128::from_be_bytes(first)))
+            }
+            Bound::Unbounded => None,
+        }
+    }
+
+    /// Whether a row is after the end `to`, in the direction of the walk: nearly always the first 16 bytes tell, as one
+    /// number. (If they differ where the end has no bytes any more, the key goes on with something greater than 0.)
+    #[inline(always)]
+    fn is_before(&self, page: &[u8], row: &PlainRow, to: Bound<&[u8]>, reverse: bool) -> bool {
+        let Some(key) = page.get(row.start..row.start + row.key) else { return true };
+        match key.first_chunk().copied().map(u128::from_be_bytes) {
+            Some(first) if first != self.0 => (first > self.0) != reverse,
+            _ => is_past(key, to, reverse),
+        }
     }
 }
 
 /// A row of one of the two most frequent shapes: a short key and a value; or these and an end of life that is a time
 /// of these centuries, in 6 bytes. (`DataRow::plainly` knows the same shapes.)
-#[derive(Debug, PartialEq, Eq)]
 struct PlainRow {
     /// Where its key begins on the page.
     start: usize,
@@ -89,12 +119,30 @@ struct PlainRow {
     expire_ms: Option<i64>,
 }
 
-impl PlainRow {
-    /// The one of this cell of a leaf, if it is all on the page.
+/// What the first bytes of a cell say, which many rows of a page have in common.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// These bytes, and which ones they are of the first eight.
+    bytes: u64,
+    mask: u64,
+    /// How many they are: the key follows them.
+    before: usize,
+    key: usize,
+    value: usize,
+    /// All of the cell.
+    size: usize,
+    is_mortal: bool,
+}
+
+impl Shape {
+    /// That of no cell.
+    const NONE: Shape = Shape { bytes: 1, mask: 0, before: 0, key: 0, value: 0, size: 0, is_mortal: false };
+
+    /// The shape of the cell with these first bytes, if it is plain.
     #[inline(always)]
-    fn at(page: &[u8], cell: usize, max_local: usize) -> Option<PlainRow> {
-        let [a, b, c, d, e, f, g, _] = *page.get(cell..)?.first_chunk::<8>()?;
-        let (size, before, header, key, [first, second, third]) = if a < 0x80 {
+    fn of(first_bytes: [u8; 8], max_local: usize) -> Option<Shape> {
+        let [a, b, c, d, e, f, g, _] = first_bytes;
+        let (record, before, header, key, [first, second, third]) = if a < 0x80 {
             (usize::from(a), 1, b, c, [d, e, f])
         } else if b < 0x80 {
             (usize::from(a & 0x7f) << 7 | usize::from(b), 2, c, d, [e, f, g])
@@ -109,29 +157,42 @@ impl PlainRow {
             return None;
         };
         let (key, header) = (usize::from(key), usize::from(header));
-        if key >= 0x80 || key < 12 || value < 12 || (key | value) % 2 != 0 || size > max_local {
+        if key >= 0x80 || key < 12 || value < 12 || (key | value) % 2 != 0 || record > max_local {
             return None;
         }
         let (key, value) = ((key - 12) / 2, (value - 12) / 2);
-        let start = cell + before + header;
-        let end = cell + before + size;
+        let is_mortal = header == types + 1 && next == SIX_BYTES;
+        let end_of_life = if is_mortal { 6 } else { 0 };
+        if !(is_mortal || header == types) || header + key + value + end_of_life != record {
+            return None;
+        }
+        let (before, size) = (before + header, before + record);
+        // At most 7 bytes.
+        let mask = u64::MAX >> (64 - 8 * before);
+        let bytes = u64::from_le_bytes(first_bytes) & mask;
+        Some(Shape { bytes, mask, before, key, value, size, is_mortal })
+    }
+}
+
+impl PlainRow {
+    /// The one of this cell of a leaf, if it is all on the page. `shape` is that of the cell before.
+    #[inline(always)]
+    fn at(page: &[u8], cell: usize, max_local: usize, shape: &mut Shape) -> Option<PlainRow> {
+        let bytes = *page.get(cell..)?.first_chunk::<8>()?;
+        if u64::from_le_bytes(bytes) & shape.mask != shape.bytes {
+            *shape = Shape::of(bytes, max_local)?;
+        }
+        let end = cell + shape.size;
         if end > page.len() {
             return None;
         }
-        let blobs_end = start + key + value;
-        if header == types && blobs_end == end {
-            return Some(PlainRow { start, key, value, expire_ms: None });
-        }
-        if header != types + 1 || next != SIX_BYTES || blobs_end + 6 != end {
-            return None;
-        }
-        // The first of the six bytes has the sign.
-        let last = page.get(end - 8..)?.first_chunk::<8>()?;
-        Some(PlainRow { start, key, value, expire_ms: Some(i64::from_be_bytes(*last) << 16 >> 16) })
-    }
-
-    #[inline(always)]
-    fn key<'p>(&self, page: &'p [u8]) -> Option<&'p [u8]> {
-        page.get(self.start..self.start + self.key)
+        let expire_ms = if shape.is_mortal {
+            // The first of the last six bytes has the sign.
+            let last = page.get(end - 8..)?.first_chunk::<8>()?;
+            Some(i64::from_be_bytes(*last) << 16 >> 16)
+        } else {
+            None
+        };
+        Some(PlainRow { start: cell + shape.before, key: shape.key, value: shape.value, expire_ms })
     }
 }
