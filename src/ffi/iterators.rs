@@ -188,7 +188,13 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
-    unsafe { if glance_mut(it, |cursor: &mut Cursor| cursor.step(coarse::is_far_off)) { KVSTORE_OK } else { next_closely(it) } }
+    unsafe {
+        if glance_mut(it, |cursor: &mut Cursor| cursor.step(coarse::is_far_off)) {
+            KVSTORE_OK
+        } else {
+            next_closely(it)
+        }
+    }
 }
 
 #[cold]

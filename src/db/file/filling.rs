@@ -70,6 +70,11 @@ impl<'a> Filling<'a> {
         self.chunk.limits().rows.saturating_sub(self.chunk.len())
     }
 
+    /// How many bytes it has room for.
+    pub(super) fn bytes_left(&self) -> usize {
+        self.chunk.limits().bytes.saturating_sub(self.chunk.bytes().len())
+    }
+
     /// Adds rows whose keys and values are all in `piece`, as [`Chunk::add_from`] does.
     #[inline(always)]
     pub(super) fn add_from(

@@ -118,6 +118,18 @@ impl<'p> Node<'p> {
         (content > 0 && content <= self.page.len()).then_some((self.page, content))
     }
 
+    /// The bytes of the page that count.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.page.len()
+    }
+
+    /// The first column of an entry, if that is a blob.
+    pub(super) fn key_of(&self, at: usize) -> Option<&'p [u8]> {
+        let (start, length) = self.key(at)?;
+        self.page.get(start..start + length)
+    }
+
     /// A longer record has a part of it on other pages.
     #[inline(always)]
     pub(super) fn max_local(&self) -> usize {
