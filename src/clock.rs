@@ -25,6 +25,18 @@ pub(crate) fn system_now_ms() -> i64 {
     never_back(&LATEST, now)
 }
 
+/// How far the coarse clock of the system may be behind, at most: it is set at each tick of the kernel's timer, some
+/// milliseconds apart. The tick is late when a virtual machine is not scheduled, so it is given a minute. When
+/// somebody sets the clock, both are another one at once.
+const COARSE_LAG_MS: i64 = 60_000;
+
+/// Whether `time_ms` is still to come by the system's time, however far that is ahead of the coarse clock, which says
+/// `coarse_ms`.
+#[inline]
+pub(crate) fn is_far_off(time_ms: i64, coarse_ms: i64) -> bool {
+    time_ms > LATEST.load(Ordering::Relaxed).max(coarse_ms).saturating_add(COARSE_LAG_MS)
+}
+
 fn never_back(latest: &AtomicI64, now: i64) -> i64 {
     let seen = latest.load(Ordering::Relaxed);
     if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
@@ -118,6 +130,25 @@ mod tests {
         assert_eq!(clock.now_ms(), 100);
         ticks.store(101, Ordering::Relaxed);
         assert_eq!(clock.now_ms(), 101);
+    }
+
+    #[test]
+    fn what_is_far_off_by_the_coarse_clock_is_to_come_by_the_exact_one() {
+        let now = system_now_ms();
+        for (time, coarse, is_far) in [
+            (now + 120_000, now, true),
+            (now + 120_000, now - 1_000, true),
+            // The coarse clock may be late by as much.
+            (now + 50_000, now, false),
+            (now + 50_000, now - 60_000, false),
+            // The clock was set forward, and set back again: this process never goes back.
+            (now - 1, now - 3_600_000, false),
+            (now + 120_000, now + 120_000, false),
+            (i64::MAX, i64::MAX - 1, false),
+            (i64::MIN, now, false),
+        ] {
+            assert_eq!(is_far_off(time, coarse), is_far, "{time} at {now}, by the coarse clock {coarse}");
+        }
     }
 
     #[test]

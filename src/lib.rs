@@ -55,11 +55,12 @@ mod shared;
 mod store;
 mod unwind;
 
+#[doc(hidden)]
+pub(crate) use clock::is_far_off;
 pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, row_key};
-#[doc(hidden)]
 pub use fork::{INHERITED, generation as fork_generation};
 pub use options::PutOptions;
 pub use shared::Stats;

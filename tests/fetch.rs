@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Random, Scratch, fill, forward, kind, memory, memory_at, numbered, rest, reverse};
+use common::{Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, rest, reverse};
 use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key};
 
 /// Far in the future, for the wall clock, too.
@@ -421,4 +421,116 @@ fn a_fetch_in_a_transaction_sees_its_view_and_one_on_a_closed_store_is_refused()
     store.close().unwrap();
     assert_eq!(kind(cursor.fetch(1).map(drop)), ErrorKind::Misuse);
     assert_eq!(kind(cursor.fetch(0).map(drop)), ErrorKind::Misuse);
+}
+
+/// Keys that have many bytes in common, of all lengths.
+fn alike(random: &mut Random) -> Vec<u8> {
+    let length = 1 + random.below(24) as usize;
+    (0..length).map(|at| if at < 12 { b'a' } else { random.of(&[0, b'a', 0xff]) }).collect()
+}
+
+#[test]
+fn rows_of_all_shapes_come_in_order_within_any_bounds_with_pages_of_any_size() {
+    let mut random = Random(4_711);
+    for (page_size, sql_engine) in
+        [(512, false), (1_024, false), (4_096, false), (65_536, false), (4_096, true)]
+    {
+        let (scratch, clock) = (Scratch::new(), TestClock::at(1_000_000_000_000));
+        let store = scratch.open_with(&Config::new().page_size(page_size).sql_engine(sql_engine));
+        clock.drive(&store);
+        let mut model: BTreeMap<Vec<u8>, (Vec<u8>, Expiry)> = BTreeMap::new();
+        store
+            .transaction(|tx| {
+                for n in 0..1_200 {
+                    let key =
+                        if n % 4 == 0 { numbered(random.below(900) as usize) } else { alike(&mut random) };
+                    let length = random.of(&[0, 1, 20, 20, 20, 57, 58, 150, 1_500, 9_000]);
+                    let value = vec![n as u8; length];
+                    let expiry = match random.below(6) {
+                        0 => Expiry::At(1), // dead, and a number of another width
+                        1 => Expiry::At(clock.now() + random.below(5_000) as i64),
+                        2 => Expiry::At(i64::MAX),
+                        _ => Expiry::Never,
+                    };
+                    tx.put_until(&key, &value, expiry)?;
+                    model.insert(key, (value, expiry));
+                }
+                Ok::<_, kvstore::Error>(())
+            })
+            .unwrap();
+        for round in 0..150 {
+            clock.set(clock.now() + random.below(60) as i64);
+            let mut bound = || match random.below(5) {
+                0 => std::ops::Bound::Unbounded,
+                1 => std::ops::Bound::Included(alike(&mut random)),
+                2 => std::ops::Bound::Excluded(numbered(random.below(900) as usize)),
+                _ => std::ops::Bound::Excluded(alike(&mut random)),
+            };
+            let range = KeyRange::new(bound(), bound());
+            let keys_only = round % 7 == 0;
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let alive = |(key, (value, expiry)): (&Vec<u8>, &(Vec<u8>, Expiry))| {
+                    let is_alive = expiry.millis().is_none_or(|end| end > clock.now());
+                    let value = (!keys_only).then(|| value.clone());
+                    (is_alive && range.contains(key)).then(|| (key.clone(), value, *expiry))
+                };
+                let mut expected: Vec<Row> = model.iter().filter_map(alive).collect();
+                if direction == Direction::Reverse {
+                    expected.reverse();
+                }
+                let mut cursor = store.cursor(range.clone(), direction);
+                if keys_only {
+                    cursor = cursor.keys_only();
+                }
+                cursor.first().unwrap();
+                let shown = all(&mut cursor, || 1 + random.below(400) as usize);
+                assert!(shown == expected, "{page_size}, sql {sql_engine}, {range:?}, {direction:?}");
+                assert_eq!(one_by_one(&mut cursor), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_while_rows_are_read_ahead_lets_no_dead_one_through() {
+    for n in [30, 2_000] {
+        for step in [1, 7, 300] {
+            let (store, clock) = memory_at(1_000);
+            store
+                .transaction(|tx| {
+                    (0..n).try_for_each(|i| {
+                        // In no order, and some without an end.
+                        let end = 1_001 + (i * 7_919 % 3_000) as i64;
+                        let expiry = if i % 5 == 0 { Expiry::Never } else { Expiry::At(end) };
+                        tx.put_until(numbered(i), "1", expiry)
+                    })
+                })
+                .unwrap();
+            // Each look at the clock finds it further on, also in the middle of a call.
+            let now = clock.clone();
+            store.set_clock(move || {
+                now.set(now.now() + step);
+                now.now()
+            });
+            for mut cursor in [forward(&store), reverse(&store)] {
+                cursor.first().unwrap();
+                let (mut shown, mut steps) = (0, 0);
+                while cursor.is_valid() {
+                    let before = clock.now();
+                    for (key, _, expiry) in fetched(&mut cursor, 100) {
+                        let is_alive = expiry.millis().is_none_or(|end| end > before);
+                        assert!(is_alive, "{key:?} was dead by {before}: {expiry:?}");
+                        shown += 1;
+                    }
+                    steps += 1;
+                    let before = clock.now();
+                    if cursor.next().unwrap() {
+                        let end = cursor.expiry().unwrap().millis();
+                        assert!(end.is_none_or(|end| end > before), "a step came to a dead entry");
+                    }
+                }
+                assert!(shown + steps >= n / 5, "{shown} shown and {steps} passed of {n}");
+            }
+        }
+    }
 }

@@ -167,7 +167,7 @@ fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
     let scratch = Scratch::new();
     let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
     let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
-    fill(&store, 100);
+    fill(&store, 400);
     let (mut up, mut down, mut fresh) = (forward(&store), reverse(&store), forward(&store));
     let (mut up_seen, mut down_seen) = (Vec::new(), Vec::new());
     assert!(up.first().unwrap() && down.first().unwrap());
@@ -188,9 +188,9 @@ fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
     }
     assert_eq!(kind(fresh.first()), ErrorKind::Busy);
     other.rollback().unwrap();
-    assert_eq!([up_seen, rest(&mut up)].concat(), (0..100).map(numbered).collect::<Vec<_>>());
-    assert_eq!([down_seen, rest(&mut down)].concat(), (0..100).rev().map(numbered).collect::<Vec<_>>());
-    assert_eq!(rest(&mut fresh).len(), 100);
+    assert_eq!([up_seen, rest(&mut up)].concat(), (0..400).map(numbered).collect::<Vec<_>>());
+    assert_eq!([down_seen, rest(&mut down)].concat(), (0..400).rev().map(numbered).collect::<Vec<_>>());
+    assert_eq!(rest(&mut fresh).len(), 400);
 }
 
 /// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.

@@ -103,14 +103,16 @@ int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk)
             }
             if (entry->nKey != chunk->n_key) chunk->n_key = -1;
             if (n_value != chunk->n_value) chunk->n_value = -1;
-            memcpy(chunk->bytes + used, entry->pKey, (size_t)entry->nKey);
+            if (with_values && (const char *)entry->pKey + entry->nKey == (const char *)entry->pValue) {
+                memcpy(chunk->bytes + used, entry->pKey, (size_t)(entry->nKey + n_value));
+            } else {
+                memcpy(chunk->bytes + used, entry->pKey, (size_t)entry->nKey);
+                if (n_value > 0) memcpy(chunk->bytes + used + entry->nKey, entry->pValue, (size_t)n_value);
+            }
             used += entry->nKey;
             *end++ = used;
-            if (with_values) {
-                memcpy(chunk->bytes + used, entry->pValue, (size_t)n_value);
-                used += n_value;
-                *end++ = used;
-            }
+            used += n_value;
+            if (with_values) *end++ = used;
             chunk->expire_ms[chunk->rows++] = entry->expireMs;
             if (entry->expireMs != KVSTORE_NO_TTL && entry->expireMs < chunk->first_expire_ms)
                 chunk->first_expire_ms = entry->expireMs;

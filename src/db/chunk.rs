@@ -4,7 +4,7 @@
 /// How much one chunk may be.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
-    /// It is full with so many rows, or when they have so many bytes together.
+    /// It is full with so many rows, or when they have so many bytes together, or some page more.
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
     /// After so many dead rows it ends with what it has, so that a lock is not held for ever.
@@ -14,12 +14,41 @@ pub(crate) struct Limits {
 }
 
 /// A row that was read ahead: where its bytes are in the chunk, and when it dies.
+#[derive(Clone, Default)]
 pub(crate) struct ChunkEntry {
-    start: usize,
-    /// Lengths fit: a value has at most 512 MiB.
+    expire_ms: i64,
+    /// A chunk has some pages and one row at most, which is far less than 2^32 bytes.
+    start: u32,
     key: u32,
     value: u32,
-    pub(crate) expire_ms: Option<i64>,
+    /// Whether it has an end of life.
+    is_mortal: bool,
+}
+
+impl ChunkEntry {
+    /// An entry whose key is at `start`, and its value after it.
+    #[inline(always)]
+    pub(crate) fn new(start: usize, key: usize, value: usize, expire_ms: Option<i64>) -> ChunkEntry {
+        ChunkEntry {
+            expire_ms: expire_ms.unwrap_or_default(),
+            start: start as u32,
+            key: key as u32,
+            value: value as u32,
+            is_mortal: expire_ms.is_some(),
+        }
+    }
+
+    /// Its key and its value, of the bytes of its chunk.
+    #[inline(always)]
+    pub(crate) fn parts<'c>(&self, bytes: &'c [u8]) -> Option<(&'c [u8], &'c [u8])> {
+        let (start, key) = (self.start as usize, self.key as usize);
+        bytes.get(start..start + key + self.value as usize)?.split_at_checked(key)
+    }
+
+    #[inline(always)]
+    pub(crate) fn expire_ms(&self) -> Option<i64> {
+        if self.is_mortal { Some(self.expire_ms) } else { None }
+    }
 }
 
 /// Entries that were read ahead.
@@ -27,7 +56,8 @@ pub(crate) struct ChunkEntry {
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    has_mortal: bool,
+    /// Before this, none of the entries dies; `None`: none ever does.
+    first_end: Option<i64>,
     limits: Limits,
 }
 
@@ -35,7 +65,7 @@ impl Chunk {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.has_mortal = false;
+        self.first_end = None;
     }
 
     /// Forgets the entries from this one on.
@@ -68,39 +98,95 @@ impl Chunk {
         self.entries.len()
     }
 
-    /// Whether an entry has an end of life.
-    pub(crate) fn has_mortal(&self) -> bool {
-        self.has_mortal
+    /// Before this time none of its entries dies; `None`: none ever does.
+    pub(crate) fn first_end(&self) -> Option<i64> {
+        self.first_end
     }
 
     #[inline(always)]
     pub(crate) fn key(&self, entry: &ChunkEntry) -> Option<&[u8]> {
-        self.bytes.get(entry.start..entry.start + entry.key as usize)
+        self.bytes.get(entry.start as usize..)?.get(..entry.key as usize)
     }
 
     #[inline(always)]
     pub(crate) fn value(&self, entry: &ChunkEntry) -> Option<&[u8]> {
-        let start = entry.start + entry.key as usize;
-        self.bytes.get(start..start + entry.value as usize)
+        entry.parts(&self.bytes).map(|(_, value)| value)
+    }
+
+    /// The bytes of all its entries.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Adds an entry.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) {
         let start = self.bytes.len();
-        self.has_mortal |= expire_ms.is_some();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        self.entries.push(ChunkEntry { start, key: key.len() as u32, value: value.len() as u32, expire_ms });
+        self.push(start, key.len(), value.len(), expire_ms);
     }
 
     /// The same for a value that follows its key in memory.
     #[inline]
     pub(crate) fn add_joined(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) {
         let start = self.bytes.len();
-        self.has_mortal |= expire_ms.is_some();
         self.bytes.extend_from_slice(both);
-        let (key, value) = (key.len() as u32, (both.len() - key.len()) as u32);
-        self.entries.push(ChunkEntry { start, key, value, expire_ms });
+        self.push(start, key.len(), both.len() - key.len(), expire_ms);
+    }
+
+    /// Adds entries that are all in `piece`, at most `most`: `decode` writes them, with places in the chunk where
+    /// the piece begins at the given one, and says how many there are and what is the first end of life of them.
+    #[inline(always)]
+    pub(crate) fn add_from(
+        &mut self,
+        piece: &[u8],
+        most: usize,
+        decode: impl FnOnce(usize, &mut [ChunkEntry]) -> (usize, Option<i64>),
+    ) {
+        let (base, first) = (self.bytes.len(), self.entries.len());
+        if first == 0 {
+            // Room for all of it at once, if there are as many entries in each piece.
+            self.bytes.reserve(self.limits.bytes + piece.len());
+            let entries = self.limits.bytes / piece.len().max(1) * most + most;
+            self.entries.reserve(self.limits.rows.min(entries));
+        }
+        self.entries.resize(first + most, ChunkEntry::default());
+        let room = self.entries.get_mut(first..).unwrap_or_default();
+        let (count, first_end) = decode(base, room);
+        self.entries.truncate(first + count);
+        self.note_end(first_end);
+        self.copy_from(piece, first, count > 0 && count * 2 >= most);
+    }
+
+    /// Copies the bytes of the entries from this one on, which are in `piece`: all of it, if that is said to pay.
+    fn copy_from(&mut self, piece: &[u8], first: usize, pays: bool) {
+        if pays && !self.limits.keys_only {
+            return self.bytes.extend_from_slice(piece);
+        }
+        let base = self.bytes.len();
+        for entry in self.entries.iter_mut().skip(first) {
+            if self.limits.keys_only {
+                entry.value = 0;
+            }
+            let row = piece.get(entry.start as usize - base..).unwrap_or_default();
+            entry.start = self.bytes.len() as u32;
+            let bytes = entry.key as usize + entry.value as usize;
+            self.bytes.extend_from_slice(row.get(..bytes).unwrap_or_default());
+        }
+    }
+
+    fn note_end(&mut self, end: Option<i64>) {
+        self.first_end = match (self.first_end, end) {
+            (Some(first), Some(end)) => Some(first.min(end)),
+            (first, end) => first.or(end),
+        };
+    }
+
+    #[inline]
+    fn push(&mut self, start: usize, key: usize, value: usize, expire_ms: Option<i64>) {
+        self.note_end(expire_ms);
+        self.entries.push(ChunkEntry::new(start, key, value, expire_ms));
     }
 
     /// Whether it has as much as it is to have.

@@ -22,9 +22,13 @@ use crate::family::Family;
 use crate::family::Target;
 
 /// Rows in the first chunk; the next ones are four times as long, up to [`MAX_ROWS`].
-const FIRST_ROWS: usize = 32;
+const FIRST_ROWS: usize = 128;
+/// The bytes with which the first one is full: whoever wants a few rows does not wait for many pages.
+const FIRST_BYTES: usize = 16 * 1024;
 const MAX_ROWS: usize = 512;
-/// A chunk is full when its rows have this many bytes together.
+/// Rows in the chunk after a write: whoever writes between two rows is likely to do so again.
+const ROWS_AFTER_WRITE: usize = 16;
+/// Another one is full when its rows have this many bytes together.
 const MAX_BYTES: usize = 64 * 1024;
 /// The most dead rows a chunk passes over; then it returns what it has, so that the store's lock is
 /// not held for ever.
@@ -209,13 +213,14 @@ impl Cursor {
     /// See [`Cursor`].
     #[allow(clippy::should_implement_trait)] // `Iter` is the iterator
     pub fn next(&mut self) -> Result<bool> {
-        if self.step() {
+        if self.step(|_| false) {
             return Ok(true);
         }
         self.check_open()?;
         if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
             // What was read ahead may be out of date: go on after the current entry.
             let place = self.place().or_else(|| self.read_to.take());
+            self.chunk_rows = ROWS_AFTER_WRITE;
             self.load(place.map_or(From::Start, From::After))?;
             return self.settle(self.at);
         }
@@ -223,14 +228,15 @@ impl Cursor {
     }
 
     /// Moves to the next entry if that was read ahead and has not expired; otherwise does nothing.
-    /// Nothing in it can fail or panic.
+    /// Nothing in it can fail or panic. `is_far_off` says of a moment, if it knows without the exact time, that it is
+    /// still to come.
     #[inline(always)]
-    pub(crate) fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self, is_far_off: impl FnOnce(i64) -> bool) -> bool {
         let next = self.at.wrapping_add(1);
         if self.family.shared.is_plainly_open()
             && self.changes == self.family.shared.changes()
             && let Some(entry) = self.chunk.get(next)
-            && entry.expire_ms.is_none_or(|at| self.shows_later_than(at))
+            && entry.expire_ms().is_none_or(|end| is_far_off(end) || self.shows_later_than(end))
         {
             self.at = next;
             return true;
@@ -282,7 +288,7 @@ impl Cursor {
     /// The end of life of the current entry.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
-        self.entry().map(|entry| Expiry::of_row(entry.expire_ms))
+        self.entry().map(|entry| Expiry::of_row(entry.expire_ms()))
     }
 
     /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used: it is closed, from
@@ -320,7 +326,7 @@ impl Cursor {
     fn place_of(&self, at: usize) -> Option<Place> {
         let entry = self.chunk.get(at)?;
         let key = self.chunk.key(entry)?.to_vec();
-        Some(Place { time_ms: entry.expire_ms.unwrap_or_default(), key })
+        Some(Place { time_ms: entry.expire_ms().unwrap_or_default(), key })
     }
 
     /// Goes on from this entry of the chunk to the first one that is to be shown now, reading further chunks as
@@ -329,7 +335,7 @@ impl Cursor {
         let hide_expired = self.hides_expired();
         loop {
             while let Some(entry) = self.chunk.get(at) {
-                match entry.expire_ms {
+                match entry.expire_ms() {
                     // The cursor is moved only when the clock, which may panic, has answered.
                     Some(end)
                         if hide_expired && expiry::is_expired(end, self.family.shared.clock.now_ms()) =>
@@ -453,7 +459,8 @@ impl Cursor {
     }
 
     fn limits(&self) -> Limits {
-        Limits { rows: self.chunk_rows, bytes: MAX_BYTES, skipped: MAX_SKIPPED, keys_only: self.keys_only }
+        let bytes = if self.chunk_rows <= FIRST_ROWS { FIRST_BYTES } else { MAX_BYTES };
+        Limits { rows: self.chunk_rows, bytes, skipped: MAX_SKIPPED, keys_only: self.keys_only }
     }
 
     fn read(&self, read: impl FnOnce(Contents<'_>) -> Result<Option<Place>>) -> Result<Loaded> {

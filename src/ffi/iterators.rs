@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use super::args::{Outcome, bad_argument, c_length, key, key_called, optional_output, output};
 use super::call::{HasSession as _, call, call_single, close_single, glance, glance_mut, look_single};
+use super::coarse;
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::HasFamily;
 use super::handle::{self, Opaque, Single};
@@ -187,7 +188,13 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
-    unsafe { if glance_mut(it, Cursor::step) { KVSTORE_OK } else { next_closely(it) } }
+    unsafe {
+        if glance_mut(it, |cursor: &mut Cursor| cursor.step(coarse::is_far_off)) {
+            KVSTORE_OK
+        } else {
+            next_closely(it)
+        }
+    }
 }
 
 #[cold]
@@ -259,15 +266,16 @@ pub unsafe extern "C" fn kvstore_iterator_fetch(
             }
             let fetched = cursor.fetch(room)?;
             count.set(c_length(fetched.len()));
-            for (n, entry) in fetched.enumerate() {
-                entries.add(n).write(KVEntry {
+            fetched.fold(entries, |place, entry| {
+                place.write(KVEntry {
                     pKey: entry.key.as_ptr().cast(),
                     pValue: entry.value.map_or(std::ptr::null(), |value| value.as_ptr().cast()),
                     nKey: c_length(entry.key.len()),
                     nValue: entry.value.map_or(0, |value| c_length(value.len())),
                     expireMs: entry.expiry.millis().unwrap_or(NO_TTL),
                 });
-            }
+                place.add(1)
+            });
             Ok(KVSTORE_OK)
         })
     }

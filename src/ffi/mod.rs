@@ -18,6 +18,7 @@
 
 mod args;
 mod call;
+mod coarse;
 mod codes;
 mod conditional;
 mod data;

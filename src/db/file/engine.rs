@@ -9,6 +9,7 @@ pub(super) mod btree;
 pub(super) mod sql;
 
 use super::failure::damaged;
+use super::filling::Filling;
 use super::schema::Tables;
 use crate::db::Scan;
 use crate::error::{Error, Result};
@@ -155,6 +156,11 @@ pub(super) trait Engine: Sized {
         visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool>;
 
+    /// Fills a chunk with the next rows of a scan, until it has enough or the range ends.
+    fn fill(&self, tables: &Tables, scan: Scan<'_>, filling: &mut Filling<'_>) -> Result<()> {
+        self.scan(tables, scan, |key, row| filling.row(key, &row)).map(drop)
+    }
+
     /// Number of rows, expired ones included.
     fn count(&self, tables: &Tables) -> Result<u64>;
 
@@ -276,6 +282,10 @@ impl Engine for Rows<'_> {
         visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool> {
         either!(self, tables, engine => engine.scan(tables, scan, visit))
+    }
+
+    fn fill(&self, tables: &Tables, scan: Scan<'_>, filling: &mut Filling<'_>) -> Result<()> {
+        either!(self, tables, engine => engine.fill(tables, scan, filling))
     }
 
     fn count(&self, tables: &Tables) -> Result<u64> {

@@ -1,12 +1,13 @@
 //! Reads of a family, from its tables: single keys, what is due, and the next rows of a walk.
 
 use super::connection::TransactionState;
-use super::engine::{Engine, Head, RowView, Step, TimeIndex, from_time};
+use super::engine::{Engine, Head, Step, TimeIndex, from_time};
 use super::failure::damaged;
+use super::filling::{Filling, copy};
 use super::plan::Contents;
 use crate::db::{Chunk, Found, Scan, TimeEntry, Times};
 use crate::error::Result;
-use crate::expiry::{self, Expiry};
+use crate::expiry::Expiry;
 
 /// What one look at a row has met.
 enum Met<R, V> {
@@ -97,31 +98,9 @@ impl Contents<'_> {
     /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
     /// dead, or `None` if the walk is at its end.
     pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
-        let mut skipped = 0;
-        let mut last = None;
-        // Once for the chunk: what dies after that is noticed when it is to be shown.
-        let mut now_ms = None;
-        self.rows().scan(self.tables, scan, |key, row| {
-            let expire_ms = row.head().expire_ms;
-            let mut now_ms = || *now_ms.get_or_insert_with(|| self.clock.now_ms());
-            if expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms())) {
-                skipped += 1;
-                if skipped < chunk.limits().skipped {
-                    return Ok(Step::Continue);
-                }
-            } else {
-                match row.key_and_value() {
-                    Some(both) if !chunk.limits().keys_only => chunk.add_joined(key, both, expire_ms),
-                    _ => copy(key, expire_ms, &row, chunk)?,
-                }
-                if !chunk.is_full() {
-                    return Ok(Step::Continue);
-                }
-            }
-            last = Some(key.to_vec());
-            Ok(Step::Stop)
-        })?;
-        Ok(last)
+        let mut filling = Filling::new(chunk, self.clock);
+        self.rows().fill(self.tables, scan, &mut filling)?;
+        Ok(filling.read_to())
     }
 
     /// The rows after an entry of the expiry index, in its order, up to before `to_ms` (`None`: to its end), into an
@@ -188,13 +167,4 @@ impl Contents<'_> {
     fn dead_since(self, head: Head) -> Option<i64> {
         head.expire_ms.filter(|_| self.is_expired(head))
     }
-}
-
-/// Copies a row into a chunk.
-fn copy(key: &[u8], expire_ms: Option<i64>, row: &RowView<'_>, chunk: &mut Chunk) -> Result<()> {
-    if chunk.limits().keys_only {
-        chunk.add(key, &[], expire_ms);
-        return Ok(());
-    }
-    row.value(|value| chunk.add(key, value, expire_ms))
 }

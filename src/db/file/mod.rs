@@ -1,7 +1,8 @@
 //! A store in a file (or in memory): everything that knows SQLite.
 //!
-//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them;
-//! [`connection`] runs transactions, [`checkpoint`] writes the WAL back, [`maintenance`] keeps the file in order, [`catalogue`] knows the families and [`agenda`] when something
+//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`] which
+//! rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] writes the WAL back, [`maintenance`] keeps the
+//! file in order, [`catalogue`] knows the families and [`agenda`] when something
 //! is due in them, [`open`] opens the file, [`schema`] owns the tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
 //! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
@@ -14,6 +15,7 @@ mod checkpoint;
 mod connection;
 mod engine;
 mod failure;
+mod filling;
 mod frozen;
 mod integrity;
 mod look_up;

@@ -7,10 +7,11 @@ the last row. The iterators are generators: Python itself keeps two threads from
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from functools import lru_cache
 from itertools import islice
 from operator import length_hint
-from struct import iter_unpack
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from kvstore._native import NULL, Data, ffi, lib, to_bytes
@@ -49,7 +50,7 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
     fill = lib.kvpy_fill
     with_values = kind != KEYS
     after: Optional[bytes] = None
-    read: list[Any]
+    rows: Sequence[Any]
     scans.append(None)  # before the first read: writes tell from now on
     try:
         while True:
@@ -71,9 +72,8 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
                 expires: Optional[list[int]] = None
                 if chunk.first_expire_ms != _NEVER:
                     expires = _unpack(chunk.expire_ms, count)
-                read = _split(chunk, count, with_values)
+                rows, key_of = _split(chunk, count, kind)
                 _chunks.append(chunk)
-                rows = [value for _, value in read] if kind == VALUES else read
                 # The rows that are left say which one is the last shown: no key goes along with each.
                 left = iter(rows)
                 if expires is None:
@@ -88,9 +88,8 @@ def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]
                             yield row
                             if changes[0] is not seen:
                                 break
-                if read:
-                    last = read[-1 - length_hint(left)]
-                    after = last[0] if with_values else last
+                if count:
+                    after = key_of(count - 1 - length_hint(left))
                 if failed and changes[0] is seen:
                     family._fail(failed)
                 size = min(size * 2, _MOST_ROWS)
@@ -108,21 +107,33 @@ def new_chunk() -> Any:
     return ffi.gc(ffi.new("kvpy_chunk *"), lib.kvpy_free_chunk)
 
 
-def _split(chunk: Any, count: int, with_values: bool) -> list[Any]:
-    """A chunk's rows: keys, or pairs of key and value."""
-    if not count:
-        return []
+def _split(chunk: Any, count: int, kind: int) -> tuple[Sequence[Any], Callable[[int], bytes]]:
+    """A chunk's rows as keys, values or items, and what gives the key of each by its number."""
     n_key, n_value = chunk.n_key, chunk.n_value  # of rows of a partition, keys may be empty
     if count >= _FIRST_ROWS and n_key > 0 and n_value >= 0:  # all rows have these lengths: no slice for each
-        data = _unpack(chunk.bytes, count * (n_key + n_value))
-        if with_values:
-            return list(iter_unpack(f"{n_key}s{n_value}s", data))
-        return [key for (key,) in iter_unpack(f"{n_key}s", data)]
-    ends = _unpack(chunk.ends, 2 * count if with_values else count)
+        size = n_key + n_value
+        data = _unpack(chunk.bytes, count * size)
+        if kind == ITEMS:
+            rows: Sequence[Any] = list(_layout(f"{n_key}s{n_value}s", 1).iter_unpack(data))
+        else:
+            form = f"{n_key}x{n_value}s" if kind == VALUES else f"{n_key}s"
+            rows = _layout(form, count).unpack(data)
+        return rows, lambda at: data[at * size : at * size + n_key]
+    if not count:
+        return (), lambda at: b""
+    ends = _unpack(chunk.ends, count if kind == KEYS else 2 * count)
     data = _unpack(chunk.bytes, ends[-1])
     start = 0
     parts = [data[start : (start := end)] for end in ends]
-    return list(zip(parts[::2], parts[1::2])) if with_values else parts
+    keys = parts if kind == KEYS else parts[::2]
+    rows = keys if kind == KEYS else parts[1::2] if kind == VALUES else list(zip(keys, parts[1::2]))
+    return rows, keys.__getitem__
+
+
+@lru_cache(maxsize=32)
+def _layout(row: str, count: int) -> Struct:
+    """Takes so many rows apart that all look like this one."""
+    return Struct(row * count)
 
 
 def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:

@@ -3,13 +3,14 @@
 //! (build.rs).
 //!
 //! `raw.rs` declares what it uses of SQLite, `tree.rs` makes that safe to call, `hold.rs` and `session.rs`
-//! know when it may be used, `roots.rs` where the tables are, `families.rs` makes them, `walk.rs` reads keys and rows page by page
+//! know when it may be used, `roots.rs` where the tables are, `families.rs` makes them, `walk.rs` reads keys and rows page by page, `leaf.rs` many rows at once
 //! (`pager.rs` gives the pages, `page.rs` knows what is on one), and `record.rs` what is in a row. Here is
 //! what the operations are.
 
 mod cursor;
 mod families;
 mod hold;
+mod leaf;
 mod page;
 mod pager;
 mod raw;
@@ -31,13 +32,14 @@ use roots::Roots;
 pub(in crate::db) use session::Direct;
 pub(in crate::db::file) use session::Visit;
 use tree::Order;
-use walk::{Look, Walked};
+use walk::{Look, PageWalk, Walked};
 
 use super::sql::SqlEngine;
 use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
 use crate::db::Scan;
 use crate::db::file::connection::Db;
 use crate::db::file::failure::damaged;
+use crate::db::file::filling::Filling;
 use crate::db::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
@@ -196,46 +198,13 @@ impl Engine for Visit<'_> {
         &self,
         tables: &Tables,
         scan: Scan<'_>,
-        mut visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
+        visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool> {
-        let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
-        let root = self.roots.data;
-        let mut walk = self.walk(root, &scan)?;
-        let mut cursor = None;
-        let ended = loop {
-            let record = match &mut cursor {
-                None => match walk.next()? {
-                    Walked::On(part) => walk.record(part),
-                    Walked::End => break true,
-                    Walked::NotPlain(shown) => {
-                        let cursor = cursor.insert(self.cursor(root, Order::Key)?);
-                        if !start(self, cursor, from, scan.reverse, shown)? {
-                            break true;
-                        }
-                        cursor.record()?
-                    }
-                },
-                Some(cursor) => {
-                    if !advance(cursor, scan.reverse)? {
-                        break true;
-                    }
-                    cursor.record()?
-                }
-            };
-            let DataRow { key, value, joined, head } = parts(tables, record)?;
-            if is_past(key, to, scan.reverse) {
-                break true;
-            }
-            if visit(key, RowView { values: LargeValues::Btree(self), tables, inline: value, joined, head })?
-                == Step::Stop
-            {
-                break false;
-            }
-        };
-        if let Some(cursor) = cursor {
-            self.keep(cursor);
-        }
-        Ok(ended)
+        show_rows(self, tables, scan, &mut RowByRow(visit))
+    }
+
+    fn fill(&self, tables: &Tables, scan: Scan<'_>, filling: &mut Filling<'_>) -> Result<()> {
+        show_rows(self, tables, scan, filling).map(drop)
     }
 
     fn count(&self, _: &Tables) -> Result<u64> {
@@ -393,6 +362,84 @@ impl Engine for Visit<'_> {
         })?;
         Ok(count)
     }
+}
+
+/// Whom a scan shows its rows.
+trait Visitor {
+    /// May take some of the rows that come next at once.
+    fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step>;
+    fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step>;
+}
+
+struct RowByRow<F>(F);
+
+impl<F: FnMut(&[u8], RowView<'_>) -> Result<Step>> Visitor for RowByRow<F> {
+    fn take(&mut self, _: &mut PageWalk<'_>, _: Bound<&[u8]>) -> Result<Step> {
+        Ok(Step::Continue)
+    }
+
+    #[inline(always)]
+    fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step> {
+        (self.0)(key, row)
+    }
+}
+
+impl Visitor for Filling<'_> {
+    #[inline]
+    fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step> {
+        leaf::add_rows(walk, to, self)?;
+        Ok(if self.has_enough() { Step::Stop } else { Step::Continue })
+    }
+
+    fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step> {
+        Filling::row(self, key, &row)
+    }
+}
+
+/// Shows the rows of a scan until the visitor or the range ends; says whether the range did.
+fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut impl Visitor) -> Result<bool> {
+    let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
+    let root = here.roots.data;
+    let mut walk = here.walk(root, &scan)?;
+    let mut cursor = None;
+    let ended = loop {
+        let record = match &mut cursor {
+            None => {
+                if visitor.take(&mut walk, to)? == Step::Stop {
+                    break false;
+                }
+                match walk.next()? {
+                    Walked::On(part) => walk.record(part),
+                    Walked::End => break true,
+                    Walked::NotPlain(shown) => {
+                        let cursor = cursor.insert(here.cursor(root, Order::Key)?);
+                        if !start(here, cursor, from, scan.reverse, shown)? {
+                            break true;
+                        }
+                        cursor.record()?
+                    }
+                }
+            }
+            Some(cursor) => {
+                if !advance(cursor, scan.reverse)? {
+                    break true;
+                }
+                cursor.record()?
+            }
+        };
+        let DataRow { key, value, joined, head } = parts(tables, record)?;
+        if is_past(key, to, scan.reverse) {
+            break true;
+        }
+        let row = RowView { values: LargeValues::Btree(here), tables, inline: value, joined, head };
+        if visitor.row(key, row)? == Step::Stop {
+            break false;
+        }
+    };
+    if let Some(cursor) = cursor {
+        here.keep(cursor);
+    }
+    Ok(ended)
 }
 
 impl Roots {

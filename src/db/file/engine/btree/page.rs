@@ -11,6 +11,8 @@ const LEAF: u8 = 0x0a;
 /// Where the cell pointers of such a page begin.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
+/// Where it says where the cells' content begins.
+const CONTENT: usize = 5;
 /// What a cell takes on its page, at least: its pointer, its size, and a record of a header with two types.
 pub(super) const LEAST_CELL: usize = 6;
 
@@ -96,6 +98,42 @@ impl<'p> Node<'p> {
     #[inline(always)]
     pub(super) fn record(&self, at: usize) -> Option<Range<usize>> {
         self.head(at).map(|head| head.start..head.start + head.size)
+    }
+
+    /// Where the cells of these entries are.
+    #[inline]
+    pub(super) fn cells(&self, entries: Range<usize>) -> Option<&'p [[u8; 2]]> {
+        if entries.end > self.count() {
+            return None;
+        }
+        let cells = self.layout.cells + 2 * entries.start;
+        let (cells, _) = self.page.get(cells..cells + 2 * entries.len())?.as_chunks();
+        Some(cells)
+    }
+
+    /// The page, and where its cells begin that are in their place, at its end.
+    #[inline]
+    pub(super) fn content(&self) -> Option<(&'p [u8], usize)> {
+        let content = usize::from(number16(self.page, CONTENT)?);
+        (content > 0 && content <= self.page.len()).then_some((self.page, content))
+    }
+
+    /// The bytes of the page that count.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.page.len()
+    }
+
+    /// The first column of an entry, if that is a blob.
+    pub(super) fn key_of(&self, at: usize) -> Option<&'p [u8]> {
+        let (start, length) = self.key(at)?;
+        self.page.get(start..start + length)
+    }
+
+    /// A longer record has a part of it on other pages.
+    #[inline(always)]
+    pub(super) fn max_local(&self) -> usize {
+        self.layout.max_local
     }
 
     /// The page below that has the entries before this one; after the last entry, the last page below.

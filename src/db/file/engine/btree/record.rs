@@ -4,7 +4,7 @@
 use crate::db::file::engine::Head;
 
 /// The serial type of an integer of 6 bytes.
-const SIX_BYTES: u8 = 5;
+pub(super) const SIX_BYTES: u8 = 5;
 
 /// What a record has beside the bytes of its keys and values, at most.
 pub(super) const MOST_BESIDE: usize = 64;

@@ -100,6 +100,8 @@ pub(super) struct PageWalk<'t> {
     levels: Vec<Level>,
     /// The page below to go to before the next record.
     below: Option<u32>,
+    /// The leaf after the current one, with its number, if it was wanted.
+    next: Option<(u32, Page)>,
     /// That page is not plain.
     lost: bool,
     shown: usize,
@@ -111,6 +113,14 @@ struct Level {
     layout: Layout,
     /// Forward, the next entry to show; in reverse, the entry after it.
     at: usize,
+}
+
+/// What comes next on a leaf.
+pub(super) struct Ahead<'w> {
+    pub(super) node: Node<'w>,
+    /// From the last to the first of them.
+    pub(super) reverse: bool,
+    pub(super) entries: Range<usize>,
 }
 
 /// A step of a walk.
@@ -128,7 +138,8 @@ impl<'t> PageWalk<'t> {
         let reverse = scan.reverse;
         let from = if reverse { scan.upper } else { scan.lower };
         let levels = Vec::with_capacity(4);
-        let mut walk = PageWalk { pages, reverse, levels, below: Some(root), lost: false, shown: 0 };
+        let mut walk =
+            PageWalk { pages, reverse, levels, below: Some(root), next: None, lost: false, shown: 0 };
         // The bound is for the first way down only; all that comes later is shown from its edge.
         walk.go_down(from)?;
         Ok(walk)
@@ -147,6 +158,52 @@ impl<'t> PageWalk<'t> {
             return Ok(Walked::On(record));
         }
         self.next_elsewhere()
+    }
+
+    /// What is to be shown next of the current leaf. `None`: [`next`](PageWalk::next) knows what comes. The leaf
+    /// after it is got, too, if `wants_next` says so.
+    #[inline]
+    pub(super) fn ahead(
+        &mut self,
+        wants_next: impl FnOnce(Node<'_>, bool, &Range<usize>) -> bool,
+    ) -> Result<Option<Ahead<'_>>> {
+        self.go_down(Bound::Unbounded)?;
+        let reverse = self.reverse;
+        let Some(level) = self.levels.last().filter(|level| level.layout.is_leaf() && !self.lost) else {
+            return Ok(None);
+        };
+        let entries = if reverse { 0..level.at } else { level.at..level.layout.count() };
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        if wants_next(level.node(), reverse, &entries) {
+            self.get_next();
+        }
+        Ok(self.levels.last().map(|level| Ahead { node: level.node(), reverse, entries }))
+    }
+
+    /// Gets the leaf after the current one. A failure is met again when the walk comes to it.
+    fn get_next(&mut self) {
+        let Some(parent) = self.levels.len().checked_sub(2).and_then(|above| self.levels.get(above)) else {
+            return;
+        };
+        let after = if self.reverse { parent.at.checked_sub(1) } else { Some(parent.at + 1) };
+        let Some(number) = after.and_then(|after| parent.node().child(after)) else { return };
+        if self.next.as_ref().is_none_or(|(next, _)| *next != number) {
+            self.next = self.pages.page(number).ok().flatten().map(|page| (number, page));
+            if let Some((_, page)) = &self.next {
+                page.will_need();
+            }
+        }
+    }
+
+    /// Goes over so many of them, which were shown.
+    #[inline]
+    pub(super) fn pass(&mut self, entries: usize) {
+        if let Some(level) = self.levels.last_mut() {
+            level.at = if self.reverse { level.at.saturating_sub(entries) } else { level.at + entries };
+            self.shown += entries;
+        }
     }
 
     /// The record of the step before.
@@ -178,6 +235,13 @@ impl<'t> PageWalk<'t> {
         }
     }
 
+    fn page(&mut self, number: u32) -> Result<Option<Page>> {
+        match self.next.take() {
+            Some((next, page)) if next == number => Ok(Some(page)),
+            _ => self.pages.page(number),
+        }
+    }
+
     /// Goes to the page below, and on to where its first record is.
     fn go_down(&mut self, from: Bound<&[u8]>) -> Result<()> {
         while let Some(number) = self.below
@@ -185,7 +249,7 @@ impl<'t> PageWalk<'t> {
         {
             self.lost = true; // unless all goes well
             if self.levels.len() < MAX_DEPTH
-                && let Some(page) = self.pages.page(number)?
+                && let Some(page) = self.page(number)?
                 && let Some(node) = page.node()
                 && (node.count() > 0 || self.levels.is_empty()) // only an empty table has a page without entries
                 && let Some((at, below)) = start(node, from, self.reverse)
