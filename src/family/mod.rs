@@ -219,7 +219,7 @@ impl Family {
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(match self.times(key.as_ref())? {
             Found::Live(times) => Some(self.ttl_until(times.expiry)),
-            Found::Expired => Some(Ttl::Remaining(Duration::ZERO)),
+            Found::Expired(_) => Some(Ttl::Remaining(Duration::ZERO)),
             Found::Missing => None,
         })
     }
@@ -311,7 +311,7 @@ impl Family {
 
     // ---- helpers -----------------------------------------------------------------------------
 
-    /// Runs a look-up of one key, and removes the row if it turns out to be dead.
+    /// Runs a look-up of one key, and sees to it that the row is removed if it turns out to be dead.
     fn look_up<R>(
         &self,
         key: &[u8],
@@ -320,15 +320,15 @@ impl Family {
         self.check_key(key)?;
         self.shared().with(|db| {
             let found = look(self.on(db))?;
-            if let Found::Expired = found {
+            if let Found::Expired(expire_ms) = found {
                 self.shared().counters.ttl_expired.add(1);
-                self.shared().write_if_free(db, |db| self.on(db).remove_if_expired(key));
+                self.shared().remove_in_time(db, &self.target.tables, key, expire_ms);
             }
             Ok(found)
         })
     }
 
-    /// The times of a key; a dead row is removed.
+    /// The times of a key.
     pub(crate) fn times(&self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, |family| family.times(key))
     }

@@ -39,7 +39,10 @@ impl Family {
             if self.shared().with(|db| self.on(db).due(last_ms, 1))?.is_empty() {
                 return Ok(purged);
             }
-            let step = self.shared().write(|db| self.on(db).purge(last_ms, now_ms, KEYS_PER_STEP))?;
+            let step = self.shared().write(|db| {
+                db.remove_dead(&self.shared().clock, now_ms)?; // what a read has met is not counted
+                self.on(db).purge(last_ms, now_ms, KEYS_PER_STEP)
+            })?;
             self.shared().counters.ttl_purged.add(step);
             purged += step;
         }

@@ -45,7 +45,7 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn next_expiry_of_all(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.next_expiry())
+        self.shared().with(|db| db.next_expiry(&self.shared().clock))
     }
 
     /// Removes expired keys over all families, those first that expired first, until `max_keys` are
@@ -108,6 +108,7 @@ impl Store {
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
         let families: Vec<_> = due.families.iter().map(|(_, name)| self.unregistered_family(name)).collect();
         let purge = |db: &Db| {
+            db.remove_dead(&shared.clock, now_ms)?; // what a read has met is not counted
             // The next entry of each family, the earliest first.
             let mut next: BinaryHeap<_> =
                 due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
