@@ -62,9 +62,9 @@ impl Family {
     ) -> Result<Option<R>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
-        let found = self
-            .shared()
-            .write_once(|db| self.on(db).get_and_expire(key, expiry, |value| Ok((value.len(), visit(value)?))))?;
+        let found = self.shared().write_once(|db| {
+            self.on(db).get_and_expire(key, expiry, |value| Ok((value.len(), visit(value)?)))
+        })?;
         match found {
             Some((bytes, shown)) => {
                 self.count_get(bytes);

@@ -62,15 +62,14 @@ impl Shared {
         if !db.has_dead_for_a_write() || db.wal_is_long() {
             return db.in_own_transaction(true, f);
         }
-        let is_written = Cell::new(false);
-        // After the write: a key that it has written anew is not to be removed before.
+        let is_its_own = Cell::new(false);
+        // Before the write: a key that it gives the same end once more has not been met yet.
         let both = |db: &Db| {
-            let done = f(db)?;
-            is_written.set(true);
-            db.remove_dead(&self.clock, self.clock.now_ms()).map(|()| done)
+            db.remove_dead(&self.clock, self.clock.now_ms())?;
+            f(db).inspect_err(|_| is_its_own.set(true))
         };
         match db.in_own_transaction(true, both) {
-            Err(e) if is_written.get() && !e.is_retryable() => {
+            Err(e) if !is_its_own.get() && !e.is_retryable() => {
                 db.dead_are_stuck(true);
                 db.in_own_transaction(true, f)
             }
@@ -80,6 +79,13 @@ impl Shared {
                 }
                 done
             }
+        }
+    }
+
+    /// To be called before a write transaction of the caller's, in which nothing is to be removed that was met before.
+    pub(crate) fn remove_dead_before_begin(&self, db: &mut Db) {
+        if db.has_dead_for_a_write() {
+            self.remove_dead(db, self.clock.now_ms());
         }
     }
 

@@ -13,7 +13,7 @@ const MAX_ROWS: usize = 1024;
 const MAX_BYTES: usize = 256 << 10;
 
 /// By family and key, with the end of life the row had.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Met {
     rows: BTreeMap<(&'static str, Vec<u8>), i64>,
     /// How many there were when others were writing.
@@ -23,6 +23,10 @@ pub struct Met {
 impl Met {
     fn bytes(&self) -> usize {
         self.rows.keys().map(|(_, key)| key.len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     pub fn has_room_for(&self, key: &[u8]) -> bool {

@@ -88,7 +88,7 @@ impl World {
                 let table = self.writable_table(side, name);
                 let expected = table.and_then(|table| table.increment(key, *delta, end, now));
                 if expected.is_err() {
-                    self.wrote_alone();
+                    self.rolled_back();
                 }
                 assert_eq!(done, expected);
             }
@@ -147,12 +147,11 @@ impl World {
             Op::GetAndExpire(key, moment) => {
                 let end = expiry(*moment, &self.clock);
                 let got = answer(family.get_and_expire(key, end));
-                let expected = self.writable_table(side, name).map(|table| {
+                let expected = self.writable_table_once(side, name).map(|table| {
                     let value = table.get(key, now)?.value.clone();
                     table.expire(key, end.millis(), kvstore::Condition::Always, now);
                     Some(value)
                 });
-                self.wrote_alone(); // it shows a value, which it can only once
                 assert_eq!(got, expected);
             }
             Op::Purge => {
@@ -322,7 +321,7 @@ impl World {
         }
         let expected = self.writable(side).and_then(|state| apply(state, &writes, now));
         if expected.is_err() {
-            self.wrote_alone();
+            self.rolled_back();
         }
         assert_eq!(done, expected);
     }

@@ -50,8 +50,8 @@ pub struct World {
     pub clock: TestClock,
     committed: State,
     pub sides: Vec<Side>,
-    /// The handle that has written in a transaction of its own, until that is settled.
-    wrote: Option<usize>,
+    /// What was committed and what a handle had met, before an operation that wrote in a transaction of its own.
+    before: Option<(usize, State, Met)>,
 }
 
 pub fn answer<T>(result: kvstore::Result<T>) -> Answer<T> {
@@ -69,7 +69,7 @@ impl World {
             clock: TestClock::at(BEGIN_MS),
             committed: [("default", Table::default())].into(),
             sides: Vec::new(),
-            wrote: None,
+            before: None,
         };
         for _ in 0..sides {
             let side = world.open_side();
@@ -107,30 +107,46 @@ impl World {
         }
     }
 
-    /// What the handle writes to, if it may write now.
+    /// What the handle writes to, if it may write now. In a transaction of its own it first removes what was met.
     pub fn writable(&mut self, side: usize) -> Answer<&mut State> {
         let blocked = self.other_writes(side);
+        let of_its_own = self.sides[side].transaction.is_none() && !blocked;
+        if of_its_own && !self.sides[side].met.is_empty() {
+            self.before = Some((side, self.committed.clone(), self.sides[side].met.clone()));
+            self.remove_met(side);
+        }
         match &mut self.sides[side].transaction {
             Some(Transaction::Read(_)) => Err(ErrorKind::ReadOnly),
             Some(Transaction::Write(view)) => Ok(view),
             None if blocked => Err(ErrorKind::Busy),
-            None => {
-                self.wrote = Some(side);
-                Ok(&mut self.committed)
-            }
+            None => Ok(&mut self.committed),
         }
     }
 
-    /// To be told of a write that committed nothing, or does not remove what was met.
-    pub fn wrote_alone(&mut self) {
-        self.wrote = None;
+    /// The same for the one write that does not remove what its handle has met.
+    pub fn writable_table_once(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
+        let met = std::mem::take(&mut self.sides[side].met);
+        let done = self.writable(side).map(drop);
+        self.sides[side].met = met;
+        done?;
+        match &mut self.sides[side].transaction {
+            Some(Transaction::Write(view)) => view.get_mut(family),
+            _ => self.committed.get_mut(family),
+        }
+        .ok_or(ErrorKind::Error)
     }
 
-    /// To be called after each operation: one that has committed has removed what its handle had met.
+    /// To be told when a write has failed after it had begun: then nothing was removed either.
+    pub fn rolled_back(&mut self) {
+        if let Some((side, committed, met)) = self.before.take() {
+            self.committed = committed;
+            self.sides[side].met = met;
+        }
+    }
+
+    /// To be called after each operation.
     pub fn settle(&mut self) {
-        if let Some(side) = self.wrote.take() {
-            self.remove_met(side);
-        }
+        self.before = None;
     }
 
     /// Removes what the handle's reads have met.
@@ -165,7 +181,7 @@ impl World {
 
     pub fn writable_table(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
         if !self.writable(side)?.contains_key(family) {
-            self.wrote_alone();
+            self.rolled_back();
             return Err(ErrorKind::Error);
         }
         self.writable(side)?.get_mut(family).ok_or(ErrorKind::Error)
@@ -231,18 +247,8 @@ impl World {
         if !self.view(side).get(family).ok_or(ErrorKind::Error)?.rows.values().any(&doomed) {
             return Ok(0);
         }
-        self.take_met_out(side)?;
+        self.writable_table(side, family)?;
         Ok(self.remove(side, family, doomed)?.0)
-    }
-
-    /// Removes what was met, in the open transaction or one of its own. (In the open one it is kept in mind, because
-    /// that may be rolled back.)
-    fn take_met_out(&mut self, side: usize) -> Answer<()> {
-        let now = self.now(side);
-        let met = std::mem::take(&mut self.sides[side].met);
-        let done = self.writable(side).map(|state| met.remove_from(state, now));
-        self.sides[side].met = met;
-        done
     }
 
     /// Does one act on both and compares.
@@ -375,8 +381,12 @@ impl World {
         let expected = if self.sides[side].transaction.is_some() {
             Err(ErrorKind::Error)
         } else if write && self.other_writes(side) {
+            self.sides[side].met.are_stuck();
             Err(ErrorKind::Busy)
         } else {
+            if write {
+                self.remove_met(side);
+            }
             let view = self.committed.clone();
             let kind = if write { Transaction::Write } else { Transaction::Read };
             self.sides[side].transaction = Some(kind(view));
@@ -394,7 +404,7 @@ impl World {
             self.writable(side).and_then(|state| apply(state, &pending, now))
         };
         if expected.is_err() {
-            self.wrote_alone();
+            self.rolled_back();
         }
         let side = &mut self.sides[side];
         assert_eq!(side.batch.len(), pending.len());
@@ -425,7 +435,7 @@ impl World {
             0 => Ok(PurgeStep { deleted: 0, more: any_dead }),
             _ => {
                 let step = PurgeStep { deleted: removed as u64, more: dead.len() > removed };
-                if any_dead { self.take_met_out(side).map(|()| step) } else { Ok(step) }
+                if any_dead { self.writable(side).map(|_| step) } else { Ok(step) }
             }
         };
         assert_eq!(answer(self.sides[side].store.purge_step(max_keys, None)), expected);
