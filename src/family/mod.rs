@@ -31,8 +31,8 @@ pub use row_key::row_key;
 /// optional end of life.
 ///
 /// Keys are 1 to 65 536 bytes; values up to the configured maximum (10 MiB by default). An expired
-/// key is never returned; its row is removed by the next get, exists, ttl or delete that meets it,
-/// or by a purge. Each write is atomic: a transaction of its own, or a part of the open one.
+/// key is never returned. Its row is removed by a delete, by a purge, or soon after a get, exists or ttl has met
+/// it: together with others, or with the next write. Each write is atomic: a transaction of its own, or a part of the open one.
 ///
 /// Unless said otherwise, a method fails with `Error` for a key or value of a bad length,
 /// [`Busy`](crate::ErrorKind::Busy) if it needs a lock another handle holds,
@@ -211,8 +211,8 @@ impl Family {
         Ok(exists)
     }
 
-    /// What is left of a key's life; `None` if the key is missing. A key that has expired, but
-    /// whose row this call still met, has [`Ttl::Remaining`] zero.
+    /// What is left of a key's life; `None` if the key is missing. A key that has expired, but whose row
+    /// this call is the first of its handle to meet, has [`Ttl::Remaining`] zero.
     ///
     /// # Errors
     /// See [`Family`].
@@ -224,7 +224,8 @@ impl Family {
         })
     }
 
-    /// Number of rows, expired ones that no purge has removed yet included.
+    /// Number of rows. Expired ones are included as long as nothing has removed them, and no get, exists or ttl of
+    /// this handle has met them.
     ///
     /// # Errors
     /// See [`Family`].

@@ -7,7 +7,8 @@ use crate::family::Family;
 pub(crate) const KEYS_PER_STEP: usize = 256;
 
 impl Family {
-    /// Removes every key of this family that has expired by now; returns how many. The work grows
+    /// Removes every key of this family that has expired by now; returns how many, without those that a get, exists
+    /// or ttl of this handle has met before. The work grows
     /// with that number, not with the size of the family, and is done in transactions of at most 256
     /// keys (or in the open transaction).
     ///

@@ -48,8 +48,8 @@ impl Store {
         self.shared().with(|db| db.next_expiry(&self.shared().clock))
     }
 
-    /// Removes expired keys over all families, those first that expired first, until `max_keys` are
-    /// removed or `max_time` is over (`None`: no limit). In transactions of at most 256 keys, or in the
+    /// Removes expired keys over all families, those first that expired first, until `max_keys` (counted as by
+    /// [`Family::purge_expired`]) are removed or `max_time` is over (`None`: no limit). In transactions of at most 256 keys, or in the
     /// open one.
     ///
     /// With nothing expired this looks at no family, however many there are, unless others have committed
