@@ -182,3 +182,94 @@ impl Contents<'_> {
         Ok(first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::expiry::Expiry;
+    use crate::options::PutOptions;
+
+    const LARGE: [u8; 9000] = [7; 9000];
+
+    /// A store with keys that end at 1000, and nothing else.
+    fn store(config: &Config, tables: &Tables, keys: &[&[u8]]) -> Db {
+        let mut db = Db::open(None, config, 1).unwrap();
+        put(&mut db, tables, keys, 1000);
+        db
+    }
+
+    fn put(db: &mut Db, tables: &Tables, keys: &[&[u8]], expire_ms: i64) {
+        let options = PutOptions::new().expiry(Expiry::At(expire_ms));
+        let clock = Clock::default();
+        db.in_own_transaction(true, |db| {
+            keys.iter().try_for_each(|key| db.contents(tables, &clock).put(key, &LARGE, &options).map(drop))
+        })
+        .unwrap();
+    }
+
+    fn rows_left(db: &Db, tables: &Tables) -> u64 {
+        db.rows().count(tables).unwrap()
+    }
+
+    #[test]
+    fn only_the_very_rows_that_were_noted_are_hidden_and_removed_and_only_while_they_are_dead() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let (tables, clock) = (Arc::new(Tables::of("default")), Clock::default());
+            let mut db = store(&config, &tables, &[b"a", b"b", b"c", b"d"]);
+            for key in [b"a", b"b", b"c"] {
+                assert!(!db.note_dead(&tables, key, 1000));
+            }
+            put(&mut db, &tables, &[b"b"], 1001); // dead, too, but another row
+            assert_eq!(db.contents(&tables, &clock).count().unwrap(), 2);
+            db.in_own_transaction(true, |db| db.remove_dead(&clock, 999)).unwrap();
+            assert_eq!(rows_left(&db, &tables), 4);
+            // A rollback leaves them noted.
+            db.begin_write().unwrap();
+            db.remove_dead(&clock, 1000).unwrap();
+            assert_eq!(rows_left(&db, &tables), 2);
+            db.rollback().unwrap();
+            assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (4, 2));
+            db.in_own_transaction(true, |db| db.remove_dead(&clock, 1000)).unwrap();
+            db.dead_are_removed();
+            assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (2, 2));
+            assert!(!db.has_dead());
+            db.integrity_check().unwrap(); // the large values and the entries went along
+        }
+    }
+
+    #[test]
+    fn rows_are_noted_up_to_a_bound_and_tried_again_after_so_many_more() {
+        let (tables, db) = (Arc::new(Tables::of("default")), Db::open(None, &Config::new(), 1).unwrap());
+        for n in 0..2 * MAX_ROWS {
+            let is_enough = db.note_dead(&tables, &n.to_be_bytes(), 1000);
+            assert_eq!(is_enough, n < MAX_ROWS && (n + 1).is_multiple_of(ENOUGH_ROWS), "row {n}");
+            if is_enough {
+                db.dead_are_stuck(false);
+            }
+        }
+        assert!(db.has_no_room_for_dead(b"key") && db.has_dead_for_a_write());
+        db.dead_are_stuck(true);
+        assert!(db.has_dead() && !db.has_dead_for_a_write());
+        db.dead_are_removed();
+        assert!(!db.has_dead() && !db.has_no_room_for_dead(b"key"));
+        let long = [0; 60_000];
+        for n in 0..10 {
+            let noted = db.note_dead(&tables, &[&[n], &long[..]].concat(), 1000);
+            assert_eq!(noted, (1..4).contains(&n), "row {n}");
+        }
+        assert!(db.dead.borrow().bytes <= MAX_BYTES);
+    }
+
+    #[test]
+    fn a_family_that_is_gone_stands_in_nobodys_way() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let (gone, tables) = (Arc::new(Tables::of("gone")), Arc::new(Tables::of("default")));
+            let mut db = store(&config, &tables, &[b"a"]);
+            db.note_dead(&gone, b"a", 1000);
+            db.note_dead(&tables, b"a", 1000);
+            db.in_own_transaction(true, |db| db.remove_dead(&Clock::default(), 1000)).unwrap();
+            assert_eq!(rows_left(&db, &tables), 0);
+        }
+    }
+}
