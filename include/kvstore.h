@@ -419,7 +419,7 @@ typedef struct {
      */
     uint64_t nCheckpoints;
     /**
-     * Gets, exists and ttl calls that met an expired key.
+     * Gets, exists and ttl calls that met an expired key; of each such row the first one.
      */
     uint64_t nTtlExpired;
     /**
@@ -695,12 +695,14 @@ int kvstore_cf_put_if_absent(KVColumnFamily *cf,
                              int *pInserted);
 
 /**
- * Counts the rows, expired ones that nothing has removed yet included. Reads the whole key tree.
+ * Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists or ttl call
+ * of this handle has met them. Reads the whole key tree.
  *
  * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
  * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
  */
-int kvstore_count(KVStore *kv, int64_t *pnCount);
+int kvstore_count(KVStore *kv,
+                  int64_t *pnCount);
 
 /**
  * kvstore_count of any family.
@@ -784,11 +786,15 @@ int kvstore_cf_get_ttl(KVColumnFamily *cf,
 
 /**
  * Says in `*pnRemaining` what is left of a key's life, in milliseconds: KVSTORE_NO_TTL for a key that
- * never expires, 0 for one that has expired but whose row this call still met (and removes).
+ * never expires, 0 for one that has expired but whose row this call is the first of its handle to meet. The row is
+ * removed later, together with others; for this handle it is gone from then on.
  *
  * Errors: KVSTORE_NOTFOUND (no row); otherwise as kvstore_get.
  */
-int kvstore_ttl_remaining(KVStore *kv, const void *pKey, int nKey, int64_t *pnRemaining);
+int kvstore_ttl_remaining(KVStore *kv,
+                          const void *pKey,
+                          int nKey,
+                          int64_t *pnRemaining);
 
 /**
  * kvstore_ttl_remaining in any family.
@@ -796,13 +802,15 @@ int kvstore_ttl_remaining(KVStore *kv, const void *pKey, int nKey, int64_t *pnRe
 int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pnRemaining);
 
 /**
- * Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many.
+ * Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many, without those
+ * that a get, exists or ttl call of this handle has met before.
  * The work grows with that number only. It is done in transactions of at most 256 keys, between which
  * others may write; or all in the open transaction.
  *
  * Errors: as kvstore_put. What earlier transactions removed stays removed.
  */
-int kvstore_purge_expired(KVStore *kv, int *pnDeleted);
+int kvstore_purge_expired(KVStore *kv,
+                          int *pnDeleted);
 
 /**
  * kvstore_purge_expired of any family.
@@ -1110,8 +1118,8 @@ int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 
 /**
  * Removes expired keys of all families, those first that expired first, until `max_keys` are removed or
- * `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed, `*pMore` whether
- * expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
+ * `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed (counted as by
+ * kvstore_purge_expired), `*pMore` whether expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
  * one.
  *
  * With nothing expired no family is looked at, however many there are, unless others have committed since

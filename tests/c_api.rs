@@ -106,6 +106,11 @@ fn ttl_remaining_is_0_for_as_long_as_the_dead_row_stays() {
 }
 
 #[test]
+fn dead_rows_that_were_met_are_gone_for_their_handle_and_removed_many_at_a_time() {
+    run_scenario("tests/c/api_ttl.c", "dead_rows_that_were_met");
+}
+
+#[test]
 fn a_purge_removes_and_counts_exactly_the_dead_keys_of_its_family() {
     run_scenario("tests/c/api_ttl.c", "purge_expired");
 }

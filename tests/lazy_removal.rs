@@ -1,11 +1,14 @@
-//! What a read does beside reading when it meets a dead row: it removes the row, if that costs nobody anything.
+//! What becomes of the dead rows that reads meet: they do not count as there any more for the handle that has met
+//! them, and are removed together, if that costs nobody anything.
 
 mod common;
 
 use std::path::Path;
 
-use common::TestClock;
-use kvstore::{CheckpointMode, Config, Expiry, Store};
+use std::time::Duration;
+
+use common::{Scratch, TestClock, numbered, python};
+use kvstore::{CheckpointMode, Config, Expiry, KeyRange, Store, Ttl};
 use rusqlite::Connection;
 
 /// A store whose key "dead" has just expired.
@@ -18,17 +21,53 @@ fn with_a_dead_row(path: &Path, config: &Config) -> Store {
     store
 }
 
+/// How many dead rows a handle removes together without a write.
+const ENOUGH: usize = 64;
+
+/// A store with so many keys that have just expired; every tenth has a large value.
+fn with_dead_rows(path: &Path, config: &Config, n: usize) -> (Store, TestClock) {
+    let store = Store::open_with(path, config).unwrap();
+    let clock = TestClock::at(1_000);
+    clock.drive(&store);
+    let value = |n: usize| vec![7; if n.is_multiple_of(10) { 5_000 } else { 1 }];
+    store
+        .transaction(|tx| (0..n).try_for_each(|n| tx.put_until(numbered(n), value(n), Expiry::At(1_500))))
+        .unwrap();
+    clock.set(2_000);
+    (store, clock)
+}
+
+fn meet(store: &Store, keys: std::ops::Range<usize>) {
+    keys.for_each(|n| assert_eq!(store.get(numbered(n)).unwrap(), None));
+}
+
+/// How many rows are in the file.
+fn rows(path: &Path) -> String {
+    python(path, "print(*con.execute('select count(*) from \"data:default\"').fetchone())")
+}
+
+fn expiring(store: &Store) -> Vec<Vec<u8>> {
+    let mut cursor = store.expiring(0, i64::MAX);
+    let first = cursor.first().unwrap().then(|| cursor.key().unwrap().to_vec());
+    first.into_iter().chain(common::rest(&mut cursor)).collect()
+}
+
+const GONE_NOW: Option<Ttl> = Some(Ttl::Remaining(Duration::ZERO));
+
 #[test]
-fn a_read_that_removes_a_dead_row_leaves_the_checkpoint_to_the_next_write() {
+fn a_read_that_removes_dead_rows_leaves_the_checkpoint_to_the_next_write() {
     for sql in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql).checkpoint_every(1);
-        let store = with_a_dead_row(&dir.path().join("store.db"), &config);
-        let checkpoints = || store.stats().unwrap().checkpoints;
+        let (store, _clock) = with_dead_rows(&scratch.path(), &config, ENOUGH);
+        let stats = || store.stats().unwrap();
+        let before = stats();
+        meet(&store, 0..ENOUGH);
+        assert_eq!(rows(&scratch.path()), "0");
+        assert_eq!(stats().wal_commits, before.wal_commits + 1);
+        assert_eq!(stats().checkpoints, before.checkpoints, "a get has checkpointed");
+        let checkpoints = || stats().checkpoints;
         let before = checkpoints();
-        assert_eq!(store.get("dead").unwrap(), None);
-        assert_eq!(store.count().unwrap(), 0, "the row is gone");
-        assert_eq!(checkpoints(), before, "the get has checkpointed");
         store.put("next", "1").unwrap();
         assert_eq!(checkpoints(), before + 1);
     }
@@ -37,19 +76,21 @@ fn a_read_that_removes_a_dead_row_leaves_the_checkpoint_to_the_next_write() {
 #[test]
 fn while_the_wal_waits_for_a_checkpoint_reads_do_not_make_it_longer() {
     for sql in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql).checkpoint_every(u32::MAX);
-        let store = with_a_dead_row(&dir.path().join("store.db"), &config);
+        let (store, _clock) = with_dead_rows(&scratch.path(), &config, 2 * ENOUGH);
         store
             .transaction(|tx| (0..5_000).try_for_each(|n: u32| tx.put(n.to_be_bytes(), vec![7; 3_000])))
             .unwrap();
-        let rows = store.count().unwrap();
-        assert!(store.stats().unwrap().wal_frames > 4_000);
-        assert_eq!(store.get("dead").unwrap(), None);
-        assert_eq!(store.count().unwrap(), rows);
+        let frames = || store.stats().unwrap().wal_frames;
+        assert!(frames() > 4_000);
+        let before = frames();
+        meet(&store, 0..ENOUGH);
+        assert_eq!(frames(), before);
+        assert_eq!((store.count().unwrap(), rows(&scratch.path())), (5_064, "5128".to_owned()));
         store.checkpoint(CheckpointMode::Truncate).unwrap();
-        assert_eq!(store.get("dead").unwrap(), None);
-        assert_eq!(store.count().unwrap(), rows - 1);
+        meet(&store, ENOUGH..2 * ENOUGH);
+        assert_eq!((store.count().unwrap(), rows(&scratch.path())), (5_000, "5000".to_owned()));
     }
 }
 
@@ -77,5 +118,290 @@ fn a_removal_that_fails_inside_a_transaction_is_taken_back_and_the_transaction_g
         store.commit().unwrap();
         assert_eq!(store.count().unwrap(), 3);
         assert_eq!(store.get("before").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+}
+
+#[test]
+fn dead_rows_that_reads_meet_are_removed_many_at_a_time() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let config = Config::new().sql_engine(sql);
+        let (store, _clock) = with_dead_rows(&scratch.path(), &config, 2 * ENOUGH + 1);
+        let commits = || store.stats().unwrap().wal_commits;
+        let before = commits();
+        for n in 0..=2 * ENOUGH {
+            meet(&store, n..n + 1);
+            meet(&store, n..n + 1);
+            assert_eq!(commits() - before, ((n + 1) / ENOUGH) as u64);
+            assert_eq!(store.count().unwrap(), (2 * ENOUGH - n) as u64);
+        }
+        let stats = store.stats().unwrap();
+        assert_eq!((stats.ttl_expired, stats.ttl_purged), (2 * ENOUGH as u64 + 1, 0), "each was met once");
+        assert_eq!(rows(&scratch.path()), "1");
+        store.put("next", "1").unwrap();
+        assert_eq!(rows(&scratch.path()), "1");
+        assert_eq!(store.get("next").unwrap().as_deref(), Some(&b"1"[..]));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn the_next_write_removes_what_was_met_in_its_own_transaction() {
+    type Write = fn(&Store);
+    let writes: [(&str, Write); 7] = [
+        ("put", |store| store.put("next", "1").unwrap()),
+        ("delete", |store| assert!(!store.delete("none").unwrap())),
+        ("delete_range", |store| assert_eq!(store.delete_range(&KeyRange::prefix(b"none")).unwrap(), 0)),
+        ("create_family", |store| drop(store.create_family("new").unwrap())),
+        ("increment", |store| assert_eq!(store.increment("next", 1, Expiry::Never).unwrap(), 1)),
+        ("batch", |store| {
+            let mut batch = store.batch();
+            batch.put(store, "next", "1", Expiry::Never).unwrap();
+            batch.commit().unwrap();
+        }),
+        ("purge", |store| assert_eq!(store.purge_expired().unwrap(), 6)),
+    ];
+    for (name, write) in writes {
+        let scratch = Scratch::new();
+        let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 10);
+        meet(&store, 0..4);
+        let commits = || store.stats().unwrap().wal_commits;
+        let before = commits();
+        write(&store);
+        assert_eq!(commits(), before + 1, "{name}");
+        meet(&store, 0..4);
+        assert_eq!((store.stats().unwrap().ttl_expired, commits()), (4, before + 1), "{name}");
+        let left = if name == "purge" { "0" } else { "6" };
+        store.delete("next").unwrap();
+        assert_eq!(rows(&scratch.path()), left, "{name}");
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_dead_row_that_was_met_is_gone_for_every_call_of_its_handle_and_there_for_others() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let (store, clock) = with_dead_rows(&scratch.path(), &Config::new().sql_engine(sql), 5);
+        let other = scratch.open_at(&clock);
+        assert_eq!(store.ttl(numbered(0)).unwrap(), GONE_NOW);
+        assert_eq!(store.ttl(numbered(0)).unwrap(), None);
+        assert_eq!(expiring(&store).len(), 4);
+        assert!(!store.exists(numbered(1)).unwrap());
+        assert_eq!(store.ttl(numbered(1)).unwrap(), None);
+        assert_eq!(store.get_many([numbered(0), numbered(4)]).unwrap(), [None, None]);
+        assert_eq!(store.stats().unwrap().ttl_expired, 3);
+        meet(&store, 2..3);
+        assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (2, 0));
+        // In the middle of a walk, of rows that it has read ahead.
+        let mut walk = store.expiring(0, i64::MAX);
+        assert!(walk.first().unwrap());
+        meet(&store, 4..5);
+        assert_eq!(common::rest(&mut walk), Vec::<Vec<u8>>::new());
+        assert_eq!(
+            (store.next_expiry().unwrap(), store.next_expiry_of_all().unwrap()),
+            (Some(1_500), Some(1_500))
+        );
+        meet(&store, 3..4);
+        assert_eq!((store.next_expiry().unwrap(), store.next_expiry_of_all().unwrap()), (None, None));
+        store.put_until("later", "1", Expiry::At(9_000)).unwrap();
+        assert_eq!(store.next_expiry_of_all().unwrap(), Some(9_000));
+        store.integrity_check().unwrap();
+        assert_eq!(other.count().unwrap(), 1);
+    }
+}
+
+#[test]
+fn until_they_are_removed_others_and_a_copy_have_the_rows_that_were_met_and_a_purge_of_theirs_counts_them() {
+    let scratch = Scratch::new();
+    let (store, clock) = with_dead_rows(&scratch.path(), &Config::new(), 10);
+    let other = scratch.open_at(&clock);
+    meet(&store, 0..4);
+    assert_eq!((store.count().unwrap(), other.count().unwrap()), (6, 10));
+    assert_eq!(other.ttl(numbered(0)).unwrap(), GONE_NOW);
+    let copy = scratch.path().with_file_name("copy.db");
+    store.backup(&copy, |_, _| true).unwrap();
+    assert_eq!(rows(&copy), "10");
+    assert_eq!(other.purge_expired().unwrap(), 9, "it had met one itself");
+    assert_eq!((store.count().unwrap(), other.count().unwrap()), (0, 0));
+    assert_eq!(store.purge_expired().unwrap(), 0);
+    assert_eq!(store.stats().unwrap().ttl_purged, 0);
+}
+
+#[test]
+fn a_purge_counts_no_row_that_its_handle_has_met() {
+    for in_steps in [false, true] {
+        let scratch = Scratch::new();
+        let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 50);
+        meet(&store, 0..10);
+        assert_eq!(store.count().unwrap(), 40);
+        let purged = if in_steps {
+            let first = store.purge_step(Some(15), None).unwrap();
+            assert_eq!((first.deleted, first.more), (15, true));
+            15 + store.purge_step(None, Some(Duration::from_secs(60))).unwrap().deleted
+        } else {
+            store.purge_expired().unwrap()
+        };
+        assert_eq!((purged, store.stats().unwrap().ttl_purged), (40, 40));
+        assert_eq!((store.count().unwrap(), rows(&scratch.path())), (0, "0".to_owned()));
+        store.put("alive", "1").unwrap();
+        assert_eq!(store.count().unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_key_that_was_written_again_after_its_dead_row_was_met_stays() {
+    for other_writes in [false, true] {
+        let scratch = Scratch::new();
+        let (store, clock) = with_dead_rows(&scratch.path(), &Config::new(), 40);
+        let other = scratch.open_at(&clock);
+        let writer = if other_writes { &other } else { &store };
+        for n in 0..20 {
+            meet(&store, n..n + 1);
+            match n % 4 {
+                0 => writer.put(numbered(n), "new").unwrap(),
+                1 => writer.put_until(numbered(n), "new", Expiry::At(3_000)).unwrap(),
+                2 => writer.put_until(numbered(n), "new", Expiry::At(1_600)).unwrap(), // dead, but another row
+                _ => {}
+            }
+        }
+        assert_eq!(store.count().unwrap(), 20 + 15);
+        assert_eq!(store.get(numbered(1)).unwrap().as_deref(), Some(&b"new"[..]));
+        store.put("next", "1").unwrap();
+        assert_eq!((store.count().unwrap(), rows(&scratch.path())), (36, "36".to_owned()));
+        clock.set(3_000);
+        let met = store.stats().unwrap().ttl_expired;
+        (0..20).filter(|n| n % 4 == 1).for_each(|n| meet(&store, n..n + 1));
+        assert_eq!(store.stats().unwrap().ttl_expired, met + 5, "it has died again");
+        assert_eq!(store.count().unwrap(), 31);
+        assert_eq!(store.get(numbered(4)).unwrap().as_deref(), Some(&b"new"[..]));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_row_that_gets_the_same_end_once_more_has_not_been_met() {
+    let scratch = Scratch::new();
+    let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 2);
+    meet(&store, 0..1);
+    store.put_until(numbered(0), "again", Expiry::At(1_500)).unwrap();
+    assert_eq!(store.count().unwrap(), 2);
+    meet(&store, 0..1);
+    store.begin(true).unwrap();
+    assert_eq!(rows(&scratch.path()), "1", "a write transaction begins without what was met");
+    store.put_until(numbered(0), "again", Expiry::At(1_500)).unwrap();
+    assert_eq!(store.count().unwrap(), 2);
+    store.rollback().unwrap();
+    assert_eq!(store.count().unwrap(), 1);
+}
+
+#[test]
+fn a_row_that_lives_again_by_another_clock_is_shown_counted_and_not_removed() {
+    for removed_by_close in [false, true] {
+        let scratch = Scratch::new();
+        let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 3);
+        meet(&store, 0..2);
+        assert_eq!(store.count().unwrap(), 1);
+        TestClock::at(1_400).drive(&store);
+        assert_eq!(store.count().unwrap(), 3);
+        assert_eq!(expiring(&store).len(), 3);
+        assert_eq!(store.next_expiry().unwrap(), Some(1_500));
+        assert!(store.get(numbered(0)).unwrap().is_some());
+        if removed_by_close {
+            store.close().unwrap();
+        } else {
+            store.put("next", "1").unwrap();
+            store.delete("next").unwrap();
+        }
+        assert_eq!(rows(&scratch.path()), "3");
+    }
+}
+
+#[test]
+fn while_others_write_rows_that_were_met_stay_hidden_and_are_removed_later() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let (store, clock) = with_dead_rows(&scratch.path(), &Config::new().sql_engine(sql), 2_000);
+        let other = scratch.open_at(&clock);
+        other.begin(true).unwrap();
+        other.put("theirs", "1").unwrap();
+        meet(&store, 0..200);
+        assert_eq!(store.count().unwrap(), 1_800);
+        // There is an end to what is kept in mind.
+        meet(&store, 200..2_000);
+        assert_eq!(store.count().unwrap(), 2_000 - 1_024);
+        assert_eq!(store.stats().unwrap().errors, 0);
+        other.commit().unwrap();
+        meet(&store, 1_999..2_000);
+        assert_eq!(store.count().unwrap(), 2_001 - 1_024 - 1);
+        assert_eq!(rows(&scratch.path()), (2_001 - 1_024).to_string());
+        store.put("next", "1").unwrap();
+        assert_eq!(rows(&scratch.path()), (2_001 - 1_024).to_string());
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_family_that_is_dropped_takes_the_rows_that_were_met_in_it_along() {
+    for other_drops in [false, true] {
+        let scratch = Scratch::new();
+        let (store, clock) = with_dead_rows(&scratch.path(), &Config::new(), 2);
+        let other = scratch.open_at(&clock);
+        for round in 0..2 {
+            let family = store.create_family("family").unwrap();
+            family.put_until("dead", "1", Expiry::At(1_500)).unwrap();
+            assert_eq!(family.get("dead").unwrap(), None);
+            drop(family);
+            if other_drops { &other } else { &store }.drop_family("family").unwrap();
+            meet(&store, round..round + 1);
+            store.put("next", "1").unwrap();
+        }
+        assert_eq!(rows(&scratch.path()), "1");
+        assert_eq!(store.stats().unwrap().errors, 0);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_close_removes_what_was_met_without_asking_the_clock_and_so_does_the_last_handle_that_is_dropped() {
+    for is_dropped in [false, true] {
+        let scratch = Scratch::new();
+        let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 5);
+        meet(&store, 0..2);
+        store.begin(false).unwrap(); // ended by the close
+        if is_dropped {
+            drop(store);
+        } else {
+            store.close().unwrap();
+        }
+        assert_eq!(rows(&scratch.path()), "3");
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_removed_fail_no_write_and_stay_hidden() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let path = scratch.path();
+        with_dead_rows(&path, &Config::new(), 2 * ENOUGH).0.close().unwrap();
+        // The rows themselves can be deleted, and then their entries in the expiry index cannot.
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(
+                "DROP TABLE \"ttl_expiry:default\";
+                 CREATE TABLE \"ttl_expiry:default\"(theirs);",
+            )
+            .unwrap();
+        let store = Store::open_with(&path, &Config::new().sql_engine(sql)).unwrap();
+        let rest = 2 * ENOUGH as u64;
+        for n in 0..3 {
+            meet(&store, n..n + 1);
+            store.put("next", n.to_string()).unwrap();
+            assert_eq!(store.get("next").unwrap(), Some(n.to_string().into_bytes()));
+            assert_eq!(store.count().unwrap(), rest - n as u64);
+        }
+        meet(&store, 3..2 * ENOUGH);
+        assert_eq!((store.count().unwrap(), store.stats().unwrap().errors), (1, 0));
+        assert_eq!(rows(&path), (rest + 1).to_string());
     }
 }

@@ -22,7 +22,8 @@ pub(crate) use file::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<R> {
     Live(R),
-    Expired,
+    /// A row that is dead by this `expire_ms`, met for the first time.
+    Expired(i64),
     Missing,
 }
 
@@ -32,7 +33,7 @@ impl<R> Found<R> {
     pub(crate) fn live(self) -> Option<R> {
         match self {
             Found::Live(shown) => Some(shown),
-            Found::Expired | Found::Missing => None,
+            Found::Expired(_) | Found::Missing => None,
         }
     }
 }

@@ -47,7 +47,7 @@ impl Family {
             self.on(db).get_many(&keys, |number, found| {
                 match found {
                     Found::Live(value) => self.count_get(value.len()),
-                    Found::Expired => {
+                    Found::Expired(_) => {
                         self.shared().counters.ttl_expired.add(1);
                         self.count_miss();
                     }

@@ -31,8 +31,8 @@ pub use row_key::row_key;
 /// optional end of life.
 ///
 /// Keys are 1 to 65 536 bytes; values up to the configured maximum (10 MiB by default). An expired
-/// key is never returned; its row is removed by the next get, exists, ttl or delete that meets it,
-/// or by a purge. Each write is atomic: a transaction of its own, or a part of the open one.
+/// key is never returned. Its row is removed by a delete, by a purge, or soon after a get, exists or ttl has met
+/// it: together with others, or with the next write. Each write is atomic: a transaction of its own, or a part of the open one.
 ///
 /// Unless said otherwise, a method fails with `Error` for a key or value of a bad length,
 /// [`Busy`](crate::ErrorKind::Busy) if it needs a lock another handle holds,
@@ -211,20 +211,21 @@ impl Family {
         Ok(exists)
     }
 
-    /// What is left of a key's life; `None` if the key is missing. A key that has expired, but
-    /// whose row this call still met, has [`Ttl::Remaining`] zero.
+    /// What is left of a key's life; `None` if the key is missing. A key that has expired, but whose row
+    /// this call is the first of its handle to meet, has [`Ttl::Remaining`] zero.
     ///
     /// # Errors
     /// See [`Family`].
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(match self.times(key.as_ref())? {
             Found::Live(times) => Some(self.ttl_until(times.expiry)),
-            Found::Expired => Some(Ttl::Remaining(Duration::ZERO)),
+            Found::Expired(_) => Some(Ttl::Remaining(Duration::ZERO)),
             Found::Missing => None,
         })
     }
 
-    /// Number of rows, expired ones that no purge has removed yet included.
+    /// Number of rows. Expired ones are included as long as nothing has removed them, and no get, exists or ttl of
+    /// this handle has met them.
     ///
     /// # Errors
     /// See [`Family`].
@@ -311,7 +312,7 @@ impl Family {
 
     // ---- helpers -----------------------------------------------------------------------------
 
-    /// Runs a look-up of one key, and removes the row if it turns out to be dead.
+    /// Runs a look-up of one key, and sees to it that the row is removed if it turns out to be dead.
     fn look_up<R>(
         &self,
         key: &[u8],
@@ -320,15 +321,15 @@ impl Family {
         self.check_key(key)?;
         self.shared().with(|db| {
             let found = look(self.on(db))?;
-            if let Found::Expired = found {
+            if let Found::Expired(expire_ms) = found {
                 self.shared().counters.ttl_expired.add(1);
-                self.shared().write_if_free(db, |db| self.on(db).remove_if_expired(key));
+                self.shared().remove_in_time(db, &self.target.tables, key, expire_ms);
             }
             Ok(found)
         })
     }
 
-    /// The times of a key; a dead row is removed.
+    /// The times of a key.
     pub(crate) fn times(&self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, |family| family.times(key))
     }

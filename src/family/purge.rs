@@ -7,7 +7,8 @@ use crate::family::Family;
 pub(crate) const KEYS_PER_STEP: usize = 256;
 
 impl Family {
-    /// Removes every key of this family that has expired by now; returns how many. The work grows
+    /// Removes every key of this family that has expired by now; returns how many, without those that a get, exists
+    /// or ttl of this handle has met before. The work grows
     /// with that number, not with the size of the family, and is done in transactions of at most 256
     /// keys (or in the open transaction).
     ///
@@ -39,7 +40,10 @@ impl Family {
             if self.shared().with(|db| self.on(db).due(last_ms, 1))?.is_empty() {
                 return Ok(purged);
             }
-            let step = self.shared().write(|db| self.on(db).purge(last_ms, now_ms, KEYS_PER_STEP))?;
+            let step = self.shared().write(|db| {
+                db.remove_dead(&self.shared().clock, now_ms)?; // what a read has met is not counted
+                self.on(db).purge(last_ms, now_ms, KEYS_PER_STEP)
+            })?;
             self.shared().counters.ttl_purged.add(step);
             purged += step;
         }

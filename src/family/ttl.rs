@@ -62,9 +62,9 @@ impl Family {
     ) -> Result<Option<R>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
-        let found = self
-            .shared()
-            .write(|db| self.on(db).get_and_expire(key, expiry, |value| Ok((value.len(), visit(value)?))))?;
+        let found = self.shared().write_once(|db| {
+            self.on(db).get_and_expire(key, expiry, |value| Ok((value.len(), visit(value)?)))
+        })?;
         match found {
             Some((bytes, shown)) => {
                 self.count_get(bytes);
@@ -97,13 +97,13 @@ impl Family {
         Ok((ms > 0).then(|| Duration::from_millis(ms)))
     }
 
-    /// The earliest end of life in the family, also of a key that has expired but is still there; `None`
-    /// if no key has one. For timers.
+    /// The earliest end of life in the family, also of a key that has expired but is still there (unless a read of
+    /// this handle has met it); `None` if no key has one. For timers.
     ///
     /// # Errors
     /// See [`Family`].
     pub fn next_expiry(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.first_expiry(self.tables()))
+        self.shared().with(|db| self.on(db).next_expiry())
     }
 
     /// Number of live keys. Counts the rows and the entries that have expired; looks at no key else.

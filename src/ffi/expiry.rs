@@ -215,8 +215,8 @@ pub unsafe extern "C" fn kvstore_cf_count_live(cf: *mut KVColumnFamily, pnCount:
 }
 
 /// Removes expired keys of all families, those first that expired first, until `max_keys` are removed or
-/// `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed, `*pMore` whether
-/// expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
+/// `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed (counted as by
+/// kvstore_purge_expired), `*pMore` whether expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
 /// one.
 ///
 /// With nothing expired no family is looked at, however many there are, unless others have committed since

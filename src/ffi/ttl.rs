@@ -139,7 +139,8 @@ unsafe fn get_ttl(
 }
 
 /// Says in `*pnRemaining` what is left of a key's life, in milliseconds: KVSTORE_NO_TTL for a key that
-/// never expires, 0 for one that has expired but whose row this call still met (and removes).
+/// never expires, 0 for one that has expired but whose row this call is the first of its handle to meet. The row is
+/// removed later, together with others; for this handle it is gone from then on.
 ///
 /// Errors: KVSTORE_NOTFOUND (no row); otherwise as kvstore_get.
 #[unsafe(no_mangle)]
@@ -184,7 +185,8 @@ fn c_remaining(ttl: Ttl) -> i64 {
     }
 }
 
-/// Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many.
+/// Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many, without those
+/// that a get, exists or ttl call of this handle has met before.
 /// The work grows with that number only. It is done in transactions of at most 256 keys, between which
 /// others may write; or all in the open transaction.
 ///

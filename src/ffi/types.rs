@@ -129,7 +129,7 @@ pub struct KVStoreStats {
     pub nWalCommits: u64,
     /// Checkpoints run, automatic ones included.
     pub nCheckpoints: u64,
-    /// Gets, exists and ttl calls that met an expired key.
+    /// Gets, exists and ttl calls that met an expired key; of each such row the first one.
     pub nTtlExpired: u64,
     /// Keys removed by purges.
     pub nTtlPurged: u64,

@@ -1,6 +1,7 @@
 //! What a handle on a store shares with its families, iterators and batches: the connection behind its
 //! lock, and how reads and writes are run on it.
 
+mod dead;
 pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;
@@ -185,23 +186,35 @@ impl Shared {
         result
     }
 
-    /// Runs a write: in the caller's transaction, or in one of its own.
-    pub(crate) fn write<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        self.write_and(f, |db| self.committed(db))
+    /// Runs a write: in the caller's transaction, or in one of its own, which also removes the dead rows that reads
+    /// have met. May run `f` twice: the second time after all that the first one has done was rolled back.
+    pub(crate) fn write<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        self.write_and(f, |db, f| self.write_and_remove_dead(db, f), |db| self.committed(db))
+    }
+
+    /// The same for a write that can be run only once: it removes nothing else.
+    pub(crate) fn write_once<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.write_and(f, |db, f| db.in_own_transaction(true, f), |db| self.committed(db))
     }
 
     /// The same for a write that has little time: it leaves a checkpoint that is due to the next write, once.
     pub(crate) fn write_in_haste<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        self.write_and(f, |db| {
+        let committed = |db: &mut Db| {
             self.counters.commits.add(1);
             db.note_commit();
             if db.checkpoint_is_overdue() {
                 self.checkpoint_quietly(db, true);
             }
-        })
+        };
+        self.write_and(f, |db, f| db.in_own_transaction(true, f), committed)
     }
 
-    fn write_and<R>(&self, f: impl FnOnce(&Db) -> Result<R>, committed: impl FnOnce(&mut Db)) -> Result<R> {
+    fn write_and<R, F: FnOnce(&Db) -> Result<R>>(
+        &self,
+        f: F,
+        in_own_transaction: impl FnOnce(&mut Db, F) -> Result<R>,
+        committed: impl FnOnce(&mut Db),
+    ) -> Result<R> {
         self.with(|db| {
             if db.is_read_only() {
                 return Err(read_only());
@@ -209,7 +222,7 @@ impl Shared {
             self.note_change();
             match db.transaction() {
                 TransactionState::None => {
-                    let done = db.in_own_transaction(true, f)?;
+                    let done = in_own_transaction(db, f)?;
                     committed(db);
                     Ok(done)
                 }
@@ -230,30 +243,6 @@ impl Shared {
                 ))),
             }
         })
-    }
-
-    /// Runs a write nobody waits for or asks about, such as removing an expired row: waits for nobody, leaves
-    /// checkpoints to others, writes nothing where only reading was agreed, and leaves nothing behind if it
-    /// fails.
-    pub(crate) fn write_if_free(&self, db: &mut Db, f: impl FnOnce(&Db) -> Result<()>) {
-        // While the WAL waits for a checkpoint, it must not grow by what nobody asked for.
-        if db.is_read_only() || db.wal_is_long() {
-            return;
-        }
-        match db.transaction() {
-            TransactionState::None => {
-                if db.in_own_transaction(false, f).is_ok() {
-                    self.note_change();
-                    self.counters.commits.add(1);
-                    db.note_commit();
-                }
-            }
-            TransactionState::Write => {
-                self.note_change();
-                db.attempt(f);
-            }
-            TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
-        }
     }
 
     pub(crate) fn committed(&self, db: &mut Db) {
@@ -445,7 +434,10 @@ impl Shared {
         if let Some(cleaner) = cleaner {
             cleaner.stop();
         }
-        let db = self.seat.enter().take();
+        let mut db = self.seat.enter().take();
+        if let Some(db) = &mut db {
+            self.remove_dead_before_close(db);
+        }
         self.clock.inject(None); // nobody is inside the caller's when this returns
         db.map_or_else(|| Err(closed()), Db::close)
     }
@@ -462,6 +454,7 @@ impl Drop for Shared {
         } else {
             drop(self.cleaner().take());
             if let Some(mut db) = self.seat.enter().take() {
+                self.remove_dead_before_close(&mut db);
                 db.before_close();
             }
         }

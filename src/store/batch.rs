@@ -131,7 +131,7 @@ impl WriteBatch {
         let (puts, deletes, written) = shared.write(|db| {
             db.in_savepoint(|db| {
                 let (mut puts, mut deletes, mut written) = (0, 0, 0);
-                for write in writes {
+                for write in &writes {
                     let Some(family) = families.get(write.family) else { continue };
                     let key = slice(&write.key);
                     match &write.action {

@@ -45,11 +45,11 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn next_expiry_of_all(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.next_expiry())
+        self.shared().with(|db| db.next_expiry(&self.shared().clock))
     }
 
-    /// Removes expired keys over all families, those first that expired first, until `max_keys` are
-    /// removed or `max_time` is over (`None`: no limit). In transactions of at most 256 keys, or in the
+    /// Removes expired keys over all families, those first that expired first, until `max_keys` (counted as by
+    /// [`Family::purge_expired`]) are removed or `max_time` is over (`None`: no limit). In transactions of at most 256 keys, or in the
     /// open one.
     ///
     /// With nothing expired this looks at no family, however many there are, unless others have committed
@@ -108,6 +108,7 @@ impl Store {
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
         let families: Vec<_> = due.families.iter().map(|(_, name)| self.unregistered_family(name)).collect();
         let purge = |db: &Db| {
+            db.remove_dead(&shared.clock, now_ms)?; // what a read has met is not counted
             // The next entry of each family, the earliest first.
             let mut next: BinaryHeap<_> =
                 due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();

@@ -73,7 +73,11 @@ impl Store {
                 return Err(read_only());
             }
             self.shared.note_change();
-            if write { db.begin_write() } else { db.begin_read() }
+            if !write {
+                return db.begin_read();
+            }
+            self.shared.remove_dead_before_begin(db);
+            db.begin_write()
         })
     }
 

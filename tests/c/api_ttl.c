@@ -162,6 +162,53 @@ static void ttl_remaining_while_the_row_stays_at(const struct place *p)
 }
 BOTH_FORMS(ttl_remaining_while_the_row_stays)
 
+static int64_t commits_of(const struct place *p)
+{
+    KVStoreStats stats;
+    OK(kvstore_stats(p->kv, &stats));
+    return (int64_t)stats.nWalCommits;
+}
+
+/* Rows that calls meet are gone for their handle, and are removed many at a time, or with the next write. */
+static void dead_rows_that_were_met_at(const struct place *p)
+{
+    enum { N = 100 };
+    char key[16];
+    for (int i = 0; i < N; i++) {
+        int n = snprintf(key, sizeof key, "key %d", i);
+        OK(AT(p, put_ttl, key, n, key, n, 2000));
+    }
+    OK(AT(p, put, K("forever"), K("value")));
+    clock_ms = 2000;
+    int64_t before = commits_of(p), remaining = 7;
+    for (int i = 0; i < 70; i++) {
+        int n = snprintf(key, sizeof key, "key %d", i), there = 7;
+        void *value = NULL;
+        switch (i % 3) {
+        case 0: GIVES(KVSTORE_NOTFOUND, AT(p, get, key, n, &value, &n)); break;
+        case 1: OK(AT(p, exists, key, n, &there)); CHECK(there == 0); break;
+        default: OK(AT(p, ttl_remaining, key, n, &remaining)); CHECK(remaining == 0); break;
+        }
+        n = snprintf(key, sizeof key, "key %d", i);
+        GIVES(KVSTORE_NOTFOUND, AT(p, ttl_remaining, key, n, &remaining));
+        CHECK(rows(p) == N - i);
+    }
+    CHECK(commits_of(p) == before + 1); /* of the first 64 */
+    KVStoreStats stats;
+    OK(kvstore_stats(p->kv, &stats));
+    CHECK(stats.nTtlExpired == 70 && stats.nTtlPurged == 0);
+
+    OK(AT(p, put_ttl, K("key 69"), K("again"), 5000));
+    CHECK(commits_of(p) == before + 2);
+    HAS(p, "key 69", "again");
+    CHECK(rows(p) == N + 1 - 69);
+    int purged = -1;
+    OK(AT(p, purge_expired, &purged));
+    CHECK(purged == 30 && rows(p) == 2);
+    OK(kvstore_integrity_check(p->kv, NULL));
+}
+BOTH_FORMS(dead_rows_that_were_met)
+
 static void purge_expired_at(const struct place *p)
 {
     struct place other = {p->kv, NULL};
@@ -287,5 +334,5 @@ SCENARIOS({"put_ttl", put_ttl}, {"put_ttl_in_the_past", put_ttl_in_the_past},
           {"put_ttl_negative", put_ttl_negative}, {"put_clears_a_ttl", put_clears_a_ttl}, {"get_ttl", get_ttl},
           {"ttl_remaining", ttl_remaining},
           {"ttl_remaining_while_the_row_stays", ttl_remaining_while_the_row_stays},
-          {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
+          {"dead_rows_that_were_met", dead_rows_that_were_met}, {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
           {"two_handles", two_handles}, {"clocks", clocks})

@@ -43,7 +43,8 @@ fn current(cursor: &Cursor) -> Seen {
 
 impl World {
     pub fn scan(&self, side: usize, name: &str, family: &Family, scan: &Scan) {
-        self.compare_scan(self.table(side, name), family, scan, self.now(side));
+        let table = self.table(side, name);
+        self.compare_scan(table.as_deref().map_err(|e| *e), family, scan, self.now(side));
     }
 
     pub fn compare_scan(&self, table: Answer<&Table>, family: &Family, scan: &Scan, now: i64) {
@@ -108,13 +109,14 @@ impl World {
                 |place: Place| last.as_ref().is_none_or(|(time, key)| scan.is_after(place, (*time, key)));
             let expected = self.table(side, name).map(|table| {
                 let walk = table.walk(&span, scan.is_reverse(), now);
-                walk.into_iter().find(|shown| after(shown.place))
+                let shown = walk.into_iter().find(|shown| after(shown.place))?;
+                let value = (!scan.keys_only).then(|| shown.entry.value.clone());
+                let seen = (shown.key.to_vec(), value, shown.entry.expiry());
+                Some((seen, (shown.place.0, shown.place.1.to_vec())))
             });
-            assert_eq!(moved, expected.map(|shown| shown.is_some()));
-            let Ok(Some(shown)) = expected else { return };
-            let value = (!scan.keys_only).then(|| shown.entry.value.clone());
-            assert_eq!(current(&cursor), (shown.key.to_vec(), value, shown.entry.expiry()));
-            let (time, key) = (shown.place.0, shown.place.1.to_vec());
+            assert_eq!(moved, expected.as_ref().map(Option::is_some).map_err(|e| *e));
+            let Ok(Some((seen, (time, key)))) = expected else { return };
+            assert_eq!(current(&cursor), seen);
             match &meanwhile[turn % meanwhile.len()] {
                 Meanwhile::Nothing => {}
                 Meanwhile::DeleteCurrent => {

@@ -67,6 +67,8 @@ pub enum FamilyOp {
     DeleteRange(Range),
     Clear,
     Get(Vec<u8>),
+    /// So many keys, the first ones: more dead rows than are removed together.
+    GetEach(u16),
     GetTtl(Vec<u8>),
     GetMany(Vec<Vec<u8>>),
     GetAndExpire(Vec<u8>, Moment),
@@ -441,6 +443,7 @@ fn read() -> BoxedStrategy<FamilyOp> {
     use FamilyOp as Op;
     prop_oneof![
         6 => key().prop_map(Op::Get),
+        1 => (10..300_u16).prop_map(Op::GetEach),
         2 => key().prop_map(Op::GetTtl),
         3 => prop::collection::vec(key(), 0..6).prop_map(Op::GetMany),
         3 => key().prop_map(Op::Exists),

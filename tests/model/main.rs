@@ -2,7 +2,8 @@
 //! knows expiry, must give the same answers all the way.
 //!
 //! Two handles share a file, each with transactions, families, a batch and a clock of its own. The
-//! model keeps what is in the file row by row, so counts (dead rows included) are compared, too. A
+//! model keeps what is in the file row by row, so counts (dead rows included) are compared, too; and for
+//! each handle the dead rows it has met and not removed yet, which it counts no more and others do. A
 //! new operation is a variant of [`history::Op`] or [`history::FamilyOp`], its strategy, and an arm
 //! of [`world::World`]; what it does to the rows is a method of [`table::Table`]. A new engine is an
 //! entry in [`ENGINES`]. `KVSTORE_MODEL_CASES` sets the number of histories (default 2000).
@@ -11,6 +12,7 @@
 mod common;
 mod cursors;
 mod history;
+mod met;
 mod on_family;
 mod table;
 mod world;

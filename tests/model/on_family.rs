@@ -18,6 +18,11 @@ fn millis(duration: Duration) -> i64 {
 
 impl World {
     pub fn run_on_family(&mut self, side: usize, name: &'static str, family: &Family, op: &Op) {
+        self.run_unsettled_on_family(side, name, family, op);
+        self.settle();
+    }
+
+    fn run_unsettled_on_family(&mut self, side: usize, name: &'static str, family: &Family, op: &Op) {
         let now = self.now(side);
         match op {
             Op::Put(key, value) => {
@@ -81,7 +86,11 @@ impl World {
                 let end = expiry(*moment, &self.clock);
                 let done = answer(family.increment(key, *delta, end));
                 let table = self.writable_table(side, name);
-                assert_eq!(done, table.and_then(|table| table.increment(key, *delta, end, now)));
+                let expected = table.and_then(|table| table.increment(key, *delta, end, now));
+                if expected.is_err() {
+                    self.rolled_back();
+                }
+                assert_eq!(done, expected);
             }
             Op::Fill(many) => {
                 for n in 0..*many {
@@ -138,7 +147,7 @@ impl World {
             Op::GetAndExpire(key, moment) => {
                 let end = expiry(*moment, &self.clock);
                 let got = answer(family.get_and_expire(key, end));
-                let expected = self.writable_table(side, name).map(|table| {
+                let expected = self.writable_table_once(side, name).map(|table| {
                     let value = table.get(key, now)?.value.clone();
                     table.expire(key, end.millis(), kvstore::Condition::Always, now);
                     Some(value)
@@ -147,7 +156,7 @@ impl World {
             }
             Op::Purge => {
                 let done = answer(family.purge_expired());
-                assert_eq!(done, self.remove(side, name, |entry| !entry.is_live(now)).map(|gone| gone.0));
+                assert_eq!(done, self.purge(side, name, |entry| !entry.is_live(now)));
             }
             Op::PurgeBefore(cutoff) => {
                 let cutoff = cutoff.ms(&self.clock);
@@ -155,7 +164,7 @@ impl World {
                 let before = |at: Option<i64>| at.is_some_and(|at| at < cutoff && at <= now);
                 let expected = match cutoff {
                     i64::MIN => Ok(0), // known without looking at the family
-                    _ => self.remove(side, name, |entry| before(entry.expire_ms)).map(|gone| gone.0),
+                    _ => self.purge(side, name, |entry| before(entry.expire_ms)),
                 };
                 assert_eq!(done, expected);
             }
@@ -198,6 +207,11 @@ impl World {
             Op::Get(key) => {
                 let got = answer(family.get(key));
                 assert_eq!(got, self.live_entry(side, name, key).map(|found| found.map(|entry| entry.value)));
+            }
+            Op::GetEach(many) => {
+                for key in self.first_keys(side, name, *many) {
+                    self.read_from_family(side, name, family, &Op::Get(key));
+                }
             }
             Op::GetTtl(key) => {
                 let got = answer(family.get_ttl(key));
@@ -274,8 +288,8 @@ impl World {
     fn guess(&self, side: usize, name: &str, key: &[u8], guess: Guess) -> Vec<u8> {
         match guess {
             Guess::Right => {
-                let row = self.table(side, name).ok().and_then(|table| table.rows.get(key));
-                row.map_or_else(Vec::new, |entry| entry.value.clone())
+                let row = self.table(side, name).ok().and_then(|table| table.rows.get(key).cloned());
+                row.map_or_else(Vec::new, |entry| entry.value)
             }
             Guess::Other(value) => value.bytes(),
         }
@@ -305,6 +319,10 @@ impl World {
             assert_eq!(done, Ok(())); // nothing is written, also where nothing may be
             return;
         }
-        assert_eq!(done, self.writable(side).and_then(|state| apply(state, &writes, now)));
+        let expected = self.writable(side).and_then(|state| apply(state, &writes, now));
+        if expected.is_err() {
+            self.rolled_back();
+        }
+        assert_eq!(done, expected);
     }
 }

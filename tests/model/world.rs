@@ -1,5 +1,6 @@
 //! Stores and their model side by side: what concerns the store as a whole.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use kvstore::{CheckpointMode, Config, ErrorKind, Family, PurgeStep, Store, SyncL
 use crate::Opener;
 use crate::common::TestClock;
 use crate::history::{Act, FAMILIES, FamilyOp, Op, Over, Range, Scan, Time};
+use crate::met::Met;
 use crate::table::{Answer, BatchWrite, Entry, State, Table, apply};
 
 /// When each history begins: a time of these years, as long as real ones are, and far from 0, whose side no end of life may
@@ -27,6 +29,7 @@ pub struct Side {
     pub store: Store,
     families: BTreeMap<&'static str, Family>,
     transaction: Option<Transaction>,
+    met: Met,
     /// Lives on through transactions and drops of families.
     pub batch: WriteBatch,
     pub pending: Vec<BatchWrite>,
@@ -47,6 +50,8 @@ pub struct World {
     pub clock: TestClock,
     committed: State,
     pub sides: Vec<Side>,
+    /// What was committed and what a handle had met, before an operation that wrote in a transaction of its own.
+    before: Option<(usize, State, Met)>,
 }
 
 pub fn answer<T>(result: kvstore::Result<T>) -> Answer<T> {
@@ -64,6 +69,7 @@ impl World {
             clock: TestClock::at(BEGIN_MS),
             committed: [("default", Table::default())].into(),
             sides: Vec::new(),
+            before: None,
         };
         for _ in 0..sides {
             let side = world.open_side();
@@ -81,7 +87,8 @@ impl World {
             clock.now()
         });
         let batch = store.batch();
-        Side { store, families: BTreeMap::new(), transaction: None, batch, pending: Vec::new(), told }
+        let (families, pending) = (BTreeMap::new(), Vec::new());
+        Side { store, families, transaction: None, met: Met::default(), batch, pending, told }
     }
 
     pub fn now(&self, side: usize) -> i64 {
@@ -92,7 +99,7 @@ impl World {
         self.sides.iter().enumerate().any(|(at, other)| at != side && other.writes())
     }
 
-    /// What the handle sees.
+    /// What is in the file by the handle's transaction.
     fn view(&self, side: usize) -> &State {
         match &self.sides[side].transaction {
             Some(Transaction::Read(view) | Transaction::Write(view)) => view,
@@ -100,9 +107,14 @@ impl World {
         }
     }
 
-    /// What the handle writes to, if it may write now.
+    /// What the handle writes to, if it may write now. In a transaction of its own it first removes what was met.
     pub fn writable(&mut self, side: usize) -> Answer<&mut State> {
         let blocked = self.other_writes(side);
+        let of_its_own = self.sides[side].transaction.is_none() && !blocked;
+        if of_its_own && !self.sides[side].met.is_empty() {
+            self.before = Some((side, self.committed.clone(), self.sides[side].met.clone()));
+            self.remove_met(side);
+        }
         match &mut self.sides[side].transaction {
             Some(Transaction::Read(_)) => Err(ErrorKind::ReadOnly),
             Some(Transaction::Write(view)) => Ok(view),
@@ -111,28 +123,106 @@ impl World {
         }
     }
 
+    /// The same for the one write that does not remove what its handle has met.
+    pub fn writable_table_once(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
+        let met = std::mem::take(&mut self.sides[side].met);
+        let done = self.writable(side).map(drop);
+        self.sides[side].met = met;
+        done?;
+        match &mut self.sides[side].transaction {
+            Some(Transaction::Write(view)) => view.get_mut(family),
+            _ => self.committed.get_mut(family),
+        }
+        .ok_or(ErrorKind::Error)
+    }
+
+    /// To be told when a write has failed after it had begun: then nothing was removed either.
+    pub fn rolled_back(&mut self) {
+        if let Some((side, committed, met)) = self.before.take() {
+            self.committed = committed;
+            self.sides[side].met = met;
+        }
+    }
+
+    /// To be called after each operation.
+    pub fn settle(&mut self) {
+        self.before = None;
+    }
+
+    /// Removes what the handle's reads have met.
+    fn remove_met(&mut self, side: usize) {
+        let now = self.now(side);
+        std::mem::take(&mut self.sides[side].met).remove_from(&mut self.committed, now);
+    }
+
+    /// The same, unless others are writing.
+    fn try_to_remove_met(&mut self, side: usize) {
+        match self.other_writes(side) {
+            true => self.sides[side].met.are_stuck(),
+            false => self.remove_met(side),
+        }
+    }
+
+    /// A family without what the handle's reads have met.
+    fn shown<'a>(&self, side: usize, family: &str, table: &'a Table) -> Cow<'a, Table> {
+        let met = &self.sides[side].met;
+        let mut table = Cow::Borrowed(table);
+        if met.are_of(family) {
+            met.remove_from_table(family, table.to_mut(), self.now(side));
+        }
+        table
+    }
+
     /// The family as the handle sees it; one that was dropped meanwhile is an error.
-    pub fn table(&self, side: usize, family: &str) -> Answer<&Table> {
-        self.view(side).get(family).ok_or(ErrorKind::Error)
+    pub fn table(&self, side: usize, family: &str) -> Answer<Cow<'_, Table>> {
+        let table = self.view(side).get(family).ok_or(ErrorKind::Error)?;
+        Ok(self.shown(side, family, table))
     }
 
     pub fn writable_table(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
+        if !self.writable(side)?.contains_key(family) {
+            self.rolled_back();
+            return Err(ErrorKind::Error);
+        }
         self.writable(side)?.get_mut(family).ok_or(ErrorKind::Error)
     }
 
-    /// A look-up of one key; like the store's it removes a dead row it meets, where it may write.
-    pub fn look_up(&mut self, side: usize, family: &str, key: &[u8]) -> Answer<Option<Entry>> {
+    /// The first keys of a family, of dead rows, too.
+    pub fn first_keys(&self, side: usize, family: &str, many: u16) -> Vec<Vec<u8>> {
+        let rows = self.view(side).get(family).map(|table| table.rows.keys());
+        rows.into_iter().flatten().take(many.into()).cloned().collect()
+    }
+
+    /// A look-up of one key; like the store's it removes a dead row it meets in a write transaction, and keeps one in
+    /// mind that it meets outside of transactions.
+    pub fn look_up(&mut self, side: usize, family: &'static str, key: &[u8]) -> Answer<Option<Entry>> {
         let now = self.now(side);
         let found = self.table(side, family)?.rows.get(key).cloned();
-        if found.as_ref().is_some_and(|entry| !entry.is_live(now))
-            && let Ok(table) = self.writable_table(side, family)
-        {
-            table.rows.remove(key);
+        let Some(expire_ms) = found.as_ref().and_then(|entry| entry.expire_ms).filter(|at| *at <= now) else {
+            return Ok(found);
+        };
+        match &mut self.sides[side].transaction {
+            Some(Transaction::Read(_)) => {}
+            Some(Transaction::Write(view)) => {
+                view.get_mut(family).ok_or(ErrorKind::Error)?.rows.remove(key);
+            }
+            None => {
+                if !self.sides[side].met.has_room_for(key) {
+                    self.try_to_remove_met(side);
+                }
+                let met = &mut self.sides[side].met;
+                if met.has_room_for(key) {
+                    met.add(family, key, expire_ms);
+                    if met.are_enough() {
+                        self.try_to_remove_met(side);
+                    }
+                }
+            }
         }
         Ok(found)
     }
 
-    pub fn live_entry(&mut self, side: usize, family: &str, key: &[u8]) -> Answer<Option<Entry>> {
+    pub fn live_entry(&mut self, side: usize, family: &'static str, key: &[u8]) -> Answer<Option<Entry>> {
         let now = self.now(side);
         Ok(self.look_up(side, family, key)?.filter(|entry| entry.is_live(now)))
     }
@@ -146,10 +236,19 @@ impl World {
         doomed: impl Fn(&Entry) -> bool,
     ) -> Answer<(u64, u64)> {
         let now = self.now(side);
-        if !self.table(side, family)?.rows.values().any(&doomed) {
+        if !self.view(side).get(family).ok_or(ErrorKind::Error)?.rows.values().any(&doomed) {
             return Ok((0, 0));
         }
         Ok(self.writable_table(side, family)?.remove(now, |_, entry| doomed(entry)))
+    }
+
+    /// A purge of what is dead and `doomed`, as far as it has not been met: removes that, too, but does not count it.
+    pub fn purge(&mut self, side: usize, family: &str, doomed: impl Fn(&Entry) -> bool) -> Answer<u64> {
+        if !self.view(side).get(family).ok_or(ErrorKind::Error)?.rows.values().any(&doomed) {
+            return Ok(0);
+        }
+        self.writable_table(side, family)?;
+        Ok(self.remove(side, family, doomed)?.0)
     }
 
     /// Does one act on both and compares.
@@ -159,6 +258,11 @@ impl World {
     }
 
     pub fn run_op(&mut self, side: usize, name: &'static str, op: &Op) {
+        self.run_unsettled(side, name, op);
+        self.settle();
+    }
+
+    fn run_unsettled(&mut self, side: usize, name: &'static str, op: &Op) {
         match op {
             Op::On(op) => {
                 if let Some(family) = self.family(side, name) {
@@ -202,7 +306,8 @@ impl World {
                 assert_eq!(self.sides[side].store.families(), Ok(expected));
             }
             Op::NextExpiryOfAll => {
-                let expected = self.view(side).values().filter_map(Table::next_expiry).min();
+                let shown = self.view(side).iter().map(|(name, table)| self.shown(side, name, table));
+                let expected = shown.filter_map(|table| table.next_expiry()).min();
                 assert_eq!(self.sides[side].store.next_expiry_of_all(), Ok(expected));
             }
             Op::PurgeStep(max_keys) => self.purge_step(side, *max_keys),
@@ -240,8 +345,9 @@ impl World {
             Op::Jump(ms) => self.clock.set(self.clock.now() + ms),
             Op::Reopen => {
                 if self.path.is_some() {
+                    self.sides[side].transaction = None;
+                    self.try_to_remove_met(side);
                     let old = &mut self.sides[side];
-                    old.transaction = None;
                     assert_eq!(old.store.close(), Ok(()));
                     assert_eq!(answer(old.batch.commit()), Err(ErrorKind::Misuse));
                     self.sides[side] = self.open_side();
@@ -275,8 +381,12 @@ impl World {
         let expected = if self.sides[side].transaction.is_some() {
             Err(ErrorKind::Error)
         } else if write && self.other_writes(side) {
+            self.sides[side].met.are_stuck();
             Err(ErrorKind::Busy)
         } else {
+            if write {
+                self.remove_met(side);
+            }
             let view = self.committed.clone();
             let kind = if write { Transaction::Write } else { Transaction::Read };
             self.sides[side].transaction = Some(kind(view));
@@ -293,6 +403,9 @@ impl World {
         } else {
             self.writable(side).and_then(|state| apply(state, &pending, now))
         };
+        if expected.is_err() {
+            self.rolled_back();
+        }
         let side = &mut self.sides[side];
         assert_eq!(side.batch.len(), pending.len());
         assert_eq!(answer(side.batch.commit()), expected);
@@ -305,16 +418,26 @@ impl World {
 
     fn purge_step(&mut self, side: usize, max_keys: Option<u64>) {
         let now = self.now(side);
-        let mut dead: Vec<_> = (self.view(side).iter())
-            .flat_map(|(name, table)| table.rows.iter().map(move |(key, entry)| (*name, key, entry)))
-            .filter(|(.., entry)| !entry.is_live(now))
-            .map(|(name, key, entry)| (entry.expire_ms.unwrap_or_default(), name, key.clone()))
-            .collect();
+        let dead_of = |name: &'static str, table: &Table| {
+            let dead = table.rows.iter().filter(|(_, entry)| !entry.is_live(now));
+            let dead = dead.map(|(key, entry)| (entry.expire_ms.unwrap_or_default(), name, key.clone()));
+            dead.collect::<Vec<_>>()
+        };
+        let view = self.view(side);
+        let any_dead = view.iter().any(|(name, table)| !dead_of(name, table).is_empty());
+        let shown = view.iter().map(|(name, table)| (*name, self.shown(side, name, table)));
+        let mut dead: Vec<_> = shown.flat_map(|(name, table)| dead_of(name, &table)).collect();
         dead.sort();
         let max = max_keys.map_or(usize::MAX, |max| usize::try_from(max).unwrap());
         let removed = dead.len().min(max);
-        let step = PurgeStep { deleted: removed as u64, more: dead.len() > removed };
-        let expected = if removed == 0 { Ok(step) } else { self.writable(side).map(|_| step) };
+        // It looks before it writes; what was met is removed by the first write, and not counted.
+        let expected = match max {
+            0 => Ok(PurgeStep { deleted: 0, more: any_dead }),
+            _ => {
+                let step = PurgeStep { deleted: removed as u64, more: dead.len() > removed };
+                if any_dead { self.writable(side).map(|_| step) } else { Ok(step) }
+            }
+        };
         assert_eq!(answer(self.sides[side].store.purge_step(max_keys, None)), expected);
         if expected.is_err() || removed == 0 {
             return;
@@ -414,7 +537,10 @@ impl World {
             }
         }
         for side in 0..self.sides.len() {
-            self.compare(&self.sides[side].store, &self.committed, self.now(side));
+            let shown = self.committed.iter();
+            let shown: State =
+                shown.map(|(name, table)| (*name, self.shown(side, name, table).into_owned())).collect();
+            self.compare(&self.sides[side].store, &shown, self.now(side));
             for name in FAMILIES {
                 let Some(family) = self.family(side, name) else { continue };
                 let backwards = Scan::everything(Over::Keys(Range::All), true);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use super::connection::{Db, TransactionState};
 use super::engine::{Engine, Step, TimeIndex, from_time};
 use super::schema::Tables;
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
@@ -161,20 +162,27 @@ impl Db {
         Ok(due)
     }
 
-    /// The earliest end of life in all families.
-    pub(crate) fn next_expiry(&self) -> Result<Option<i64>> {
+    /// The earliest end of life in all families, but for dead rows that reads have met.
+    pub(crate) fn next_expiry(&self, clock: &Clock) -> Result<Option<i64>> {
         self.in_snapshot(|db| {
             db.refresh_agenda()?;
+            let (mut first, mut last) = (None, None);
             loop {
-                let next = db.agenda.borrow().after(None);
-                let Some((bound, place)) = next.filter(|(bound, _)| *bound != When::Never) else {
-                    return Ok(None);
-                };
-                if let When::At(expire_ms) = db.look_at(place)?
-                    && bound == When::At(expire_ms)
-                {
-                    return Ok(Some(expire_ms)); // and the others have none that is earlier
+                let next = db.agenda.borrow().after(last);
+                let next = next.filter(|(bound, _)| first.map_or(When::Never, When::At) > *bound);
+                let Some((bound, place)) = next else { return Ok(first) };
+                if db.look_at(place)? != bound {
+                    continue; // with whatever is the first one now
                 }
+                // The others have none that is earlier, but its own first ones may be hidden.
+                let tables = db.agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
+                let shown = match (tables, bound) {
+                    (Some(tables), _) if db.has_dead() => db.contents(&tables, clock).next_expiry()?,
+                    (_, When::At(expire_ms)) => Some(expire_ms),
+                    (_, When::Unknown(_) | When::Never) => None,
+                };
+                first = first.into_iter().chain(shown).min();
+                last = Some((bound, place));
             }
         })
     }
@@ -340,6 +348,7 @@ mod tests {
 
     #[test]
     fn families_are_looked_at_again_only_for_a_reason() {
+        let clock = Clock::default();
         for config in [Config::new(), Config::new().sql_engine(true)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("store.db");
@@ -372,10 +381,10 @@ mod tests {
                 let old = if n == 7 { 6000 } else { 5000 };
                 db.rows().index(&tables, b"key", Some(old), None).unwrap();
             }
-            assert_eq!(db.next_expiry().unwrap(), None);
+            assert_eq!(db.next_expiry(&clock).unwrap(), None);
             let before = looks(&db);
             db.rollback().unwrap();
-            assert_eq!(db.next_expiry().unwrap(), Some(5000));
+            assert_eq!(db.next_expiry(&clock).unwrap(), Some(5000));
             assert!(looks(&db) >= before + all);
         }
     }

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use super::agenda::Agenda;
 use super::catalogue::SettingsCache;
 use super::checkpoint::Checkpoints;
+use super::dead::DeadRows;
 use super::engine::Rows;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{BtreeEngine, Direct};
@@ -66,6 +67,7 @@ pub(crate) struct Db {
     /// Tells other processes that this one has the file open; in WAL mode only.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) agenda: RefCell<Agenda>,
+    pub(super) dead: RefCell<DeadRows>,
 }
 
 impl Db {

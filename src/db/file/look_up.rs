@@ -21,12 +21,12 @@ impl Contents<'_> {
     /// Shows the value of a live key and its end of life to `visit`.
     #[inline]
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
-        self.look_up(visit, |visit| self.meet(key, visit))
+        self.look_up(key, visit, |visit| self.meet(key, visit))
     }
 
     /// The times of a live key.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
-        self.look_up((), |()| {
+        self.look_up(key, (), |()| {
             let Some(head) = self.rows().head(self.tables, key)? else { return Ok(Met::Missing) };
             Ok(match self.dead_since(head) {
                 Some(expire_ms) => Met::Dead(expire_ms, ()),
@@ -48,22 +48,17 @@ impl Contents<'_> {
                 match self.meet(key.as_ref(), |value, _| visit(number, Found::Live(value)))? {
                     Met::Live(()) => {}
                     Met::Missing => visit(number, Found::Missing),
-                    Met::Dead(..) => visit(number, Found::Expired),
+                    Met::Dead(expire_ms, _) => visit(number, self.found_dead(key.as_ref(), expire_ms)),
                 }
             }
             Ok(())
         })
     }
 
-    /// Number of rows, expired ones included.
-    pub(crate) fn count(self) -> Result<u64> {
-        self.rows().count(self.tables)
-    }
-
     /// Number of live keys.
     pub(crate) fn count_live(self) -> Result<u64> {
         self.db.in_snapshot(|_| {
-            let all = self.count()?;
+            let all = self.rows().count(self.tables)?;
             let expired = self.rows().count_expired(self.tables, self.clock.now_ms())?;
             all.checked_sub(expired).ok_or_else(|| {
                 let family = self.tables.family();
@@ -104,7 +99,8 @@ impl Contents<'_> {
     }
 
     /// The rows after an entry of the expiry index, in its order, up to before `to_ms` (`None`: to its end), into an
-    /// empty chunk; returns the last entry, or `None` if the walk is at its end. Dead rows are shown, too.
+    /// empty chunk; returns the last entry, or `None` if the walk is at its end. Dead rows are shown, too,
+    /// unless a read has met them.
     pub(crate) fn next_expiring(
         self,
         after: (i64, &[u8]),
@@ -117,6 +113,9 @@ impl Contents<'_> {
             rows.by_time(self.tables, TimeIndex::Expiry, after, |expire_ms, key| {
                 if to_ms.is_some_and(|to_ms| expire_ms >= to_ms) {
                     return Ok(Step::Stop);
+                }
+                if self.is_hidden(key, expire_ms) {
+                    return Ok(Step::Continue);
                 }
                 rows.get(self.tables, key, |row| copy(key, Some(expire_ms), &row, chunk))?;
                 if !chunk.is_full() {
@@ -132,7 +131,12 @@ impl Contents<'_> {
     /// Looks at a row, twice if it seems to be dead: the clock is read after the row, so the key may have been
     /// prolonged in between, in time. A row that is met once more after the clock was read is dead.
     #[inline]
-    fn look_up<R, V>(self, mut visit: V, look: impl Fn(V) -> Result<Met<R, V>>) -> Result<Found<R>> {
+    fn look_up<R, V>(
+        self,
+        key: &[u8],
+        mut visit: V,
+        look: impl Fn(V) -> Result<Met<R, V>>,
+    ) -> Result<Found<R>> {
         let mut dead = None;
         loop {
             match look(visit)? {
@@ -140,13 +144,18 @@ impl Contents<'_> {
                 Met::Missing => return Ok(Found::Missing),
                 Met::Dead(expire_ms, unused) => {
                     if *self.db.transaction() != TransactionState::None || dead == Some(expire_ms) {
-                        return Ok(Found::Expired);
+                        return Ok(self.found_dead(key, expire_ms));
                     }
                     dead = Some(expire_ms);
                     visit = unused;
                 }
             }
         }
+    }
+
+    /// What a dead row is to its reader: one that was met before counts as removed.
+    fn found_dead<R>(self, key: &[u8], expire_ms: i64) -> Found<R> {
+        if self.was_met(key, expire_ms) { Found::Missing } else { Found::Expired(expire_ms) }
     }
 
     /// Looks at a row once.

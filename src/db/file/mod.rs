@@ -2,8 +2,8 @@
 //!
 //! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`] which
 //! rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] writes the WAL back, [`maintenance`] keeps the
-//! file in order, [`catalogue`] knows the families and [`agenda`] when something
-//! is due in them, [`open`] opens the file, [`schema`] owns the tables,
+//! file in order, [`catalogue`] knows the families and [`agenda`] when something is due in them, [`dead`] removes
+//! together the dead rows that reads have met, [`open`] opens the file, [`schema`] owns the tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
 //! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
 //! moment, or the clock of the store, which is asked only for a row that can expire.
@@ -13,6 +13,7 @@ mod backup;
 mod catalogue;
 mod checkpoint;
 mod connection;
+mod dead;
 mod engine;
 mod failure;
 mod filling;

@@ -343,6 +343,7 @@ fn set_up(
         frozen,
         presence: None,
         agenda: RefCell::default(),
+        dead: RefCell::default(),
     };
     db.set_busy_timeout(TURN)?;
     until_free(config, || apply_before_first_read(&db, config))?;

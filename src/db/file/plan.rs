@@ -324,7 +324,7 @@ impl<'c> Contents<'c> {
     }
 
     /// Deletes one row and all that belongs to it.
-    fn delete_row(self, key: &[u8], head: Head) -> Result<()> {
+    pub(super) fn delete_row(self, key: &[u8], head: Head) -> Result<()> {
         let rows = self.rows();
         rows.delete(self.tables, key)?;
         if let Some(id) = head.blob_id {

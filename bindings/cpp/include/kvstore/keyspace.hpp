@@ -261,7 +261,8 @@ public:
         return there != 0;
     }
 
-    /// How many rows there are, expired ones that nothing has removed yet included. Reads the whole key tree.
+    /// How many rows there are. Expired ones are included as long as nothing has removed them, and no get, contains
+    /// or ttl of this store has met them. Reads the whole key tree.
     [[nodiscard]] std::uint64_t count() const {
         const detail::session& session = usable();
         std::int64_t n = 0;
@@ -385,7 +386,7 @@ public:
     /// @{
 
     /// What is left of a key's life: `nullopt` if there is no such key, 0 if it has expired but this call
-    /// still met its row (and removes it).
+    /// is the first one of this store to meet its row.
     [[nodiscard]] std::optional<time_left> ttl(bytes_view key) const {
         const detail::session& session = usable();
         const detail::c_key k(key);

@@ -619,7 +619,7 @@ class _Entries:
     def ttl(self, key: _Encodable) -> Optional[float]:
         """The remaining life of a key in seconds, rounded down to milliseconds; None if it never expires.
 
-        0.0 if it has just expired, by which it is removed. Raises NotFoundError if there is no such key.
+        0.0 if it has expired and this is the first call to meet it. Raises NotFoundError if there is no such key.
         """
         raw = _enc(key)
         session = self._session

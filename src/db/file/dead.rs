@@ -1,0 +1,275 @@
+//! Dead rows that reads of this connection have met, and that are still in the file. To remove one takes a commit,
+//! several of them hardly more; so they are noted, and removed together.
+//!
+//! Invariants: a noted row is known by its key and its `expire_ms`, so what others write under the key is another
+//! row. A note only ever hides or removes a row that is dead by the clock at that moment. Rows that are met inside a
+//! transaction of the caller's are not noted, so a rollback changes no note.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::connection::Db;
+use super::engine::{Engine, Head, Step, TimeIndex, from_time};
+use super::plan::Contents;
+use super::schema::Tables;
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::expiry;
+
+/// So many rows are removed without waiting for a write.
+const ENOUGH_ROWS: usize = 64;
+/// The same in bytes of their keys.
+const ENOUGH_BYTES: usize = 64 << 10;
+/// The most that are noted while they cannot be removed.
+const MAX_ROWS: usize = 16 * ENOUGH_ROWS;
+const MAX_BYTES: usize = 4 * ENOUGH_BYTES;
+
+/// The rows of one family: key and `expire_ms`, in the order of the keys, so that each page is changed once.
+struct DeadOf {
+    tables: Arc<Tables>,
+    rows: BTreeMap<Vec<u8>, i64>,
+}
+
+/// The dead rows a connection has noted.
+#[derive(Default)]
+pub(super) struct DeadRows {
+    families: Vec<DeadOf>,
+    rows: usize,
+    bytes: usize,
+    /// How many there were when they could not be removed.
+    stuck_at: usize,
+    /// Whether that was a failure, not a lock: then no other write is to be burdened with them.
+    failed: bool,
+}
+
+impl DeadRows {
+    fn of(&self, tables: &Tables) -> Option<&BTreeMap<Vec<u8>, i64>> {
+        self.families.iter().find(|dead| dead.tables.family() == tables.family()).map(|dead| &dead.rows)
+    }
+
+    fn has(&self, tables: &Tables, key: &[u8], expire_ms: i64) -> bool {
+        self.rows > 0 && self.of(tables).and_then(|rows| rows.get(key)) == Some(&expire_ms)
+    }
+
+    fn is_full(&self, key: &[u8]) -> bool {
+        self.rows >= MAX_ROWS || self.bytes + key.len() > MAX_BYTES
+    }
+
+    /// Whether there are so many that they are to be removed.
+    fn are_enough(&self) -> bool {
+        self.rows >= self.stuck_at + ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES
+    }
+
+    fn add(&mut self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
+        let at = self.families.iter().position(|dead| dead.tables.family() == tables.family());
+        let at = at.unwrap_or_else(|| {
+            self.families.push(DeadOf { tables: Arc::clone(tables), rows: BTreeMap::new() });
+            self.families.len() - 1
+        });
+        let Some(dead) = self.families.get_mut(at) else { return };
+        // The key may have been noted with an earlier life.
+        if dead.rows.insert(key.to_vec(), expire_ms).is_none() {
+            self.rows += 1;
+            self.bytes += key.len();
+        }
+    }
+}
+
+impl Db {
+    /// Whether there is no room for a note of this key.
+    pub(crate) fn has_no_room_for_dead(&self, key: &[u8]) -> bool {
+        self.dead.borrow().is_full(key)
+    }
+
+    /// Notes a dead row that was met outside a transaction; says whether those that are noted are to be removed now.
+    /// Without room for it, it will be met again.
+    pub(crate) fn note_dead(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
+        let mut dead = self.dead.borrow_mut();
+        if dead.is_full(key) {
+            return false;
+        }
+        dead.add(tables, key, expire_ms);
+        dead.are_enough()
+    }
+
+    /// Whether dead rows are noted.
+    pub(crate) fn has_dead(&self) -> bool {
+        self.dead.borrow().rows > 0
+    }
+
+    /// Whether dead rows are noted that the next write is to remove, too.
+    #[inline]
+    pub(crate) fn has_dead_for_a_write(&self) -> bool {
+        let dead = self.dead.borrow();
+        dead.rows > 0 && !dead.failed
+    }
+
+    /// Removes the noted rows that are still there and dead, inside a write transaction. They stay noted, because
+    /// the transaction may be rolled back.
+    pub(crate) fn remove_dead(&self, clock: &Clock, now_ms: i64) -> Result<()> {
+        let dead = self.dead.borrow();
+        for DeadOf { tables, rows } in &dead.families {
+            let contents = self.contents(tables, clock);
+            for (key, expire_ms) in rows {
+                match contents.rows().head(tables, key) {
+                    Ok(Some(head)) if is_dead(head, *expire_ms, now_ms) => contents.delete_row(key, head)?,
+                    Ok(_) => {} // written anew, or removed
+                    Err(e) if e.dooms_transaction() => return Err(e),
+                    Err(_) => break, // the family was dropped
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// To be told when the noted rows were removed and that is committed.
+    pub(crate) fn dead_are_removed(&self) {
+        self.dead.take();
+    }
+
+    /// To be told when they could not be removed. `failed`: for another reason than a lock.
+    pub(crate) fn dead_are_stuck(&self, failed: bool) {
+        let mut dead = self.dead.borrow_mut();
+        dead.stuck_at = dead.rows;
+        dead.failed |= failed;
+    }
+}
+
+fn is_dead(head: Head, expire_ms: i64, now_ms: i64) -> bool {
+    head.expire_ms == Some(expire_ms) && expiry::is_expired(expire_ms, now_ms)
+}
+
+/// Reads that would tell of a noted row.
+impl Contents<'_> {
+    /// Whether a row, dead by this `expire_ms`, was met before, and so does not count as there any more.
+    #[inline]
+    pub(super) fn was_met(self, key: &[u8], expire_ms: i64) -> bool {
+        self.db.dead.borrow().has(self.tables, key, expire_ms)
+    }
+
+    /// The same for an entry of the expiry index, which may be alive.
+    pub(super) fn is_hidden(self, key: &[u8], expire_ms: i64) -> bool {
+        self.was_met(key, expire_ms) && expiry::is_expired(expire_ms, self.clock.now_ms())
+    }
+
+    /// Number of rows, expired ones that no read has met included.
+    pub(crate) fn count(self) -> Result<u64> {
+        if self.db.dead.borrow().of(self.tables).is_none() {
+            return self.rows().count(self.tables);
+        }
+        self.db.in_snapshot(|_| {
+            let all = self.rows().count(self.tables)?;
+            let now_ms = self.clock.now_ms();
+            let mut hidden = 0;
+            for (key, expire_ms) in self.db.dead.borrow().of(self.tables).into_iter().flatten() {
+                let head = self.rows().head(self.tables, key)?;
+                hidden += u64::from(head.is_some_and(|head| is_dead(head, *expire_ms, now_ms)));
+            }
+            Ok(all.saturating_sub(hidden))
+        })
+    }
+
+    /// The earliest end of life in the family, also of a dead row that no read has met.
+    pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
+        let mut first = None;
+        self.rows().by_time(self.tables, TimeIndex::Expiry, from_time(i64::MIN), |expire_ms, key| {
+            if self.is_hidden(key, expire_ms) {
+                return Ok(Step::Continue);
+            }
+            first = Some(expire_ms);
+            Ok(Step::Stop)
+        })?;
+        Ok(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::expiry::Expiry;
+    use crate::options::PutOptions;
+
+    const LARGE: [u8; 9000] = [7; 9000];
+
+    /// A store with keys that end at 1000, and nothing else.
+    fn store(config: &Config, tables: &Tables, keys: &[&[u8]]) -> Db {
+        let mut db = Db::open(None, config, 1).unwrap();
+        put(&mut db, tables, keys, 1000);
+        db
+    }
+
+    fn put(db: &mut Db, tables: &Tables, keys: &[&[u8]], expire_ms: i64) {
+        let options = PutOptions::new().expiry(Expiry::At(expire_ms));
+        let clock = Clock::default();
+        db.in_own_transaction(true, |db| {
+            keys.iter().try_for_each(|key| db.contents(tables, &clock).put(key, &LARGE, &options).map(drop))
+        })
+        .unwrap();
+    }
+
+    fn rows_left(db: &Db, tables: &Tables) -> u64 {
+        db.rows().count(tables).unwrap()
+    }
+
+    #[test]
+    fn only_the_very_rows_that_were_noted_are_hidden_and_removed_and_only_while_they_are_dead() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let (tables, clock) = (Arc::new(Tables::of("default")), Clock::default());
+            let mut db = store(&config, &tables, &[b"a", b"b", b"c", b"d"]);
+            for key in [b"a", b"b", b"c"] {
+                assert!(!db.note_dead(&tables, key, 1000));
+            }
+            put(&mut db, &tables, &[b"b"], 1001); // dead, too, but another row
+            assert_eq!(db.contents(&tables, &clock).count().unwrap(), 2);
+            db.in_own_transaction(true, |db| db.remove_dead(&clock, 999)).unwrap();
+            assert_eq!(rows_left(&db, &tables), 4);
+            // A rollback leaves them noted.
+            db.begin_write().unwrap();
+            db.remove_dead(&clock, 1000).unwrap();
+            assert_eq!(rows_left(&db, &tables), 2);
+            db.rollback().unwrap();
+            assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (4, 2));
+            db.in_own_transaction(true, |db| db.remove_dead(&clock, 1000)).unwrap();
+            db.dead_are_removed();
+            assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (2, 2));
+            assert!(!db.has_dead());
+            db.integrity_check().unwrap(); // the large values and the entries went along
+        }
+    }
+
+    #[test]
+    fn rows_are_noted_up_to_a_bound_and_tried_again_after_so_many_more() {
+        let (tables, db) = (Arc::new(Tables::of("default")), Db::open(None, &Config::new(), 1).unwrap());
+        for n in 0..2 * MAX_ROWS {
+            let is_enough = db.note_dead(&tables, &n.to_be_bytes(), 1000);
+            assert_eq!(is_enough, n < MAX_ROWS && (n + 1).is_multiple_of(ENOUGH_ROWS), "row {n}");
+            if is_enough {
+                db.dead_are_stuck(false);
+            }
+        }
+        assert!(db.has_no_room_for_dead(b"key") && db.has_dead_for_a_write());
+        db.dead_are_stuck(true);
+        assert!(db.has_dead() && !db.has_dead_for_a_write());
+        db.dead_are_removed();
+        assert!(!db.has_dead() && !db.has_no_room_for_dead(b"key"));
+        let long = [0; 60_000];
+        for n in 0..10 {
+            let noted = db.note_dead(&tables, &[&[n], &long[..]].concat(), 1000);
+            assert_eq!(noted, (1..4).contains(&n), "row {n}");
+        }
+        assert!(db.dead.borrow().bytes <= MAX_BYTES);
+    }
+
+    #[test]
+    fn a_family_that_is_gone_stands_in_nobodys_way() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let (gone, tables) = (Arc::new(Tables::of("gone")), Arc::new(Tables::of("default")));
+            let mut db = store(&config, &tables, &[b"a"]);
+            db.note_dead(&gone, b"a", 1000);
+            db.note_dead(&tables, b"a", 1000);
+            db.in_own_transaction(true, |db| db.remove_dead(&Clock::default(), 1000)).unwrap();
+            assert_eq!(rows_left(&db, &tables), 0);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! When the dead rows that reads have met are removed: many at a time, or with a write that commits anyway. (Which
+//! ones they are, the connection knows: `db/file/dead.rs`.)
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::Shared;
+use crate::db::{Db, Tables, TransactionState};
+use crate::error::Result;
+
+impl Shared {
+    /// Sees to it that a dead row which a read has just met is removed: at once inside the caller's write
+    /// transaction, otherwise when there are enough of them, or with the next write. Where only reading was agreed,
+    /// not at all.
+    #[cold]
+    pub(crate) fn remove_in_time(&self, db: &mut Db, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
+        if db.is_read_only() {
+            return;
+        }
+        match db.transaction() {
+            TransactionState::None => {
+                self.note_change(); // what iterators have read ahead may show it
+                if db.has_no_room_for_dead(key) {
+                    self.remove_dead(db, self.clock.now_ms());
+                }
+                if db.note_dead(tables, key, expire_ms) {
+                    self.remove_dead(db, self.clock.now_ms());
+                }
+            }
+            TransactionState::Write if !db.wal_is_long() => {
+                self.note_change();
+                db.attempt(|db| db.contents(tables, &self.clock).remove_if_expired(key));
+            }
+            TransactionState::Write
+            | TransactionState::Read
+            | TransactionState::Doomed(_)
+            | TransactionState::Lost(_) => {}
+        }
+    }
+
+    /// Removes the dead rows that are noted, in a transaction of their own, which nobody has asked for: it waits for
+    /// nobody, leaves checkpoints to others, and leaves nothing behind if it fails.
+    fn remove_dead(&self, db: &mut Db, now_ms: i64) {
+        // While the WAL waits for a checkpoint, it must not grow by that.
+        if db.wal_is_long() {
+            return db.dead_are_stuck(false);
+        }
+        match db.in_own_transaction(false, |db| db.remove_dead(&self.clock, now_ms)) {
+            Ok(()) => {
+                db.dead_are_removed();
+                self.counters.commits.add(1);
+                db.note_commit();
+            }
+            Err(e) => db.dead_are_stuck(!e.is_retryable()),
+        }
+    }
+
+    /// Runs a write in a transaction of its own, which removes the dead rows that are noted, too. If that is what
+    /// fails, the write is done without them.
+    #[inline]
+    pub(super) fn write_and_remove_dead<R>(&self, db: &mut Db, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        if !db.has_dead_for_a_write() || db.wal_is_long() {
+            return db.in_own_transaction(true, f);
+        }
+        let is_its_own = Cell::new(false);
+        // Before the write: a key that it gives the same end once more has not been met yet.
+        let both = |db: &Db| {
+            db.remove_dead(&self.clock, self.clock.now_ms())?;
+            f(db).inspect_err(|_| is_its_own.set(true))
+        };
+        match db.in_own_transaction(true, both) {
+            Err(e) if !is_its_own.get() && !e.is_retryable() => {
+                db.dead_are_stuck(true);
+                db.in_own_transaction(true, f)
+            }
+            done => {
+                if done.is_ok() {
+                    db.dead_are_removed();
+                }
+                done
+            }
+        }
+    }
+
+    /// To be called before a write transaction of the caller's, in which nothing is to be removed that was met before.
+    pub(crate) fn remove_dead_before_begin(&self, db: &mut Db) {
+        if db.has_dead_for_a_write() {
+            self.remove_dead(db, self.clock.now_ms());
+        }
+    }
+
+    /// The last chance to remove them. A clock of the caller's is not asked any more.
+    pub(super) fn remove_dead_before_close(&self, db: &mut Db) {
+        if !db.has_dead() {
+            return;
+        }
+        if *db.transaction() != TransactionState::None {
+            let _ = db.rollback(); // as the close does; what fails now, fails there again
+        }
+        self.remove_dead(db, self.clock.latest_ms());
+    }
+}
