@@ -2,7 +2,7 @@
 //!
 //! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them;
 //! [`connection`] runs transactions, [`maintenance`] keeps the file in order, [`catalogue`] knows the families and [`agenda`] when something
-//! is due in them, [`open`] opens the file, [`schema`] owns the tables,
+//! is due in them, [`open`] opens the file and [`pragmas`] sets how, [`schema`] owns the tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
 //! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
 //! moment, or the clock of the store, which is asked only for a row that can expire.
@@ -20,6 +20,7 @@ mod maintenance;
 mod open;
 mod os;
 mod plan;
+mod pragmas;
 mod repair;
 mod schema;
 mod watch;
