@@ -23,9 +23,15 @@ const SOURCES: [&str; 14] = [
 
 /// The SQLite whose internal declarations are in src/db/file/engine/btree/raw.rs.
 const SQLITE_VERSION: &str = "3.54.1";
-/// How it must be compiled: internal functions can be linked, and there is no shared cache, whose locks
-/// the engine does not know. (.cargo/config.toml)
-const SQLITE_FLAGS: [&str; 2] = ["-DSQLITE_PRIVATE=", "-DSQLITE_OMIT_SHARED_CACHE"];
+/// How it must be compiled: internal functions can be linked; there is no shared cache, whose locks the engine does
+/// not know; and its defaults are those of src/db/file/pragmas.rs. (.cargo/config.toml)
+const SQLITE_FLAGS: [&str; 5] = [
+    "-DSQLITE_PRIVATE=",
+    "-DSQLITE_OMIT_SHARED_CACHE",
+    "-DSQLITE_DEFAULT_CACHE_SIZE=2000",
+    "-DSQLITE_DEFAULT_WAL_SYNCHRONOUS=1",
+    "-DSQLITE_TEMP_STORE=3",
+];
 
 /// Whether the linked SQLite is the one for the `btree` engine.
 fn has_btree_engine() -> bool {

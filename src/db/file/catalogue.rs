@@ -42,7 +42,13 @@ impl Db {
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
-        self.find_family(family).map(|settings| settings.is_some())
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(catalogue) = direct.catalogue(self)?
+        {
+            return catalogue.find(family).map(|settings| settings.is_some());
+        }
+        schema::family_exists(self.switch_to_sql()?, family)
     }
 
     /// All families, the default one included.

@@ -249,8 +249,7 @@ impl Db {
         let can_wait = self.wal_frames() < self.checkpoints.limit.most();
         let Some(portion) = &mut self.checkpoints.portion else { return false };
         portion.asked = portion.asked.wrapping_add(1);
-        if can_wait
-            && (!portion.asked.is_multiple_of(ASK_EACH) || portion.sync.outcome(&self.conn).is_none())
+        if can_wait && (!portion.asked.is_multiple_of(ASK_EACH) || portion.sync.outcome(&self.conn).is_none())
         {
             return true;
         }

@@ -3,7 +3,8 @@
 //! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`] which
 //! rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] writes the WAL back, [`maintenance`] keeps the
 //! file in order, [`catalogue`] knows the families and [`agenda`] when something is due in them, [`dead`] removes
-//! together the dead rows that reads have met, [`open`] opens the file, [`schema`] owns the tables,
+//! together the dead rows that reads have met, [`open`] opens the file and [`pragmas`] sets how, [`schema`] owns the
+//! tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
 //! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
 //! moment, or the clock of the store, which is asked only for a row that can expire.
@@ -24,6 +25,7 @@ mod maintenance;
 mod open;
 mod os;
 mod plan;
+mod pragmas;
 mod repair;
 mod schema;
 mod watch;

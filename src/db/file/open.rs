@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::INLINE_PAGE_FRACTION;
+use super::checkpoint::{Checkpoints, WalLimit};
 use super::connection::{Db, TransactionState, beside};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::failure::{LAST_RESORT, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
-use super::os::{self, FRAME_HEADER, OsFile, Place, Presence, WAL_HEADER, WalIndex};
+use super::os::{self, FRAME_HEADER, FileIdentity, OsFile, Place, Presence, WAL_HEADER, WalIndex};
 use super::schema;
 use super::watch::Watched;
-use super::INLINE_PAGE_FRACTION;
-use super::checkpoint::{Checkpoints, WalLimit};
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::error::{Error, ErrorKind as Kind, Result};
 
@@ -45,9 +45,6 @@ const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
 const MAX_PATH: usize = 512 - 8;
 /// Times a file is opened that is deleted meanwhile.
 const ATTEMPTS: usize = 20;
-/// A transaction may change so many times more pages than the cache has before some are written ahead of its commit:
-/// those it changes again afterwards are written, and their frames' checksums computed, twice.
-const SPILL: u32 = 5;
 
 /// Making a file or converting its journal needs a lock that others hold only for moments while
 /// they open it: wait at least this long for it, also where the configuration says not to wait.
@@ -85,14 +82,17 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Db> {
     let is_there = check_kind(path, config.read_only)?;
     // SQLite follows symbolic links, and looks for its other files where they lead.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    check_files_beside(&real)?;
+    let has_shared_memory = check_files_beside(&real)?;
     let length = real.as_os_str().len();
     if length > MAX_PATH {
         return Err(Error::cant_open(format!(
             "the path has {length} bytes with all directories, and SQLite opens at most {MAX_PATH}: move it up"
         )));
     }
-    let looked = look_at(&real, config.read_only)?;
+    let mut looked = look_at(&real, config.read_only, has_shared_memory)?;
+    if config.file.exclusive || !looked.has_wal || !looked.file.as_ref().is_some_and(OsFile::owns_its_locks) {
+        looked.file = None; // for SQLite, which opens it again
+    }
     // A link that led nowhere leads to the new file now.
     let real = if is_there { real } else { std::fs::canonicalize(&real).unwrap_or(real) };
     let opened = open_there(&real, looked, config, now_ms).map_err(|e| match e.kind() {
@@ -111,7 +111,10 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Db> {
 fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Db> {
     let place = Place::of(real)
         .map_err(|e| Error::cant_open(format!("cannot open the directory of the file: {e}")))?;
-    if looked.names > 1 && (!config.read_only || place.can_be_written_to()) {
+    // It may have been replaced since it was looked at.
+    let file = looked.file.filter(|_| looked.identity == place.file());
+    let found = Found { path: real, place, file };
+    if looked.names > 1 && (!config.read_only || found.place.can_be_written_to()) {
         return Err(Error::cant_open(format!(
             "the file has {} names (hard links), and who opens it by another one does not see what is committed by \
              this one: remove all names but one, or copy the file in place of the link",
@@ -122,10 +125,10 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let conn =
             Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name()?).map_err(translate)?;
-        return set_up(conn, Some((real, place)), None, config, now_ms);
+        return set_up(conn, Some(found), None, config, now_ms);
     }
-    let frozen = |place: Place| {
-        let seen = Seen::at(&place)?;
+    let frozen = |found: Found| {
+        let seen = Seen::at(&found.place)?;
         if !seen.is_closed() {
             return Err(Error::cant_open(
                 "the store was not closed, or is in use, and nothing can be written beside it: close it where it \
@@ -136,22 +139,22 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             Connection::open_with_flags(immutable(real), BASE | OpenFlags::SQLITE_OPEN_READ_ONLY | URI)
                 .map_err(translate)?;
         let frozen = Frozen::new(real, config, seen);
-        set_up(conn, Some((real, place)), Some(frozen), config, now_ms)
+        set_up(conn, Some(found), Some(frozen), config, now_ms)
     };
     if looked.names > 1 {
-        return frozen(place);
+        return frozen(found);
     }
     let again = Place::of(real);
     let conn =
         Connection::open_with_flags_and_vfs(real, BASE | OpenFlags::SQLITE_OPEN_READ_ONLY, os::vfs::name()?)
             .map_err(translate)?;
-    match (set_up(conn, Some((real, place)), None, config, now_ms), again) {
+    match (set_up(conn, Some(found), None, config, now_ms), again) {
         (Err(e), Ok(place))
             if looked.has_wal
                 && matches!(e.kind(), Kind::CantOpen | Kind::ReadOnly)
                 && !place.can_be_written_to() =>
         {
-            frozen(place)
+            frozen(Found { path: real, place, file: None })
         }
         (opened, _) => opened,
     }
@@ -206,16 +209,19 @@ fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     }
 }
 
-/// The same for the files that SQLite opens by itself.
-fn check_files_beside(path: &Path) -> Result<()> {
+/// The same for the files that SQLite opens by itself. Says whether there is shared memory.
+fn check_files_beside(path: &Path) -> Result<bool> {
+    let mut is_there = false;
     for suffix in ["-journal", "-wal", "-shm"] {
-        if std::fs::metadata(beside(path, suffix)).is_ok_and(|found| !found.is_file()) {
+        let found = std::fs::metadata(beside(path, suffix));
+        is_there = found.is_ok(); // of the last one in the end
+        if found.is_ok_and(|found| !found.is_file()) {
             return Err(Error::cant_open(format!(
                 "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
             )));
         }
     }
-    Ok(())
+    Ok(is_there)
 }
 
 /// What is known of a file before SQLite opens it.
@@ -224,10 +230,21 @@ struct Looked {
     names: u64,
     /// Whether it is in WAL mode.
     has_wal: bool,
+    identity: FileIdentity,
+    /// The descriptor it was looked at with.
+    file: Option<OsFile>,
+}
+
+/// The file that a connection is opened on.
+struct Found<'p> {
+    path: &'p Path,
+    place: Place,
+    /// A descriptor of it with locks of its own, which becomes this process's presence.
+    file: Option<OsFile>,
 }
 
 /// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
-fn look_at(path: &Path, read_only: bool) -> Result<Looked> {
+fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> Result<Looked> {
     let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
     let file = match OsFile::open(path, !read_only, !read_only) {
         Err(e)
@@ -244,6 +261,7 @@ fn look_at(path: &Path, read_only: bool) -> Result<Looked> {
     check_header(header, path, read_only)?;
     // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
     if !header.is_empty()
+        && has_shared_memory
         && !file.is_in_use()
         && let Ok(shared_memory) = OsFile::open(&beside(path, "-shm"), false, false)
         && file.is_not_of(&shared_memory)
@@ -256,7 +274,8 @@ fn look_at(path: &Path, read_only: bool) -> Result<Looked> {
         )));
     }
     let has_wal = header.get(READ_VERSION) == Some(&WAL_VERSION);
-    Ok(Looked { names: file.names().map_err(failed)?, has_wal })
+    let (identity, names) = file.identity_and_names().map_err(failed)?;
+    Ok(Looked { names, has_wal, identity, file: Some(file) })
 }
 
 /// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
@@ -299,12 +318,15 @@ fn not_ours() -> Error {
 
 fn set_up(
     mut conn: Connection,
-    file: Option<(&Path, Place)>,
+    file: Option<Found>,
     frozen: Option<Box<Frozen>>,
     config: &Config,
     now_ms: i64,
 ) -> Result<Db> {
-    let (path, place) = file.unzip();
+    let (path, place, looked_with) = match file {
+        Some(Found { path, place, file }) => (Some(path), Some(place), file),
+        None => (None, None, None),
+    };
     let wal_frames = Arc::new(AtomicU32::new(0));
     let frames = Arc::clone(&wal_frames);
     // Also keeps SQLite from checkpointing by itself: when to do that is `Db`'s decision.
@@ -319,6 +341,7 @@ fn set_up(
         DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
         DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
         DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY,
     ] {
         conn.set_db_config(option, false).map_err(translate)?;
     }
@@ -345,10 +368,14 @@ fn set_up(
         agenda: RefCell::default(),
         dead: RefCell::default(),
     };
+    #[cfg(kvstore_btree)]
+    if !config.file.sql_engine {
+        db.direct = Some(Direct::new(&db.conn)?);
+    }
     db.set_busy_timeout(TURN)?;
-    until_free(config, || apply_before_first_read(&db, config))?;
+    until_free(config, || db.configure(&config.file))?;
     // In one snapshot: beside writers without pause each lock for reading in DELETE mode is a matter of luck.
-    let is_known = |db: &Db| Ok(is_ours(db)? && check_format(db).map(|()| true)?);
+    let is_known = |db: &Db| Ok(db.is_ours()? && check_format(db).map(|()| true)?);
     if !until_free(config, || db.in_snapshot(is_known))? {
         if config.read_only {
             return Err(not_ours());
@@ -357,35 +384,36 @@ fn set_up(
         until_free(config, || check_format(&db))?;
     }
     if !config.read_only {
-        until_free(config, || convert_journal(&db, config.file.journal_mode))?;
+        let converted = until_free(config, || convert_journal(&db, config.file.journal_mode))?;
         if config.file.exclusive {
             // In DELETE mode nothing but a write takes the lock that keeps others out.
             until_free(config, || db.execute("BEGIN EXCLUSIVE").and_then(|()| db.execute("COMMIT")))?;
         }
-        if config.file.journal_mode == JournalMode::Wal {
+        if converted && config.file.journal_mode == JournalMode::Wal {
             until_free(config, || db.read_first())?; // so that the WAL is there
         }
-        relax(&db, config)?;
+        db.relax()?;
     }
-    let page_size = u64::try_from(db.read_number("PRAGMA page_size")?).unwrap_or(0);
+    let page_size = db.page_size()?;
     db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
     if config.file.sync == SyncLevel::Full {
         os::vfs::syncs_commits(&db.conn)?;
     }
     let frames = WalLimit::of(&config.file).most();
     let wal_size = u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size);
-    db.execute(&format!("PRAGMA journal_size_limit = {wal_size}"))?;
+    db.limit_wal(wal_size)?;
     db.set_busy_timeout(config.busy_timeout)?;
     // Prepared now, so that they need no memory when there is none.
     for sql in ["BEGIN", "COMMIT", "ROLLBACK"] {
         drop(db.switch_to_sql()?.prepare_cached(sql).map_err(translate)?);
     }
+    let has_wal = db.journal_mode()? == Some(JournalMode::Wal);
     if let Some(path) = &db.path
         && !config.file.exclusive
         && db.frozen.is_none()
-        && journal_mode(&db)? == "wal"
+        && has_wal
     {
-        db.presence = Presence::on(path);
+        db.presence = looked_with.map_or_else(|| Presence::on(path), Presence::with);
         if let (Some(presence), false, true) =
             (&db.presence, config.read_only, config.file.sync != SyncLevel::Off)
             && let Some(index) = WalIndex::of(&db.conn)
@@ -394,19 +422,17 @@ fn set_up(
         }
     }
     #[cfg(kvstore_btree)]
-    if !config.file.sql_engine {
-        go_direct(&mut db, config, page_size)?;
-    }
+    watch(&mut db, config, has_wal, page_size);
     Ok(db)
 }
 
-/// Switches the `btree` engine on.
+/// Lets the `btree` engine, if it is used, keep snapshots and write without SQL.
 #[cfg(kvstore_btree)]
-fn go_direct(db: &mut Db, config: &Config, page_size: u64) -> Result<()> {
-    let mut direct = Direct::new(&db.conn)?;
+fn watch(db: &mut Db, config: &Config, has_wal: bool, page_size: u64) {
+    let Some(mut direct) = db.direct.take() else { return };
     let alone = db.path.is_none() || config.file.exclusive || db.frozen.is_some();
     // In DELETE mode a commit waits for readers, and nothing tells that others have committed.
-    db.writes_directly = alone || journal_mode(db)? == "wal";
+    db.writes_directly = alone || has_wal;
     if db.writes_directly {
         let keep = match (config.file.hold_reads, &db.presence) {
             (Some(true), _) => Keep::Always,
@@ -424,49 +450,6 @@ fn go_direct(db: &mut Db, config: &Config, page_size: u64) -> Result<()> {
         }
     }
     db.direct = Some(direct);
-    Ok(())
-}
-
-/// Where the WAL is there, each frame's checksum is one of all bytes, and commits need not be synced.
-fn relax(db: &Db, config: &Config) -> Result<()> {
-    if config.file.sync == SyncLevel::Normal && journal_mode(db)? == "wal" {
-        db.execute("PRAGMA synchronous = NORMAL")?;
-    }
-    Ok(())
-}
-
-fn journal_mode(db: &Db) -> Result<String> {
-    db.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)
-}
-
-fn apply_before_first_read(db: &Db, config: &Config) -> Result<()> {
-    let sync = match config.file.sync {
-        // With a rollback journal NORMAL trusts checksums of every 200th byte: if a power cut tears the journal of
-        // a commit, of the making of the store or of its conversion, what is rolled back may be no page at all. With
-        // FULL the journal says that it has pages when they are on the disk. For a WAL see `relax`.
-        SyncLevel::Normal => "FULL",
-        // FULL does not sync the directory after a rollback journal was removed from it: a power cut could bring
-        // the journal back, and undo the commit. In WAL mode both are the same.
-        SyncLevel::Full => "EXTRA",
-        SyncLevel::Off => "OFF",
-    };
-    if config.file.exclusive {
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")?;
-    }
-    for (name, value) in [
-        ("cache_size", config.file.cache_pages.to_string()),
-        (
-            "cache_spill",
-            config.file.cache_pages.saturating_mul(SPILL).min(i32::MAX.unsigned_abs()).to_string(),
-        ),
-        ("mmap_size", config.file.mmap_size.to_string()),
-        ("synchronous", sync.to_owned()),
-        ("temp_store", "MEMORY".to_owned()), // no files but those beside the store
-        ("foreign_keys", "OFF".to_owned()),
-    ] {
-        db.execute(&format!("PRAGMA {name} = {value}"))?;
-    }
-    Ok(())
 }
 
 /// Tries again while others hold a lock: SQLite waits for most locks by itself, but not when two that
@@ -486,7 +469,7 @@ fn until_free<R>(config: &Config, mut f: impl FnMut() -> Result<R>) -> Result<R>
 /// Makes the store in one transaction of the rollback journal, so that the mark of the format is in
 /// the main file from the start, never only in a WAL.
 fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
-    if is_ours(db)? {
+    if db.is_ours()? {
         return Ok(());
     }
     // Only here: on a file that has something in it the second of them writes.
@@ -499,7 +482,7 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     }
     db.execute("BEGIN IMMEDIATE")?;
     let made = (|| {
-        if is_ours(db)? {
+        if db.is_ours()? {
             return Ok(()); // somebody else was faster
         }
         if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
@@ -520,7 +503,7 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
 /// that a handle which keeps a snapshot looks whether its file is still there. (The old WAL is removed by SQLite.)
 fn remove_shared_memory(db: &Db) -> Result<()> {
     let Some(path) = &db.path else { return Ok(()) };
-    if journal_mode(db)? == "wal" {
+    if db.journal_mode()? == Some(JournalMode::Wal) {
         return Ok(()); // an empty database that somebody made, with shared memory of its own
     }
     let old = beside(path, "-shm");
@@ -535,31 +518,28 @@ fn remove_shared_memory(db: &Db) -> Result<()> {
     }
 }
 
-fn is_ours(db: &Db) -> Result<bool> {
-    Ok(db.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
-}
-
-fn convert_journal(db: &Db, wanted: JournalMode) -> Result<()> {
-    if db.path.is_none() {
-        return Ok(());
+/// Changes the way of journaling; says whether it had to be changed.
+fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
+    if db.path.is_none() || db.journal_mode()? == Some(wanted) {
+        return Ok(false);
     }
     let wanted = match wanted {
         JournalMode::Wal => "wal",
         JournalMode::Delete => "delete",
     };
     let is: String = db
-        .conn
+        .switch_to_sql()?
         .query_row(&format!("PRAGMA journal_mode = {wanted}"), [], |row| row.get(0))
         .map_err(translate)?;
     if is == wanted {
-        return Ok(());
+        return Ok(true);
     }
     Err(Error::busy(format!("the journal mode is \"{is}\", and cannot become \"{wanted}\" now")))
 }
 
 /// Whether a file of ours is of a version that is known, and whole.
 fn check_format(db: &Db) -> Result<()> {
-    let version = db.read_number("PRAGMA user_version")?;
+    let version = db.format_version()?;
     if version > i64::from(schema::FORMAT_VERSION) {
         return Err(Error::cant_open(format!(
             "the file has format version {version}, and this library knows versions up to {}: use a newer library",
@@ -571,7 +551,7 @@ fn check_format(db: &Db) -> Result<()> {
     if version < i64::from(schema::FORMAT_VERSION) {
         return Err(damaged(&format!("has format version {version}, which never was")));
     }
-    match schema::family_exists(db.switch_to_sql()?, schema::DEFAULT_FAMILY) {
+    match db.family_exists(schema::DEFAULT_FAMILY) {
         Ok(true) => Ok(()),
         Ok(false) => Err(damaged("its catalogue has no default family")),
         Err(e) if e.is_failure() => Err(damaged("it has no catalogue of families")),

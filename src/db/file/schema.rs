@@ -40,7 +40,19 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) fn of(family: &str) -> Tables {
-        let quoted = |kind: &str| quote(&table_name(kind, family));
+        let suffix = table_suffix(family);
+        let quoted = |kind: &str| {
+            let mut name = String::with_capacity(kind.len() + suffix.len() + 3);
+            name.extend(["\"", kind, ":"]);
+            for part in suffix.split_inclusive('"') {
+                name.push_str(part);
+                if part.ends_with('"') {
+                    name.push('"');
+                }
+            }
+            name.push('"');
+            name
+        };
         Tables {
             family: family.to_owned(),
             data: quoted(DATA.name),
@@ -53,7 +65,7 @@ impl Tables {
             #[cfg(kvstore_btree)]
             roots: super::engine::btree::RootCache::default(),
             #[cfg(kvstore_btree)]
-            suffix: table_suffix(family),
+            suffix,
         }
     }
 

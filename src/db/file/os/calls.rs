@@ -166,6 +166,9 @@ unsafe extern "C" fn fstat(fd: c_int, to: *mut Stat) -> c_int {
         let code = (before.fstat)(fd, to);
         if code == 0 {
             (*to).st_dev = files::device_of(fd, (*to).st_dev);
+            if let Some(length) = files::made_longer(fd, (*to).st_size as i64) {
+                (*to).st_size = length as _;
+            }
         }
         code
     }

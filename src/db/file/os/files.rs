@@ -1,5 +1,6 @@
 //! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use super::calls::{self, Before, set_errno};
-use super::lock;
+use super::{lock, vfs};
 use crate::fork::{self, with_list};
 
 /// Device and inode.
@@ -33,7 +34,7 @@ const LOOKS_AT_A_GHOST: usize = 5;
 /// What is known of a descriptor.
 struct Slot {
     kind: AtomicU8,
-    /// `O_ACCMODE` bits, and [`CARRIES_LOCKS`].
+    /// `O_ACCMODE` bits, [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
     flags: AtomicU8,
     device: AtomicU64,
     inode: AtomicU64,
@@ -48,6 +49,8 @@ const POSIX: u8 = 2;
 
 /// In `Slot::flags`: a database or its shared memory. (A WAL and a journal carry no locks.)
 const CARRIES_LOCKS: u8 = 0x80;
+/// In `Slot::flags`: shared memory.
+const SHARED_MEMORY: u8 = 0x40;
 
 /// The table, in parts that are made when needed and stay for ever.
 static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
@@ -113,6 +116,39 @@ impl Slot {
 #[inline]
 pub(super) fn owns_its_locks(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| slot.kind() == OWN)
+}
+
+thread_local!(
+    /// How long shared memory is to be that this thread makes longer now; 0: it does not.
+    static LENGTH: Cell<i64> = const { Cell::new(0) }
+);
+
+/// Runs what makes shared memory so long (0: not longer than it is).
+pub(super) fn making_longer<R>(length: i64, f: impl FnOnce() -> R) -> R {
+    LENGTH.set(length);
+    let done = f();
+    LENGTH.set(0);
+    done
+}
+
+/// Makes shared memory as long as `making_longer` says, where SQLite has just asked how long it is; the new length.
+/// SQLite itself writes a byte into each page, a call for each, so that the disk has room for it; this takes a third of
+/// the time. What cannot be written is left to SQLite, which answers the error.
+pub(super) fn made_longer(fd: c_int, length: i64) -> Option<i64> {
+    let wanted = LENGTH.get();
+    let is_shared_memory =
+        |fd| slot(fd).is_some_and(|slot| slot.flags.load(Ordering::Relaxed) & SHARED_MEMORY != 0);
+    if length >= wanted || !is_shared_memory(fd) {
+        return None;
+    }
+    let mut at = length;
+    while at < wanted {
+        let part = vfs::zeros(wanted - at);
+        // SAFETY: an open file and so many bytes.
+        let written = unsafe { libc::pwrite(fd, part.as_ptr().cast(), part.len(), at as _) };
+        at += i64::try_from(written).ok().filter(|written| *written > 0)?;
+    }
+    Some(wanted)
 }
 
 /// The device SQLite is shown of an open file: with locks of its own, one that nobody else has.
@@ -190,7 +226,9 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
         }
         if fd >= 3 {
             let errno = calls::errno();
-            note(before, fd, flags, carries_locks);
+            let carries = if carries_locks { CARRIES_LOCKS } else { 0 };
+            let shared = if name.to_bytes().ends_with(b"-shm") { SHARED_MEMORY } else { 0 };
+            note(before, fd, flags, carries | shared);
             set_errno(errno);
         }
         fd
@@ -198,7 +236,7 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
 }
 
 /// Enters a descriptor that was opened just now in the table, if it is a regular file.
-fn note(before: &Before, fd: c_int, flags: c_int, carries_locks: bool) {
+fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     let Some(found) = look(fd) else { return };
     if found.st_mode & libc::S_IFMT != libc::S_IFREG {
         return;
@@ -208,8 +246,9 @@ fn note(before: &Before, fd: c_int, flags: c_int, carries_locks: bool) {
     slot.device.store(device, Ordering::Relaxed);
     slot.inode.store(inode, Ordering::Relaxed);
     let access = u8::try_from(flags & libc::O_ACCMODE).unwrap_or(0);
-    slot.flags.store(access | if carries_locks { CARRIES_LOCKS } else { 0 }, Ordering::Relaxed);
-    slot.kind.store(if lock::has_own(before, fd) { OWN } else { POSIX }, Ordering::Relaxed);
+    slot.flags.store(access | sort, Ordering::Relaxed);
+    let own = sort & CARRIES_LOCKS != 0 && lock::has_own(before, fd);
+    slot.kind.store(if own { OWN } else { POSIX }, Ordering::Relaxed);
 }
 
 /// A parked descriptor of the file at `name`, if this process may open it like this today.
@@ -239,7 +278,7 @@ fn put_away(fd: c_int, keep: bool) -> c_int {
     };
     with_list(&PARKED, |parked| {
         if let Some(slot) = slot(fd) {
-            let carries = slot.carries_locks() && is_still(fd, slot) && has_name(fd);
+            let carries = slot.carries_locks() && can_be_opened_again(fd, slot);
             // With the process's locks, a close drops those of the other connections on the file. SQLite looks for
             // them, but leaves its mutex before it closes.
             if carries && (slot.kind() == OWN || keep || is_open_elsewhere(fd, slot, parked)) {
@@ -291,9 +330,9 @@ fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
     all.filter_map(|fd| slot(fd).map(|slot| (fd, slot))).filter(|(_, slot)| slot.kind() != UNKNOWN)
 }
 
-/// Whether the file has a name still: what has none, nobody can open again.
-fn has_name(fd: c_int) -> bool {
-    look(fd).is_some_and(|found| found.st_nlink > 0)
+/// Whether a descriptor is still the file it was opened as, and that has a name: what has none, nobody can open again.
+fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
+    look(fd).is_some_and(|found| identity_of(&found) == slot.identity() && found.st_nlink > 0)
 }
 
 fn close_parked(before: &Before, fd: c_int) {
@@ -311,7 +350,7 @@ fn close_parked(before: &Before, fd: c_int) {
 fn close_what_is_gone(before: &Before, parked: &mut Vec<c_int>) {
     for _ in 0..LOOKS.min(parked.len()) {
         let fd = parked.remove(0);
-        if slot(fd).is_some_and(|slot| is_still(fd, slot)) && has_name(fd) {
+        if slot(fd).is_some_and(|slot| can_be_opened_again(fd, slot)) {
             parked.push(fd);
         } else {
             close_parked(before, fd);
@@ -489,14 +528,20 @@ impl OsFile {
         Ok(filled)
     }
 
+    /// Whether its locks are its own, so that it may be closed beside SQLite's descriptors of the file.
+    pub(in crate::db::file) fn owns_its_locks(&self) -> bool {
+        owns_its_locks(self.fd)
+    }
+
     /// Which file it is.
     pub(crate) fn identity(&self) -> io::Result<FileIdentity> {
         look(self.fd).map(|found| identity_of(&found)).ok_or_else(io::Error::last_os_error)
     }
 
-    /// How many names it has.
-    pub(in crate::db::file) fn names(&self) -> io::Result<u64> {
-        look(self.fd).map(|found| found.st_nlink as u64).ok_or_else(io::Error::last_os_error)
+    /// Which file it is, and how many names it has.
+    pub(in crate::db::file) fn identity_and_names(&self) -> io::Result<(FileIdentity, u64)> {
+        let found = look(self.fd).ok_or_else(io::Error::last_os_error)?;
+        Ok((identity_of(&found), found.st_nlink as u64))
     }
 
     /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.

@@ -181,8 +181,7 @@ mod kernel {
             if begun != 1 {
                 return None;
             }
-            let outcome =
-                Arc::new(Outcome { code: AtomicI64::new(NONE_YET), generation: queue.generation });
+            let outcome = Arc::new(Outcome { code: AtomicI64::new(NONE_YET), generation: queue.generation });
             queue.under_way.push((queue.next, Arc::clone(&outcome)));
             Some(outcome)
         })

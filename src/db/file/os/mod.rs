@@ -53,7 +53,7 @@ pub(super) use opened::{Opened, has_moved, sync};
 pub(crate) use place::rename_new;
 pub(super) use place::{Place, State, coarse_ms, may_write};
 pub(crate) use presence::Presence;
-pub(super) use wal_index::{Salts, WalIndex, frames, Header};
+pub(super) use wal_index::{Header, Salts, WalIndex, frames};
 
 use crate::error::{Error, Result};
 use crate::fork::Gate;

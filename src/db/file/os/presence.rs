@@ -30,7 +30,11 @@ pub(crate) struct Presence {
 impl Presence {
     /// The presence of this process; `None` where locks belong to the process, or the file cannot be opened.
     pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
-        let file = OsFile::open(path, false, false).ok()?;
+        Presence::with(OsFile::open(path, false, false).ok()?)
+    }
+
+    /// The same, on the file that is open here.
+    pub(crate) fn with(file: OsFile) -> Option<Arc<Presence>> {
         let identity = file.identity().ok()?;
         let generation = fork::generation();
         // Only what is asked for is upgraded: dropping the last of another would enter the gate a second time.

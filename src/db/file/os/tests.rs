@@ -420,9 +420,9 @@ fn whatever_is_written_in_whatever_order_the_file_is_the_same_after_each_commit(
 fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
     set_up().unwrap();
     let flags = rusqlite::OpenFlags::default();
-    let conn =
-        rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name().unwrap()).unwrap();
-    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(x)").unwrap();
+    let conn = rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name().unwrap()).unwrap();
+    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(x)")
+        .unwrap();
     for n in 0..commits {
         conn.execute("INSERT INTO t VALUES (?1)", [n]).unwrap();
     }

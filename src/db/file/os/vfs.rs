@@ -7,6 +7,7 @@
 //! synced is filled with zeros ahead of them, for a sync that must also write a new length of the file costs twice as
 //! much. (SQLite's vfs.html; `sqlite3_io_methods`.)
 
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::slice;
@@ -14,13 +15,27 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rusqlite::{Connection, ffi};
 
+use super::files;
 use super::frames::Frames;
 use super::opened::{Opened, object};
 use crate::error::{Error, Result};
 
 /// How far a WAL is filled with zeros, at most; and at most to twice its length.
 const AHEAD: i64 = 256 * 1024;
-static ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+/// Zeros to write. In a cell, or they would be in the library's file.
+struct Zeros(UnsafeCell<[u8; 16 * 1024]>);
+static ZEROS: Zeros = Zeros(UnsafeCell::new([0; 16 * 1024]));
+
+// SAFETY: nobody writes to them.
+unsafe impl Sync for Zeros {}
+
+/// At most so many zeros.
+pub(super) fn zeros(wanted: i64) -> &'static [u8] {
+    // SAFETY: nobody writes to them.
+    let zeros = unsafe { &*ZEROS.0.get() };
+    let length = usize::try_from(wanted).unwrap_or(0).min(zeros.len());
+    zeros.get(..length).unwrap_or_default()
+}
 
 /// The number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
 const WRITER: c_int = 0;
@@ -288,6 +303,7 @@ unsafe extern "C" fn open(
             exchange(file, vfs.at, &vfs.databases, |methods| {
                 methods.xShmLock = Some(shm_lock);
                 methods.xSync = Some(sync_database);
+                methods.xShmMap = methods.xShmMap.and(Some(shm_map));
                 if cfg!(target_os = "linux") && methods.xFetch.is_some() {
                     methods.xUnfetch = Some(unfetch);
                 }
@@ -333,6 +349,17 @@ unsafe extern "C" fn sync_database(file: *mut File, flags: c_int) -> c_int {
         return ffi::SQLITE_BUSY;
     }
     system!(xSync(file, flags))
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut File,
+    region: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    let length = if extend == 0 { 0 } else { (i64::from(region) + 1) * i64::from(size) };
+    files::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
 }
 
 /// When others have written, SQLite asks for the mapping of the whole file to be dropped: the file may have been cut
@@ -415,11 +442,11 @@ fn fill_ahead(file: *mut File, end: i64) {
     let to = end.saturating_add(AHEAD.min(end));
     let mut at = end;
     while at < to {
-        let part = usize::try_from(to - at).unwrap_or(0).min(ZEROS.len());
-        if put(file)(ZEROS.get(..part).unwrap_or_default(), at) != ffi::SQLITE_OK {
+        let part = zeros(to - at);
+        if put(file)(part, at) != ffi::SQLITE_OK {
             return;
         }
-        at += i64::try_from(part).unwrap_or(i64::MAX);
+        at += i64::try_from(part.len()).unwrap_or(i64::MAX);
     }
 }
 

@@ -67,6 +67,12 @@ pub(super) const BTREE_DATA_VERSION: c_int = 15;
 /// The numbers of the schema cookie and of the encoding of texts, of which 1 is UTF-8.
 pub(super) const BTREE_SCHEMA_VERSION: c_int = 1;
 pub(super) const BTREE_TEXT_ENCODING: c_int = 5;
+/// The numbers of what `PRAGMA user_version` and `PRAGMA application_id` show.
+pub(super) const BTREE_USER_VERSION: c_int = 6;
+pub(super) const BTREE_APPLICATION_ID: c_int = 8;
+/// What `sqlite3PagerGetJournalMode` answers for the two ways of journaling that are used.
+pub(super) const PAGER_JOURNALMODE_DELETE: c_int = 0;
+pub(super) const PAGER_JOURNALMODE_WAL: c_int = 5;
 /// Flags of `sqlite3BtreeCreateTable`: a table with rowids, or one without.
 pub(super) const BTREE_INTKEY: c_int = 1;
 pub(super) const BTREE_BLOBKEY: c_int = 2;
@@ -95,6 +101,8 @@ unsafe extern "C" {
     pub(super) fn sqlite3BtreeCommitPhaseTwo(btree: *mut Btree, cleanup: c_int) -> c_int;
     pub(super) fn sqlite3BtreeRollback(btree: *mut Btree, trip_code: c_int, write_only: c_int) -> c_int;
     pub(super) fn sqlite3BtreePager(btree: *mut Btree) -> *mut Pager;
+    pub(super) fn sqlite3BtreeSetSpillSize(btree: *mut Btree, pages: c_int) -> c_int;
+    pub(super) fn sqlite3BtreeSetMmapLimit(btree: *mut Btree, bytes: i64) -> c_int;
     pub(super) fn sqlite3BtreeGetPageSize(btree: *mut Btree) -> c_int;
     pub(super) fn sqlite3BtreeLastPage(btree: *mut Btree) -> u32;
     pub(super) fn sqlite3BtreeGetReserveNoMutex(btree: *mut Btree) -> c_int;
@@ -106,6 +114,8 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn sqlite3PagerGetData(page: *mut DbPage) -> *mut c_void;
     pub(super) fn sqlite3PagerUnrefNotNull(page: *mut DbPage);
+    pub(super) fn sqlite3PagerGetJournalMode(pager: *mut Pager) -> c_int;
+    pub(super) fn sqlite3PagerJournalSizeLimit(pager: *mut Pager, bytes: i64) -> i64;
     pub(super) fn sqlite3PagerWalCallback(pager: *mut Pager) -> c_int;
     pub(super) fn sqlite3BtreeTxnState(btree: *mut Btree) -> c_int;
 

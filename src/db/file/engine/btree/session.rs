@@ -26,6 +26,7 @@ use super::roots::{self, Listed, Roots, TableList};
 use super::tree::{Order, Tree, no_memory};
 use super::walk::{self, Look, PageWalk};
 use super::writeback::Writeback;
+use crate::config::JournalMode;
 use crate::db::Scan;
 use crate::db::file::connection::Db;
 use crate::db::file::failure::translate;
@@ -93,6 +94,32 @@ impl Direct {
             record: Cell::default(),
             writeback: None,
         })
+    }
+
+    /// Sets what PRAGMAs would set, before the file is read.
+    pub(in crate::db) fn configure(&self, spill_pages: i32, mmap_size: i64) {
+        self.tree.configure(spill_pages, mmap_size);
+    }
+
+    /// How long a WAL may be that is kept when it begins anew.
+    pub(in crate::db) fn limit_journal(&self, bytes: u64) {
+        self.tree.limit_journal(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Bytes of a page, after the first read.
+    pub(in crate::db) fn page_size(&self) -> u64 {
+        self.tree.page_size()
+    }
+
+    /// The way of journaling, after the first read; `None`: another one than those of the configuration.
+    pub(in crate::db) fn journal_mode(&self) -> Option<JournalMode> {
+        self.tree.journal_mode()
+    }
+
+    /// Which application's file it is, and the version of its format, in the open transaction or one of its own.
+    pub(in crate::db) fn marks(&self, db: &Db) -> Result<(i32, i32)> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.marks())
     }
 
     /// Knows from now on, without a transaction, whether others have committed, which for a file needs an open

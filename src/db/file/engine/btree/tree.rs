@@ -9,6 +9,7 @@
 //!   is checked in `record.rs`.
 #![allow(unsafe_code)]
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::ffi::{CStr, c_int};
 use std::ptr::{self, NonNull};
@@ -18,6 +19,7 @@ use rusqlite::{Connection, ffi};
 use super::cursor::TreeCursor;
 use super::pager::Pages;
 use super::raw;
+use crate::config::JournalMode;
 use crate::db::file::failure::{damaged, translate};
 use crate::error::{Error, Result};
 
@@ -38,7 +40,8 @@ pub(super) struct Tree {
     btree: NonNull<raw::Btree>,
     by_key: Probe,
     by_time: Probe,
-    pins: [Pin; 2],
+    /// Made with the first write: most handles are opened to read.
+    pins: OnceCell<[Pin; 2]>,
 }
 
 /// Shows a row, and needs nothing of the schema, which SQLite would read first if it has changed.
@@ -108,20 +111,57 @@ impl Tree {
                 return Err(e);
             }
         };
-        match Pin::new(db).and_then(|one| Ok([one, Pin::new(db)?])) {
-            Ok(pins) => Ok(Tree { db, btree, by_key, by_time, pins }),
-            Err(e) => {
-                by_key.free(db);
-                by_time.free(db);
-                Err(e)
-            }
+        Ok(Tree { db, btree, by_key, by_time, pins: OnceCell::new() })
+    }
+
+    /// Sets how many pages a write transaction may change before some are written ahead of its commit, and how much
+    /// of the file is mapped.
+    pub(super) fn configure(&self, spill_pages: i32, mmap_size: i64) {
+        // SAFETY: the tree of an open connection.
+        unsafe {
+            raw::sqlite3BtreeSetSpillSize(self.btree.as_ptr(), spill_pages);
+            raw::sqlite3BtreeSetMmapLimit(self.btree.as_ptr(), mmap_size);
         }
+    }
+
+    /// How long the WAL may be that is kept when it begins anew, or the journal after a commit.
+    pub(super) fn limit_journal(&self, bytes: i64) {
+        // SAFETY: the tree of an open connection has a pager.
+        unsafe { raw::sqlite3PagerJournalSizeLimit(raw::sqlite3BtreePager(self.btree.as_ptr()), bytes) };
+    }
+
+    /// The way of journaling, after the first read; `None`: another one than those this library uses.
+    pub(super) fn journal_mode(&self) -> Option<JournalMode> {
+        // SAFETY: the tree of an open connection has a pager.
+        match unsafe { raw::sqlite3PagerGetJournalMode(raw::sqlite3BtreePager(self.btree.as_ptr())) } {
+            raw::PAGER_JOURNALMODE_WAL => Some(JournalMode::Wal),
+            raw::PAGER_JOURNALMODE_DELETE => Some(JournalMode::Delete),
+            _ => None,
+        }
+    }
+
+    /// Bytes of a page, after the first read.
+    pub(super) fn page_size(&self) -> u64 {
+        // SAFETY: the tree of an open connection.
+        let size = unsafe { raw::sqlite3BtreeGetPageSize(self.btree.as_ptr()) };
+        u64::try_from(size).unwrap_or(0)
+    }
+
+    /// Which application's file it is, and the version of its format. In a transaction.
+    pub(super) fn marks(&self) -> (i32, i32) {
+        let mark = |number| self.meta(number).cast_signed();
+        (mark(raw::BTREE_APPLICATION_ID), mark(raw::BTREE_USER_VERSION))
     }
 
     /// Makes a commit keep the read transaction open, until [`Tree::unpin`]; says whether that is so. SQLite
     /// ends it with the commit unless two statements are reading: it takes one of them for the COMMIT.
     pub(super) fn pin(&self) -> bool {
-        let pinned = self.pins.iter().all(Pin::step);
+        if self.pins.get().is_none()
+            && let Ok(made) = Pin::new(self.db).and_then(|one| Ok([one, Pin::new(self.db)?]))
+        {
+            let _ = self.pins.set(made); // there is none
+        }
+        let pinned = self.pins.get().is_some_and(|pins| pins.iter().all(Pin::step));
         if !pinned {
             self.unpin();
         }
@@ -130,7 +170,7 @@ impl Tree {
 
     /// Ends what [`Tree::pin`] began. To be called without open cursors.
     pub(super) fn unpin(&self) {
-        self.pins.iter().for_each(Pin::reset);
+        self.pins.get().into_iter().flatten().for_each(Pin::reset);
     }
 
     /// Makes sure a transaction is open, and gives the schema cookie it sees.

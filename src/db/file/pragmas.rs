@@ -1,0 +1,170 @@
+//! What PRAGMAs ask and set of a connection. The `btree` engine asks and sets it without SQL: the first statement that
+//! needs the schema reads all of it, which takes longer than the rest of an open. Which PRAGMAs are run when is decided
+//! in `open.rs`.
+
+use super::connection::Db;
+use super::failure::translate;
+use super::schema;
+use crate::config::{DEFAULT_CACHE_PAGES, FileConfig, JournalMode, SyncLevel};
+use crate::error::Result;
+
+/// Whether SQLite does by itself what follows from these flags of .cargo/config.toml, which build.rs has found then:
+/// the page cache has the default size (`SQLITE_DEFAULT_CACHE_SIZE`), commits to a WAL are not synced
+/// (`SQLITE_DEFAULT_WAL_SYNCHRONOUS`; other journals are, by SQLite's default), temporary tables are in memory
+/// (`SQLITE_TEMP_STORE`).
+const HAS_DEFAULTS: bool = cfg!(kvstore_btree);
+const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it");
+
+/// A transaction may change so many times more pages than the cache has before some are written ahead of its commit:
+/// those it changes again afterwards are written, and their frames' checksums computed, twice.
+const SPILL: u32 = 5;
+
+impl Db {
+    /// Sets what has to be set before the file is read.
+    pub(super) fn configure(&self, config: &FileConfig) -> Result<()> {
+        if config.exclusive {
+            self.execute("PRAGMA locking_mode = EXCLUSIVE")?;
+        }
+        if !HAS_DEFAULTS {
+            self.execute("PRAGMA temp_store = MEMORY")?; // no files but those beside the store
+        }
+        let spill = i32::try_from(config.cache_pages.saturating_mul(SPILL)).unwrap_or(i32::MAX);
+        let mapped = i64::try_from(config.mmap_size).unwrap_or(i64::MAX);
+        #[cfg(kvstore_btree)]
+        let direct = self.direct.as_ref().map(|direct| direct.configure(spill, mapped)).is_some();
+        #[cfg(not(kvstore_btree))]
+        let direct = false;
+        if !direct {
+            self.execute(&format!("PRAGMA cache_spill = {spill}"))?;
+            self.execute(&format!("PRAGMA mmap_size = {mapped}"))?;
+        }
+        if !HAS_DEFAULTS || config.cache_pages != DEFAULT_CACHE_PAGES {
+            self.execute(&format!("PRAGMA cache_size = {}", config.cache_pages))?;
+        }
+        match config.sync {
+            // With a rollback journal NORMAL trusts checksums of every 200th byte: if a power cut tears the journal of
+            // a commit, of the making of the store or of its conversion, what is rolled back may be no page at all.
+            // With FULL the journal says that it has pages when they are on the disk. For a WAL see `relax`.
+            SyncLevel::Normal if HAS_DEFAULTS => Ok(()),
+            SyncLevel::Normal => self.execute("PRAGMA synchronous = FULL"),
+            // FULL does not sync the directory after a rollback journal was removed from it: a power cut could bring
+            // the journal back, and undo the commit. In WAL mode both are the same.
+            SyncLevel::Full => self.execute("PRAGMA synchronous = EXTRA"),
+            SyncLevel::Off => self.execute("PRAGMA synchronous = OFF"),
+        }
+    }
+
+    /// Where the WAL is there, each frame's checksum is one of all bytes, and commits need not be synced.
+    pub(super) fn relax(&self) -> Result<()> {
+        if !HAS_DEFAULTS && self.sync == SyncLevel::Normal && self.journal_mode()? == Some(JournalMode::Wal) {
+            return self.execute("PRAGMA synchronous = NORMAL");
+        }
+        Ok(())
+    }
+
+    /// Whether the file has the mark of a store.
+    pub(super) fn is_ours(&self) -> Result<bool> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.marks(self)?.0 == schema::APPLICATION_ID);
+        }
+        Ok(self.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
+    }
+
+    /// The version of its format.
+    pub(super) fn format_version(&self) -> Result<i64> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.marks(self)?.1.into());
+        }
+        self.read_number("PRAGMA user_version")
+    }
+
+    /// Bytes of a page, after the first read.
+    pub(super) fn page_size(&self) -> Result<u64> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.page_size());
+        }
+        Ok(u64::try_from(self.read_number("PRAGMA page_size")?).unwrap_or(0))
+    }
+
+    /// The way of journaling, after the first read; `None`: another one than those of the configuration.
+    pub(super) fn journal_mode(&self) -> Result<Option<JournalMode>> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.journal_mode());
+        }
+        let mode: String =
+            self.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)?;
+        Ok(match mode.as_str() {
+            "wal" => Some(JournalMode::Wal),
+            "delete" => Some(JournalMode::Delete),
+            _ => None,
+        })
+    }
+
+    /// How long the WAL may be that is kept when it begins anew.
+    pub(super) fn limit_wal(&self, bytes: u64) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            direct.limit_journal(bytes);
+            return Ok(());
+        }
+        self.execute(&format!("PRAGMA journal_size_limit = {bytes}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// What SQLite says that is set, by SQL.
+    fn set(db: &Db) -> Vec<i64> {
+        [
+            "cache_size",
+            "cache_spill",
+            "mmap_size",
+            "synchronous",
+            "foreign_keys",
+            "journal_size_limit",
+            "page_size",
+        ]
+        .map(|name| db.read_number(&format!("PRAGMA {name}")).unwrap())
+        .to_vec()
+    }
+
+    #[test]
+    fn without_sql_the_same_is_set_as_with_it() {
+        let configs = [
+            Config::new(),
+            Config::new().cache_pages(123).mmap_size(1 << 20),
+            Config::new().sync(SyncLevel::Full),
+            Config::new().sync(SyncLevel::Off),
+            Config::new().journal_mode(JournalMode::Delete),
+            Config::new().journal_mode(JournalMode::Delete).sync(SyncLevel::Full).page_size(8192),
+        ];
+        for config in configs {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store.db");
+            let open = |config: &Config| Db::open(Some(&path), config, 1).unwrap();
+            let made = set(&open(&config));
+            let by_sql = set(&open(&config.clone().sql_engine(true)));
+            assert_eq!(set(&open(&config)), by_sql, "{config:?}");
+            assert_eq!(made, by_sql, "{config:?}");
+        }
+    }
+
+    #[test]
+    fn commits_to_a_wal_are_not_synced_and_others_are_whatever_the_journal_was_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        for (mode, level) in
+            [(JournalMode::Wal, 1), (JournalMode::Delete, 2), (JournalMode::Wal, 1), (JournalMode::Wal, 1)]
+        {
+            let db = Db::open(Some(&path), &Config::new().journal_mode(mode), 1).unwrap();
+            assert_eq!(db.read_number("PRAGMA synchronous").unwrap(), level, "{mode:?}");
+        }
+    }
+}
