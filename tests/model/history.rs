@@ -534,9 +534,9 @@ fn put_dead() -> impl Strategy<Value = FamilyOp> {
 fn op_on_dead_rows() -> impl Strategy<Value = Op> {
     use FamilyOp as On;
     let on_family = prop_oneof![
-        2 => (70..200_u16).prop_map(On::Bulk),
+        2 => (100..400_u16).prop_map(On::Bulk),
         6 => put_dead(),
-        5 => (1..120_u16).prop_map(On::GetEach),
+        5 => (1..400_u16).prop_map(On::GetEach),
         3 => select(vec![b"a".to_vec(), b"b".to_vec(), b"bb".to_vec()]).prop_map(On::Ttl),
         6 => Just(On::Count),
         1 => Just(On::CountLive),
