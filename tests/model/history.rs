@@ -523,10 +523,61 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-pub fn history() -> impl Strategy<Value = (u32, Vec<Act>)> {
+/// Of the same key and value, and mostly with an end that has come or comes soon; one of them several times.
+fn put_dead() -> impl Strategy<Value = FamilyOp> {
+    let key = select(vec![b"a".to_vec(), b"b".to_vec(), b"bb".to_vec()]);
+    let at = (-1..=1_i64).prop_map(|steps| Some(Time::In(steps * 50)));
+    (key, at).prop_map(|(key, at)| FamilyOp::PutUntil(key, Value::Filled(1, 300), at))
+}
+
+/// What meets dead rows, and what would tell of them.
+fn op_on_dead_rows() -> impl Strategy<Value = Op> {
+    use FamilyOp as On;
+    let on_family = prop_oneof![
+        2 => (100..400_u16).prop_map(On::Bulk),
+        6 => put_dead(),
+        5 => (1..400_u16).prop_map(On::GetEach),
+        3 => select(vec![b"a".to_vec(), b"b".to_vec(), b"bb".to_vec()]).prop_map(On::Ttl),
+        6 => Just(On::Count),
+        1 => Just(On::CountLive),
+        2 => Just(On::NextExpiry),
+        1 => Just(On::Purge),
+        1 => time_near().prop_map(On::PurgeBefore),
+        1 => (key(), moment()).prop_map(|(key, moment)| On::GetAndExpire(key, moment)),
+        1 => Just(On::Increment(b"b".to_vec(), i64::MAX, None)),
+        2 => any::<bool>().prop_map(|reverse| {
+            let all = Over::Expiring(Time::At(i64::MIN), Time::At(i64::MAX));
+            On::Scan(Scan::everything(all, reverse))
+        }),
+    ];
+    prop_oneof![
+        32 => on_family.prop_map(Op::On),
+        2 => Just(Op::NextExpiryOfAll),
+        2 => prop::option::of(0..90_u64).prop_map(Op::PurgeStep),
+        3 => any::<bool>().prop_map(Op::Begin),
+        2 => Just(Op::Commit),
+        2 => Just(Op::Rollback),
+        4 => jump().prop_map(Op::Jump),
+        1 => Just(Op::Reopen),
+        1 => Just(Op::Backup(false)),
+        1 => Just(Op::CreateFamily),
+        1 => any::<bool>().prop_map(Op::DropFamily),
+    ]
+}
+
+fn history_of(op: impl Strategy<Value = Op> + 'static, acts: usize) -> BoxedStrategy<(u32, Vec<Act>)> {
     // Most acts on one handle and one family, so that they meet.
     let side = prop_oneof![3 => Just(0_usize), 2 => Just(1)];
     let family = prop_oneof![3 => Just(0_usize), 2 => Just(1), 1 => Just(2)];
-    let act = (side, family, op()).prop_map(|(side, family, op)| Act { side, family, op });
-    (select(vec![512_u32, 4096, 4096]), prop::collection::vec(act, 1..80))
+    let act = (side, family, op).prop_map(|(side, family, op)| Act { side, family, op });
+    (select(vec![512_u32, 4096, 4096]), prop::collection::vec(act, 1..acts)).boxed()
+}
+
+pub fn history() -> BoxedStrategy<(u32, Vec<Act>)> {
+    history_of(op(), 80)
+}
+
+/// One in which many rows die and are met.
+pub fn history_of_dead_rows() -> BoxedStrategy<(u32, Vec<Act>)> {
+    history_of(op_on_dead_rows(), 40)
 }

@@ -21,8 +21,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvstore::{Config, Store};
+use proptest::strategy::BoxedStrategy;
 use proptest::test_runner::{Config as Proptest, TestRunner};
 
+use history::Act;
 use world::World;
 
 /// Opens a store with some engine; without a path in memory.
@@ -54,7 +56,12 @@ fn cases() -> u32 {
 
 /// Runs histories on every engine. A failure shows the shortest history that fails; nothing is
 /// written beside the sources.
-fn run_histories(cases: u32, sides: usize, place: impl Fn() -> Option<tempfile::TempDir>) {
+fn run_histories(
+    cases: u32,
+    sides: usize,
+    history: fn() -> BoxedStrategy<(u32, Vec<Act>)>,
+    place: impl Fn() -> Option<tempfile::TempDir>,
+) {
     for (engine, opener) in ENGINES {
         let config = Proptest {
             cases: (cases / ENGINES.len() as u32).max(1),
@@ -63,7 +70,7 @@ fn run_histories(cases: u32, sides: usize, place: impl Fn() -> Option<tempfile::
             source_file: Some(file!()),
             ..Proptest::default()
         };
-        let outcome = TestRunner::new(config).run(&history::history(), |(page_size, acts)| {
+        let outcome = TestRunner::new(config).run(&history(), |(page_size, acts)| {
             let dir = place();
             let path = dir.as_ref().map(|dir| dir.path().join("store.db"));
             let mut world = World::new(opener, path, page_size, sides);
@@ -81,10 +88,15 @@ fn run_histories(cases: u32, sides: usize, place: impl Fn() -> Option<tempfile::
 
 #[test]
 fn a_store_in_memory_answers_like_the_model() {
-    run_histories(cases() / 4, 1, || None);
+    run_histories(cases() / 4, 1, history::history, || None);
 }
 
 #[test]
 fn two_handles_on_one_file_answer_like_the_model() {
-    run_histories(cases() - cases() / 4, 2, || Some(tempfile::tempdir().unwrap()));
+    run_histories(cases() - cases() / 4, 2, history::history, || Some(tempfile::tempdir().unwrap()));
+}
+
+#[test]
+fn dead_rows_that_two_handles_meet_are_told_of_and_removed_as_by_the_model() {
+    run_histories(cases() / 4, 2, history::history_of_dead_rows, || Some(tempfile::tempdir().unwrap()));
 }
