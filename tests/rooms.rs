@@ -25,7 +25,6 @@ const COMMON: &[&str] = &["clock", "config", "error", "expiry", "fork", "options
 const UNSAFE: &[&str] = &[
     "ffi",
     "db/file/engine/btree/cursor.rs",
-    "db/file/engine/btree/hold.rs",
     "db/file/engine/btree/pager.rs",
     "db/file/engine/btree/raw.rs",
     "db/file/engine/btree/tree.rs",
