@@ -281,6 +281,33 @@ fn the_wal_shrinks_again_after_a_reader_that_held_it_back_is_gone() {
     assert!(size(&scratch.wal()) < 2 * 4_000 * 4_096, "{} bytes", size(&scratch.wal()));
 }
 
+/// After a crash SQLite's memory looks as if somebody had begun a checkpoint.
+#[test]
+fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {
+    for (config, most) in [
+        (Config::new().checkpoint_every(10), 30),
+        (Config::new().wal_pages(40), 80),
+        (Config::new().wal_pages(40).sql_engine(true), 80),
+    ] {
+        let (scratch, killed) = (Scratch::new(), Scratch::new());
+        let store = scratch.open();
+        (0..3).for_each(|n| store.put(numbered(n), "1").unwrap());
+        // What a killed process leaves: its files, without what was in memory.
+        std::fs::copy(scratch.path(), killed.path()).unwrap();
+        std::fs::copy(scratch.wal(), killed.wal()).unwrap();
+        let store = killed.open_with(&config);
+        assert_eq!(store.count().unwrap(), 3);
+        let mut longest = 0;
+        for n in 0..400 {
+            store.put(numbered(n % 10), n.to_be_bytes()).unwrap();
+            longest = longest.max(store.stats().unwrap().wal_frames);
+        }
+        assert!(longest <= most, "{longest} frames");
+        let checkpoints = store.stats().unwrap().checkpoints;
+        assert!(checkpoints >= 3, "{checkpoints} checkpoints, at most {longest} frames");
+    }
+}
+
 #[test]
 fn a_configured_number_of_commits_makes_a_checkpoint() {
     let scratch = Scratch::new();

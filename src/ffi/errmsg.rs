@@ -7,8 +7,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// How many texts that kvstore_errmsg has given to a thread stay readable.
-const GIVEN_TEXTS: usize = 16;
+/// How many texts that kvstore_errmsg has given to a thread stay readable: enough for as many stores that each have
+/// failed with another one.
+const GIVEN_TEXTS: usize = 64;
 
 const NO_ERROR: &CStr = c"no error";
 
@@ -52,28 +53,24 @@ impl Texts {
     }
 }
 
-/// What kvstore_errmsg has given to a thread.
-#[derive(Default)]
-struct Given {
-    ring: [CString; GIVEN_TEXTS],
-    next: usize,
-}
-
 /// The calling thread's copy of a text. A thread that is ending gets none.
 fn given(text: &CStr) -> *const c_char {
     GIVEN
         .try_with(|given| {
             let mut given = given.borrow_mut();
-            let Given { ring, next } = &mut *given;
-            if let Some(same) = ring.iter().find(|known| known.as_c_str() == text) {
-                return same.as_ptr();
-            }
-            let place = *next;
-            *next = (place + 1) % GIVEN_TEXTS;
-            ring.get_mut(place).map_or(NO_ERROR.as_ptr(), |kept| {
-                *kept = text.to_owned();
-                kept.as_ptr()
-            })
+            // What is given once more becomes the latest; its bytes stay where they are.
+            let text = match given.iter().position(|known| known.as_c_str() == text) {
+                Some(at) => given.remove(at),
+                None => {
+                    if given.len() >= GIVEN_TEXTS {
+                        given.remove(0);
+                    }
+                    text.to_owned()
+                }
+            };
+            let start = text.as_ptr();
+            given.push(text);
+            start
         })
         .unwrap_or(THREAD_IS_ENDING.as_ptr())
 }
@@ -81,7 +78,8 @@ fn given(text: &CStr) -> *const c_char {
 const THREAD_IS_ENDING: &CStr = c"the call failed; this thread is ending, and keeps no text of it";
 
 thread_local! {
-    static GIVEN: RefCell<Given> = RefCell::default();
+    /// What kvstore_errmsg has given to this thread, the latest last.
+    static GIVEN: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
     static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
 }
 
@@ -120,6 +118,16 @@ mod tests {
             texts.last();
         }
         // SAFETY: it has asked for as many as are kept.
+        assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
+        // Asked for once more, it is the latest.
+        texts.set("first");
+        assert_eq!(texts.last(), first);
+        let other = Texts::default();
+        for n in 1..GIVEN_TEXTS {
+            other.set(&format!("other {n}"));
+            other.last();
+        }
+        // SAFETY: fewer texts than are kept were given since.
         assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
     }
 

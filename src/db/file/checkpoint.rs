@@ -4,6 +4,7 @@
 //! database, and hands the sync of that to the kernel; commits go on meanwhile. When the sync has ended, what was
 //! written back counts. When little is left, the rest is written back and synced at once, and the WAL begins anew.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub(super) struct Checkpoints {
     /// What portions need.
     shared: Option<(WalIndex, Arc<Presence>)>,
     portion: Option<Portion>,
+    /// What somebody else had begun when this was looked at last: which WAL, and how many frames of it.
+    theirs: Cell<Option<(Salts, u32)>>,
 }
 
 /// What is in the database, and is being synced.
@@ -82,6 +85,7 @@ impl Checkpoints {
             last: 0,
             shared: None,
             portion: None,
+            theirs: Cell::new(None),
         }
     }
 
@@ -193,13 +197,18 @@ impl Db {
         let frames = self.wal_frames();
         let limit = self.checkpoints.limit;
         let wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
-        let done = if may_keep_writers_out && frames >= limit.most() {
+        let done = if self.checkpoints.every.is_some() {
+            self.checkpoint(CheckpointMode::Passive).map(|_| true)
+        } else if may_keep_writers_out && frames >= limit.most() {
+            // A reader that comes when everything is in the file does not stand in the way of a new beginning.
+            let _ = self.checkpoint(CheckpointMode::Passive);
             self.checkpoint_within(CheckpointMode::Restart, wait).map(|_| true)
         } else if let Some((index, presence)) = &self.checkpoints.shared {
             let (written_back, begun) = (index.written_back(), index.begun());
-            if begun > written_back {
-                // Somebody else is at it, or has failed.
-                self.checkpoints.at = limit.most();
+            let theirs = (begun > written_back).then(|| (index.salts(), begun));
+            if theirs.is_some() && self.checkpoints.theirs.replace(theirs) != theirs {
+                // Somebody else is at it, or was when it ended: that shows when the WAL has grown some more.
+                self.checkpoints.at = frames.saturating_add(limit.rest());
                 Ok(false)
             } else if may_keep_writers_out && frames.saturating_sub(written_back) > limit.rest() {
                 let (index, presence) = (*index, Arc::clone(presence));

@@ -35,6 +35,10 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         // SQLite has no memory for a text of its own then; rusqlite's may be the path.
         ErrorCode::OutOfMemory => Error::no_memory("out of memory"),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_DBMOVED => gone(),
+        ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => Error::read_only(
+            "a process that was killed has left a transaction to be rolled back, which is a write: open the store once \
+             without read-only",
+        ),
         ErrorCode::ReadOnly => Error::read_only(format!("{text}: {FORBIDDEN}")),
         ErrorCode::SystemIoFailure => Error::io(format!(
             "the operating system could not read or write ({text}): look at the disk, its space and its limits"

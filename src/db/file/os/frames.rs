@@ -38,6 +38,8 @@ pub(super) struct Frames {
     is_commit: bool,
     /// The end of all that was written since the writer's lock was taken.
     end: i64,
+    /// Where the last commit frame begins that was written, and is to be synced before it counts.
+    unsynced_commit: Option<i64>,
 }
 
 impl Frames {
@@ -128,11 +130,27 @@ impl Frames {
         self.kept.clear();
         self.wants_page = false;
         self.end = 0;
+        self.unsynced_commit = None;
     }
 
     /// The file was cut off.
     pub(super) fn truncated(&mut self, length: i64) {
         self.end = self.end.min(length);
+    }
+
+    /// To be told that a commit, whose frame ends where the file was written to, is synced before it is answered.
+    pub(super) fn awaits_sync(&mut self, frame: usize) {
+        self.unsynced_commit = Some(self.end - i64::try_from(frame).unwrap_or(0));
+    }
+
+    /// To be told that the file was synced, or not. A commit that was not is answered with the error, and rolled back
+    /// in memory; so its frame must be no commit in the file either, for whoever reads that after a crash.
+    pub(super) fn synced(&mut self, well: bool, write: &mut impl Write) {
+        if let Some(at) = self.unsynced_commit.take()
+            && !well
+        {
+            write(&[0; FRAME_HEADER as usize], at);
+        }
     }
 
     /// The end of what has been written.

@@ -93,11 +93,17 @@ impl HandedOver {
     }
 }
 
+/// As if the kernel did not answer for the queue any more.
+#[cfg(test)]
+pub(super) fn forget_the_queue() {
+    kernel::forget_the_queue();
+}
+
 #[cfg(target_os = "linux")]
 mod kernel {
     use std::ffi::{c_long, c_ulong};
     use std::ptr;
-    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
     use std::sync::{Arc, Mutex};
 
     use super::{NONE_YET, Outcome};
@@ -162,7 +168,13 @@ mod kernel {
         known.as_mut()
     }
 
+    /// Set when the kernel does not answer any more, in a sandbox that was entered late.
+    static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
     pub(super) fn begin(file: &OsFile) -> Option<Arc<Outcome>> {
+        if IS_FORBIDDEN.load(Ordering::Relaxed) {
+            return None;
+        }
         with_list(&QUEUE, |known| {
             let queue = queue(known)?;
             queue.under_way.try_reserve(1).ok()?;
@@ -187,6 +199,15 @@ mod kernel {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn forget_the_queue() {
+        with_list(&QUEUE, |known| {
+            if let Some(queue) = known {
+                queue.id = 0;
+            }
+        });
+    }
+
     /// Tells those who have begun syncs which of them have ended.
     pub(super) fn collect() {
         with_list(&QUEUE, |known| {
@@ -205,6 +226,13 @@ mod kernel {
                     ptr::null_mut::<libc::timespec>(),
                 )
             };
+            if ended < 0 && std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+                // Forbidden meanwhile: nobody will learn what becomes of them.
+                for (_, outcome) in queue.under_way.drain(..) {
+                    outcome.code.store(ended, Ordering::Release);
+                }
+                IS_FORBIDDEN.store(true, Ordering::Relaxed);
+            }
             for event in events.iter().take(usize::try_from(ended).unwrap_or(0)) {
                 queue.under_way.retain(|(number, outcome)| {
                     if *number == event.data {
@@ -229,4 +257,7 @@ mod kernel {
     }
 
     pub(super) fn collect() {}
+
+    #[cfg(test)]
+    pub(super) fn forget_the_queue() {}
 }

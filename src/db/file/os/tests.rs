@@ -473,3 +473,51 @@ fn what_is_written_back_without_a_sync_counts_when_it_is_said_to_and_not_for_ano
     assert!(index.set_written_back(&conn, salts, 1).unwrap());
     assert_eq!(index.written_back(), 0);
 }
+
+#[test]
+fn a_commit_whose_sync_fails_is_no_commit_in_the_file() {
+    let mut file = vec![0; 32];
+    let mut write = |bytes: &[u8], at: i64| {
+        let at = at as usize;
+        file.resize(file.len().max(at + bytes.len()), 0);
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        ffi::SQLITE_OK
+    };
+    let (page, mut frames) = ([7; 512], Frames::default());
+    let mut commit = |at: i64, frames: &mut Frames, well: Option<bool>| {
+        frames.write(&[1; 24], at, &mut write);
+        assert_eq!(frames.write(&page, at + 24, &mut write), (ffi::SQLITE_OK, true));
+        frames.awaits_sync(24 + page.len());
+        match well {
+            Some(well) => frames.synced(well, &mut write),
+            None => frames.discard(),
+        }
+        frames.synced(false, &mut write); // of something else
+    };
+    commit(32, &mut frames, Some(true));
+    commit(568, &mut frames, None);
+    commit(1104, &mut frames, Some(false));
+    assert_eq!(
+        (&file[32..56], &file[568..592], &file[1104..1128]),
+        (&[1; 24][..], &[1; 24][..], &[0; 24][..])
+    );
+    assert_eq!(&file[1128..], page);
+}
+
+#[test]
+fn syncs_that_the_kernel_says_nothing_of_any_more_have_failed_and_the_next_are_made_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let conn = database_with_wal(&path, 1);
+    assert!(in_child(|| {
+        crate::fork::begin_generation(); // a queue of its own
+        let mut sync = HandedOver::begin(&conn, &file(&path));
+        if matches!(sync, HandedOver::Kernel(_)) {
+            handed_over::forget_the_queue();
+            if sync.wait(&conn) {
+                return false;
+            }
+        }
+        matches!(HandedOver::begin(&conn, &file(&path)), HandedOver::Ended(_))
+    }));
+}

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rusqlite::{Connection, ffi};
 
 use super::files;
-use super::frames::Frames;
+use super::frames::{FRAME_HEADER, Frames};
 use super::opened::{Opened, object};
 use crate::error::{Error, Result};
 
@@ -426,6 +426,7 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, length: c_int, 
         // SAFETY: the database's file is open as long as its WAL.
         let syncs = unsafe { (*note::<Database>((*note::<Wal>(file)).database)).syncs };
         if syncs {
+            frames.awaits_sync(FRAME_HEADER as usize + bytes.len());
             fill_ahead(file, frames.end());
         }
     }
@@ -472,10 +473,13 @@ unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
 
 unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
     // SAFETY: a WAL of ours.
-    match unsafe { frames(file) }.flush(&mut put(file)) {
+    let frames = unsafe { frames(file) };
+    let code = match frames.flush(&mut put(file)) {
         ffi::SQLITE_OK => system!(xSync(file, flags)),
         code => code,
-    }
+    };
+    frames.synced(code == ffi::SQLITE_OK, &mut put(file));
+    code
 }
 
 unsafe extern "C" fn file_size(file: *mut File, length: *mut i64) -> c_int {
