@@ -51,6 +51,7 @@ impl Seat {
 
     /// The connection, if nobody uses it. A panic of a callback does not spoil it: on its way out everything that
     /// was begun is rolled back (see `or_undo`).
+    #[inline]
     fn try_enter(&self) -> Option<MutexGuard<'_, Option<Db>>> {
         match self.db.try_lock() {
             Ok(db) => Some(db),
@@ -387,6 +388,7 @@ impl Shared {
     }
 
     /// Refuses a callback of this store that calls it: it would wait for itself.
+    #[inline]
     pub(crate) fn check_no_callback(&self) -> Result<()> {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != 0 && owner == thread_token() || self.clock.is_being_asked() {
@@ -401,6 +403,7 @@ impl Shared {
         self.generation == fork::generation()
     }
 
+    #[inline]
     fn check_process(&self) -> Result<()> {
         if self.is_of_this_process() {
             return Ok(());

@@ -94,6 +94,7 @@ impl Frames {
     }
 
     /// Adds to what is kept; says whether there was memory.
+    #[inline]
     fn keep(&mut self, bytes: &[u8]) -> bool {
         let has_room = self.kept.try_reserve(bytes.len()).is_ok();
         if has_room {
@@ -103,6 +104,7 @@ impl Frames {
     }
 
     /// Writes what is kept. After a failure it is kept still: SQLite takes it for written.
+    #[inline]
     pub(super) fn flush(&mut self, write: &mut impl Write) -> c_int {
         if self.kept.is_empty() {
             return SQLITE_OK;

@@ -137,6 +137,7 @@ impl<'p> Node<'p> {
     }
 
     /// The page below that has the entries before this one; after the last entry, the last page below.
+    #[inline]
     pub(super) fn child(&self, at: usize) -> Option<u32> {
         if self.is_leaf() {
             return None;

@@ -205,6 +205,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     bytes.get(8).map(|&byte| (number << 8 | u64::from(byte), 9))
 }
 
+#[inline]
 fn push_varint(out: &mut Vec<u8>, number: u64) {
     if number < 0x80 {
         return out.push(number as u8);

@@ -174,6 +174,7 @@ impl Tree {
     }
 
     /// Makes sure a transaction is open, and gives the schema cookie it sees.
+    #[inline]
     pub(super) fn begin(&self, write: bool) -> Result<u32> {
         let mut cookie = 0;
         // SAFETY: the tree of an open connection, and a place for the answer.
@@ -271,6 +272,7 @@ impl Tree {
     }
 
     /// Opens a cursor on the table with this root page.
+    #[inline]
     pub(super) fn cursor(&self, root: u32, order: Order, write: bool) -> Result<TreeCursor> {
         let info = self.probe(order).map_or(ptr::null_mut(), |probe| probe.info.as_ptr());
         // SAFETY: asks for a size.
