@@ -4,7 +4,6 @@
 //! database, and hands the sync of that to the kernel; commits go on meanwhile. When the sync has ended, what was
 //! written back counts. When little is left, the rest is written back and synced at once, and the WAL begins anew.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,7 +62,15 @@ pub(super) struct Checkpoints {
     shared: Option<(WalIndex, Arc<Presence>)>,
     portion: Option<Portion>,
     /// What somebody else had begun when this was looked at last: which WAL, and how many frames of it.
-    theirs: Cell<Option<(Salts, u32)>>,
+    theirs: Option<(Salts, u32)>,
+}
+
+/// How a checkpoint that waits for nobody is made.
+enum Way {
+    Whole,
+    Portion(WalIndex, Arc<Presence>),
+    /// Somebody else is at it, or was when it ended: that shows when the WAL has grown some more.
+    None,
 }
 
 /// What is in the database, and is being synced.
@@ -85,7 +92,7 @@ impl Checkpoints {
             last: 0,
             shared: None,
             portion: None,
-            theirs: Cell::new(None),
+            theirs: None,
         }
     }
 
@@ -98,6 +105,23 @@ impl Checkpoints {
     /// From so many frames on a WAL that begins is checkpointed.
     fn first(&self) -> u32 {
         if self.shared.is_some() { self.limit.first() } else { self.limit.0 }
+    }
+
+    /// The way for a WAL of so many frames. After a number of commits it is always the whole.
+    fn way(&mut self, frames: u32) -> Way {
+        let (None, Some((index, presence))) = (self.every, &self.shared) else { return Way::Whole };
+        let (written_back, begun) = (index.written_back(), index.begun());
+        if begun > written_back {
+            let theirs = Some((index.salts(), begun));
+            if std::mem::replace(&mut self.theirs, theirs) != theirs {
+                return Way::None;
+            }
+        }
+        if frames.saturating_sub(written_back) > self.limit.rest() {
+            Way::Portion(*index, Arc::clone(presence))
+        } else {
+            Way::Whole
+        }
     }
 
     /// To be told when a checkpoint has left the WAL with so many frames.
@@ -197,27 +221,19 @@ impl Db {
         let frames = self.wal_frames();
         let limit = self.checkpoints.limit;
         let wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
-        let done = if self.checkpoints.every.is_some() {
-            self.checkpoint(CheckpointMode::Passive).map(|_| true)
-        } else if may_keep_writers_out && frames >= limit.most() {
+        let done = if may_keep_writers_out && frames >= limit.most() {
             // A reader that comes when everything is in the file does not stand in the way of a new beginning.
             let _ = self.checkpoint(CheckpointMode::Passive);
             self.checkpoint_within(CheckpointMode::Restart, wait).map(|_| true)
-        } else if let Some((index, presence)) = &self.checkpoints.shared {
-            let (written_back, begun) = (index.written_back(), index.begun());
-            let theirs = (begun > written_back).then(|| (index.salts(), begun));
-            if theirs.is_some() && self.checkpoints.theirs.replace(theirs) != theirs {
-                // Somebody else is at it, or was when it ended: that shows when the WAL has grown some more.
-                self.checkpoints.at = frames.saturating_add(limit.rest());
-                Ok(false)
-            } else if may_keep_writers_out && frames.saturating_sub(written_back) > limit.rest() {
-                let (index, presence) = (*index, Arc::clone(presence));
-                self.begin_portion(index, &presence)
-            } else {
-                self.checkpoint(CheckpointMode::Passive).map(|_| true)
-            }
         } else {
-            self.checkpoint(CheckpointMode::Passive).map(|_| true)
+            match self.checkpoints.way(frames) {
+                Way::Whole => self.checkpoint(CheckpointMode::Passive).map(|_| true),
+                Way::Portion(index, presence) => self.begin_portion(index, &presence),
+                Way::None => {
+                    self.checkpoints.at = frames.saturating_add(limit.rest());
+                    Ok(false)
+                }
+            }
         };
         if done.is_err() {
             self.checkpoints.at = frames.saturating_add(limit.rest());
