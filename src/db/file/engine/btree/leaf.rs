@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 
 use super::is_past;
 use super::page::Node;
-use super::record::SIX_BYTES;
+use super::record::{SIX_BYTES, type_of_value};
 use super::walk::{Ahead, PageWalk};
 use crate::db::ChunkEntry;
 use crate::db::file::filling::Filling;
@@ -151,28 +151,22 @@ impl Shape {
     #[inline(always)]
     fn of(first_bytes: [u8; 8], max_local: usize) -> Option<Shape> {
         let [a, b, c, d, e, f, g, _] = first_bytes;
-        let (record, before, header, key, [first, second, third]) = if a < 0x80 {
+        let (record, before, header, key, types_left) = if a < 0x80 {
             (usize::from(a), 1, b, c, [d, e, f])
         } else if b < 0x80 {
             (usize::from(a & 0x7f) << 7 | usize::from(b), 2, c, d, [e, f, g])
         } else {
             return None;
         };
-        let (value, types, next) = if first < 0x80 {
-            (usize::from(first), 3, second)
-        } else if second < 0x80 {
-            (usize::from(first & 0x7f) << 7 | usize::from(second), 4, third)
-        } else {
-            return None;
-        };
+        let (value, types, next) = type_of_value(types_left)?;
         let (key, header) = (usize::from(key), usize::from(header));
         if !(12..0x80).contains(&key) || value < 12 || (key | value) % 2 != 0 || record > max_local {
             return None;
         }
         let (key, value) = ((key - 12) / 2, (value - 12) / 2);
-        let is_mortal = header == types + 1 && next == SIX_BYTES;
+        let is_mortal = header == usize::from(types) + 1 && next == SIX_BYTES;
         let end_of_life = if is_mortal { 6 } else { 0 };
-        if !(is_mortal || header == types) || header + key + value + end_of_life != record {
+        if !(is_mortal || header == usize::from(types)) || header + key + value + end_of_life != record {
             return None;
         }
         let (before, size) = (before + header, before + record);

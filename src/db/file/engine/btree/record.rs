@@ -124,6 +124,19 @@ impl From<Malformed> for NoDataRow {
     }
 }
 
+/// The type of a plain row's value from these bytes of its header: the type, how long the header is with it (after its
+/// own length and a key's type of one byte), and the byte that follows. `None`: it takes more than two bytes.
+#[inline(always)]
+pub(super) fn type_of_value([first, second, third]: [u8; 3]) -> Option<(usize, u8, u8)> {
+    if first < 0x80 {
+        Some((usize::from(first), 3, second))
+    } else if second < 0x80 {
+        Some((usize::from(first & 0x7f) << 7 | usize::from(second), 4, third))
+    } else {
+        None
+    }
+}
+
 impl<'a> DataRow<'a> {
     #[inline(always)]
     pub(super) fn of(record: &'a [u8]) -> Result<DataRow<'a>, NoDataRow> {
@@ -138,13 +151,7 @@ impl<'a> DataRow<'a> {
     #[inline(always)]
     fn plainly(record: &'a [u8]) -> Option<DataRow<'a>> {
         let [header, key, first, second, third] = *record.first_chunk()?;
-        let (value, types, next) = if first < 0x80 {
-            (usize::from(first), 3, second)
-        } else if second < 0x80 {
-            (usize::from(first & 0x7f) << 7 | usize::from(second), 4, third)
-        } else {
-            return None;
-        };
+        let (value, types, next) = type_of_value([first, second, third])?;
         let key = usize::from(key);
         if key >= 0x80 || (key | value) % 2 != 0 {
             return None;
