@@ -249,7 +249,10 @@ impl Shared {
     pub(crate) fn committed(&self, db: &mut Db) {
         self.counters.commits.add(1);
         db.note_commit();
-        if !db.portion_is_under_way() && db.checkpoint_is_due() {
+        if db.has_to_write_back() {
+            db.go_on_writing_back(|| neighbours::let_go(self));
+        }
+        if db.checkpoint_is_due() {
             self.checkpoint_quietly(db, true);
         }
     }

@@ -1,25 +1,20 @@
 //! Checkpoints: when one is due, and how the WAL's content gets into the database. Who runs one is decided above.
 //!
-//! One that nobody has asked for is made in portions (ADR 13). A portion writes what the WAL has so far into the
-//! database, and hands the sync of that to the kernel; commits go on meanwhile. When the sync has ended, what was
-//! written back counts. When little is left, the rest is written back and synced at once, and the WAL begins anew.
+//! Where it can be, the WAL is written back while it grows (`write_back.rs`), and the checkpoint that nobody has asked
+//! for finds little left to do. It waits for both syncs, and the WAL begins anew.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::connection::{Db, TransactionState};
 use super::failure::translate;
-use super::os::{self, HandedOver, Presence, Salts, WalIndex};
+use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, FileConfig};
 use crate::error::{Error, Result};
 
 /// How long a checkpoint that nobody has asked for waits for others.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(100);
-
-/// A sync that the kernel makes is asked after at each such call: to ask is a system call.
-const ASK_EACH: u32 = 4;
 
 /// How long a WAL may get, in frames.
 #[derive(Debug, Clone, Copy)]
@@ -30,15 +25,19 @@ impl WalLimit {
         WalLimit(config.wal_pages)
     }
 
-    /// From so many on it is written back, in portions.
+    /// From so many on it is to begin anew, where it is written back while it grows.
     fn first(self) -> u32 {
         self.0 - self.0 / 4
     }
 
-    /// If no more are left, they are written back and synced at once. Also how much the WAL grows between two
-    /// checkpoints after which it did not begin anew.
-    fn rest(self) -> u32 {
+    /// How much the WAL grows between two checkpoints after which it did not begin anew.
+    fn step(self) -> u32 {
         self.0 / 4
+    }
+
+    /// If no more are left in a WAL of so many frames, a checkpoint writes them.
+    fn rest(self, frames: u32) -> u32 {
+        if frames < self.0 { self.0 / 8 } else { self.0 / 4 }
     }
 
     /// From so many on a commit waits for the checkpoint, and that for others. So much is left of the file when the WAL
@@ -58,27 +57,8 @@ pub(super) struct Checkpoints {
     at: u32,
     /// How long the WAL was at the last one.
     last: u32,
-    /// What portions need.
-    shared: Option<(WalIndex, Arc<Presence>)>,
-    portion: Option<Portion>,
-    /// What somebody else had begun when this was looked at last: which WAL, and how many frames of it.
-    theirs: Option<(Salts, u32)>,
-}
-
-/// How a checkpoint that waits for nobody is made.
-enum Way {
-    Whole,
-    Portion(WalIndex, Arc<Presence>),
-    /// Somebody else is at it, or was when it ended: that shows when the WAL has grown some more.
-    None,
-}
-
-/// What is in the database, and is being synced.
-struct Portion {
-    salts: Salts,
-    frames: u32,
-    sync: HandedOver,
-    asked: u32,
+    /// Unless the WAL is written back by checkpoints alone.
+    write_back: Option<WriteBack>,
 }
 
 impl Checkpoints {
@@ -90,38 +70,35 @@ impl Checkpoints {
             commits: 0,
             at: limit.0,
             last: 0,
-            shared: None,
-            portion: None,
-            theirs: None,
+            write_back: None,
         }
     }
 
-    /// Makes checkpoints in portions from now on.
-    pub(super) fn in_portions(&mut self, index: WalIndex, presence: Arc<Presence>) {
-        self.shared = Some((index, presence));
-        self.at = self.first();
+    /// Writes the WAL back while it grows, from now on. Not if checkpoints are made after a number of commits.
+    pub(super) fn write_back_with(&mut self, write_back: WriteBack) {
+        if self.every.is_none() {
+            self.write_back = Some(write_back);
+            self.at = self.first();
+        }
     }
 
     /// From so many frames on a WAL that begins is checkpointed.
     fn first(&self) -> u32 {
-        if self.shared.is_some() { self.limit.first() } else { self.limit.0 }
+        if self.write_back.is_some() { self.limit.first() } else { self.limit.0 }
     }
 
-    /// The way for a WAL of so many frames. After a number of commits it is always the whole.
-    fn way(&mut self, frames: u32) -> Way {
-        let (None, Some((index, presence))) = (self.every, &self.shared) else { return Way::Whole };
-        let (written_back, begun) = (index.written_back(), index.begun());
-        if begun > written_back {
-            let theirs = Some((index.salts(), begun));
-            if std::mem::replace(&mut self.theirs, theirs) != theirs {
-                return Way::None;
-            }
-        }
-        if frames.saturating_sub(written_back) > self.limit.rest() {
-            Way::Portion(*index, Arc::clone(presence))
-        } else {
-            Way::Whole
-        }
+    /// Whether a WAL of so many frames is to be checkpointed now, and that not left to others, or to when less is left.
+    fn can_finish(&mut self, frames: u32) -> bool {
+        let limit = self.limit;
+        let Some(write_back) = &mut self.write_back else { return true };
+        let before = write_back.written_back();
+        frames.saturating_sub(before) <= limit.rest(frames) && !write_back.is_theirs(before, limit.step())
+    }
+
+    fn aim(&self, frames: u32) -> Aim {
+        let at_the_end = frames >= self.limit.first();
+        let part = if at_the_end { self.limit.0 / 16 } else { self.limit.step() };
+        Aim { part, patience: self.limit.step(), at_the_end }
     }
 
     /// To be told when a checkpoint has left the WAL with so many frames.
@@ -129,7 +106,7 @@ impl Checkpoints {
         self.commits = 0;
         self.last = frames;
         // Tried again when it has grown some more, if it does not begin anew before that.
-        self.at = frames.saturating_add(self.limit.rest()).max(self.first());
+        self.at = frames.saturating_add(self.limit.step()).max(self.first());
     }
 }
 
@@ -154,8 +131,10 @@ impl Db {
                 "a transaction is open on this handle: commit or roll back, then checkpoint",
             ));
         }
-        self.end_portion();
-        let (log, done) = self.write_back(mode)?;
+        if let Some(write_back) = &mut self.checkpoints.write_back {
+            write_back.stop(&self.conn);
+        }
+        let (log, done) = self.run_sqlites_checkpoint(mode)?;
         self.checkpoints.done(log);
         if log == done {
             self.wal_frames.store(0, Ordering::Relaxed);
@@ -164,7 +143,7 @@ impl Db {
     }
 
     /// Gives what `checkpoint` gives.
-    fn write_back(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
+    fn run_sqlites_checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         let mode = match mode {
             CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
             CheckpointMode::Full => rusqlite::wal::CheckpointMode::FULL,
@@ -179,10 +158,6 @@ impl Db {
     /// To be called after each write commit.
     pub(crate) fn note_commit(&mut self) {
         let frames = self.wal_frames();
-        #[cfg(kvstore_btree)]
-        if let Some(direct) = &mut self.direct {
-            direct.wal_grown_to(frames);
-        }
         let checkpoints = &mut self.checkpoints;
         if frames < checkpoints.last {
             // It has begun anew.
@@ -212,7 +187,7 @@ impl Db {
         self.wal_frames() >= self.checkpoints.at
     }
 
-    /// A checkpoint that nobody has asked for, or a portion of it; says whether one was done.
+    /// A checkpoint that nobody has asked for; says whether one was made.
     ///
     /// A passive one waits for nobody, but leaves what others write meanwhile: with several writers the
     /// WAL might never begin anew. So when it has grown on for long, others are kept from writing, and
@@ -224,76 +199,44 @@ impl Db {
         let done = if may_keep_writers_out && frames >= limit.most() {
             // A reader that comes when everything is in the file does not stand in the way of a new beginning.
             let _ = self.checkpoint(CheckpointMode::Passive);
-            self.checkpoint_within(CheckpointMode::Restart, wait).map(|_| true)
+            self.checkpoint_within(CheckpointMode::Restart, wait).map(drop)
+        } else if self.checkpoints.can_finish(frames) {
+            self.checkpoint(CheckpointMode::Passive).map(drop)
         } else {
-            match self.checkpoints.way(frames) {
-                Way::Whole => self.checkpoint(CheckpointMode::Passive).map(|_| true),
-                Way::Portion(index, presence) => self.begin_portion(index, &presence),
-                Way::None => {
-                    self.checkpoints.at = frames.saturating_add(limit.rest());
-                    Ok(false)
-                }
-            }
+            self.checkpoints.at = frames.saturating_add(limit.step() / 4);
+            return false;
         };
         if done.is_err() {
-            self.checkpoints.at = frames.saturating_add(limit.rest());
+            self.checkpoints.at = frames.saturating_add(limit.step());
         }
-        done.unwrap_or(false)
+        done.is_ok()
     }
 
     pub(crate) fn wal_frames(&self) -> u32 {
         self.wal_frames.load(Ordering::Relaxed)
     }
 
-    // ---- portions ----------------------------------------------------------------------------
+    // ---- writing back while the WAL grows ------------------------------------------------------
 
-    /// Writes back what the WAL has, but for the sync; says whether that was all that could be done.
-    fn begin_portion(&mut self, index: WalIndex, presence: &Presence) -> Result<bool> {
-        let salts = index.salts();
-        let ((log, _), is_not_synced) =
-            os::vfs::without_sync(&self.conn, || self.write_back(CheckpointMode::Passive))?;
-        if is_not_synced && index.salts() == salts {
-            let sync = HandedOver::begin(&self.conn, presence.file());
-            self.checkpoints.portion = Some(Portion { salts, frames: log, sync, asked: 0 });
-            return Ok(false);
-        }
-        // Somebody reads what is older, or has committed meanwhile: the number of frames that SQLite has written back
-        // stands without a sync, as it always does when more are left.
-        self.checkpoints.done(log);
-        Ok(true)
-    }
-
-    /// Whether what was written back is still being synced. A commit that finds the WAL as long as it may be waits.
+    /// To be called after `note_commit`; says whether to call `go_on_writing_back`.
     #[inline]
-    pub(crate) fn portion_is_under_way(&mut self) -> bool {
-        self.checkpoints.portion.is_some() && self.look_at_portion()
+    pub(crate) fn has_to_write_back(&mut self) -> bool {
+        let frames = self.wal_frames();
+        let aim = self.checkpoints.aim(frames);
+        self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
     }
 
+    /// `let_go` lets snapshots of other handles go that are kept between reads: with them, less could be written.
     #[cold]
-    fn look_at_portion(&mut self) -> bool {
-        let can_wait = self.wal_frames() < self.checkpoints.limit.most();
-        let Some(portion) = &mut self.checkpoints.portion else { return false };
-        portion.asked = portion.asked.wrapping_add(1);
-        if can_wait && (!portion.asked.is_multiple_of(ASK_EACH) || portion.sync.outcome(&self.conn).is_none())
-        {
-            return true;
+    pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
+        let aim = self.checkpoints.aim(self.wal_frames());
+        let Some(write_back) = &mut self.checkpoints.write_back else { return };
+        if write_back.wants_a_part(aim) {
+            let_go();
+            self.let_reads_go();
         }
-        self.end_portion();
-        false
-    }
-
-    /// Waits for the sync of what was written back, which counts then. If it fails, all of it is written again some
-    /// time.
-    fn end_portion(&mut self) {
-        let Some(mut portion) = self.checkpoints.portion.take() else { return };
-        if !portion.sync.wait(&self.conn) {
-            return;
-        }
-        let Some((index, _)) = self.checkpoints.shared else { return };
-        // A snapshot that is kept would keep the WAL from beginning anew if that was all. If others have the locks
-        // for this, they write back themselves.
-        if let Ok(conn) = self.switch_to_sql() {
-            let _ = index.set_written_back(conn, portion.salts, portion.frames);
+        if let Some(write_back) = &mut self.checkpoints.write_back {
+            write_back.go_on(&self.conn, aim);
         }
     }
 }

@@ -29,6 +29,7 @@ mod pragmas;
 mod repair;
 mod schema;
 mod watch;
+mod write_back;
 
 pub(crate) use agenda::Due;
 pub(crate) use backup::copy;

@@ -24,6 +24,7 @@ use super::frozen::{Frozen, Seen};
 use super::os::{self, FRAME_HEADER, FileIdentity, OsFile, Place, Presence, WAL_HEADER, WalIndex};
 use super::schema;
 use super::watch::Watched;
+use super::write_back::WriteBack;
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::error::{Error, ErrorKind as Kind, Result};
 
@@ -417,18 +418,20 @@ fn set_up(
         if let (Some(presence), false, true) =
             (&db.presence, config.read_only, config.file.sync != SyncLevel::Off)
             && let Some(index) = WalIndex::of(&db.conn)
+            && let Ok(wal) = OsFile::open(&beside(path, "-wal"), false, false)
         {
-            db.checkpoints.in_portions(index, Arc::clone(presence));
+            let presence = Arc::clone(presence);
+            db.checkpoints.write_back_with(WriteBack::new(index, presence, wal, page_size));
         }
     }
     #[cfg(kvstore_btree)]
-    watch(&mut db, config, has_wal, page_size);
+    watch(&mut db, config, has_wal);
     Ok(db)
 }
 
 /// Lets the `btree` engine, if it is used, keep snapshots and write without SQL.
 #[cfg(kvstore_btree)]
-fn watch(db: &mut Db, config: &Config, has_wal: bool, page_size: u64) {
+fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     let Some(mut direct) = db.direct.take() else { return };
     let alone = db.path.is_none() || config.file.exclusive || db.frozen.is_some();
     // In DELETE mode a commit waits for readers, and nothing tells that others have committed.
@@ -442,12 +445,6 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool, page_size: u64) {
             (None, None) | (Some(false), _) => Keep::Never,
         };
         direct.watch(&db.conn, alone, keep, WalLimit::of(&config.file).most());
-        if let Some(path) = &db.path
-            && db.sync == SyncLevel::Normal
-            && !config.read_only
-        {
-            direct.write_back(&beside(path, "-wal"), page_size);
-        }
     }
     db.direct = Some(direct);
 }

@@ -19,7 +19,6 @@ mod roots;
 mod session;
 mod tree;
 mod walk;
-mod writeback;
 
 use std::cmp::Ordering;
 use std::ops::Bound;

@@ -585,19 +585,6 @@ impl OsFile {
         unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) };
     }
 
-    /// Makes the kernel write this part of the file to the disk, without waiting for that. A hint: nothing depends on
-    /// what comes of it.
-    #[cfg_attr(not(kvstore_btree), allow(dead_code, reason = "only that engine knows how the WAL grows"))]
-    pub(crate) fn begin_to_write(&self, start: u64, length: u64) {
-        #[cfg(target_os = "linux")]
-        if let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) {
-            // SAFETY: an open file.
-            unsafe { libc::sync_file_range(self.fd, start, length, libc::SYNC_FILE_RANGE_WRITE) };
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (start, length);
-    }
-
     pub(super) fn fd(&self) -> c_int {
         self.fd
     }

@@ -18,7 +18,7 @@ use super::vfs;
 use crate::fork;
 
 /// How often a sync is asked after before it is made, where it is somebody else's VFS that makes it.
-const LOOKS: u8 = 3;
+const LOOKS: u8 = 2;
 
 /// How long to sleep between two looks.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -30,7 +30,7 @@ pub(in crate::db::file) enum HandedOver {
     /// The kernel does it.
     Kernel(Arc<Outcome>),
     /// It is made when it has been asked after so many times.
-    Later(u8),
+    Later(Opened, u8),
 }
 
 /// What the kernel answers, or [`NONE_YET`].
@@ -53,14 +53,14 @@ impl Outcome {
 }
 
 impl HandedOver {
-    /// Begins to sync the database of a connection, which this process has open as `file`, too.
-    pub(in crate::db::file) fn begin(conn: &Connection, file: &OsFile) -> HandedOver {
+    /// Begins to sync a file of a connection, which this process has open as `file`, too.
+    pub(in crate::db::file) fn begin(conn: &Connection, which: Opened, file: &OsFile) -> HandedOver {
         if !vfs::is_over_the_systems(conn) {
-            return HandedOver::Later(LOOKS);
+            return HandedOver::Later(which, LOOKS);
         }
         match kernel::begin(file) {
             Some(outcome) => HandedOver::Kernel(outcome),
-            None => HandedOver::Ended(sync(conn, Opened::Main).is_ok()),
+            None => HandedOver::Ended(sync(conn, which).is_ok()),
         }
     }
 
@@ -72,9 +72,9 @@ impl HandedOver {
                 kernel::collect();
                 outcome.get()
             }
-            HandedOver::Later(looks) => {
+            HandedOver::Later(which, looks) => {
                 *looks = looks.saturating_sub(1);
-                (*looks == 0).then(|| sync(conn, Opened::Main).is_ok())
+                (*looks == 0).then(|| sync(conn, *which).is_ok())
             }
         }?;
         *self = HandedOver::Ended(ended);

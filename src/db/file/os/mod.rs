@@ -49,11 +49,11 @@ pub(crate) use files::{FileIdentity, is_at};
 pub(crate) use forks::note_fork;
 pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
 pub(super) use handed_over::HandedOver;
-pub(super) use opened::{Opened, has_moved, sync};
+pub(super) use opened::{Opened, has_moved, read, sync, write};
 pub(crate) use place::rename_new;
 pub(super) use place::{Place, State, coarse_ms, may_write};
 pub(crate) use presence::Presence;
-pub(super) use wal_index::{Header, Salts, WalIndex, frames};
+pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
 
 use crate::error::{Error, Result};
 use crate::fork::Gate;

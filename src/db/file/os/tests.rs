@@ -435,10 +435,11 @@ fn a_sync_that_is_handed_over_ends_by_itself_and_says_that_it_did() {
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 1);
     assert!(vfs::is_over_the_systems(&conn));
-    let mut several: Vec<_> = (0..100).map(|_| HandedOver::begin(&conn, &file(&path))).collect();
+    let mut several: Vec<_> =
+        (0..100).map(|_| HandedOver::begin(&conn, Opened::Main, &file(&path))).collect();
     assert!(several.iter_mut().all(|sync| sync.wait(&conn)));
     // A child knows nothing of those of its parent: it neither waits for them nor takes them for done.
-    let mut sync = HandedOver::begin(&conn, &file(&path));
+    let mut sync = HandedOver::begin(&conn, Opened::Main, &file(&path));
     if matches!(sync, HandedOver::Kernel(_)) {
         assert!(in_child(|| {
             crate::fork::begin_generation();
@@ -448,30 +449,108 @@ fn a_sync_that_is_handed_over_ends_by_itself_and_says_that_it_did() {
     assert!(sync.wait(&conn));
 }
 
+fn passive(conn: &Connection) -> (u32, u32) {
+    let (log, done) = conn.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE).unwrap();
+    (log.unsigned_abs(), done.unsigned_abs())
+}
+
+/// The page and the salts of each frame of a WAL, as they stand in the file.
+fn frames_in(path: &Path, count: u32) -> Vec<(u32, Salts)> {
+    let wal = std::fs::read(path).unwrap();
+    let word = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
+    let salt = |at: usize| u32::from_ne_bytes(wal[at..at + 4].try_into().unwrap());
+    let frame = 24 + word(8) as usize;
+    (0..count as usize).map(|n| 32 + n * frame).map(|at| (word(at), [salt(at + 8), salt(at + 12)])).collect()
+}
+
 #[test]
-fn what_is_written_back_without_a_sync_counts_when_it_is_said_to_and_not_for_another_wal() {
+fn what_is_written_back_counts_when_it_is_said_to_and_not_for_another_wal() {
     let folder = tempfile::tempdir().unwrap();
     let conn = database_with_wal(&folder.path().join("a.db"), 3);
     let index = WalIndex::of(&conn).unwrap();
-    let passive =
-        || Ok(conn.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE).unwrap());
-    let ((log, done), is_not_synced) = vfs::without_sync(&conn, passive).unwrap();
-    assert!(is_not_synced && log > 0 && done == 0, "{log}, {done}");
+    let (salts, frames) = index.state().unwrap();
+    assert!(frames > 0);
+    assert_eq!((salts, index.written_back()), (index.salts(), 0));
+    // Of another WAL, or of frames that are not there: nothing begins.
+    assert_eq!(index.begin(&conn, [salts[0].wrapping_add(1), salts[1]], frames).unwrap(), None);
+    assert_eq!(index.begin(&conn, salts, frames + 1).unwrap(), None);
+    assert_eq!(index.begun(), 0);
+    let begun = index.begin(&conn, salts, frames).unwrap().unwrap();
+    assert_eq!((begun.before, begun.frames, index.begun()), (0, frames, frames));
+    assert_eq!(index.while_writing_back(&conn, &begun, || 7).unwrap(), Some(Some(7)));
     assert_eq!(index.written_back(), 0);
-    let (salts, frames) = (index.salts(), log.unsigned_abs());
-    assert_eq!(index.begun(), frames);
-    // Of another WAL, or of frames that are not there: nothing happens.
-    assert!(index.set_written_back(&conn, [salts[0].wrapping_add(1), salts[1]], frames).unwrap());
-    assert!(index.set_written_back(&conn, salts, frames + 1).unwrap());
-    assert_eq!(index.written_back(), 0);
-    assert!(index.set_written_back(&conn, salts, frames).unwrap());
+    assert_eq!(index.set_written_back(&conn, &begun).unwrap(), Some(Some(())));
     assert_eq!(index.written_back(), frames);
+    // A second time, it is what somebody else has done.
+    assert_eq!(index.while_writing_back(&conn, &begun, || 7).unwrap(), Some(None));
+    assert_eq!(index.begin(&conn, salts, frames).unwrap(), None);
     // SQLite takes it as its own: there is nothing left, and the next write begins the WAL anew.
-    assert_eq!(vfs::without_sync(&conn, passive).unwrap(), ((log, log), false));
+    assert_eq!(passive(&conn), (frames, frames));
     conn.execute("INSERT INTO t VALUES (4)", []).unwrap();
     assert_ne!(index.salts(), salts);
-    assert!(index.set_written_back(&conn, salts, 1).unwrap());
+    assert_eq!(index.set_written_back(&conn, &begun).unwrap(), Some(None));
     assert_eq!(index.written_back(), 0);
+}
+
+#[test]
+fn nothing_is_written_back_that_somebody_does_not_see_yet_or_that_others_write_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let conn = database_with_wal(&path, 3);
+    let index = WalIndex::of(&conn).unwrap();
+    let (salts, seen) = index.state().unwrap();
+    let reader = Connection::open(&path).unwrap();
+    let count = |reader: &Connection| {
+        reader.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(&reader), 3);
+    conn.execute("INSERT INTO t VALUES (4)", []).unwrap();
+    let frames = index.state().unwrap().1;
+    let begun = index.begin(&conn, salts, frames).unwrap().unwrap();
+    assert_eq!((begun.frames, index.begun()), (seen, seen));
+    // Somebody else goes further.
+    reader.execute_batch("COMMIT").unwrap();
+    assert_eq!(passive(&conn), (frames, frames));
+    assert_eq!(index.while_writing_back(&conn, &begun, || ()).unwrap(), Some(None));
+    // Who reads the database alone is in the way as long as that.
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(&reader), 4);
+    conn.execute("INSERT INTO t VALUES (5)", []).unwrap();
+    let (salts, frames) = index.state().unwrap();
+    let begun = index.begin(&conn, salts, frames).unwrap().unwrap();
+    assert_eq!(index.while_writing_back(&conn, &begun, || ()).unwrap(), None);
+    assert_eq!(index.set_written_back(&conn, &begun).unwrap(), None);
+    reader.execute_batch("COMMIT").unwrap();
+    assert_eq!(index.while_writing_back(&conn, &begun, || ()).unwrap(), Some(Some(())));
+    // So is this for others.
+    let other = || reader.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE);
+    let busy = index.while_writing_back(&conn, &begun, || other().is_err()).unwrap();
+    assert_eq!((busy, other().is_ok()), (Some(Some(true)), true));
+}
+
+#[test]
+fn of_each_page_the_last_frame_is_written_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let conn = database_with_wal(&path, 4500); // more than one part of the wal-index
+    let index = WalIndex::of(&conn).unwrap();
+    let (salts, frames) = index.state().unwrap();
+    assert!(frames > 4096, "{frames}");
+    let in_the_file = frames_in(&folder.path().join("a.db-wal"), frames);
+    assert!(in_the_file.iter().all(|(_, of)| *of == salts));
+    for before in [0, 1, 4000, 4062, 4063, 4100, frames - 1] {
+        let begun = Begun { salts, before, frames };
+        let mut last = std::collections::BTreeMap::new();
+        for (frame, (page, _)) in (1..).zip(&in_the_file).skip(before as usize) {
+            last.insert(*page, frame);
+        }
+        assert_eq!(
+            index.last_frames(&conn, &begun).unwrap(),
+            last.into_iter().collect::<Vec<_>>(),
+            "{before}"
+        );
+    }
 }
 
 #[test]
@@ -511,13 +590,13 @@ fn syncs_that_the_kernel_says_nothing_of_any_more_have_failed_and_the_next_are_m
     let conn = database_with_wal(&path, 1);
     assert!(in_child(|| {
         crate::fork::begin_generation(); // a queue of its own
-        let mut sync = HandedOver::begin(&conn, &file(&path));
+        let mut sync = HandedOver::begin(&conn, Opened::Main, &file(&path));
         if matches!(sync, HandedOver::Kernel(_)) {
             handed_over::forget_the_queue();
             if sync.wait(&conn) {
                 return false;
             }
         }
-        matches!(HandedOver::begin(&conn, &file(&path)), HandedOver::Ended(_))
+        matches!(HandedOver::begin(&conn, Opened::Main, &file(&path)), HandedOver::Ended(_))
     }));
 }

@@ -70,10 +70,6 @@ struct Database {
     syncs: bool,
     /// What is mapped of it is not longer than this, in bytes; 0: nothing is known of that.
     mapped: i64,
-    /// Whether its syncs are put off.
-    puts_off: bool,
-    /// Whether one was put off.
-    put_off: bool,
 }
 
 /// What we note of a WAL.
@@ -152,33 +148,6 @@ pub(in crate::db::file) fn syncs_commits(conn: &Connection) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runs a checkpoint that does all but sync the database; says whether that is what is left to do. Then nothing of
-/// it counts yet: SQLite takes "busy" for a reason to try again, and the number of frames that are written back stays
-/// (`walCheckpoint` in wal.c). Where the file is not one of ours it is synced, and nothing is left.
-///
-/// # Errors
-/// Those of `checkpoint`, and what SQLite says if it does not give the file.
-pub(in crate::db::file) fn without_sync<R>(
-    conn: &Connection,
-    checkpoint: impl FnOnce() -> Result<R>,
-) -> Result<(R, bool)> {
-    let file = object(conn, Opened::Main)?;
-    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
-    let set = |puts_off| unsafe {
-        is_database(file) && {
-            let note = note::<Database>(file);
-            let put_off = (*note).put_off;
-            (*note).puts_off = puts_off;
-            (*note).put_off = false;
-            put_off
-        }
-    };
-    set(true);
-    let done = checkpoint();
-    let put_off = set(false);
-    Ok((done?, put_off))
 }
 
 /// Whether the database of a connection is a file of the system's VFS, under ours.
@@ -293,16 +262,9 @@ unsafe extern "C" fn open(
         }
         let part = file.cast::<u8>().add(vfs.at);
         if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
-            part.cast::<Database>().write(Database {
-                wal: ptr::null_mut(),
-                syncs: false,
-                mapped: 0,
-                puts_off: false,
-                put_off: false,
-            });
+            part.cast::<Database>().write(Database { wal: ptr::null_mut(), syncs: false, mapped: 0 });
             exchange(file, vfs.at, &vfs.databases, |methods| {
                 methods.xShmLock = Some(shm_lock);
-                methods.xSync = Some(sync_database);
                 methods.xShmMap = methods.xShmMap.and(Some(shm_map));
                 if cfg!(target_os = "linux") && methods.xFetch.is_some() {
                     methods.xUnfetch = Some(unfetch);
@@ -339,16 +301,6 @@ unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags
         }
     }
     system!(xShmLock(file, first, count, flags))
-}
-
-unsafe extern "C" fn sync_database(file: *mut File, flags: c_int) -> c_int {
-    // SAFETY: a database's file.
-    let database = unsafe { &mut *note::<Database>(file) };
-    if database.puts_off {
-        database.put_off = true;
-        return ffi::SQLITE_BUSY;
-    }
-    system!(xSync(file, flags))
 }
 
 unsafe extern "C" fn shm_map(

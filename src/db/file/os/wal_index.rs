@@ -10,21 +10,34 @@ use rusqlite::{Connection, ffi};
 use super::opened::{Opened, object};
 use crate::error::Result;
 
-/// Size of the first part, which SQLite maps as a whole.
+/// Size of a part: SQLite maps each as a whole. The page of each frame stands in the first half of one; in the first
+/// part, behind the words below.
 const REGION: c_int = 32_768;
+/// Frames of which a part has the pages: the first, and any other (`HASHTABLE_NPAGE_ONE`, `HASHTABLE_NPAGE`).
+const FRAMES_OF_THE_FIRST: u32 = FRAMES_OF_A_REGION - PAGES as u32;
+const FRAMES_OF_A_REGION: u32 = 4096;
 
 /// Where things are, in words of 32 bits.
 const HEADER: usize = 12;
 /// `mxFrame`: how many frames the WAL has.
 const FRAMES: usize = 4;
+/// `nPage`: how many pages the database has.
+const SIZE: usize = 5;
 /// The salts, which are others each time the WAL begins anew.
 const SALTS: usize = 8;
 /// `nBackfill`: how many frames the database has, too. Who writes it holds both locks below.
 const WRITTEN_BACK: usize = 24;
+/// `aReadMark`: readers with the lock of the same number read no frames after this one.
+const READ_MARKS: usize = 25;
+const READERS: usize = 5;
+/// What stands there if no reader does (`READMARK_NOT_USED`).
+const NOT_USED: u32 = u32::MAX;
 /// `nBackfillAttempted`: how many it may have.
 const BEGUN: usize = 32;
+/// The pages of the frames.
+const PAGES: usize = 34;
 
-/// The locks of a checkpoint, and of readers that read nothing of the WAL.
+/// The locks of a checkpoint, and of readers: the first is of those that read nothing of the WAL.
 const CHECKPOINT_LOCK: c_int = 1;
 const READ_LOCK_0: c_int = 3;
 
@@ -49,17 +62,22 @@ unsafe impl Send for WalIndex {}
 impl WalIndex {
     /// Where the connection's VFS has mapped it; `None`: not in WAL mode, or not in shared memory.
     pub(in crate::db::file) fn of(conn: &Connection) -> Option<WalIndex> {
+        WalIndex::part(conn, 0)
+    }
+
+    /// A part of it.
+    fn part(conn: &Connection, number: c_int) -> Option<WalIndex> {
         let file = object(conn, Opened::Main).ok()?;
         let mut region: *mut c_void = ptr::null_mut();
         // SAFETY: the connection is open, and the methods of its file are valid as long as it. xShmMap is public
-        // (sqlite3_io_methods) and is called as SQLite's WAL does, for the region that the open WAL has mapped already:
-        // it is not extended.
+        // (sqlite3_io_methods) and is called as SQLite's WAL does, for a part that is there already: the memory is not
+        // extended.
         unsafe {
             let methods = file.as_ref()?.pMethods.as_ref()?;
             if methods.iVersion < 2 {
                 return None;
             }
-            if methods.xShmMap?(file, 0, REGION, 0, &raw mut region) != ffi::SQLITE_OK {
+            if methods.xShmMap?(file, number, REGION, 0, &raw mut region) != ffi::SQLITE_OK {
                 return None;
             }
         }
@@ -82,6 +100,15 @@ impl WalIndex {
         header
     }
 
+    /// Which WAL it is, and how many frames it has; `None` while somebody commits. Of the header's two copies the second
+    /// is written first, and read last.
+    pub(in crate::db::file) fn state(&self) -> Option<(Salts, u32)> {
+        let first = self.header();
+        let second: Header = std::array::from_fn(|at| self.word(HEADER + at).load(Ordering::Relaxed));
+        let &[.., salt, other_salt, _, _] = &first;
+        (first == second).then(|| ([salt, other_salt], frames(&first)))
+    }
+
     pub(in crate::db::file) fn salts(&self) -> Salts {
         [self.word(SALTS).load(Ordering::Acquire), self.word(SALTS + 1).load(Ordering::Acquire)]
     }
@@ -96,41 +123,148 @@ impl WalIndex {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
 
-    /// Says to all that the first `frames` frames of this WAL are in the database, and on the disk. That must be so.
-    /// Under the locks under which SQLite does it (`walCheckpoint` in wal.c): nobody else writes frames back, and the
-    /// WAL does not begin anew. `false`: one of them is not free.
+    /// Begins to write frames back, up to a commit whose last frame this is: from now on nobody reads the database as
+    /// it was before that. Fewer frames if somebody does; `None`: nothing is to be done, or others are at it.
+    ///
+    /// # Errors
+    /// What SQLite says if it does not give the file.
+    pub(in crate::db::file) fn begin(
+        &self,
+        conn: &Connection,
+        salts: Salts,
+        frames: u32,
+    ) -> Result<Option<Begun>> {
+        let begun = Locks::of(conn)?.under(CHECKPOINT_LOCK, |locks| {
+            if self.salts() != salts || frames > self.word(FRAMES).load(Ordering::Acquire) {
+                return None;
+            }
+            // As in `walCheckpoint` (wal.c).
+            let mut frames = frames;
+            for reader in 1..READERS {
+                let mark = self.word(READ_MARKS + reader);
+                let read = mark.load(Ordering::Acquire);
+                if frames <= read {
+                    continue;
+                }
+                let nobody = locks.under(READ_LOCK_0 + reader as c_int, |_| {
+                    mark.store(if reader == 1 { frames } else { NOT_USED }, Ordering::Release);
+                });
+                if nobody.is_none() {
+                    frames = read;
+                }
+            }
+            let before = self.written_back();
+            (before < frames).then(|| {
+                self.word(BEGUN).store(frames, Ordering::Release);
+                Begun { salts, before, frames }
+            })
+        });
+        Ok(begun.flatten())
+    }
+
+    /// Which frames to write back, each the last of its page, as pairs of page and frame, in the order of the pages.
+    pub(in crate::db::file) fn last_frames(
+        &self,
+        conn: &Connection,
+        begun: &Begun,
+    ) -> Option<Vec<(u32, u32)>> {
+        let mut pages = Vec::new();
+        pages.try_reserve_exact((begun.frames - begun.before) as usize).ok()?;
+        let size = self.word(SIZE).load(Ordering::Acquire);
+        let (mut part, mut mapped) = (0, *self);
+        for frame in begun.before..begun.frames {
+            let (number, at) = match frame.checked_sub(FRAMES_OF_THE_FIRST) {
+                None => (0, PAGES + frame as usize),
+                Some(frame) => (1 + frame / FRAMES_OF_A_REGION, (frame % FRAMES_OF_A_REGION) as usize),
+            };
+            if number != part {
+                (part, mapped) = (number, WalIndex::part(conn, c_int::try_from(number).ok()?)?);
+            }
+            let page = mapped.word(at).load(Ordering::Relaxed);
+            // What was cut off is in no later snapshot.
+            if page <= size {
+                pages.push((page, frame + 1));
+            }
+        }
+        pages.sort_unstable_by_key(|(page, frame)| (*page, u32::MAX - frame));
+        pages.dedup_by_key(|(page, _)| *page);
+        Some(pages)
+    }
+
+    /// Runs `f`, which writes frames of what has begun into the database, while nobody else writes any back and the WAL
+    /// does not begin anew. `None`: a lock for that is not free; `Some(None)`: others have written back meanwhile.
+    ///
+    /// # Errors
+    /// What SQLite says if it does not give the file.
+    pub(in crate::db::file) fn while_writing_back<R>(
+        &self,
+        conn: &Connection,
+        begun: &Begun,
+        f: impl FnOnce() -> R,
+    ) -> Result<Option<Option<R>>> {
+        let done = Locks::of(conn)?.under(CHECKPOINT_LOCK, |locks| {
+            locks.under(READ_LOCK_0, |_| {
+                let same = self.salts() == begun.salts
+                    && self.written_back() == begun.before
+                    && self.begun() == begun.frames;
+                same.then(f)
+            })
+        });
+        Ok(done.flatten())
+    }
+
+    /// Says to all that the frames of what has begun are in the database, and on the disk. That must be so. Under the
+    /// locks under which SQLite does it: nobody else writes frames back, and the WAL does not begin anew. `None`: one of
+    /// them is not free; `Some(None)`: others have written back.
     ///
     /// # Errors
     /// What SQLite says if it does not give the file.
     pub(in crate::db::file) fn set_written_back(
         &self,
         conn: &Connection,
-        salts: Salts,
-        frames: u32,
-    ) -> Result<bool> {
-        let file = object(conn, Opened::Main)?;
-        let lock = |number, flags| {
+        begun: &Begun,
+    ) -> Result<Option<Option<()>>> {
+        self.while_writing_back(conn, begun, || {
+            self.word(WRITTEN_BACK).store(begun.frames, Ordering::Release);
+        })
+    }
+}
+
+/// Frames that are being written back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::db::file) struct Begun {
+    pub(in crate::db::file) salts: Salts,
+    /// So many the database has, too.
+    pub(in crate::db::file) before: u32,
+    /// The last of them.
+    pub(in crate::db::file) frames: u32,
+}
+
+/// The locks of the wal-index.
+struct Locks(*mut ffi::sqlite3_file);
+
+impl Locks {
+    fn of(conn: &Connection) -> Result<Locks> {
+        object(conn, Opened::Main).map(Locks)
+    }
+
+    /// Runs `f` with a lock held for itself alone; `None`: it is not free. Nothing waits.
+    fn under<R>(&self, number: c_int, f: impl FnOnce(&Locks) -> R) -> Option<R> {
+        let call = |flags| {
             // SAFETY: SQLite's object of the open database, which this thread uses alone; xShmLock is public
-            // (sqlite3_io_methods). Outside of transactions and checkpoints SQLite holds neither of these locks.
+            // (sqlite3_io_methods). What the connection reads itself is in the way as what others read.
             unsafe {
-                let methods = file.as_ref().and_then(|file| file.pMethods.as_ref());
+                let methods = self.0.as_ref().and_then(|file| file.pMethods.as_ref());
                 methods.and_then(|methods| methods.xShmLock).is_some_and(|lock| {
-                    lock(file, number, 1, flags | ffi::SQLITE_SHM_EXCLUSIVE) == ffi::SQLITE_OK
+                    lock(self.0, number, 1, flags | ffi::SQLITE_SHM_EXCLUSIVE) == ffi::SQLITE_OK
                 })
             }
         };
-        if !lock(CHECKPOINT_LOCK, ffi::SQLITE_SHM_LOCK) {
-            return Ok(false);
+        if !call(ffi::SQLITE_SHM_LOCK) {
+            return None;
         }
-        let alone = lock(READ_LOCK_0, ffi::SQLITE_SHM_LOCK);
-        if alone {
-            let same = self.salts() == salts && frames <= self.word(FRAMES).load(Ordering::Acquire);
-            if same && self.written_back() < frames {
-                self.word(WRITTEN_BACK).store(frames, Ordering::Release);
-            }
-            lock(READ_LOCK_0, ffi::SQLITE_SHM_UNLOCK);
-        }
-        lock(CHECKPOINT_LOCK, ffi::SQLITE_SHM_UNLOCK);
-        Ok(alone)
+        let done = f(self);
+        call(ffi::SQLITE_SHM_UNLOCK);
+        Some(done)
     }
 }

@@ -14,7 +14,6 @@
 //!   cookie back that comes again with other tables: so a rollback of changed tables begins another epoch.
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
 
 use rusqlite::Connection;
 
@@ -25,7 +24,6 @@ use super::record;
 use super::roots::{self, Listed, Roots, TableList};
 use super::tree::{Order, Tree, no_memory};
 use super::walk::{self, Look, PageWalk};
-use super::writeback::Writeback;
 use crate::config::JournalMode;
 use crate::db::Scan;
 use crate::db::file::connection::Db;
@@ -69,8 +67,6 @@ pub(in crate::db) struct Direct {
     pub(super) list: RefCell<TableList>,
     /// Memory for the next record.
     record: Cell<Vec<u8>>,
-    /// Only if checkpoints alone sync.
-    writeback: Option<Writeback>,
 }
 
 impl Direct {
@@ -92,7 +88,6 @@ impl Direct {
             made_tables: Cell::new(false),
             list: RefCell::default(),
             record: Cell::default(),
-            writeback: None,
         })
     }
 
@@ -138,19 +133,6 @@ impl Direct {
     /// Takes the place of another connection's: what was remembered of the tables counts no more.
     pub(in crate::db) fn follow(&mut self, before: &Direct) {
         self.epoch.set(before.epoch.get().wrapping_add(1).max(1));
-    }
-
-    /// Writes the WAL of this connection to the disk while it grows, from now on.
-    pub(in crate::db) fn write_back(&mut self, wal: &Path, page_size: u64) {
-        self.writeback = Writeback::of(wal, page_size);
-    }
-
-    /// To be told after a commit how many frames the WAL has.
-    #[inline]
-    pub(in crate::db) fn wal_grown_to(&mut self, frames: u32) {
-        if let Some(writeback) = &mut self.writeback {
-            writeback.grown_to(frames);
-        }
     }
 
     /// A number that changes when others have committed: of the open transaction, which it needs.

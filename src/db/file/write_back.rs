@@ -1,0 +1,270 @@
+//! Writing a WAL back a few pages at a time, while commits go on (ADR 13).
+//!
+//! The kernel syncs the WAL now and then. What it has synced is written into the database, the last frame of each page,
+//! a few pages after each few commits; the kernel syncs that, too. When all of a part is on the disk, the number of
+//! frames that are written back is set in the wal-index, and the next part follows. Until then nothing of it counts,
+//! and it may be left as it is at any point.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use super::os::{
+    self, Begun, FRAME_HEADER, HandedOver, Opened, OsFile, Presence, Salts, WAL_HEADER, WalIndex,
+};
+use crate::error::{Error, Result};
+
+/// What is under way is looked at each so many commits, at most: to ask for a sync is a system call.
+const LOOK_EACH: u32 = 8;
+/// Pages that are written at a time, if there are so many.
+const PAGES: u32 = 64;
+/// Pages that are written for each frame that comes.
+const SPEED: u32 = 2;
+/// The same when the WAL is to begin anew.
+const SPEED_AT_THE_END: u32 = 4;
+/// Frames that come, and pages that are written, before a sync of them begins; fewer if nothing more is to be written.
+const SYNCED: u32 = 512;
+
+/// How far to go.
+#[derive(Clone, Copy)]
+pub(super) struct Aim {
+    /// Frames of a part, at least.
+    pub(super) part: u32,
+    /// How much the WAL grows before what somebody else has begun is taken for left.
+    pub(super) patience: u32,
+    /// Whether the WAL is to begin anew.
+    pub(super) at_the_end: bool,
+}
+
+/// What a connection writes back, and what it needs for that.
+pub(super) struct WriteBack {
+    index: WalIndex,
+    presence: Arc<Presence>,
+    wal: OsFile,
+    page_size: usize,
+    /// How long the WAL was at the last commit.
+    frames: u32,
+    /// Commits since the last look.
+    commits: u32,
+    /// How long it was when its last sync began.
+    begun_to_sync: u32,
+    /// That sync, and of what.
+    sync: Option<(Salts, u32, HandedOver)>,
+    /// So many frames of this WAL are on the disk.
+    synced: (Salts, u32),
+    part: Option<Part>,
+    /// What somebody else had begun when this was looked at last, and how long the WAL was.
+    theirs: Option<(Salts, u32, u32)>,
+}
+
+/// What is being written back.
+struct Part {
+    begun: Begun,
+    /// Pages and their frames, the next at the end.
+    pages: Vec<(u32, u32)>,
+    /// Room for a frame.
+    frame: Vec<u8>,
+    /// Pages that may be written by now.
+    credit: u32,
+    /// Pages that are written, and no sync has begun since.
+    unsynced: u32,
+    sync: Option<HandedOver>,
+}
+
+impl WriteBack {
+    pub(super) fn new(index: WalIndex, presence: Arc<Presence>, wal: OsFile, page_size: u64) -> WriteBack {
+        WriteBack {
+            index,
+            presence,
+            wal,
+            page_size: usize::try_from(page_size).unwrap_or(0),
+            frames: 0,
+            commits: 0,
+            begun_to_sync: 0,
+            sync: None,
+            synced: (index.salts(), 0),
+            part: None,
+            theirs: None,
+        }
+    }
+
+    /// How many frames the database has, too.
+    pub(super) fn written_back(&self) -> u32 {
+        self.index.written_back()
+    }
+
+    /// To be called when a commit has left the WAL with so many frames; says whether to call `go_on`.
+    #[inline]
+    pub(super) fn note_commit(&mut self, frames: u32, aim: Aim) -> bool {
+        let grown = frames.checked_sub(self.frames).unwrap_or_else(|| {
+            self.begun_to_sync = 0; // it has begun anew
+            frames
+        });
+        self.frames = frames;
+        self.commits += 1;
+        let speed = if aim.at_the_end { SPEED_AT_THE_END } else { SPEED };
+        let is_paid = self.part.as_mut().is_some_and(|part| {
+            part.credit = part.credit.saturating_add(grown.saturating_mul(speed));
+            part.is_paid()
+        });
+        is_paid || self.commits >= LOOK_EACH.min(aim.part / 16) || grown >= aim.part
+    }
+
+    /// Whether there is enough for a part. Then snapshots that are kept are let go, since they would make it smaller.
+    pub(super) fn wants_a_part(&mut self, aim: Aim) -> bool {
+        if self.part.is_some() || self.synced.0 != self.index.salts() {
+            return false;
+        }
+        let before = self.index.written_back();
+        self.synced.1.saturating_sub(before) >= aim.part && !self.is_theirs(before, aim.patience)
+    }
+
+    /// Whether somebody else is at it, or was a moment ago. After a crash it looks the same for ever: so it is left to
+    /// them until the WAL has grown some more.
+    pub(super) fn is_theirs(&mut self, before: u32, patience: u32) -> bool {
+        let (salts, begun) = (self.index.salts(), self.index.begun());
+        let is_mine =
+            self.part.as_ref().is_some_and(|part| (part.begun.salts, part.begun.frames) == (salts, begun));
+        if begun <= before || is_mine {
+            return false;
+        }
+        match self.theirs {
+            Some((known, at, frames)) if (known, at) == (salts, begun) => {
+                self.frames.saturating_sub(frames) < patience
+            }
+            _ => {
+                self.theirs = Some((salts, begun, self.frames));
+                true
+            }
+        }
+    }
+
+    /// Does what there is to do now. What fails is left as it is.
+    pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim) {
+        self.commits = 0;
+        self.sync_the_wal(conn, aim);
+        if self.part.is_none() && self.wants_a_part(aim) {
+            self.part = self.begin_part(conn).ok().flatten();
+        }
+        if let Some(part) = &mut self.part {
+            let is_over = part.go_on(conn, self.index, &self.presence);
+            if is_over.unwrap_or(true) {
+                self.part = None;
+            }
+        }
+    }
+
+    fn sync_the_wal(&mut self, conn: &Connection, aim: Aim) {
+        if let Some((salts, frames, sync)) = &mut self.sync {
+            let Some(well) = sync.outcome(conn) else { return };
+            if well {
+                self.synced = (*salts, *frames);
+            }
+            self.sync = None;
+        }
+        if self.frames - self.begun_to_sync >= SYNCED.min(aim.part)
+            && let Some((salts, frames)) = self.index.state()
+        {
+            self.begun_to_sync = self.frames;
+            self.sync = Some((salts, frames, HandedOver::begin(conn, Opened::Journal, &self.wal)));
+        }
+    }
+
+    fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
+        let (salts, frames) = self.synced;
+        let Some(begun) = self.index.begin(conn, salts, frames)? else { return Ok(None) };
+        let none = || Error::no_memory("no memory to write the WAL back");
+        let mut pages = self.index.last_frames(conn, &begun).ok_or_else(none)?;
+        pages.reverse();
+        let mut frame = Vec::new();
+        let length = FRAME_HEADER as usize + self.page_size;
+        frame.try_reserve_exact(length).map_err(|_| none())?;
+        frame.resize(length, 0);
+        Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
+    }
+
+    /// Leaves what is under way, but for a sync that is all that is left of it: waits for that.
+    pub(super) fn stop(&mut self, conn: &Connection) {
+        let Some(mut part) = self.part.take() else { return };
+        if !part.pages.is_empty() {
+            return;
+        }
+        let all = part.unsynced == 0 && part.sync.is_some();
+        if all && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {
+            let _ = self.index.set_written_back(conn, &part.begun);
+        }
+    }
+}
+
+impl Part {
+    #[inline]
+    fn is_paid(&self) -> bool {
+        let left = u32::try_from(self.pages.len()).unwrap_or(u32::MAX);
+        left > 0 && self.credit >= PAGES.min(left)
+    }
+
+    /// Says whether it is over, be it that others have taken it over.
+    fn go_on(&mut self, conn: &Connection, index: WalIndex, presence: &Presence) -> Result<bool> {
+        if let Some(sync) = &mut self.sync {
+            match sync.outcome(conn) {
+                Some(true) => self.sync = None,
+                // All of it has to be written again.
+                Some(false) => return Ok(true),
+                None => {}
+            }
+        }
+        if self.is_paid() && !self.write(conn, index)? {
+            return Ok(true);
+        }
+        if self.sync.is_some() {
+            return Ok(false);
+        }
+        if self.pages.is_empty() && self.unsynced == 0 {
+            // If others have the locks for this, it is done the next time.
+            return Ok(index.set_written_back(conn, &self.begun)?.is_some());
+        }
+        if self.pages.is_empty() || self.unsynced >= SYNCED {
+            self.unsynced = 0;
+            self.sync = Some(HandedOver::begin(conn, Opened::Main, presence.file()));
+        }
+        Ok(false)
+    }
+
+    /// Writes as many pages as there is credit for; `false`: others have written back meanwhile.
+    fn write(&mut self, conn: &Connection, index: WalIndex) -> Result<bool> {
+        let credit = std::mem::take(&mut self.credit);
+        let Part { begun, pages, frame, unsynced, .. } = self;
+        let written = index.while_writing_back(conn, begun, || {
+            let first = pages.len().saturating_sub(credit as usize);
+            for (page, number) in pages.drain(first..).rev() {
+                *unsynced += 1;
+                copy(conn, begun.salts, page, number, frame)?;
+            }
+            Ok(())
+        })?;
+        match written {
+            // Somebody reads the database alone, or looks after it: not now.
+            None => Ok(true),
+            Some(None) => Ok(false),
+            Some(Some(done)) => done.map(|()| true),
+        }
+    }
+}
+
+/// Writes a page from its frame into the database. (The frame's header: fileformat2.html, chapter 4.1.)
+fn copy(conn: &Connection, salts: Salts, page: u32, number: u32, frame: &mut [u8]) -> Result<()> {
+    let length = frame.len() as u64;
+    os::read(conn, Opened::Journal, frame, u64::from(WAL_HEADER) + u64::from(number - 1) * length)?;
+    let Some((header, content)) = frame.split_at_checked(FRAME_HEADER as usize) else {
+        return Err(Error::io("a frame is too short"));
+    };
+    // SQLite keeps the salts as they stand in the file.
+    let [first, second] = salts.map(u32::to_ne_bytes);
+    let is_it = header.starts_with(&page.to_be_bytes())
+        && header.get(8..12) == Some(first.as_slice())
+        && header.get(12..16) == Some(second.as_slice());
+    if !is_it {
+        return Err(Error::corrupt("a frame of the WAL is not the one it should be"));
+    }
+    os::write(conn, Opened::Main, content, u64::from(page - 1) * content.len() as u64)
+}
