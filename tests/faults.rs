@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
-use shim::scenario::{Contents, DEFAULT, Step, World, steps};
+use shim::scenario::{Contents, DEFAULT, Step, World, many_steps, steps};
 use shim::{Call, Fault, Plan, Watch, torture_time};
 
 /// How many faults a test injects that is not told how long it may take.
@@ -315,11 +315,14 @@ fn calls(config: &Config, steps: &[Step]) -> BTreeMap<Call, u64> {
 
 /// `alone`: the store is opened for one handle.
 fn fail_everywhere(name: &str, config: Config, alone: bool) {
+    fail_everywhere_in(&steps(), name, config, alone);
+}
+
+fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
     let config = config.exclusive(alone);
     let started = Instant::now();
     let ends = torture_time().map(|time| started + time);
-    let steps = steps();
-    let calls = calls(&config, &steps);
+    let calls = calls(&config, steps);
     let mut plans = Vec::new();
     for (call, count) in &calls {
         for fault in call.faults() {
@@ -353,7 +356,7 @@ fn fail_everywhere(name: &str, config: Config, alone: bool) {
         }
         let mut fault = VfsFault { plan, watch: None, hit: false };
         let begun = Instant::now();
-        let done = catch_unwind(AssertUnwindSafe(|| run(&config, alone, &steps, &mut fault, &mut tally)))
+        let done = catch_unwind(AssertUnwindSafe(|| run(&config, alone, steps, &mut fault, &mut tally)))
             .unwrap_or_else(|_| Err("panic".into()));
         if let Err(e) = done {
             wrong.push(format!("{plan:?}: {e}"));
@@ -773,8 +776,8 @@ fn with_wal_any_call_to_the_system_may_fail_in_the_sql_engine() {
 }
 
 #[test]
-fn with_a_wal_that_is_written_back_in_portions_any_call_to_the_system_may_fail() {
-    fail_everywhere("portions normal btree", Config::new().page_size(1024).wal_pages(16), false);
+fn with_a_wal_that_is_written_back_while_it_grows_any_call_to_the_system_may_fail() {
+    fail_everywhere_in(&many_steps(), "written back", Config::new().page_size(1024).wal_pages(80), false);
 }
 
 #[test]

@@ -326,6 +326,31 @@ fn put(name: &'static str, key: impl Into<String>, byte: u8, length: usize, expi
     Write::Put(name, key.into(), byte, length, expire_ms)
 }
 
+/// Small writes in a row, enough for a WAL of 80 pages to be written back several times while it grows: pages that
+/// change again and again, new ones, and such as are cut off.
+pub fn many_steps() -> Vec<Step> {
+    let name = |n: usize| format!("n{n:03}");
+    let mut steps = vec![Step::Create("users")];
+    for n in 0..220 {
+        let (byte, end) = (n as u8, 1_000_000 + (n * 7 % 50) as i64);
+        steps.push(match n % 11 {
+            3 => Step::One(put("users", name(n * 13 % 90), byte, 40, Some(end))),
+            5 => Step::One(put(DEFAULT, name(n * 17 % 40), byte, 1_500, None)),
+            8 => Step::One(Write::Delete(DEFAULT, name(n * 17 % 40))),
+            _ => Step::One(put(DEFAULT, name(n * 29 % 60), byte, 30 + n % 50, (n % 4 == 0).then_some(end))),
+        });
+        match n {
+            60 => steps.push(Step::Clear("users")),
+            90 => steps.push(Step::Vacuum),
+            140 => steps.push(Step::CloseAndOpen),
+            180 => steps.push(Step::Sync),
+            _ => {}
+        }
+    }
+    steps.push(Step::Read);
+    steps
+}
+
 /// Everything a store can do, in some fifty steps.
 pub fn steps() -> Vec<Step> {
     use Step::{
