@@ -19,7 +19,7 @@ use kvstore::{Config, JournalMode, Store, SyncLevel};
 use rusqlite::Connection;
 use shim::disk::{Cut, Disk, Random};
 use shim::scenario::{Contents, DEFAULT, Step, World, many_steps, steps};
-use shim::{Event, Watch, torture_time};
+use shim::{Call, Event, Fault, Plan, Watch, torture_time};
 
 /// How many power cuts a test tries that is not told how long it may take.
 const SAMPLE: usize = 450;
@@ -43,6 +43,11 @@ struct Recording {
 }
 
 fn record(config: &Config, level: SyncLevel, steps: &[Step]) -> Recording {
+    record_with(config, level, steps, None)
+}
+
+/// The same with a call that fails; to the first step that fails with it.
+fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<Plan>) -> Recording {
     let config = &config.clone().sync(level);
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::on(dir.path(), true);
@@ -59,21 +64,27 @@ fn record(config: &Config, level: SyncLevel, steps: &[Step]) -> Recording {
     };
     world.open().unwrap();
     watch.mark(0);
+    plan.into_iter().for_each(|plan| watch.fail(plan));
     for step in steps {
         if let Step::Backup(name) = step {
             recording.backups.push((name, recording.states.len() - 1));
         }
-        step.call(&mut world).unwrap_or_else(|e| panic!("{step:?}: {e}"));
+        match step.call(&mut world) {
+            Err(_) if plan.is_some() => break,
+            done => done.unwrap_or_else(|e| panic!("{step:?}: {e}")),
+        }
         step.happens(&mut contents, world.now());
         watch.mark(recording.states.len());
         recording.states.push(contents.clone());
         recording.durable.push(step.makes_durable());
         recording.steps.push(format!("{step:?}").chars().take(80).collect());
     }
-    // Not part of the diary: is the model right?
     recording.log = watch.take_log();
-    assert_eq!(Contents::of(world.store()).unwrap(), contents.live(world.now()));
-    world.close().unwrap();
+    if plan.is_none() {
+        // Not part of the diary: is the model right?
+        assert_eq!(Contents::of(world.store()).unwrap(), contents.live(world.now()));
+        world.close().unwrap();
+    }
     recording
 }
 
@@ -396,6 +407,52 @@ fn while_the_wal_is_written_back_a_power_cut_leaves_a_commit_no_older_than_the_l
 #[test]
 fn while_the_wal_is_written_back_with_full_sync_a_power_cut_loses_no_acknowledged_commit() {
     cut_everywhere_in(&many_steps(), "written back full sql", &short_wal().sql_engine(true), SyncLevel::Full);
+}
+
+/// What a sync of the database was to write may be lost if it fails; then it is written once more before it counts.
+#[test]
+fn what_a_failed_sync_of_the_database_was_to_write_is_written_again() {
+    let level = SyncLevel::Normal;
+    let steps = many_steps();
+    let (mut failed, mut tried) = (0, 0);
+    let syncs = record(&short_wal(), level, &steps).log.into_iter();
+    for nth in 1..=syncs.filter(|event| matches!(event, Event::Sync(_) | Event::SyncDirectory)).count() as u64
+    {
+        let plan = Plan {
+            call: Call::Sync,
+            nth,
+            fault: Fault::Code(rusqlite::ffi::SQLITE_IOERR),
+            from_then_on: false,
+        };
+        let recording = record_with(&short_wal(), level, &steps, Some(plan));
+        let is_database = |id: usize| {
+            recording.log.iter().any(
+                |event| matches!(event, Event::Create(created, name) if *created == id && name == "store.db"),
+            )
+        };
+        let forgotten = recording.log.iter().position(|event| matches!(event, Event::Forget(_)));
+        let Some(forgotten) = forgotten else { continue };
+        if !matches!(recording.log[forgotten], Event::Forget(id) if is_database(id)) {
+            continue;
+        }
+        failed += 1;
+        let last = recording.log.iter().rposition(|event| matches!(event, Event::Mark(..))).unwrap();
+        let (mut disk, mut promise) = (Disk::default(), Promise::default());
+        for (point, event) in recording.log.iter().enumerate().take(last + 1) {
+            disk.happens(event);
+            promise = recording.promise(promise, event);
+            if point > forgotten && (point == last || point % 12 == 0) {
+                let dir = tempfile::tempdir().unwrap();
+                disk.cut(Cut::Synced, dir.path());
+                recording.examine(dir.path(), promise).unwrap_or_else(|wrong| {
+                    panic!("sync {nth} failed, cut after event {point} ({}): {wrong}", brief(event))
+                });
+                tried += 1;
+            }
+        }
+    }
+    println!("power: {failed} syncs failed, {tried} cuts");
+    assert!(failed >= 5 && tried >= 100, "{failed} failed, {tried} cuts");
 }
 
 #[test]

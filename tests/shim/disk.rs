@@ -116,6 +116,7 @@ impl Disk {
                     self.names.insert(name, id);
                 }
             }
+            Event::Forget(id) => self.contents.get_mut(id).unwrap().unsynced.clear(),
             Event::SyncDirectory => {
                 for naming in std::mem::take(&mut self.unsynced_names) {
                     naming.apply(&mut self.names);

@@ -42,6 +42,8 @@ pub enum Event {
     Write(Id, u64, Vec<u8>),
     Truncate(Id, u64),
     Sync(Id),
+    /// A sync has failed: what it was to write is lost, since the next one takes it for written.
+    Forget(Id),
     SyncDirectory,
     Unlink(String),
     /// A second name.

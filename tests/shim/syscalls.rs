@@ -32,6 +32,7 @@ fn synced(fd: c_int) -> c_int {
         },
     };
     if watched.fault(Call::Sync).is_some() {
+        watched.record(|state| name.and_then(|name| state.names.get(&name)).map(|id| Event::Forget(*id)));
         return failed(libc::EIO);
     }
     watched.record(|state| match name {
