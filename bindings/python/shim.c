@@ -75,7 +75,7 @@ void kvpy_free_chunk(kvpy_chunk *chunk)
     chunk->room = 0;
 }
 
-int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk)
+int kvpy_fill(KVIterator *it, int max_rows, kvpy_chunk *chunk)
 {
     KVEntry entries[KVPY_CHUNK_ROWS];
     int used = 0, fetched = 1, i;
@@ -83,7 +83,6 @@ int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk)
     int rc;
 
     chunk->rows = 0;
-    chunk->at_eof = 0;
     chunk->first_expire_ms = INT64_MAX;
     if (max_rows > KVPY_CHUNK_ROWS) max_rows = KVPY_CHUNK_ROWS;
     rc = room(chunk, KVPY_CHUNK_BYTES);
@@ -92,33 +91,25 @@ int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk)
         rc = kvstore_iterator_fetch(it, entries, max_rows - chunk->rows, &fetched);
         if (rc != KVSTORE_OK) break;
         /* At most some 64 KiB, and one row of any length. */
-        for (i = 0; i < fetched; i++) needed += entries[i].nKey + (with_values ? entries[i].nValue : 0);
+        for (i = 0; i < fetched; i++) needed += entries[i].nKey + entries[i].nValue;
         rc = room(chunk, needed);
         for (i = 0; rc == KVSTORE_OK && i < fetched; i++) {
             const KVEntry *entry = &entries[i];
-            int n_value = with_values ? entry->nValue : 0;
-            if (chunk->rows == 0) {
-                chunk->n_key = entry->nKey;
-                chunk->n_value = n_value;
-            }
-            if (entry->nKey != chunk->n_key) chunk->n_key = -1;
-            if (n_value != chunk->n_value) chunk->n_value = -1;
-            if (with_values && (const char *)entry->pKey + entry->nKey == (const char *)entry->pValue) {
-                memcpy(chunk->bytes + used, entry->pKey, (size_t)(entry->nKey + n_value));
+            if ((const char *)entry->pKey + entry->nKey == (const char *)entry->pValue) {
+                memcpy(chunk->bytes + used, entry->pKey, (size_t)(entry->nKey + entry->nValue));
             } else {
                 memcpy(chunk->bytes + used, entry->pKey, (size_t)entry->nKey);
-                if (n_value > 0) memcpy(chunk->bytes + used + entry->nKey, entry->pValue, (size_t)n_value);
+                if (entry->nValue > 0) memcpy(chunk->bytes + used + entry->nKey, entry->pValue, (size_t)entry->nValue);
             }
             used += entry->nKey;
             *end++ = used;
-            used += n_value;
-            if (with_values) *end++ = used;
+            used += entry->nValue;
+            *end++ = used;
             chunk->expire_ms[chunk->rows++] = entry->expireMs;
             if (entry->expireMs != KVSTORE_NO_TTL && entry->expireMs < chunk->first_expire_ms)
                 chunk->first_expire_ms = entry->expireMs;
         }
     }
-    if (rc == KVSTORE_OK) chunk->at_eof = kvstore_iterator_eof(it);
     chunk->failed = rc;
     return chunk->rows;
 }

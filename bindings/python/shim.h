@@ -35,18 +35,13 @@ void kvpy_free_many(int count, char **values);
 #define KVPY_CHUNK_BYTES 131072
 
 /** Rows that were read from an iterator in one step. Key i ends at ends[2 * i] in bytes and its value at
- * ends[2 * i + 1]; without values key i ends at ends[i]. */
+ * ends[2 * i + 1]. */
 typedef struct {
     int rows;
-    /** 1: the iterator is at eof now. */
-    int at_eof;
     /** The code of a failure after the last row, or 0: the iteration is not at its end then. */
     int failed;
     /** The earliest end of life of the rows; INT64_MAX if none has one. */
     int64_t first_expire_ms;
-    /** The length of the keys and of the values, if all rows have the same; else -1. 0 without values. */
-    int n_key;
-    int n_value;
     int ends[512];
     /** As kvstore_iterator_expire_ms says it. */
     int64_t expire_ms[256];
@@ -57,7 +52,10 @@ typedef struct {
 
 /** Reads at most max_rows rows from the iterator's position on, and moves it past them. Returns
  * the number of rows (which is 0 at eof, and if `failed` says so). */
-int kvpy_fill(KVIterator *it, int with_values, int max_rows, kvpy_chunk *chunk);
+int kvpy_fill(KVIterator *it, int max_rows, kvpy_chunk *chunk);
 
 /** Frees what a chunk has in memory. */
 void kvpy_free_chunk(kvpy_chunk *chunk);
+
+/** Adds the type of rows.c to the extension module, as Rows; returns 1 if it has. */
+int kvpy_add_rows(void);

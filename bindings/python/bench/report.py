@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stores import STORES
 
 if TYPE_CHECKING:
-    from bench import Boundary, Results
+    from bench import Boundary, Results, Walk
 
 OWN = "kvstore"
 #: Of a column: the workload, which of its numbers, and the title.
@@ -32,6 +32,8 @@ CHARTED = [
 ]  # fmt: skip
 CHART_SIZE = 100
 BOUNDARY_TARGET = 400
+#: What a walk over pairs may take for each.
+WALK_TARGET = 130
 NAMES = [store.name for store in STORES]
 
 
@@ -72,7 +74,7 @@ def spaced(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def targets(summary: Summary, calls: list[Boundary]) -> list[str]:
+def targets(summary: Summary, calls: list[Boundary], walks: list[Walk]) -> list[str]:
     """Ratios are medians of the rounds' ratios; in brackets the least and the greatest."""
     lines = []
 
@@ -90,6 +92,9 @@ def targets(summary: Summary, calls: list[Boundary]) -> list[str]:
     for call in calls:
         costs = f"boundary: {call.cost:.0f} ns (target {BOUNDARY_TARGET}), {call.call}"
         line(f"{costs}: {call.python:.0f} from Python, {call.c:.0f} from C", call.cost <= BOUNDARY_TARGET)
+    for walk in walks:
+        costs = f"{walk.call}: {walk.python:.0f} ns a row (target {WALK_TARGET})"
+        line(f"{costs}, {walk.memory:.0f} for the same objects made of memory", walk.python <= WALK_TARGET)
     return lines
 
 
@@ -133,7 +138,7 @@ diskcache and sqlitedict do a quarter of the gets and puts of the others, for th
 """
 
 
-def markdown(summary: Summary, calls: list[Boundary], about: list[str]) -> str:
+def markdown(summary: Summary, calls: list[Boundary], walks: list[Walk], about: list[str]) -> str:
     text = ["# Python: kvstore and other packages", "", "Made by `make bench-python`.", "", *about, ""]
     text += ["![Times by workload and store, values of 100 bytes](python.png)", ""]
     for size in sorted(summary.sizes, key=lambda size: size != CHART_SIZE):
@@ -143,7 +148,7 @@ def markdown(summary: Summary, calls: list[Boundary], about: list[str]) -> str:
         text += ["| " + " | ".join(row) + " |" for row in summary.rows(size)]
         text.append("")
     text += ["## What is compared", "", NOTES]
-    text += ["## Targets (values of 100 bytes)", "", *(f"- {line}" for line in targets(summary, calls)), ""]
+    text += ["## Targets (values of 100 bytes)", "", *(f"- {line}" for line in targets(summary, calls, walks)), ""]
     return "\n".join(text)
 
 
@@ -204,7 +209,7 @@ def chart(summary: Summary, count: int, file: Path) -> None:
     plt.close(figure)
 
 
-def write_csv(results: Results, calls: list[Boundary], file: Path) -> None:
+def write_csv(results: Results, calls: list[Boundary], walks: list[Walk], file: Path) -> None:
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["value_bytes", "workload", "store", "round", "mean_ns", "p50_ns", "operations"])
@@ -216,16 +221,19 @@ def write_csv(results: Results, calls: list[Boundary], file: Path) -> None:
         for call in calls:
             for side, ns in (("python", call.python), ("c", call.c)):
                 writer.writerow([CHART_SIZE, f"boundary: {call.call}", side, "", "", f"{ns:.1f}", ""])
+        for walk in walks:
+            for side, ns in (("python", walk.python), ("memory", walk.memory)):
+                writer.writerow([CHART_SIZE, walk.call, side, "", f"{ns:.1f}", "", ""])
 
 
-def write(results: Results, calls: list[Boundary], count: int, load: float, table: Path, docs: Path) -> None:
+def write(results: Results, calls: list[Boundary], walks: list[Walk], count: int, load: float, table: Path, docs: Path) -> None:
     summary = Summary(results)
     about = machine(count, load)
-    write_csv(results, calls, table)
+    write_csv(results, calls, walks, table)
     chart(summary, count, docs / "python.png")
-    (docs / "python.md").write_text(markdown(summary, calls, about), encoding="utf-8")
+    (docs / "python.md").write_text(markdown(summary, calls, walks, about), encoding="utf-8")
     print("\n".join(about))
     print_tables(summary)
     print("\nTargets (values of 100 bytes)")
-    print("\n".join(targets(summary, calls)))
+    print("\n".join(targets(summary, calls, walks)))
     print(f"\nWritten: {table}, {docs / 'python.md'}, {docs / 'python.png'}")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import copy
+import gc
 import itertools
+import pickle
+import signal
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,6 +185,132 @@ def test_a_key_that_expires_during_the_iteration_is_not_given(db: kvstore.Store,
     assert next(keys) == b"a"
     clock.advance(1)
     assert list(keys) == []
+
+
+def test_a_key_that_expires_by_the_clock_of_the_system_is_not_given(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.put("a", b"", ttl=3600)
+        db.put("b", b"", expire_at=1)
+        db.put("c", b"")
+        assert list(db.items()) == [(b"a", b""), (b"c", b"")]
+
+
+def test_a_clock_that_is_set_during_the_iteration_is_the_one_that_counts(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.put_many({f"{n:03}": b"" for n in range(100)}, ttl=3600)
+        keys = iter(db.keys())
+        assert next(keys) == b"000"
+        db.set_clock(lambda: 1e10)
+        assert list(keys) == []
+
+
+def test_a_clock_may_use_the_store_whose_iteration_asks_it(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.put_many({f"{n:03}": b"" for n in range(100)}, ttl=3600)
+        keys: Iterator[bytes] = iter(())
+        texts = set()
+
+        def clock() -> float:
+            try:
+                db.put("000", b"new")
+                db.delete("050")
+            except kvstore.MisuseError:
+                return 1.0  # it is the library that asks
+            try:
+                next(keys, None)
+            except ValueError as error:
+                texts.add(str(error))
+            return 1.0
+
+        db.set_clock(clock)
+        keys = iter(db.keys())
+        got = list(keys)
+        db.set_clock(None)
+        assert texts == {"iterator already executing"}
+        assert got == [b"%03d" % n for n in range(100) if n != 50]
+
+
+def test_an_exception_of_the_clock_ends_the_iteration(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.put_many({"a": b"", "b": b"", "c": b""}, ttl=3600)
+        broken = False
+
+        def clock() -> float:
+            if broken:
+                raise LookupError
+            return 1.0
+
+        db.set_clock(clock)
+        keys = iter(db.keys())
+        assert next(keys) == b"a"
+        broken = True
+        with pytest.raises(LookupError):
+            next(keys)
+        broken = False
+        assert list(keys) == []
+        assert db._scans == []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 255, 256, 257, 2000])
+def test_writes_tell_only_while_an_iteration_is_going_on(db: kvstore.Store, rows: int) -> None:
+    db.put_many({f"{n:05}": b"" for n in range(rows)})
+    whole, left = iter(db.items()), iter(db.items())
+    assert db._scans == []
+    next(left, None)
+    assert len(list(whole)) == rows
+    assert len(db._scans) == min(rows, 1)
+    del left
+    assert db._scans == []
+
+
+def test_an_iterator_in_a_cycle_is_collected(path: Path) -> None:
+    class Clock:
+        iterator: Any = None
+
+        def __call__(self) -> float:
+            return START_S
+
+    store, clock = kvstore.open(path), Clock()
+    store.set_clock(clock)
+    store.put_many({f"{n:05}": b"" for n in range(100)}, ttl=10)
+    scans = store._scans
+    clock.iterator = iter(store.items())
+    next(clock.iterator)
+    assert len(scans) == 1
+    reference = weakref.ref(clock)
+    store.set_clock(None)
+    cycle = [clock.iterator, clock]
+    clock.iterator = cycle
+    del cycle, clock, store
+    gc.collect()
+    assert reference() is None
+    assert scans == []
+
+
+def test_a_signal_ends_a_list_of_many_rows(db: kvstore.Store) -> None:
+    db.put_many({f"{n:05}": b"" for n in range(10_000)})
+    rows = db.items()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            collections.deque(itertools.chain.from_iterable(itertools.repeat(rows)), maxlen=0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert db._scans == []
+
+
+def test_an_iterator_cannot_be_copied(full: kvstore.Store) -> None:
+    rows = iter(full.items())
+    next(rows)
+    for way in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError):
+            way(rows)
+    assert len(list(rows)) == len(KEYS) - 1
 
 
 def test_keys_can_be_deleted_while_one_iterates(db: kvstore.Store) -> None:

@@ -2,19 +2,17 @@
 
 An iteration sees each live key once, in order, and may go on while the store is written to: it looks
 before each row whether its own store has written since the chunk was read, and if so reads on after
-the last row. The iterators are generators: Python itself keeps two threads from running one of them.
+the last row. The rows of keys, values and items are made by rows.c; of two threads in one iterator, the
+second one gets a ValueError, as from a generator.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
-from functools import lru_cache
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from itertools import islice
-from operator import length_hint
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from kvstore._native import NULL, Data, ffi, lib, to_bytes
+from kvstore._native import NULL, Data, Rows, ffi, lib, to_bytes
 
 if TYPE_CHECKING:
     from kvstore._handle import Handle
@@ -23,117 +21,28 @@ T = TypeVar("T")
 #: Makes a native iterator into the given KVIterator**, after a key (None: from the start).
 Source = Callable[[Any, Optional[bytes]], int]
 
-_NO_TTL: int = lib.KVSTORE_NO_TTL
-_NEVER: int = (1 << 63) - 1
 _REVERSE: int = lib.KVSTORE_RANGE_REVERSE
 _OPEN: int = lib.KVSTORE_RANGE_OPEN
 _KEYS_ONLY: int = lib.KVSTORE_RANGE_KEYS_ONLY
 _FIRST_ROWS = 16
-_unpack = ffi.unpack
-_MOST_ROWS: int = lib.KVPY_CHUNK_ROWS
 
-#: Chunks that no iteration is filling just now.
-_chunks: list[Any] = []
-
+#: As rows.c has them.
 KEYS, VALUES, ITEMS = range(3)
 
 
 def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
     """The rows of ``source`` as keys, values or items."""
-    rows = _scan(family, source, kind, _FIRST_ROWS if limit is None else min(limit, _FIRST_ROWS))
+    shared = family._shared
+
+    def begin(address: int, after: Optional[bytes]) -> Optional[Callable[[], int]]:
+        rc = source(ffi.cast("KVIterator **", address), after)
+        if rc:
+            family._fail(rc)
+        return None if shared.clock is None else shared.clock.now_ms
+
+    size = _FIRST_ROWS if limit is None else min(limit, _FIRST_ROWS)
+    rows: Iterator[Any] = Rows(begin, family._fail, shared.changes, shared.scans, kind, size)
     return rows if limit is None else islice(rows, limit)
-
-
-def _scan(family: Handle, source: Source, kind: int, size: int) -> Iterator[Any]:
-    changes, scans = family._shared.changes, family._shared.scans
-    out = ffi.new("KVIterator **")
-    fill = lib.kvpy_fill
-    with_values = kind != KEYS
-    after: Optional[bytes] = None
-    rows: Sequence[Any]
-    scans.append(None)  # before the first read: writes tell from now on
-    try:
-        while True:
-            seen = changes[0]  # before the read: what is written from now on is noticed
-            if out[0]:
-                lib.kvstore_iterator_close(out[0])
-                out[0] = NULL
-            rc = source(out, after)
-            if rc:
-                family._fail(rc)
-            ended = False
-            while not ended and changes[0] is seen:
-                try:
-                    chunk = _chunks.pop()
-                except IndexError:
-                    chunk = new_chunk()
-                count = fill(out[0], with_values, size, chunk)
-                failed, ended = chunk.failed, chunk.at_eof
-                expires: Optional[list[int]] = None
-                if chunk.first_expire_ms != _NEVER:
-                    expires = _unpack(chunk.expire_ms, count)
-                rows, key_of = _split(chunk, count, kind)
-                _chunks.append(chunk)
-                # The rows that are left say which one is the last shown: no key goes along with each.
-                left = iter(rows)
-                if expires is None:
-                    for row in left:
-                        yield row
-                        if changes[0] is not seen:
-                            break
-                else:
-                    now_ms = family._shared.now_ms
-                    for row, expire_ms in zip(left, expires):
-                        if expire_ms == _NO_TTL or expire_ms > now_ms():
-                            yield row
-                            if changes[0] is not seen:
-                                break
-                if count:
-                    after = key_of(count - 1 - length_hint(left))
-                if failed and changes[0] is seen:
-                    family._fail(failed)
-                size = min(size * 2, _MOST_ROWS)
-            if ended and changes[0] is seen:
-                return
-            size = 1  # whoever writes between two rows is likely to do so again
-    finally:
-        scans.pop()
-        if out[0]:
-            lib.kvstore_iterator_close(out[0])
-
-
-def new_chunk() -> Any:
-    """Room for rows that are read in one step."""
-    return ffi.gc(ffi.new("kvpy_chunk *"), lib.kvpy_free_chunk)
-
-
-def _split(chunk: Any, count: int, kind: int) -> tuple[Sequence[Any], Callable[[int], bytes]]:
-    """A chunk's rows as keys, values or items, and what gives the key of each by its number."""
-    n_key, n_value = chunk.n_key, chunk.n_value  # of rows of a partition, keys may be empty
-    if count >= _FIRST_ROWS and n_key > 0 and n_value >= 0:  # all rows have these lengths: no slice for each
-        size = n_key + n_value
-        data = _unpack(chunk.bytes, count * size)
-        if kind == ITEMS:
-            rows: Sequence[Any] = list(_layout(f"{n_key}s{n_value}s", 1).iter_unpack(data))
-        else:
-            form = f"{n_key}x{n_value}s" if kind == VALUES else f"{n_key}s"
-            rows = _layout(form, count).unpack(data)
-        return rows, lambda at: data[at * size : at * size + n_key]
-    if not count:
-        return (), lambda at: b""
-    ends = _unpack(chunk.ends, count if kind == KEYS else 2 * count)
-    data = _unpack(chunk.bytes, ends[-1])
-    start = 0
-    parts = [data[start : (start := end)] for end in ends]
-    keys = parts if kind == KEYS else parts[::2]
-    rows = keys if kind == KEYS else parts[1::2] if kind == VALUES else list(zip(keys, parts[1::2]))
-    return rows, keys.__getitem__
-
-
-@lru_cache(maxsize=32)
-def _layout(row: str, count: int) -> Struct:
-    """Takes so many rows apart that all look like this one."""
-    return Struct(row * count)
 
 
 def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:

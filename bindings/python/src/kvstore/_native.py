@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 else:  # what has a name in every Python, for tools that look at annotations
     Data = Union[str, bytes, bytearray, memoryview]
 
-__all__ = ["NULL", "Data", "check", "ffi", "lib", "taken", "to_bytes"]
+__all__ = ["NULL", "Data", "Rows", "check", "ffi", "lib", "taken", "to_bytes"]
 
 ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
+
+if not lib.kvpy_add_rows():
+    raise ImportError("kvstore: the type of iterators cannot be made")
+#: The iterator of rows.c.
+Rows: Any = _kvstore.Rows
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints

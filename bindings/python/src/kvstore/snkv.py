@@ -50,7 +50,6 @@ from collections.abc import Iterator as TypingIterator
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from kvstore import _errors
-from kvstore._iteration import new_chunk
 from kvstore._native import NULL, ffi, lib
 
 if TYPE_CHECKING:
@@ -254,7 +253,7 @@ class _Session:
     def chunk(self) -> Any:
         """The buffer for rows."""
         if self.rows is None:
-            self.rows = new_chunk()
+            self.rows = ffi.gc(ffi.new("kvpy_chunk *"), lib.kvpy_free_chunk)
         return self.rows
 
     def check(self, code: int) -> None:
@@ -471,7 +470,7 @@ class Iterator:
         self._changes = session.changes
         while True:
             chunk = session.chunk()
-            count: int = lib.kvpy_fill(native, 1, self._size, chunk)
+            count: int = lib.kvpy_fill(native, self._size, chunk)
             self._size = min(self._size * 2, _MOST_ROWS)
             self._failed = chunk.failed
             if count == 0:
