@@ -420,7 +420,8 @@ typedef struct {
      */
     uint64_t nCheckpoints;
     /**
-     * Gets, exists and ttl calls that met an expired key; of each such row the first one.
+     * Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_get_many
+     * that meets one counts.
      */
     uint64_t nTtlExpired;
     /**
@@ -696,8 +697,8 @@ int kvstore_cf_put_if_absent(KVColumnFamily *cf,
                              int *pInserted);
 
 /**
- * Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists or ttl call
- * of this handle has met them. Reads the whole key tree.
+ * Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists, ttl,
+ * expire-time or write-time call of this handle has met them. Reads the whole key tree.
  *
  * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
  * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.

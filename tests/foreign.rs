@@ -99,6 +99,26 @@ os._exit(0)",
 }
 
 #[test]
+fn an_empty_sqlite_file_in_another_encoding_is_refused_and_untouched() {
+    for encoding in ["UTF-16le", "UTF-16be"] {
+        let scratch = Scratch::new();
+        python(
+            &scratch.path(),
+            &format!(
+                "con.execute('pragma encoding = \"{encoding}\"'); con.execute('create table t(a)'); con.execute('drop table t')"
+            ),
+        );
+        let before = scratch.bytes();
+        for config in [Config::new(), delete_mode(), Config::new().exclusive(true)] {
+            let refused = Store::open_with(scratch.path(), &config).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NotADatabase, "{refused}");
+            assert!(refused.to_string().contains(encoding), "{refused}");
+            assert!(scratch.bytes() == before, "{config:?}");
+        }
+    }
+}
+
+#[test]
 fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
     for program in
         ["pass", "con.execute('pragma journal_mode = wal')", "con.execute('pragma user_version = 0')"]

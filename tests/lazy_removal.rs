@@ -77,20 +77,48 @@ fn a_read_that_removes_dead_rows_leaves_the_checkpoint_to_the_next_write() {
 fn while_the_wal_waits_for_a_checkpoint_reads_do_not_make_it_longer() {
     for sql in [false, true] {
         let scratch = Scratch::new();
+        let config = Config::new().sql_engine(sql).checkpoint_every(1);
+        let (store, _clock) = with_dead_rows(&scratch.path(), &config, 3 * ENOUGH);
+        let frames = || store.stats().unwrap().wal_frames;
+        let counted = || (store.count().unwrap(), rows(&scratch.path()));
+        meet(&store, 0..ENOUGH);
+        assert_eq!(counted(), (128, "128".to_owned()));
+        // Now a checkpoint is due, which a read does not make.
+        let before = frames();
+        meet(&store, ENOUGH..2 * ENOUGH);
+        assert_eq!((frames(), counted()), (before, (64, "128".to_owned())));
+        store.put("a write", "1").unwrap();
+        assert_eq!(counted(), (65, "65".to_owned()));
+        meet(&store, 2 * ENOUGH..3 * ENOUGH);
+        assert_eq!(counted(), (1, "1".to_owned()));
+    }
+}
+
+/// Who removes them by writing, or by closing, does so however long the WAL is: it waits for a checkpoint only if a
+/// number of commits says so.
+#[test]
+fn a_long_wal_keeps_no_write_and_no_close_from_removing_dead_rows() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql).checkpoint_every(u32::MAX);
-        let (store, _clock) = with_dead_rows(&scratch.path(), &config, 2 * ENOUGH);
+        let (store, _clock) = with_dead_rows(&scratch.path(), &config, 10);
         store
             .transaction(|tx| (0..5_000).try_for_each(|n: u32| tx.put(n.to_be_bytes(), vec![7; 3_000])))
             .unwrap();
-        let frames = || store.stats().unwrap().wal_frames;
-        assert!(frames() > 4_000);
-        let before = frames();
-        meet(&store, 0..ENOUGH);
-        assert_eq!(frames(), before);
-        assert_eq!((store.count().unwrap(), rows(&scratch.path())), (5_064, "5128".to_owned()));
-        store.checkpoint(CheckpointMode::Truncate).unwrap();
-        meet(&store, ENOUGH..2 * ENOUGH);
-        assert_eq!((store.count().unwrap(), rows(&scratch.path())), (5_000, "5000".to_owned()));
+        assert!(store.stats().unwrap().wal_frames > 4_000);
+        let counted = || (store.count().unwrap(), rows(&scratch.path()));
+        store.begin(true).unwrap();
+        meet(&store, 0..1);
+        assert_eq!(store.count().unwrap(), 5_009);
+        store.commit().unwrap();
+        assert_eq!(counted(), (5_009, "5009".to_owned()));
+        meet(&store, 1..3);
+        assert_eq!(counted(), (5_007, "5009".to_owned()));
+        store.put(0u32.to_be_bytes(), "1").unwrap();
+        assert_eq!(counted(), (5_007, "5007".to_owned()));
+        meet(&store, 3..6);
+        store.close().unwrap();
+        assert_eq!(rows(&scratch.path()), "5004");
     }
 }
 

@@ -275,8 +275,8 @@ unsafe fn put_if_absent(
     Ok(KVSTORE_OK)
 }
 
-/// Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists or ttl call
-/// of this handle has met them. Reads the whole key tree.
+/// Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists, ttl,
+/// expire-time or write-time call of this handle has met them. Reads the whole key tree.
 ///
 /// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
 /// KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.

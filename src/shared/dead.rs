@@ -21,30 +21,33 @@ impl Shared {
             TransactionState::None => {
                 self.note_change(); // what iterators have read ahead may show it
                 if db.has_no_room_for_dead(key) {
-                    self.remove_dead(db, self.clock.now_ms());
+                    self.remove_enough(db);
                 }
                 if db.note_dead(tables, key, expire_ms) {
-                    self.remove_dead(db, self.clock.now_ms());
+                    self.remove_enough(db);
                 }
             }
-            TransactionState::Write if !db.wal_is_long() => {
+            TransactionState::Write => {
                 self.note_change();
                 db.attempt(|db| db.contents(tables, &self.clock).remove_if_expired(key));
             }
-            TransactionState::Write
-            | TransactionState::Read
-            | TransactionState::Doomed(_)
-            | TransactionState::Lost(_) => {}
+            TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
+        }
+    }
+
+    /// Removes what has come together while nobody writes. While the WAL waits for a checkpoint, it must not grow by
+    /// that.
+    fn remove_enough(&self, db: &mut Db) {
+        if db.checkpoint_is_due() {
+            db.dead_are_stuck(false);
+        } else {
+            self.remove_dead(db, self.clock.now_ms());
         }
     }
 
     /// Removes the dead rows that are noted, in a transaction of their own, which nobody has asked for: it waits for
     /// nobody, leaves checkpoints to others, and leaves nothing behind if it fails.
     fn remove_dead(&self, db: &mut Db, now_ms: i64) {
-        // While the WAL waits for a checkpoint, it must not grow by that.
-        if db.wal_is_long() {
-            return db.dead_are_stuck(false);
-        }
         match db.in_own_transaction(false, |db| db.remove_dead(&self.clock, now_ms)) {
             Ok(()) => {
                 db.dead_are_removed();
@@ -59,7 +62,7 @@ impl Shared {
     /// fails, the write is done without them.
     #[inline]
     pub(super) fn write_and_remove_dead<R>(&self, db: &mut Db, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
-        if !db.has_dead_for_a_write() || db.wal_is_long() {
+        if !db.has_dead_for_a_write() {
             return db.in_own_transaction(true, f);
         }
         let is_its_own = Cell::new(false);

@@ -474,7 +474,15 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")?;
     if db.read_number("PRAGMA page_count")? > 0 && db.read_number("SELECT count(*) FROM sqlite_schema")? == 0
     {
-        // An empty database somebody made: it takes our page size and auto-vacuum only this way.
+        // An empty database somebody made: it takes our page size and auto-vacuum only this way, and no other encoding.
+        let encoding: String =
+            db.conn.query_row("PRAGMA encoding", [], |row| row.get(0)).map_err(translate)?;
+        if encoding != "UTF-8" {
+            return Err(Error::not_a_database(format!(
+                "the file is an empty SQLite database in {encoding}, and a store is in UTF-8: remove it, and the \
+                 store is made anew"
+            )));
+        }
         db.execute("VACUUM")?;
     }
     db.execute("BEGIN IMMEDIATE")?;
