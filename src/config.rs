@@ -191,8 +191,9 @@ impl Config {
         self
     }
 
-    /// How long the WAL gets, in pages (default 4000, from 16 to 1 000 000): it is written back into the database from
-    /// three quarters of it on, and with one writer never has more than twice as many and those of one transaction.
+    /// How long the WAL gets, in pages (default 4000, from 16 to 1 000 000): it is written back into the database while
+    /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
+    /// and those of one transaction.
     /// [`checkpoint_every`](Config::checkpoint_every) comes before it.
     #[must_use]
     pub fn wal_pages(mut self, pages: u32) -> Config {

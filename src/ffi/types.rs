@@ -98,8 +98,9 @@ pub struct KVStoreConfig {
     /// negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
     /// anew.
     pub holdReads: c_int,
-    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. It is written back into the database from three
-    /// quarters of it on, and with one writer never has more than twice as many pages and those of one transaction.
+    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. It is written back into the database while it
+    /// grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
+    /// and those of one transaction.
     /// Readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
     /// more. For small flash. Not used where walSizeLimit is set.
     pub walPages: c_int,

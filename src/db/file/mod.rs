@@ -1,7 +1,8 @@
 //! A store in a file (or in memory): everything that knows SQLite.
 //!
 //! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`] which
-//! rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] writes the WAL back, [`maintenance`] keeps the
+//! rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] sees to it that the WAL begins anew and
+//! [`write_back`] writes it back before that, [`maintenance`] keeps the
 //! file in order, [`catalogue`] knows the families and [`agenda`] when something is due in them, [`dead`] removes
 //! together the dead rows that reads have met, [`open`] opens the file and [`pragmas`] sets how, [`schema`] owns the
 //! tables,
