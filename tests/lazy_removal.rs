@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, numbered, python};
-use kvstore::{CheckpointMode, Config, Expiry, KeyRange, Store, Ttl};
+use kvstore::{Config, Expiry, KeyRange, Store, Ttl};
 use rusqlite::Connection;
 
 /// A store whose key "dead" has just expired.

@@ -281,6 +281,31 @@ fn the_wal_shrinks_again_after_a_reader_that_held_it_back_is_gone() {
     assert!(size(&scratch.wal()) < 2 * 4_000 * 4_096, "{} bytes", size(&scratch.wal()));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn while_it_grows_the_wal_is_written_back_without_a_checkpoint() {
+    let scratch = Scratch::new();
+    let store = scratch.open_with(&Config::new().wal_pages(2_000).sync(SyncLevel::Normal));
+    let overwrite = |from: usize| {
+        for n in from..from + 100 {
+            store.put(numbered(n), [7; 3_000]).unwrap();
+        }
+    };
+    overwrite(0);
+    store.checkpoint(CheckpointMode::Truncate).unwrap();
+    let (before, checkpoints) = (fs::read(scratch.path()).unwrap(), store.stats().unwrap().checkpoints);
+    for n in 1.. {
+        overwrite(n * 100);
+        if fs::read(scratch.path()).unwrap() != before {
+            break;
+        }
+        // The kernel makes the syncs, and takes its time.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(store.stats().unwrap().wal_frames < 1_500, "a checkpoint was due before");
+    }
+    assert_eq!(store.stats().unwrap().checkpoints, checkpoints);
+}
+
 /// After a crash SQLite's memory looks as if somebody had begun a checkpoint.
 #[test]
 fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {

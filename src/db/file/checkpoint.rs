@@ -237,6 +237,9 @@ impl Db {
         }
         if let Some(write_back) = &mut self.checkpoints.write_back {
             write_back.go_on(&self.conn, aim);
+            if write_back.is_refused() {
+                self.checkpoints.write_back = None;
+            }
         }
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct WriteBack {
     part: Option<Part>,
     /// What somebody else had begun when this was looked at last, and how long the WAL was.
     theirs: Option<(Salts, u32, u32)>,
+    /// Whether the system makes no syncs for us.
+    is_refused: bool,
 }
 
 /// What is being written back.
@@ -69,6 +71,7 @@ struct Part {
     /// Pages that are written, and no sync has begun since.
     unsynced: u32,
     sync: Option<HandedOver>,
+    is_refused: bool,
 }
 
 impl WriteBack {
@@ -85,7 +88,13 @@ impl WriteBack {
             synced: (index.salts(), 0),
             part: None,
             theirs: None,
+            is_refused: false,
         }
+    }
+
+    /// Whether the system makes no syncs for us: then checkpoints alone write back.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// How many frames the database has, too.
@@ -148,7 +157,8 @@ impl WriteBack {
         }
         if let Some(part) = &mut self.part {
             let is_over = part.go_on(conn, self.index, &self.presence);
-            if is_over.unwrap_or(true) {
+            self.is_refused |= part.is_refused;
+            if is_over.unwrap_or(true) || part.is_refused {
                 self.part = None;
             }
         }
@@ -166,7 +176,9 @@ impl WriteBack {
             && let Some((salts, frames)) = self.index.state()
         {
             self.begun_to_sync = self.frames;
-            self.sync = Some((salts, frames, HandedOver::begin(conn, Opened::Journal, &self.wal)));
+            let sync = HandedOver::begin(conn, Opened::Journal, &self.wal);
+            self.is_refused = sync.is_none();
+            self.sync = sync.map(|sync| (salts, frames, sync));
         }
     }
 
@@ -180,7 +192,7 @@ impl WriteBack {
         let length = FRAME_HEADER as usize + self.page_size;
         frame.try_reserve_exact(length).map_err(|_| none())?;
         frame.resize(length, 0);
-        Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
+        Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None, is_refused: false }))
     }
 
     /// Leaves what is under way, but for a sync that is all that is left of it: waits for that.
@@ -225,7 +237,8 @@ impl Part {
         }
         if self.pages.is_empty() || self.unsynced >= SYNCED {
             self.unsynced = 0;
-            self.sync = Some(HandedOver::begin(conn, Opened::Main, presence.file()));
+            self.sync = HandedOver::begin(conn, Opened::Main, presence.file());
+            self.is_refused = self.sync.is_none();
         }
         Ok(false)
     }

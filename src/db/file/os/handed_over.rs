@@ -53,15 +53,13 @@ impl Outcome {
 }
 
 impl HandedOver {
-    /// Begins to sync a file of a connection, which this process has open as `file`, too.
-    pub(in crate::db::file) fn begin(conn: &Connection, which: Opened, file: &OsFile) -> HandedOver {
+    /// Begins to sync a file of a connection, which this process has open as `file`, too. `None`: the system does not
+    /// do that.
+    pub(in crate::db::file) fn begin(conn: &Connection, which: Opened, file: &OsFile) -> Option<HandedOver> {
         if !vfs::is_over_the_systems(conn) {
-            return HandedOver::Later(which, LOOKS);
+            return Some(HandedOver::Later(which, LOOKS));
         }
-        match kernel::begin(file) {
-            Some(outcome) => HandedOver::Kernel(outcome),
-            None => HandedOver::Ended(sync(conn, which).is_ok()),
-        }
+        kernel::begin(file).map(HandedOver::Kernel)
     }
 
     /// Whether it succeeded; `None`: it is under way.

@@ -182,7 +182,7 @@ impl WalIndex {
             }
             let page = mapped.word(at).load(Ordering::Relaxed);
             // What was cut off is in no later snapshot.
-            if page <= size {
+            if (1..=size).contains(&page) {
                 pages.push((page, frame + 1));
             }
         }
