@@ -16,7 +16,8 @@ const HAS_DEFAULTS: bool = cfg!(kvstore_btree);
 const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it");
 
 /// A transaction may change so many times more pages than the cache has before some are written ahead of its commit:
-/// those it changes again afterwards are written, and their frames' checksums computed, twice.
+/// those it changes again afterwards are written, and their frames' checksums computed, twice. (10 000 random
+/// overwrites among 300 000 keys take 14 to 24 % less time than with 1.)
 const SPILL: u32 = 5;
 
 impl Db {

