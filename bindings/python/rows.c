@@ -93,9 +93,10 @@ static int rows_unchanged(const Rows *self)
 /* Remembers which row was the last, before the entries are forgotten. */
 static int rows_note_last(Rows *self)
 {
-    const KVEntry *last = &self->entries[self->at - 1];
+    const KVEntry *last;
     PyObject *key, *before = self->after;
     if (self->at == 0) return 0;
+    last = &self->entries[self->at - 1];
     key = PyBytes_FromStringAndSize(last->pKey, last->nKey);
     if (key == NULL) return -1;
     self->after = key;
