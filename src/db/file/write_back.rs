@@ -132,8 +132,7 @@ impl WriteBack {
     /// them until the WAL has grown some more.
     pub(super) fn is_theirs(&mut self, before: u32, patience: u32) -> bool {
         let (salts, begun) = (self.index.salts(), self.index.begun());
-        let is_mine =
-            self.part.as_ref().is_some_and(|part| (part.begun.salts, part.begun.frames) == (salts, begun));
+        let is_mine = self.part.as_ref().is_some_and(|part| self.index.is_at(&part.begun));
         if begun <= before || is_mine {
             return false;
         }

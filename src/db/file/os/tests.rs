@@ -528,6 +528,26 @@ fn nothing_is_written_back_that_somebody_does_not_see_yet_or_that_others_write_b
     assert_eq!((busy, other().is_ok()), (Some(Some(true)), true));
 }
 
+/// The number of frames says nothing of who has begun: others may have written older pages meanwhile.
+#[test]
+fn what_was_begun_before_others_have_begun_is_over_though_somebody_begins_the_same_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let conn = database_with_wal(&folder.path().join("a.db"), 1);
+    let index = WalIndex::of(&conn).unwrap();
+    let (salts, older) = index.state().unwrap();
+    conn.execute("INSERT INTO t VALUES (2)", []).unwrap();
+    let frames = index.state().unwrap().1;
+    let begin = |frames| index.begin(&conn, salts, frames).unwrap().unwrap();
+    let stopped = begin(frames);
+    assert_eq!(index.while_writing_back(&conn, &stopped, || ()).unwrap(), Some(Some(())));
+    for others in [begin(older), begin(frames)] {
+        assert_eq!(index.while_writing_back(&conn, &stopped, || ()).unwrap(), Some(None));
+        assert_eq!(index.set_written_back(&conn, &stopped).unwrap(), Some(None));
+        assert_eq!(index.is_at(&others), others.frames == frames);
+    }
+    assert_eq!(index.written_back(), 0);
+}
+
 #[test]
 fn of_each_page_the_last_frame_is_written_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -539,7 +559,7 @@ fn of_each_page_the_last_frame_is_written_back() {
     let in_the_file = frames_in(&folder.path().join("a.db-wal"), frames);
     assert!(in_the_file.iter().all(|(_, of)| *of == salts));
     for before in [0, 1, 4000, 4062, 4063, 4100, frames - 1] {
-        let begun = Begun { salts, before, frames };
+        let begun = Begun { salts, before, frames, turn: 0 };
         let mut last = std::collections::BTreeMap::new();
         for (frame, (page, _)) in (1..).zip(&in_the_file).skip(before as usize) {
             last.insert(*page, frame);

@@ -32,6 +32,9 @@ const READ_MARKS: usize = 25;
 const READERS: usize = 5;
 /// What stands there if no reader does (`READMARK_NOT_USED`).
 const NOT_USED: u32 = u32::MAX;
+/// A part of the space for locks, which SQLite leaves as it is: how often somebody has begun to write frames back. (The
+/// numbers of frames alone can come again.) Who writes it holds the lock of a checkpoint.
+const TURN: usize = 30;
 /// `nBackfillAttempted`: how many it may have.
 const BEGUN: usize = 32;
 /// The pages of the frames.
@@ -123,6 +126,16 @@ impl WalIndex {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
 
+    /// How often somebody has begun to write frames back.
+    fn turn(&self) -> u32 {
+        self.word(TURN).load(Ordering::Acquire)
+    }
+
+    /// Whether nobody else has begun to write back since this has begun.
+    pub(in crate::db::file) fn is_at(&self, begun: &Begun) -> bool {
+        (self.salts(), self.turn(), self.begun()) == (begun.salts, begun.turn, begun.frames)
+    }
+
     /// Begins to write frames back, up to a commit whose last frame this is: from now on nobody reads the database as
     /// it was before that. Fewer frames if somebody does; `None`: nothing is to be done, or others are at it.
     ///
@@ -155,8 +168,10 @@ impl WalIndex {
             }
             let before = self.written_back();
             (before < frames).then(|| {
+                let turn = self.turn().wrapping_add(1);
+                self.word(TURN).store(turn, Ordering::Release);
                 self.word(BEGUN).store(frames, Ordering::Release);
-                Begun { salts, before, frames }
+                Begun { salts, before, frames, turn }
             })
         });
         Ok(begun.flatten())
@@ -203,12 +218,7 @@ impl WalIndex {
         f: impl FnOnce() -> R,
     ) -> Result<Option<Option<R>>> {
         let done = Locks::of(conn)?.under(CHECKPOINT_LOCK, |locks| {
-            locks.under(READ_LOCK_0, |_| {
-                let same = self.salts() == begun.salts
-                    && self.written_back() == begun.before
-                    && self.begun() == begun.frames;
-                same.then(f)
-            })
+            locks.under(READ_LOCK_0, |_| (self.is_at(begun) && self.written_back() == begun.before).then(f))
         });
         Ok(done.flatten())
     }
@@ -238,6 +248,7 @@ pub(in crate::db::file) struct Begun {
     pub(in crate::db::file) before: u32,
     /// The last of them.
     pub(in crate::db::file) frames: u32,
+    pub(in crate::db::file) turn: u32,
 }
 
 /// The locks of the wal-index.
