@@ -30,8 +30,13 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// How much of a file tells what it is: SQLite's header, and that of its first page.
-const HEADER: usize = 108;
+/// The first bytes of a rollback journal (fileformat2.html, chapter 3).
+const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+/// How much of a journal tells of what it is one, and where in that it says how many pages the database has had.
+const JOURNAL_HEADER: usize = 20;
+const JOURNAL_PAGES: usize = 16;
+/// What a disk writes of a file as a whole: SQLite's header, and that of its first page, are in the first one.
+const SECTOR: usize = 512;
 /// The type of a page that is a table's only page.
 const LEAF_TABLE: u32 = 0x0D;
 
@@ -256,10 +261,18 @@ fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> Result<Look
         }
         opened => opened.map_err(failed)?,
     };
-    let mut header = [0; HEADER];
-    let length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+    let mut header = [0; SECTOR];
+    let mut length = 0;
+    let mut look = || {
+        length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+        check_header(header.get(..length).unwrap_or_default(), path, read_only)
+    };
+    match look() {
+        // Another process may make it, or take back what was begun of it, between a look at it and one at its journal.
+        Err(e) if e.kind() == Kind::NotADatabase => look()?,
+        looked => looked?,
+    }
     let header = header.get(..length).unwrap_or_default();
-    check_header(header, path, read_only)?;
     // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
     if !header.is_empty()
         && has_shared_memory
@@ -293,8 +306,8 @@ fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
     let (Some(application_id), Some(page_type), Some(tables), true) =
         (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
     else {
-        if has("-journal") {
-            return Ok(()); // a store whose making was cut off: SQLite rolls it back
+        if is_begun(header, path) {
+            return Ok(()); // SQLite rolls it back
         }
         return Err(Error::not_a_database("the file is not a SQLite database, so it is no store"));
     };
@@ -309,6 +322,17 @@ fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
         return Err(Error::cant_open("the file has no store in it, and a read-only open cannot make one"));
     }
     Ok(())
+}
+
+/// Whether a file is a store whose making was cut off, by its first sector, which was not yet written then. The journal
+/// is on the disk before the database has a byte, and says that there was no page.
+fn is_begun(start: &[u8], path: &Path) -> bool {
+    let mut journal = [0; JOURNAL_HEADER];
+    start.iter().all(|byte| *byte == 0)
+        && OsFile::open(&beside(path, "-journal"), false, false)
+            .is_ok_and(|file| file.read_start(&mut journal).is_ok_and(|length| length == JOURNAL_HEADER))
+        && journal.starts_with(JOURNAL_MAGIC)
+        && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
 }
 
 fn not_ours() -> Error {
