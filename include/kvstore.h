@@ -280,7 +280,8 @@ typedef struct {
     int pageSize;
     /**
      * Non-zero: read only; the file must exist. A store that was closed can also be read where nothing can be
-     * written, such as on a read-only mount.
+     * written, such as on a read-only mount, or by a user who may not write it: calls notice a change, and those of a
+     * snapshot answer KVSTORE_BUSY after one.
      */
     int readOnly;
     /**
@@ -508,7 +509,8 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * milliseconds, as nobody would see what is written; renaming its directory does not matter,
  * but kvstore_backup and kvstore_cleaner_start need the path.
  *
- * If it fails, no file is left that was not there before.
+ * If it fails, no file is left that was not there before. Nor does a read-only handle leave one (on systems with locks of
+ * open files: Linux).
  *
  * Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
  * missing or empty file with readOnly, a newer file format; a file with several names (hard links), each of

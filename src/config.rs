@@ -167,8 +167,8 @@ impl Config {
 
     /// Opens for reading only: the file must exist, and nothing is ever written to it.
     ///
-    /// A store that was closed can also be read where nothing can be written, such as on a read-only mount. If it is
-    /// changed there all the same, calls notice it and see the new state; one that was reading just then answers
+    /// A store that was closed can also be read where nothing can be written, such as on a read-only mount, or by a
+    /// user who may not write it. If it is changed there all the same, calls notice it and see the new state; one that was reading just then answers
     /// [`Busy`](crate::ErrorKind::Busy), and so does each call of a snapshot, until it is ended.
     #[must_use]
     pub fn read_only(mut self, yes: bool) -> Config {

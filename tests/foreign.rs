@@ -46,6 +46,55 @@ fn a_file_of_a_single_byte_is_refused_and_untouched() {
     stays_untouched(&scratch, ErrorKind::NotADatabase);
 }
 
+/// What a rollback journal begins with (SQLite's fileformat2.html, chapter 3), of a database that had so many pages.
+fn journal(pages: u32) -> Vec<u8> {
+    let mut journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7".to_vec();
+    for number in [0, 7, pages, 512, 4096] {
+        journal.extend(u32::to_be_bytes(number));
+    }
+    journal.resize(1024, 0);
+    journal
+}
+
+/// SQLite would delete the other file, or write the first pages of a store over this one.
+#[test]
+fn a_file_beside_which_lies_another_with_the_name_of_its_journal_is_refused_and_both_stay_untouched() {
+    let text = b"my notes\n".repeat(1000);
+    let mut begun = vec![0; 2000];
+    begun[511] = 1;
+    for (file, journal) in [
+        (&text[..1], &text[..20]),
+        (&text[..10], &journal(0)),
+        (&text[..107], &text),
+        (&text, &journal(0)),
+        (&text, &journal(3)),
+        (&[0; 1], &text),
+        (&[0; 4096], &text),
+        (&[0; 4096], &journal(3)),
+        (&[0; 4096], &journal(0)[..19]),
+        (&begun, &journal(0)),
+    ] {
+        let scratch = Scratch::new();
+        fs::write(scratch.path(), file).unwrap();
+        fs::write(scratch.file("store.db-journal"), journal).unwrap();
+        stays_untouched(&scratch, ErrorKind::NotADatabase);
+    }
+}
+
+#[test]
+fn a_store_whose_making_was_cut_off_before_its_first_sector_was_written_is_made_again() {
+    let mut late = vec![0; 4096];
+    late[512] = 1;
+    for file in [&[0; 512][..], &[0; 8192], &late] {
+        let scratch = Scratch::new();
+        fs::write(scratch.path(), file).unwrap();
+        fs::write(scratch.file("store.db-journal"), journal(0)).unwrap();
+        scratch.open().put("a", "1").unwrap();
+        assert_eq!(keys(scratch.open().iter()), [b"a"]);
+        assert!(!scratch.file("store.db-journal").exists());
+    }
+}
+
 #[test]
 fn another_programs_sqlite_file_is_refused_and_untouched() {
     for program in [

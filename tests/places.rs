@@ -215,6 +215,10 @@ fn child() {
             let done = Store::open(path).and_then(|store| store.put("b", "1"));
             say(done.map_or_else(|e| format!("{:?}: {e}", e.kind()), |()| "put".into()));
         }
+        "open" => {
+            let opened = Store::open(path);
+            say(opened.map_or_else(|e| format!("{:?}: {e}", e.kind()), |_| "open".into()));
+        }
         "hold" => {
             let store = Store::open(path).unwrap();
             store.put("held", "1").unwrap();
@@ -567,7 +571,7 @@ fn who_may_not_write_is_told_which_files() {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o666)).unwrap();
         others.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap());
         forbidden.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o444)).unwrap());
-        let answer = as_nobody(&scratch, &scratch.path(), "write").ask("go");
+        let answer = as_nobody(&scratch, &scratch.path(), "open").ask("go");
         for file in forbidden {
             assert!(answer.contains(&file.display().to_string()), "{answer}");
         }
@@ -575,6 +579,18 @@ fn who_may_not_write_is_told_which_files() {
             assert!(!answer.contains(&file.display().to_string()), "{answer}");
         }
         assert!(answer.starts_with("ReadOnly") && !answer.contains("Error code"), "{answer}");
+    }
+    // The database itself, whether or not somebody has it open.
+    for store in [Some(store), None] {
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o444)).unwrap();
+        let mut other = as_nobody(&scratch, &scratch.path(), "open");
+        fs::set_permissions(scratch.dir(), Permissions::from_mode(0o777)).unwrap();
+        let answer = other.ask("go");
+        other.finish();
+        let name = scratch.path().display().to_string();
+        assert!(answer.starts_with("ReadOnly") && answer.contains(&name), "{answer}");
+        drop(store);
+        assert_eq!(files_in(scratch.dir()), [scratch.path()]);
     }
 }
 
@@ -612,6 +628,185 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     let mut names: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
     names
+}
+
+// ---- what a read-only handle leaves -----------------------------------------------------------------
+
+fn reading() -> Config {
+    Config::new().read_only(true)
+}
+
+#[test]
+fn a_read_only_handle_leaves_no_file() {
+    for config in ways() {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&config);
+        fill(&store, 10);
+        store.close().unwrap();
+        let file = fs::read(scratch.path()).unwrap();
+        let reading = config.clone().read_only(true);
+        let store = scratch.open_with(&reading);
+        assert_eq!(store.count().unwrap(), 10);
+        store.close().unwrap();
+        assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}");
+        drop(scratch.open_with(&reading));
+        assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}, dropped");
+        // In a snapshot, and two of them.
+        let (first, second) = (scratch.open_with(&reading), scratch.open_with(&reading));
+        first.begin(false).unwrap();
+        assert_eq!((first.count().unwrap(), second.count().unwrap()), (10, 10));
+        drop(first);
+        assert_eq!(second.count().unwrap(), 10);
+        drop(second);
+        assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}, two");
+        assert!(fs::read(scratch.path()).unwrap() == file, "{config:?}");
+    }
+}
+
+#[test]
+fn a_read_only_open_that_fails_leaves_no_file() {
+    let scratch = Scratch::new();
+    fill(&scratch.open(), 10);
+    let mut file = fs::read(scratch.path()).unwrap();
+    file[60..64].copy_from_slice(&99u32.to_be_bytes()); // the version of the format
+    fs::write(scratch.path(), &file).unwrap();
+    for sql_engine in [false, true] {
+        let opened = Store::open_with(scratch.path(), &reading().sql_engine(sql_engine));
+        refused(opened, "format version 99");
+        assert_eq!(files_in(scratch.dir()), [scratch.path()]);
+    }
+}
+
+#[test]
+fn a_read_only_handle_leaves_a_log_with_something_in_it() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("in the log only", "1").unwrap();
+    let (file, log) = (fs::read(scratch.path()).unwrap(), fs::read(scratch.wal()).unwrap());
+    store.close().unwrap();
+    // As after a power cut.
+    fs::write(scratch.path(), &file).unwrap();
+    fs::write(scratch.wal(), &log).unwrap();
+    let reader = scratch.open_with(&reading());
+    assert_eq!(reader.count().unwrap(), 1);
+    reader.close().unwrap();
+    assert!(fs::read(scratch.wal()).unwrap() == log && fs::read(scratch.path()).unwrap() == file);
+    assert_eq!(scratch.open().count().unwrap(), 1);
+}
+
+#[test]
+fn a_read_only_handle_leaves_the_log_that_another_handle_has_just_begun() {
+    let scratch = Scratch::new();
+    scratch.open().close().unwrap();
+    let (reader, other) = (scratch.open_with(&reading()), scratch.open_with(&reading()));
+    let writer = scratch.open();
+    assert_eq!(fs::metadata(scratch.wal()).unwrap().len(), 0);
+    let log = fs::metadata(scratch.wal()).unwrap().ino();
+    reader.close().unwrap();
+    assert_eq!(fs::metadata(scratch.wal()).unwrap().ino(), log);
+    writer.put("a", "1").unwrap();
+    assert!(other.exists("a").unwrap() && scratch.open().exists("a").unwrap());
+}
+
+/// Handles are opened and closed while one that reads looks whether it is the last.
+#[test]
+fn no_commit_is_lost_while_read_only_handles_come_and_go() {
+    let scratch = Scratch::new();
+    scratch.open().close().unwrap();
+    let patient = Config::new().busy_timeout(Duration::from_secs(60));
+    let rounds = 150;
+    std::thread::scope(|scope| {
+        for name in ["one", "two"] {
+            let (scratch, patient) = (&scratch, &patient);
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let store = scratch.open_with(patient);
+                    store.default_family().increment(name, 1, Expiry::Never).unwrap();
+                }
+            });
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    scratch.open_with(&reading()).count().unwrap();
+                }
+            });
+        }
+    });
+    let store = scratch.open();
+    for name in ["one", "two"] {
+        assert_eq!(store.get(name).unwrap(), Some(rounds.to_string().into_bytes()), "{name}");
+    }
+    store.integrity_check().unwrap();
+    store.close().unwrap();
+    assert_eq!(files_in(scratch.dir()), [scratch.path()]);
+}
+
+/// A closed store that its readers may not write, in a directory in which they may make files.
+fn closed_store_among_others(scratch: &Scratch) -> PathBuf {
+    let path = closed_store(scratch);
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    path
+}
+
+/// Opens such a store as its owner, who perhaps is not root.
+fn open_as_owner(path: &Path) -> Store {
+    fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    let store = Store::open(path).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o444)).unwrap();
+    store
+}
+
+#[test]
+fn a_reader_who_may_not_write_a_closed_store_makes_no_files_beside_it() {
+    let scratch = Scratch::new();
+    let path = closed_store_among_others(&scratch);
+    let mut reader = as_nobody(&scratch, &path, "read-only");
+    reader.go_on();
+    reader.expect("1000");
+    assert_eq!(reader.ask("first"), "key 000000");
+    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+    assert_eq!(reader.ask("check"), "sound");
+    reader.finish();
+    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+}
+
+#[test]
+fn a_reader_who_may_not_write_a_store_goes_on_while_its_owner_comes_and_goes() {
+    let scratch = Scratch::new();
+    let path = closed_store_among_others(&scratch);
+    let mut reader = as_nobody(&scratch, &path, "read-only");
+    reader.go_on();
+    reader.expect("1000");
+    assert_eq!(reader.ask("first"), "key 000000");
+    // Its owner opens it, writes, and closes it.
+    let store = open_as_owner(&path);
+    assert_eq!(reader.ask("next"), "key 000001");
+    store.put("a new one", "1").unwrap();
+    assert_eq!(reader.ask("count"), "1001");
+    assert_eq!(reader.ask("get a new one"), "1");
+    store.put("another", "1").unwrap();
+    assert_eq!(reader.ask("count"), "1002");
+    // One who comes only now reads the log, too.
+    let mut late = as_nobody(&scratch, &path, "read-only");
+    late.go_on();
+    late.expect("1002");
+    store.close().unwrap();
+    assert_eq!(reader.ask("count"), "1002");
+    assert_eq!(reader.ask("check"), "sound");
+    // And so on, with the readers inside.
+    let store = open_as_owner(&path);
+    store.put("once more", "1").unwrap();
+    assert_eq!(reader.ask("count"), "1003");
+    assert_eq!(late.ask("count"), "1003");
+    let owner = fs::metadata(&path).unwrap().uid();
+    for file in files_in(path.parent().unwrap()) {
+        assert_eq!(fs::metadata(&file).unwrap().uid(), owner, "{}", file.display());
+    }
+    reader.finish();
+    late.finish();
+    store.put("at the end", "1").unwrap();
+    store.close().unwrap();
+    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
 }
 
 // ---- places where nothing can be written ---------------------------------------------------------

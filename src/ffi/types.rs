@@ -74,7 +74,8 @@ pub struct KVStoreConfig {
     /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
     pub pageSize: c_int,
     /// Non-zero: read only; the file must exist. A store that was closed can also be read where nothing can be
-    /// written, such as on a read-only mount.
+    /// written, such as on a read-only mount, or by a user who may not write it: calls notice a change, and those of a
+    /// snapshot answer KVSTORE_BUSY after one.
     pub readOnly: c_int,
     /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
     /// open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.

@@ -19,6 +19,7 @@ use super::engine::btree::{BtreeEngine, Direct};
 use super::engine::sql::SqlEngine;
 use super::failure::{name_the_forbidden, translate};
 use super::frozen::Frozen;
+use super::leftovers::Leftovers;
 use super::open;
 use super::os::{FileIdentity, Presence};
 use super::watch::Watched;
@@ -68,6 +69,8 @@ pub(crate) struct Db {
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) agenda: RefCell<Agenda>,
     pub(super) dead: RefCell<DeadRows>,
+    /// After the connection, so that it is dropped later. Only of a file that is read only.
+    pub(super) _leftovers: Option<Leftovers>,
 }
 
 impl Db {

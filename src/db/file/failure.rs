@@ -39,6 +39,10 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
             "a process that was killed has left a transaction to be rolled back, which is a write: open the store once \
              without read-only",
         ),
+        ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_RECOVERY => Error::busy(
+            "a process that may write has begun to make the -shm, which this one may not: retry; or it was killed, then \
+             open the store once where it can be written",
+        ),
         ErrorCode::ReadOnly => Error::read_only(format!("{text}: {FORBIDDEN}")),
         ErrorCode::SystemIoFailure => Error::io(format!(
             "the operating system could not read or write ({text}): look at the disk, its space and its limits"
@@ -83,6 +87,12 @@ pub(in crate::db::file) fn with_advice(error: Error, what_to_do: &str) -> Error 
     error.with_message(format!("{text}: {what_to_do}"))
 }
 
+/// What an open for writing answers that finds a file which it may not write.
+#[cold]
+pub(in crate::db::file) fn forbidden() -> Error {
+    translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None))
+}
+
 /// Where the system has forbidden to write: names what it is of the store at a path, if that can be seen.
 #[cold]
 pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>) -> Error {
@@ -92,7 +102,7 @@ pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>)
     let forbidden: Vec<_> = ["", "-wal", "-shm", "-journal"]
         .iter()
         .map(|suffix| beside(path, suffix))
-        .filter(|file| std::fs::symlink_metadata(file).is_ok() && !os::may_write(file))
+        .filter(|file| os::is_forbidden_to_write(file))
         .map(|file| file.display().to_string())
         .collect();
     if forbidden.is_empty() {

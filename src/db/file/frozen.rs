@@ -1,6 +1,7 @@
-//! A cleanly closed store, read where nothing can be written: on a mount that is read-only, or in a directory of
-//! somebody else's. SQLite reads a file in WAL mode only if it can make the files beside it, or is told that the
-//! file never changes (`immutable`): then it takes no locks and looks for no WAL.
+//! A cleanly closed store, read where nothing can be written: on a mount that is read-only, in a directory of somebody
+//! else's, or a file of somebody else's, who is not to find files of this user beside it. SQLite reads a file in WAL
+//! mode only if it can make the files beside it, or is told that the file never changes (`immutable`): then it takes no
+//! locks and looks for no WAL.
 //!
 //! But somebody who may write there can change it. So before and after each call it is looked at from outside: the
 //! file, and what SQLite makes beside it before it writes. What was read while it changed is not given out; then it

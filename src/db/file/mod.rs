@@ -7,8 +7,8 @@
 //! together the dead rows that reads have met, [`open`] opens the file and [`pragmas`] sets how, [`schema`] owns the
 //! tables,
 //! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
-//! its name, [`frozen`] reads one where nothing can be written. Time is an argument: a
-//! moment, or the clock of the store, which is asked only for a row that can expire.
+//! its name, [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one.
+//! Time is an argument: a moment, or the clock of the store, which is asked only for a row that can expire.
 
 mod agenda;
 mod backup;
@@ -21,6 +21,7 @@ mod failure;
 mod filling;
 mod frozen;
 mod integrity;
+mod leftovers;
 mod look_up;
 mod maintenance;
 mod open;

@@ -19,8 +19,9 @@ use super::checkpoint::{Checkpoints, WalLimit};
 use super::connection::{Db, TransactionState, beside};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
-use super::failure::{LAST_RESORT, name_the_forbidden, translate};
+use super::failure::{LAST_RESORT, forbidden, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
+use super::leftovers::Leftovers;
 use super::os::{self, FRAME_HEADER, FileIdentity, OsFile, Place, Presence, WAL_HEADER, WalIndex};
 use super::schema;
 use super::watch::Watched;
@@ -30,8 +31,13 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// How much of a file tells what it is: SQLite's header, and that of its first page.
-const HEADER: usize = 108;
+/// The first bytes of a rollback journal (fileformat2.html, chapter 3).
+const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+/// How much of a journal tells of what it is one, and where in that it says how many pages the database has had.
+const JOURNAL_HEADER: usize = 20;
+const JOURNAL_PAGES: usize = 16;
+/// What a disk writes of a file as a whole: SQLite's header, and that of its first page, are in the first one.
+const SECTOR: usize = 512;
 /// The type of a page that is a table's only page.
 const LEAF_TABLE: u32 = 0x0D;
 
@@ -70,33 +76,46 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
     let path = std::path::absolute(path)
         .map_err(|e| Error::cant_open(format!("cannot find the current directory: {e}")))?;
     for _ in 0..ATTEMPTS {
-        let db = open_file(&path, config, now_ms)?;
-        if !os::has_moved(&db.conn) && db.check_place().is_ok() {
+        if let Some(db) = open_file(&path, config, now_ms)?
+            && !os::has_moved(&db.conn)
+            && db.check_place().is_ok()
+        {
             return Ok(db);
         }
         // Deleted or replaced while it was opened, such as by an open that failed and took its empty file along.
     }
-    Err(Error::busy("the file is deleted or replaced again and again while it is being opened: retry"))
+    Err(Error::busy(
+        "the file is deleted, replaced or changed again and again while it is being opened: retry",
+    ))
 }
 
-fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Db> {
+/// `None`: it has changed meanwhile, and is to be opened again.
+fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     let is_there = check_kind(path, config.read_only)?;
     // SQLite follows symbolic links, and looks for its other files where they lead.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let has_shared_memory = check_files_beside(&real)?;
+    let beside = check_files_beside(&real)?;
     let length = real.as_os_str().len();
     if length > MAX_PATH {
         return Err(Error::cant_open(format!(
             "the path has {length} bytes with all directories, and SQLite opens at most {MAX_PATH}: move it up"
         )));
     }
-    let mut looked = look_at(&real, config.read_only, has_shared_memory)?;
+    let mut looked = look_at(&real, config.read_only, beside.shared_memory)?;
     if config.file.exclusive || !looked.has_wal || !looked.file.as_ref().is_some_and(OsFile::owns_its_locks) {
         looked.file = None; // for SQLite, which opens it again
     }
     // A link that led nowhere leads to the new file now.
     let real = if is_there { real } else { std::fs::canonicalize(&real).unwrap_or(real) };
-    let opened = open_there(&real, looked, config, now_ms).map_err(|e| match e.kind() {
+    // SQLite would open for reading what it may not write, and the first write fail. (What lies beside a new file from one
+    // of its name is removed.)
+    let may_write = looked.may_be_written && (!looked.has_wal || beside.may_be_written(&real, config));
+    let opened = if config.read_only || may_write {
+        open_there(&real, looked, config, now_ms)
+    } else {
+        Err(forbidden())
+    };
+    let opened = opened.map_err(|e| match e.kind() {
         Kind::Busy => Error::busy(
             "another handle or process keeps the file locked: it has it open exclusively or in the other journal mode, or \
              others write to it without a pause: close it there, or try again",
@@ -109,7 +128,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Db> {
     opened
 }
 
-fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Db> {
+fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     let place = Place::of(real)
         .map_err(|e| Error::cant_open(format!("cannot open the directory of the file: {e}")))?;
     // It may have been replaced since it was looked at.
@@ -126,39 +145,74 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let conn =
             Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name()?).map_err(translate)?;
-        return set_up(conn, Some(found), None, config, now_ms);
+        return set_up(conn, Some(found), None, config, now_ms).map(Some);
     }
-    let frozen = |found: Found| {
-        let seen = Seen::at(&found.place)?;
-        if !seen.is_closed() {
-            return Err(Error::cant_open(
-                "the store was not closed, or is in use, and nothing can be written beside it: close it where it \
-                 is open, or open it once where it can be written",
-            ));
+    let closed = |place: &Place| {
+        let seen = Seen::at(place)?;
+        if seen.is_closed() {
+            return Ok(seen);
         }
+        Err(Error::cant_open(
+            "the store was not closed, or is in use, and nothing can be written beside it: close it where it \
+             is open, or open it once where it can be written",
+        ))
+    };
+    let frozen = |found: Found, seen: Seen| {
         let conn =
             Connection::open_with_flags(immutable(real), BASE | OpenFlags::SQLITE_OPEN_READ_ONLY | URI)
                 .map_err(translate)?;
         let frozen = Frozen::new(real, config, seen);
-        set_up(conn, Some(found), Some(frozen), config, now_ms)
+        match set_up(conn, Some(found), Some(frozen), config, now_ms) {
+            Err(_) if has_changed(real, seen) => Ok(None), // which may be why it has failed
+            opened => opened.map(Some),
+        }
     };
     if looked.names > 1 {
-        return frozen(found);
+        let seen = closed(&found.place)?;
+        return frozen(found, seen);
+    }
+    // Who may not write a closed store, but may make files beside it, makes none: they would be of another owner, who
+    // then keeps those out who may.
+    let mut kept = None;
+    if looked.has_wal && !os::may_write(real) {
+        let mut seen = Seen::at(&found.place)?;
+        if !seen.is_closed() {
+            kept = Some(until_free(config, || keep_files_beside(real))?);
+            seen = Seen::at(&found.place)?;
+        }
+        if seen.is_closed() {
+            drop(kept);
+            return frozen(found, seen);
+        }
     }
     let again = Place::of(real);
     let conn =
         Connection::open_with_flags_and_vfs(real, BASE | OpenFlags::SQLITE_OPEN_READ_ONLY, os::vfs::name()?)
             .map_err(translate)?;
-    match (set_up(conn, Some(found), None, config, now_ms), again) {
+    let opened = set_up(conn, Some(found), None, config, now_ms);
+    drop(kept);
+    match (opened, again) {
         (Err(e), Ok(place))
             if looked.has_wal
                 && matches!(e.kind(), Kind::CantOpen | Kind::ReadOnly)
                 && !place.can_be_written_to() =>
         {
-            frozen(Found { path: real, place, file: None })
+            let seen = closed(&place)?;
+            frozen(Found { path: real, place, file: None }, seen)
         }
-        (opened, _) => opened,
+        (opened, _) => opened.map(Some),
     }
+}
+
+fn has_changed(path: &Path, seen: Seen) -> bool {
+    Place::of(path).is_ok_and(|place| Seen::at(&place).is_ok_and(|now| now != seen))
+}
+
+/// While this is open, nobody who closes the store removes the files beside it.
+fn keep_files_beside(path: &Path) -> Result<OsFile> {
+    let file = OsFile::open(path, false, false)
+        .map_err(|e| Error::cant_open(format!("cannot open the file: {e}")))?;
+    if file.keeps_files_beside() { Ok(file) } else { Err(Error::busy("the file is locked")) }
 }
 
 /// The name of a file that never changes, as SQLite wants it.
@@ -210,19 +264,32 @@ fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     }
 }
 
-/// The same for the files that SQLite opens by itself. Says whether there is shared memory.
-fn check_files_beside(path: &Path) -> Result<bool> {
-    let mut is_there = false;
-    for suffix in ["-journal", "-wal", "-shm"] {
-        let found = std::fs::metadata(beside(path, suffix));
-        is_there = found.is_ok(); // of the last one in the end
-        if found.is_ok_and(|found| !found.is_file()) {
-            return Err(Error::cant_open(format!(
-                "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
-            )));
-        }
+/// Which of the files are there that SQLite opens by itself.
+struct Beside {
+    wal: bool,
+    shared_memory: bool,
+}
+
+impl Beside {
+    /// Whether this process may write those of a WAL that are there; they may have gone by now.
+    fn may_be_written(&self, path: &Path, config: &Config) -> bool {
+        // Who is to be alone needs no shared memory.
+        [(self.wal, "-wal"), (self.shared_memory && !config.file.exclusive, "-shm")]
+            .iter()
+            .all(|(is_there, suffix)| !is_there || !os::is_forbidden_to_write(&beside(path, suffix)))
     }
-    Ok(is_there)
+}
+
+/// The same as `check_kind` for the files that SQLite opens by itself.
+fn check_files_beside(path: &Path) -> Result<Beside> {
+    let check = |suffix| match std::fs::metadata(beside(path, suffix)) {
+        Ok(found) if !found.is_file() => Err(Error::cant_open(format!(
+            "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
+        ))),
+        found => Ok(found.is_ok()),
+    };
+    check("-journal")?;
+    Ok(Beside { wal: check("-wal")?, shared_memory: check("-shm")? })
 }
 
 /// What is known of a file before SQLite opens it.
@@ -231,6 +298,8 @@ struct Looked {
     names: u64,
     /// Whether it is in WAL mode.
     has_wal: bool,
+    /// Whether it could be opened for writing, if that was tried.
+    may_be_written: bool,
     identity: FileIdentity,
     /// The descriptor it was looked at with.
     file: Option<OsFile>,
@@ -247,19 +316,29 @@ struct Found<'p> {
 /// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
 fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> Result<Looked> {
     let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
+    let mut may_be_written = !read_only;
     let file = match OsFile::open(path, !read_only, !read_only) {
         Err(e)
             if !read_only
                 && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
         {
-            OsFile::open(path, false, false).map_err(|_| failed(e))? // SQLite says what may not be written
+            may_be_written = false;
+            OsFile::open(path, false, false).map_err(|_| failed(e))?
         }
         opened => opened.map_err(failed)?,
     };
-    let mut header = [0; HEADER];
-    let length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+    let mut header = [0; SECTOR];
+    let mut length = 0;
+    let mut look = || {
+        length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+        check_header(header.get(..length).unwrap_or_default(), path, read_only)
+    };
+    match look() {
+        // Another process may make it, or take back what was begun of it, between a look at it and one at its journal.
+        Err(e) if e.kind() == Kind::NotADatabase => look()?,
+        looked => looked?,
+    }
     let header = header.get(..length).unwrap_or_default();
-    check_header(header, path, read_only)?;
     // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
     if !header.is_empty()
         && has_shared_memory
@@ -276,7 +355,7 @@ fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> Result<Look
     }
     let has_wal = header.get(READ_VERSION) == Some(&WAL_VERSION);
     let (identity, names) = file.identity_and_names().map_err(failed)?;
-    Ok(Looked { names, has_wal, identity, file: Some(file) })
+    Ok(Looked { names, has_wal, may_be_written, identity, file: Some(file) })
 }
 
 /// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
@@ -293,8 +372,8 @@ fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
     let (Some(application_id), Some(page_type), Some(tables), true) =
         (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
     else {
-        if has("-journal") {
-            return Ok(()); // a store whose making was cut off: SQLite rolls it back
+        if is_begun(header, path) {
+            return Ok(()); // SQLite rolls it back
         }
         return Err(Error::not_a_database("the file is not a SQLite database, so it is no store"));
     };
@@ -309,6 +388,17 @@ fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
         return Err(Error::cant_open("the file has no store in it, and a read-only open cannot make one"));
     }
     Ok(())
+}
+
+/// Whether a file is a store whose making was cut off, by its first sector, which was not yet written then. The journal
+/// is on the disk before the database has a byte, and says that there was no page.
+fn is_begun(start: &[u8], path: &Path) -> bool {
+    let mut journal = [0; JOURNAL_HEADER];
+    start.iter().all(|byte| *byte == 0)
+        && OsFile::open(&beside(path, "-journal"), false, false)
+            .is_ok_and(|file| file.read_start(&mut journal).is_ok_and(|length| length == JOURNAL_HEADER))
+        && journal.starts_with(JOURNAL_MAGIC)
+        && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
 }
 
 fn not_ours() -> Error {
@@ -327,6 +417,12 @@ fn set_up(
     let (path, place, looked_with) = match file {
         Some(Found { path, place, file }) => (Some(path), Some(place), file),
         None => (None, None, None),
+    };
+    let leftovers = match (path, &place) {
+        (Some(path), Some(place)) if config.read_only && frozen.is_none() => {
+            Some(Leftovers::of(path, place.file()))
+        }
+        _ => None,
     };
     let wal_frames = Arc::new(AtomicU32::new(0));
     let frames = Arc::clone(&wal_frames);
@@ -368,6 +464,7 @@ fn set_up(
         presence: None,
         agenda: RefCell::default(),
         dead: RefCell::default(),
+        _leftovers: leftovers,
     };
     #[cfg(kvstore_btree)]
     if !config.file.sql_engine {

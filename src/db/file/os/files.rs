@@ -547,11 +547,26 @@ impl OsFile {
     /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
     /// (Where there are no locks of its own nobody can be asked.)
     pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
-        let (start, length) = lock::DATABASE;
-        let alone = !owns_its_locks(self.fd)
-            || calls::before()
-                .is_some_and(|before| lock::set(before, self.fd, libc::F_WRLCK as c_int, start, length));
+        let alone = !owns_its_locks(self.fd) || self.keeps_others_out();
         alone && look(self.fd).is_some_and(|found| found.st_size == 0)
+    }
+
+    /// Whether nobody else is inside SQLite with it, which is open for writing; if so nobody comes in before this is
+    /// dropped. `false` where there are no locks of its own.
+    pub(in crate::db::file) fn keeps_others_out(&self) -> bool {
+        let (start, length) = lock::DATABASE;
+        owns_its_locks(self.fd)
+            && calls::before()
+                .is_some_and(|before| lock::set(before, self.fd, libc::F_WRLCK as c_int, start, length))
+    }
+
+    /// Is inside SQLite with it as a reader is, until this is dropped: meanwhile nobody who closes it removes its WAL
+    /// and its shared memory. `false` if somebody keeps others out. (Where there are no locks of its own it is not.)
+    pub(in crate::db::file) fn keeps_files_beside(&self) -> bool {
+        let (start, length) = lock::SHARED;
+        !owns_its_locks(self.fd)
+            || calls::before()
+                .is_some_and(|before| lock::set(before, self.fd, libc::F_RDLCK as c_int, start, length))
     }
 
     /// Whether somebody is inside SQLite with it, or that cannot be found out.

@@ -74,6 +74,8 @@ pub(super) use system::{CAN_REPLACE_FCNTL, own_command};
 
 /// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
 pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);
+/// Of these, the ones that everybody locks who reads.
+pub(super) const SHARED: (i64, i64) = (DATABASE.0 + 2, 510);
 /// Of the shared memory, the byte that everybody locks who uses it (os_unix.c, "UNIX_SHM_DMS").
 pub(super) const SHARED_MEMORY: (i64, i64) = (128, 1);
 

@@ -51,7 +51,7 @@ pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
 pub(super) use handed_over::HandedOver;
 pub(super) use opened::{Opened, has_moved, read, sync, write};
 pub(crate) use place::rename_new;
-pub(super) use place::{Place, State, coarse_ms, may_write};
+pub(super) use place::{Place, State, coarse_ms, is_forbidden_to_write, may_write};
 pub(crate) use presence::Presence;
 pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
 

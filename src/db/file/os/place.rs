@@ -73,18 +73,34 @@ impl Place {
     /// # Errors
     /// If it cannot be looked at.
     pub(in crate::db::file) fn state(&self, suffix: &str) -> io::Result<Option<State>> {
-        let mut name = self.name.clone().into_bytes();
-        name.extend_from_slice(suffix.as_bytes());
-        match look(&self.directory, &CString::new(name)?) {
+        match look(&self.directory, &self.beside(suffix)?) {
             Ok(state) => Ok(Some(state)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
     }
 
+    /// Removes what is named like the file with this suffix, if anything is.
+    ///
+    /// # Errors
+    /// If it is still there.
+    pub(in crate::db::file) fn remove(&self, suffix: &str) -> io::Result<()> {
+        let name = self.beside(suffix)?;
+        // SAFETY: an open directory and a C string.
+        if unsafe { libc::unlinkat(self.directory.as_raw_fd(), name.as_ptr(), 0) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+    }
+
+    fn beside(&self, suffix: &str) -> io::Result<CString> {
+        Ok(CString::new([self.name.as_bytes(), suffix.as_bytes()].concat())?)
+    }
+
     /// Whether this process may make files beside it, or remove some.
     pub(in crate::db::file) fn can_be_written_to(&self) -> bool {
-        may_write_at(self.directory.as_raw_fd(), c".")
+        to_write_at(self.directory.as_raw_fd(), c".").is_ok()
     }
 
     /// Makes the names in the directory durable.
@@ -95,12 +111,25 @@ impl Place {
 
 /// Whether this process may write the file at a path.
 pub(in crate::db::file) fn may_write(path: &Path) -> bool {
-    CString::new(path.as_os_str().as_bytes()).is_ok_and(|name| may_write_at(libc::AT_FDCWD, &name))
+    to_write(path).is_ok()
 }
 
-fn may_write_at(directory: c_int, name: &CStr) -> bool {
+/// Whether there is a file at a path that this process may not write.
+pub(in crate::db::file) fn is_forbidden_to_write(path: &Path) -> bool {
+    to_write(path).is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
+}
+
+fn to_write(path: &Path) -> io::Result<()> {
+    to_write_at(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// What opening it for writing would answer.
+fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
     // SAFETY: an open directory, or the current one, and a C string.
-    unsafe { libc::faccessat(directory, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
+    match unsafe { libc::faccessat(directory, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// A directory that may not be listed can still be looked into; it cannot be synced then.
