@@ -683,6 +683,37 @@ fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() 
     play(REASONS);
 }
 
+/// An open that answers OK has made the store as it is to be.
+#[test]
+fn a_store_whose_making_could_not_be_synced_is_not_left_in_the_other_journal_mode() {
+    let (mut failed, mut nth) = (0, 0);
+    loop {
+        nth += 1;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let watch = Watch::on(dir.path(), false);
+        let fault = Fault::Code(ffi::SQLITE_IOERR);
+        watch.fail(Plan { call: Call::Sync, nth, fault, from_then_on: false });
+        let opened = Store::open_with(&path, &Config::new());
+        let is_over = watch.injected() == 0;
+        watch.heal();
+        match opened {
+            Ok(store) => {
+                assert_eq!(std::fs::read(&path).unwrap()[18], 2, "sync {nth}: not in WAL mode");
+                store.put("a", "1").unwrap();
+            }
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Io, "sync {nth}: {e}");
+                failed += 1;
+            }
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(failed >= 3, "{failed} opens failed");
+}
+
 #[test]
 fn a_read_that_fails_in_a_transaction_lets_nothing_that_follows_escape_from_it() {
     play(READS);

@@ -10,7 +10,7 @@ use super::connection::{Db, TransactionState};
 use super::failure::translate;
 use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, FileConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How long a checkpoint that nobody has asked for waits for others.
 const MIN_WAIT: Duration = Duration::from_millis(10);
@@ -57,6 +57,8 @@ pub(super) struct Checkpoints {
     at: u32,
     /// How long the WAL was at the last one.
     last: u32,
+    /// What the last one that nobody has asked for has failed with, if it was the system.
+    failure: Option<Error>,
     /// Unless the WAL is written back by checkpoints alone.
     write_back: Option<WriteBack>,
 }
@@ -70,6 +72,7 @@ impl Checkpoints {
             commits: 0,
             at: limit.0,
             last: 0,
+            failure: None,
             write_back: None,
         }
     }
@@ -93,6 +96,10 @@ impl Checkpoints {
         let Some(write_back) = &mut self.write_back else { return true };
         let before = write_back.written_back();
         frames.saturating_sub(before) <= limit.rest(frames) && !write_back.is_theirs(before, limit.step())
+    }
+
+    pub(super) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
     }
 
     fn aim(&self, frames: u32) -> Aim {
@@ -206,10 +213,14 @@ impl Db {
             self.checkpoints.at = frames.saturating_add(limit.step() / 4);
             return false;
         };
-        if done.is_err() {
-            self.checkpoints.at = frames.saturating_add(limit.step());
+        match done {
+            Ok(()) => true,
+            Err(e) => {
+                self.checkpoints.at = frames.saturating_add(limit.step());
+                self.checkpoints.failure = Some(e).filter(|e| e.kind() == ErrorKind::Io);
+                false
+            }
         }
-        done.is_ok()
     }
 
     pub(crate) fn wal_frames(&self) -> u32 {

@@ -156,7 +156,7 @@ impl Db {
             TransactionState::Read | TransactionState::Write => {}
         }
         let there = if self.transaction == TransactionState::Write { self.check_place() } else { Ok(()) };
-        match there.and_then(|()| self.execute("COMMIT")) {
+        match there.and_then(|()| self.commit_by_sql()) {
             Ok(()) => {
                 self.transaction = TransactionState::None;
                 Ok(())
@@ -267,7 +267,7 @@ impl Db {
         let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
         let done = done.and_then(|r| {
             self.check_place_now_and_then()?;
-            self.execute("COMMIT").map(|()| r)
+            self.commit_by_sql().map(|()| r)
         });
         if done.is_err() {
             self.roll_back_quietly();
@@ -288,7 +288,7 @@ impl Db {
         let done = or_undo(self, |db| f(db), |_| undo()).and_then(|r| {
             self.check_place_now_and_then()?;
             if !direct.is_writing() {
-                return self.execute("COMMIT").map(|()| r);
+                return self.commit_by_sql().map(|()| r);
             }
             if let Some(frames) = direct.commit()? {
                 self.wal_frames.store(frames, Ordering::Relaxed);
@@ -370,6 +370,13 @@ impl Db {
             direct.begun_by_sql().inspect_err(|_| self.roll_back_quietly())?;
         }
         Ok(())
+    }
+
+    fn commit_by_sql(&self) -> Result<()> {
+        if self.is_idle() {
+            return Err(Error::no_memory("out of memory: SQLite has rolled the transaction back by itself"));
+        }
+        self.execute("COMMIT")
     }
 
     fn roll_back_quietly(&self) {

@@ -44,6 +44,9 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
              open the store once where it can be written",
         ),
         ErrorCode::ReadOnly => Error::read_only(format!("{text}: {FORBIDDEN}")),
+        ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_NOMEM => {
+            Error::no_memory("out of memory")
+        }
         ErrorCode::SystemIoFailure => Error::io(format!(
             "the operating system could not read or write ({text}): look at the disk, its space and its limits"
         )),

@@ -24,6 +24,10 @@ impl Db {
         if self.sync == SyncLevel::Off {
             os::sync(&self.conn, Opened::Main)?;
         }
+        // The system says once what it could not write. A checkpoint that nobody has asked for may have heard it.
+        if let Some(e) = self.checkpoints.take_failure() {
+            return Err(e);
+        }
         // The WAL may be new, or a rollback journal removed.
         watched.place.sync_directory().map_err(|e| {
             Error::io(format!(

@@ -629,10 +629,13 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
         JournalMode::Wal => "wal",
         JournalMode::Delete => "delete",
     };
-    let is: String = db
-        .switch_to_sql()?
-        .query_row(&format!("PRAGMA journal_mode = {wanted}"), [], |row| row.get(0))
-        .map_err(translate)?;
+    // To the end: the row comes before the commit that may fail.
+    let convert = |conn: &Connection| {
+        let mut statement = conn.prepare(&format!("PRAGMA journal_mode = {wanted}"))?;
+        let modes = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+        Ok(modes.into_iter().next().unwrap_or_default())
+    };
+    let is = convert(db.switch_to_sql()?).map_err(translate)?;
     if is == wanted {
         return Ok(true);
     }

@@ -54,7 +54,7 @@ impl Outcome {
 
 impl HandedOver {
     /// Begins to sync a file of a connection, which this process has open as `file`, too. `None`: the system does not
-    /// do that.
+    /// do that. It has failed at once if there is no room for it now.
     pub(in crate::db::file) fn begin(conn: &Connection, which: Opened, file: &OsFile) -> Option<HandedOver> {
         if !vfs::is_over_the_systems(conn) {
             return Some(HandedOver::Later(which, LOOKS));
@@ -184,15 +184,31 @@ mod kernel {
                 ..Request::default()
             };
             let mut requests = [ptr::from_mut(&mut request)];
-            // SAFETY: io_submit(2) reads one request, and keeps neither it nor the list; the kernel keeps the file
-            // open meanwhile.
-            let begun =
-                unsafe { libc::syscall(libc::SYS_io_submit, queue.id, 1 as c_long, requests.as_mut_ptr()) };
-            if begun != 1 {
-                return None;
+            let id = queue.id;
+            let mut submit = || {
+                // SAFETY: io_submit(2) reads one request, and keeps neither it nor the list; the kernel keeps the
+                // file open meanwhile.
+                unsafe { libc::syscall(libc::SYS_io_submit, id, 1 as c_long, requests.as_mut_ptr()) == 1 }
+            };
+            let is_full = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+            let mut code = NONE_YET;
+            if !submit() {
+                if !is_full() {
+                    return None;
+                }
+                // What ended for handles that are closed is still in it.
+                collect_from(queue);
+                if !submit() {
+                    if !is_full() {
+                        return None;
+                    }
+                    code = -i64::from(libc::EAGAIN);
+                }
             }
-            let outcome = Arc::new(Outcome { code: AtomicI64::new(NONE_YET), generation: queue.generation });
-            queue.under_way.push((queue.next, Arc::clone(&outcome)));
+            let outcome = Arc::new(Outcome { code: AtomicI64::new(code), generation: queue.generation });
+            if code == NONE_YET {
+                queue.under_way.push((queue.next, Arc::clone(&outcome)));
+            }
             Some(outcome)
         })
     }
@@ -210,7 +226,14 @@ mod kernel {
     pub(super) fn collect() {
         with_list(&QUEUE, |known| {
             let generation = fork::generation();
-            let Some(queue) = known.as_mut().filter(|queue| queue.generation == generation) else { return };
+            if let Some(queue) = known.as_mut().filter(|queue| queue.generation == generation) {
+                collect_from(queue);
+            }
+        });
+    }
+
+    fn collect_from(queue: &mut Queue) {
+        loop {
             let mut events = [Event::default(); 8];
             // SAFETY: io_getevents(2) writes at most as many events as there is room for. Asked for at least none, it
             // waits for none.
@@ -239,7 +262,10 @@ mod kernel {
                     *number != event.data
                 });
             }
-        });
+            if ended < events.len() as c_long {
+                return;
+            }
+        }
     }
 }
 

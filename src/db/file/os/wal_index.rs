@@ -167,7 +167,8 @@ impl WalIndex {
                 }
             }
             let before = self.written_back();
-            (before < frames).then(|| {
+            // Not less than others have begun: SQLite's `sqlite3_snapshot_open` relies on that.
+            (before < frames && self.begun() <= frames).then(|| {
                 let turn = self.turn().wrapping_add(1);
                 self.word(TURN).store(turn, Ordering::Release);
                 self.word(BEGUN).store(frames, Ordering::Release);
