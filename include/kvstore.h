@@ -422,7 +422,7 @@ typedef struct {
      */
     uint64_t nCheckpoints;
     /**
-     * Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_get_many
+     * Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_cf_get_many
      * that meets one counts.
      */
     uint64_t nTtlExpired;

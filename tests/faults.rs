@@ -683,6 +683,21 @@ fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() 
     play(REASONS);
 }
 
+/// The system says once what it could not write; here a checkpoint hears it that nobody has asked for.
+#[test]
+fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::on(dir.path(), false);
+    let store = Store::open_with(dir.path().join("store.db"), &Config::new().checkpoint_every(2)).unwrap();
+    store.put("a", "1").unwrap();
+    let fault = Fault::Code(ffi::SQLITE_IOERR);
+    watch.fail(Plan { call: Call::Sync, nth: 1, fault, from_then_on: false });
+    store.put("b", "2").unwrap();
+    assert_eq!(watch.injected(), 1, "no checkpoint");
+    assert_eq!(store.sync().unwrap_err().kind(), ErrorKind::Io);
+    store.sync().unwrap();
+}
+
 /// An open that answers OK has made the store as it is to be.
 #[test]
 fn a_store_whose_making_could_not_be_synced_is_not_left_in_the_other_journal_mode() {

@@ -132,7 +132,7 @@ pub struct KVStoreStats {
     pub nWalCommits: u64,
     /// Checkpoints run, automatic ones included.
     pub nCheckpoints: u64,
-    /// Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_get_many
+    /// Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_cf_get_many
     /// that meets one counts.
     pub nTtlExpired: u64,
     /// Keys removed by purges.

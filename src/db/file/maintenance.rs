@@ -20,12 +20,13 @@ impl Db {
         }
         // Commits are in the WAL, and checkpoints sync by themselves. In DELETE mode each commit has synced the file,
         // and what is left is that its journal is gone.
+        let heard = self.checkpoints.take_failure();
         os::sync(&self.conn, Opened::Journal)?;
         if self.sync == SyncLevel::Off {
             os::sync(&self.conn, Opened::Main)?;
         }
-        // The system says once what it could not write. A checkpoint that nobody has asked for may have heard it.
-        if let Some(e) = self.checkpoints.take_failure() {
+        // The system says once what it could not write, and a checkpoint that nobody has asked for has heard it.
+        if let Some(e) = heard {
             return Err(e);
         }
         // The WAL may be new, or a rollback journal removed.
