@@ -1,14 +1,13 @@
 //! A store in a file (or in memory): everything that knows SQLite.
 //!
-//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`] which
-//! rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] sees to it that the WAL begins anew and
-//! [`write_back`] writes it back before that, [`maintenance`] keeps the
-//! file in order, [`catalogue`] knows the families and [`agenda`] when something is due in them, [`dead`] removes
-//! together the dead rows that reads have met, [`open`] opens the file and [`pragmas`] sets how, [`schema`] owns the
-//! tables,
-//! [`engine`] the operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost
-//! its name, [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one.
-//! Time is an argument: a moment, or the clock of the store, which is asked only for a row that can expire.
+//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`]
+//! which rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] sees to it that the WAL begins anew and
+//! [`write_back`] writes it back before that, [`maintenance`] keeps the file in order, [`catalogue`] knows the families
+//! and [`agenda`] when something is due in them, [`dead`] removes together the dead rows that reads have met, [`open`]
+//! opens the file after [`probe`] has looked at it, [`pragmas`] sets how, [`schema`] owns the tables, [`engine`] the
+//! operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost its name,
+//! [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one. Time is an
+//! argument: a moment, or the clock of the store, which is asked only for a row that can expire.
 
 mod agenda;
 mod backup;
@@ -28,6 +27,7 @@ mod open;
 mod os;
 mod plan;
 mod pragmas;
+mod probe;
 mod repair;
 mod schema;
 mod watch;

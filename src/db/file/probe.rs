@@ -1,0 +1,183 @@
+//! Looks at a file before SQLite opens it, which would roll a stranger's journal back, or checkpoint its WAL (ADR 5).
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::connection::beside;
+use super::os::{self, FileIdentity, OsFile};
+use super::schema;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind as Kind, Result};
+
+/// The first bytes of every SQLite file.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// The first bytes of a rollback journal (fileformat2.html, chapter 3).
+const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+/// How much of a journal tells of what it is one, and where in that it says how many pages the database has had.
+const JOURNAL_HEADER: usize = 20;
+const JOURNAL_PAGES: usize = 16;
+/// What a disk writes of a file as a whole: SQLite's header, and that of its first page, are in the first one.
+const SECTOR: usize = 512;
+/// The type of a page that is a table's only page.
+const LEAF_TABLE: u32 = 0x0D;
+
+/// Where the header says by which way of journaling the file is to be read, and its value for a WAL.
+const READ_VERSION: usize = 19;
+const WAL_VERSION: u8 = 2;
+
+/// Refuses what is no regular file before anybody opens it: opening a FIFO would wait for ever. Says whether there is
+/// a file.
+pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {
+            if read_only && found.len() == 0 {
+                return Err(Error::cant_open("the file is empty, and a read-only open cannot make a store"));
+            }
+            Ok(true)
+        }
+        Ok(found) if found.is_dir() => Err(Error::cant_open("the path is a directory, not a file")),
+        Ok(_) => Err(Error::cant_open("the path is not a regular file")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            if read_only {
+                return Err(Error::cant_open("the file does not exist, and a read-only open cannot make it"));
+            }
+            Ok(false)
+        }
+        Err(e) => Err(Error::cant_open(format!("cannot look at the file: {e}"))),
+    }
+}
+
+/// Which of the files are there that SQLite opens by itself.
+pub(super) struct Beside {
+    wal: bool,
+    pub(super) shared_memory: bool,
+}
+
+impl Beside {
+    /// Whether this process may write those of a WAL that are there; they may have gone by now.
+    pub(super) fn may_be_written(&self, path: &Path, config: &Config) -> bool {
+        // Who is to be alone needs no shared memory.
+        [(self.wal, "-wal"), (self.shared_memory && !config.file.exclusive, "-shm")]
+            .iter()
+            .all(|(is_there, suffix)| !is_there || !os::is_forbidden_to_write(&beside(path, suffix)))
+    }
+}
+
+/// The same as `check_kind` for the files that SQLite opens by itself.
+pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
+    let check = |suffix| match std::fs::metadata(beside(path, suffix)) {
+        Ok(found) if !found.is_file() => Err(Error::cant_open(format!(
+            "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
+        ))),
+        found => Ok(found.is_ok()),
+    };
+    check("-journal")?;
+    Ok(Beside { wal: check("-wal")?, shared_memory: check("-shm")? })
+}
+
+/// What is known of a file before SQLite opens it.
+pub(super) struct Looked {
+    /// How many names it has.
+    pub(super) names: u64,
+    /// Whether it is in WAL mode.
+    pub(super) has_wal: bool,
+    /// Whether it could be opened for writing, if that was tried.
+    pub(super) may_be_written: bool,
+    pub(super) identity: FileIdentity,
+    /// The descriptor it was looked at with.
+    pub(super) file: Option<OsFile>,
+}
+
+/// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
+pub(super) fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> Result<Looked> {
+    let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
+    let mut may_be_written = !read_only;
+    let file = match OsFile::open(path, !read_only, !read_only) {
+        Err(e)
+            if !read_only
+                && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
+        {
+            may_be_written = false;
+            OsFile::open(path, false, false).map_err(|_| failed(e))?
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let mut header = [0; SECTOR];
+    let mut length = 0;
+    let mut look = || {
+        length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+        check_header(header.get(..length).unwrap_or_default(), path, read_only)
+    };
+    match look() {
+        // Another process may make it, or take back what was begun of it, between a look at it and one at its journal.
+        Err(e) if e.kind() == Kind::NotADatabase => look()?,
+        looked => looked?,
+    }
+    let header = header.get(..length).unwrap_or_default();
+    // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
+    if !header.is_empty()
+        && has_shared_memory
+        && !file.is_in_use()
+        && let Ok(shared_memory) = OsFile::open(&beside(path, "-shm"), false, false)
+        && file.is_not_of(&shared_memory)
+    {
+        let wal = beside(path, "-wal");
+        return Err(Error::cant_open(format!(
+            "the log beside it belongs to a file of this name that was deleted or replaced while somebody has it \
+             open: close it there, then remove {} and the -shm beside it",
+            wal.file_name().unwrap_or_default().display()
+        )));
+    }
+    let has_wal = header.get(READ_VERSION) == Some(&WAL_VERSION);
+    let (identity, names) = file.identity_and_names().map_err(failed)?;
+    Ok(Looked { names, has_wal, may_be_written, identity, file: Some(file) })
+}
+
+/// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
+/// back, or checkpoint its WAL, just by looking; and ours may be in the middle of a checkpoint.
+fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
+    if header.is_empty() {
+        return Ok(());
+    }
+    let has = |suffix: &str| std::fs::metadata(beside(path, suffix)).is_ok_and(|file| file.len() > 0);
+    // Where these are is the first chapter of SQLite's fileformat2.html, and its chapter 1.6.
+    let number = |at: std::ops::Range<usize>| {
+        header.get(at).map(|bytes| bytes.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)))
+    };
+    let (Some(application_id), Some(page_type), Some(tables), true) =
+        (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
+    else {
+        if is_begun(header, path) {
+            return Ok(()); // SQLite rolls it back
+        }
+        return Err(Error::not_a_database("the file is not a SQLite database, so it is no store"));
+    };
+    if application_id == schema::APPLICATION_ID.unsigned_abs() {
+        return Ok(());
+    }
+    // A stranger may have everything in its WAL still; a store's mark is in the main file from the start.
+    if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || has("-wal") {
+        return Err(not_ours());
+    }
+    if read_only {
+        return Err(Error::cant_open("the file has no store in it, and a read-only open cannot make one"));
+    }
+    Ok(())
+}
+
+/// Whether a file is a store whose making was cut off, by its first sector, which was not yet written then. The journal
+/// is on the disk before the database has a byte, and says that there was no page.
+fn is_begun(start: &[u8], path: &Path) -> bool {
+    let mut journal = [0; JOURNAL_HEADER];
+    start.iter().all(|byte| *byte == 0)
+        && OsFile::open(&beside(path, "-journal"), false, false)
+            .is_ok_and(|file| file.read_start(&mut journal).is_ok_and(|length| length == JOURNAL_HEADER))
+        && journal.starts_with(JOURNAL_MAGIC)
+        && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
+}
+
+pub(super) fn not_ours() -> Error {
+    Error::not_a_database(
+        "the file is a SQLite database of another application, not a store; it was left as it is",
+    )
+}
