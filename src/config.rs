@@ -168,8 +168,9 @@ impl Config {
     /// Opens for reading only: the file must exist, and nothing is ever written to it.
     ///
     /// A store that was closed can also be read where nothing can be written, such as on a read-only mount, or by a
-    /// user who may not write it. If it is changed there all the same, calls notice it and see the new state; one that was reading just then answers
-    /// [`Busy`](crate::ErrorKind::Busy), and so does each call of a snapshot, until it is ended.
+    /// user who may not write it. If it is changed there all the same, calls notice it and see the new state; one that
+    /// was reading just then answers [`Busy`](crate::ErrorKind::Busy), and so does each call of a snapshot, until it is
+    /// ended.
     #[must_use]
     pub fn read_only(mut self, yes: bool) -> Config {
         self.read_only = yes;
@@ -193,8 +194,7 @@ impl Config {
 
     /// How long the WAL gets, in pages (default 4000, from 16 to 1 000 000): it is written back into the database while
     /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
-    /// and those of one transaction.
-    /// [`checkpoint_every`](Config::checkpoint_every) comes before it.
+    /// and those of one transaction. [`checkpoint_every`](Config::checkpoint_every) comes before it.
     #[must_use]
     pub fn wal_pages(mut self, pages: u32) -> Config {
         self.file.wal_pages = pages;

@@ -24,7 +24,8 @@ pub struct Stats {
     pub wal_commits: u64,
     /// Checkpoints run, automatic ones included.
     pub checkpoints: u64,
-    /// Times a get, exists or ttl met an expired key: a row that is noted for its removal only once, by a `get_many` each time.
+    /// Times a get, exists or ttl met an expired key: a row that is noted for its removal only once, by a
+    /// `get_many` each time.
     pub ttl_expired: u64,
     /// Keys removed by purges.
     pub ttl_purged: u64,

@@ -355,7 +355,7 @@ def boundaries(count: int, operations: int, folder: Path) -> list[Boundary]:
 def walks(count: int, folder: Path) -> list[Walk]:
     """Walks over all pairs, in turns with the least that Python does for the same objects. Kept rows are in memory
     that the system gives anew in each turn: most of their time is its. The store was closed after it was loaded,
-    so that all pages are in the file; from the WAL each takes longer."""
+    so that all pages are in the file, none in the WAL."""
     import kvstore
 
     turns = 15

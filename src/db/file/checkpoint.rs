@@ -79,10 +79,8 @@ impl Checkpoints {
 
     /// Writes the WAL back while it grows, from now on. Not if checkpoints are made after a number of commits.
     pub(super) fn write_back_with(&mut self, write_back: WriteBack) {
-        if self.every.is_none() {
-            self.write_back = Some(write_back);
-            self.at = self.first();
-        }
+        self.write_back = Some(write_back);
+        self.at = self.first();
     }
 
     /// From so many frames on a WAL that begins is checkpointed.
@@ -205,8 +203,9 @@ impl Db {
         let wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
         let done = if may_keep_writers_out && frames >= limit.most() {
             // A reader that comes when everything is in the file does not stand in the way of a new beginning.
-            let _ = self.checkpoint(CheckpointMode::Passive);
-            self.checkpoint_within(CheckpointMode::Restart, wait).map(drop)
+            let passive = self.checkpoint(CheckpointMode::Passive);
+            let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
+            restart.map(drop).map_err(|e| passive.err().filter(|e| e.kind() == ErrorKind::Io).unwrap_or(e))
         } else if self.checkpoints.can_finish(frames) {
             self.checkpoint(CheckpointMode::Passive).map(drop)
         } else {
@@ -237,20 +236,17 @@ impl Db {
         self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
     }
 
-    /// `let_go` lets snapshots of other handles go that are kept between reads: with them, less could be written.
+    /// `let_go` lets snapshots of other handles go that are kept between reads.
     #[cold]
     pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
         let aim = self.checkpoints.aim(self.wal_frames());
-        let Some(write_back) = &mut self.checkpoints.write_back else { return };
-        if write_back.wants_a_part(aim) {
+        let Some(mut write_back) = self.checkpoints.write_back.take() else { return };
+        let all_let_go = || {
             let_go();
-            self.let_reads_go();
-        }
-        if let Some(write_back) = &mut self.checkpoints.write_back {
-            write_back.go_on(&self.conn, aim);
-            if write_back.is_refused() {
-                self.checkpoints.write_back = None;
-            }
+            let _ = self.switch_to_sql(); // fails only in the middle of a write
+        };
+        if write_back.go_on(&self.conn, aim, all_let_go) {
+            self.checkpoints.write_back = Some(write_back);
         }
     }
 }

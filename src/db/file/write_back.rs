@@ -55,8 +55,6 @@ pub(super) struct WriteBack {
     part: Option<Part>,
     /// What somebody else had begun when this was looked at last, and how long the WAL was.
     theirs: Option<(Salts, u32, u32)>,
-    /// Whether the system makes no syncs for us.
-    is_refused: bool,
 }
 
 /// What is being written back.
@@ -71,7 +69,15 @@ struct Part {
     /// Pages that are written, and no sync has begun since.
     unsynced: u32,
     sync: Option<HandedOver>,
-    is_refused: bool,
+}
+
+/// What there is to do after a step.
+enum Next {
+    GoOn,
+    /// Nothing: the part is written back, or cannot be, or others have taken it over.
+    BeginAnother,
+    /// Nothing ever: the system makes no syncs for us.
+    GiveUp,
 }
 
 impl WriteBack {
@@ -88,13 +94,7 @@ impl WriteBack {
             synced: (index.salts(), 0),
             part: None,
             theirs: None,
-            is_refused: false,
         }
-    }
-
-    /// Whether the system makes no syncs for us: then checkpoints alone write back.
-    pub(super) fn is_refused(&self) -> bool {
-        self.is_refused
     }
 
     /// How many frames the database has, too.
@@ -119,8 +119,8 @@ impl WriteBack {
         is_paid || self.commits >= LOOK_EACH.min(aim.part / 16) || grown >= aim.part
     }
 
-    /// Whether there is enough for a part. Then snapshots that are kept are let go, since they would make it smaller.
-    pub(super) fn wants_a_part(&mut self, aim: Aim) -> bool {
+    /// Whether there is enough for a part.
+    fn wants_a_part(&mut self, aim: Aim) -> bool {
         if self.part.is_some() || self.synced.0 != self.index.salts() {
             return false;
         }
@@ -147,38 +147,45 @@ impl WriteBack {
         }
     }
 
-    /// Does what there is to do now. What fails is left as it is.
-    pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim) {
+    /// Does what there is to do now. What fails is left as it is. `let_go`: lets snapshots go that are kept between
+    /// reads, which would make a part smaller. `false`: the system makes no syncs for us, so checkpoints alone write
+    /// back from now on.
+    pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim, let_go: impl FnOnce()) -> bool {
         self.commits = 0;
-        self.sync_the_wal(conn, aim);
-        if self.part.is_none() && self.wants_a_part(aim) {
+        if !self.sync_the_wal(conn, aim) {
+            return false;
+        }
+        if self.wants_a_part(aim) {
+            let_go();
             self.part = self.begin_part(conn).ok().flatten();
         }
-        if let Some(part) = &mut self.part {
-            let is_over = part.go_on(conn, self.index, &self.presence);
-            self.is_refused |= part.is_refused;
-            if is_over.unwrap_or(true) || part.is_refused {
+        let Some(part) = &mut self.part else { return true };
+        match part.go_on(conn, self.index, &self.presence).unwrap_or(Next::BeginAnother) {
+            Next::GoOn => true,
+            Next::BeginAnother => {
                 self.part = None;
+                true
             }
+            Next::GiveUp => false,
         }
     }
 
-    fn sync_the_wal(&mut self, conn: &Connection, aim: Aim) {
+    /// Says whether the system does that.
+    fn sync_the_wal(&mut self, conn: &Connection, aim: Aim) -> bool {
         if let Some((salts, frames, sync)) = &mut self.sync {
-            let Some(well) = sync.outcome(conn) else { return };
+            let Some(well) = sync.outcome(conn) else { return true };
             if well {
                 self.synced = (*salts, *frames);
             }
             self.sync = None;
         }
-        if self.frames - self.begun_to_sync >= SYNCED.min(aim.part)
-            && let Some((salts, frames)) = self.index.state()
-        {
-            self.begun_to_sync = self.frames;
-            let sync = HandedOver::begin(conn, Opened::Journal, &self.wal);
-            self.is_refused = sync.is_none();
-            self.sync = sync.map(|sync| (salts, frames, sync));
+        if self.frames - self.begun_to_sync < SYNCED.min(aim.part) {
+            return true;
         }
+        let Some((salts, frames)) = self.index.state() else { return true };
+        self.begun_to_sync = self.frames;
+        self.sync = HandedOver::begin(conn, Opened::Journal, &self.wal).map(|sync| (salts, frames, sync));
+        self.sync.is_some()
     }
 
     fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
@@ -191,17 +198,13 @@ impl WriteBack {
         let length = FRAME_HEADER as usize + self.page_size;
         frame.try_reserve_exact(length).map_err(|_| none())?;
         frame.resize(length, 0);
-        Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None, is_refused: false }))
+        Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
     }
 
     /// Leaves what is under way, but for a sync that is all that is left of it: waits for that.
     pub(super) fn stop(&mut self, conn: &Connection) {
         let Some(mut part) = self.part.take() else { return };
-        if !part.pages.is_empty() {
-            return;
-        }
-        let all = part.unsynced == 0 && part.sync.is_some();
-        if all && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {
+        if part.is_all_handed_over() && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {
             let _ = self.index.set_written_back(conn, &part.begun);
         }
     }
@@ -214,32 +217,39 @@ impl Part {
         left > 0 && self.credit >= PAGES.min(left)
     }
 
-    /// Says whether it is over, be it that others have taken it over.
-    fn go_on(&mut self, conn: &Connection, index: WalIndex, presence: &Presence) -> Result<bool> {
+    /// Whether all is written, and in a sync that is under way or has ended.
+    fn is_all_handed_over(&self) -> bool {
+        self.pages.is_empty() && self.unsynced == 0
+    }
+
+    fn go_on(&mut self, conn: &Connection, index: WalIndex, presence: &Presence) -> Result<Next> {
         if let Some(sync) = &mut self.sync {
             match sync.outcome(conn) {
                 Some(true) => self.sync = None,
                 // All of it has to be written again.
-                Some(false) => return Ok(true),
+                Some(false) => return Ok(Next::BeginAnother),
                 None => {}
             }
         }
         if self.is_paid() && !self.write(conn, index)? {
-            return Ok(true);
+            return Ok(Next::BeginAnother);
         }
         if self.sync.is_some() {
-            return Ok(false);
+            return Ok(Next::GoOn);
         }
-        if self.pages.is_empty() && self.unsynced == 0 {
+        if self.is_all_handed_over() {
             // If others have the locks for this, it is done the next time.
-            return Ok(index.set_written_back(conn, &self.begun)?.is_some());
+            let is_over = index.set_written_back(conn, &self.begun)?.is_some();
+            return Ok(if is_over { Next::BeginAnother } else { Next::GoOn });
         }
         if self.pages.is_empty() || self.unsynced >= SYNCED {
             self.unsynced = 0;
             self.sync = HandedOver::begin(conn, Opened::Main, presence.file());
-            self.is_refused = self.sync.is_none();
+            if self.sync.is_none() {
+                return Ok(Next::GiveUp);
+            }
         }
-        Ok(false)
+        Ok(Next::GoOn)
     }
 
     /// Writes as many pages as there is credit for; `false`: others have written back meanwhile.

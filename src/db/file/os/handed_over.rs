@@ -175,7 +175,11 @@ mod kernel {
         }
         with_list(&QUEUE, |known| {
             let queue = queue(known)?;
-            queue.under_way.try_reserve(1).ok()?;
+            let generation = queue.generation;
+            let outcome = |code| Arc::new(Outcome { code: AtomicI64::new(code), generation });
+            if queue.under_way.try_reserve(1).is_err() {
+                return Some(outcome(-i64::from(libc::ENOMEM)));
+            }
             queue.next += 1;
             let mut request = Request {
                 data: queue.next,
@@ -191,25 +195,18 @@ mod kernel {
                 unsafe { libc::syscall(libc::SYS_io_submit, id, 1 as c_long, requests.as_mut_ptr()) == 1 }
             };
             let is_full = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
-            let mut code = NONE_YET;
-            if !submit() {
-                if !is_full() {
-                    return None;
-                }
+            let mut is_begun = submit();
+            if !is_begun && is_full() {
                 // What ended for handles that are closed is still in it.
                 collect_from(queue);
-                if !submit() {
-                    if !is_full() {
-                        return None;
-                    }
-                    code = -i64::from(libc::EAGAIN);
-                }
+                is_begun = submit();
             }
-            let outcome = Arc::new(Outcome { code: AtomicI64::new(code), generation: queue.generation });
-            if code == NONE_YET {
-                queue.under_way.push((queue.next, Arc::clone(&outcome)));
+            if !is_begun {
+                return is_full().then(|| outcome(-i64::from(libc::EAGAIN)));
             }
-            Some(outcome)
+            let begun = outcome(NONE_YET);
+            queue.under_way.push((queue.next, Arc::clone(&begun)));
+            Some(begun)
         })
     }
 
