@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import kvstore
 
 START_S = 1_700_000_000.0
@@ -49,6 +51,20 @@ def assert_clean(result: subprocess.CompletedProcess[str], stdout: str | None = 
     assert result.stderr == "", report
     if stdout is not None:
         assert result.stdout.strip() == stdout, report
+
+
+def open_files_of(path: Path) -> int:
+    """Of its log: descriptors of the other files may stay, parked for the next open."""
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("no /proc here")
+    found = 0
+    for link in folder.iterdir():
+        try:
+            found += os.readlink(link).startswith(f"{path}-wal")
+        except OSError:
+            pass
+    return found
 
 
 def increment(path: str, times: int) -> None:

@@ -81,7 +81,7 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
         return self is other  # not by what is in it: that would read two stores
 
     def __repr__(self) -> str:
-        return f"<kvstore.Family {self._name!r}{'' if self._cf else ', closed'}>"
+        return f"<kvstore.Family {self._name!r}{', closed' if self.closed else ''}>"
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
     @property
     def closed(self) -> bool:
         """Whether the handle, or its store, is closed."""
-        return not self._cf or not self._shared.kv
+        return self._closed or self._shared.closed
 
     def close(self) -> None:
         """Closes the handle; the store stays open. To close it again is allowed."""
@@ -129,7 +129,11 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
         except IndexError:
             pair = _new_buffer()
         buffer, view = pair
-        n = _get(self._cf, key, len(key), buffer)
+        try:
+            cf = self._local.cf
+        except AttributeError:
+            cf = self._here()
+        n = _get(cf, key, len(key), buffer)
         if n >= 0:
             value = view[:n]
             _buffers.append(pair)
@@ -148,7 +152,11 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
         except IndexError:
             pair = _new_buffer()
         buffer, view = pair
-        n = _get(self._cf, key, len(key), buffer)
+        try:
+            cf = self._local.cf
+        except AttributeError:
+            cf = self._here()
+        n = _get(cf, key, len(key), buffer)
         if n >= 0:
             value: bytes = view[:n]
             _buffers.append(pair)
@@ -200,10 +208,14 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
             value = to_bytes(value)
         if keep_ttl or if_absent or if_present:
             return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
+        try:
+            cf = self._local.cf
+        except AttributeError:
+            cf = self._here()
         if ttl is None and expire_at is None:
-            rc = _put(self._cf, key, len(key), value, len(value))
+            rc = _put(cf, key, len(key), value, len(value))
         else:
-            rc = self._put_until(key, value, ttl, expire_at)
+            rc = self._put_until(cf, key, value, ttl, expire_at)
         if rc:
             self._fail(rc)
         if self._scans:
@@ -211,14 +223,14 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
         return True
 
     def _put_until(
-        self, key: bytes, value: bytes, ttl: Optional[Duration], expire_at: Optional[Moment]
+        self, cf: Any, key: bytes, value: bytes, ttl: Optional[Duration], expire_at: Optional[Moment]
     ) -> int:
-        if expire_at is None and ttl is not None and self._shared.clock is None:
+        if expire_at is None and ttl is not None and self._shared.connections.clock is None:
             ms = ttl_ms(ttl)
             if ms:
-                rc: int = _put_in(self._cf, key, len(key), value, len(value), ms)
+                rc: int = _put_in(cf, key, len(key), value, len(value), ms)
                 return rc
-        rc = _put_at(self._cf, key, len(key), value, len(value), self._expire_ms(ttl, expire_at))
+        rc = _put_at(cf, key, len(key), value, len(value), self._expire_ms(ttl, expire_at))
         return rc
 
     def _put_with(
@@ -261,7 +273,11 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
             key = to_bytes(key)  # type: ignore[arg-type]
         if type(value) is not bytes:
             value = to_bytes(value)
-        rc = _put(self._cf, key, len(key), value, len(value))
+        try:
+            cf = self._local.cf
+        except AttributeError:
+            cf = self._here()
+        rc = _put(cf, key, len(key), value, len(value))
         if rc:
             self._fail(rc)
         if self._scans:
@@ -277,7 +293,11 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
         """Deletes a key; says whether it was there."""
         if type(key) is not bytes:
             key = to_bytes(key)
-        rc = _delete(self._cf, key, len(key))
+        try:
+            cf = self._local.cf
+        except AttributeError:
+            cf = self._here()
+        rc = _delete(cf, key, len(key))
         self._shared.changed()
         if rc:
             if rc == _NOTFOUND:
@@ -292,7 +312,11 @@ class Family(ExpiryMethods, Handle, MutableMapping[bytes, bytes]):
     def __contains__(self, key: object) -> bool:
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
-        found: int = _exists(self._cf, key, len(key))
+        try:
+            cf = self._local.cf
+        except AttributeError:
+            cf = self._here()
+        found: int = _exists(cf, key, len(key))
         if found < 0:
             self._fail(-found)
         return found == 1

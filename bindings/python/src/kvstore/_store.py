@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from kvstore._errors import CorruptError, InvalidError, MisuseError, NotFoundError, error_text
+from kvstore._connection import Connections, store_is_closed
+from kvstore._errors import CorruptError, InvalidError, NotFoundError, error_text, exception_for
 from kvstore._family import Family
-from kvstore._handle import Shared
+from kvstore._handle import Shared, owned
 from kvstore._expiry import default_ttl_ms
-from kvstore._native import NULL, check, ffi, lib
-from kvstore._time import Clock, ClockFunction, Duration, duration_ms, register, unregister
+from kvstore._native import NULL, ffi, lib
+from kvstore._time import Clock, ClockFunction, Duration, duration_ms
 from kvstore._transaction import Transaction
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -94,12 +94,6 @@ def _python_name(field: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in field[1:]).lstrip("_")
 
 
-#: The names of the fields in C, and here.
-_STATS: list[tuple[str, str]] = [
-    (field, _python_name(field)) for field, _ in ffi.typeof("KVStoreStats").fields if field != "reserved"
-]
-
-
 class Store(Family):
     """An open store. It is also its own default family: see :class:`Family` for what to do with keys.
 
@@ -149,18 +143,14 @@ class Store(Family):
             config.walPages = wal_pages
         except OverflowError as e:
             raise ValueError(f"a setting is out of bounds: {e}") from None
-        kv, cf = ffi.new("KVStore **"), ffi.new("KVColumnFamily **")
-        rc = lib.kvstore_open_v2(name, kv, config)
-        if rc == lib.KVSTORE_ERROR:
-            raise InvalidError(error_text(NULL))
-        check(rc)
-        shared = Shared(kv[0])  # from here on it is closed if anything fails
-        check(lib.kvstore_cf_get_default(shared.kv, cf), shared.kv)
-        self._attach(shared, cf[0])
+        shared = Shared(Connections(name, config, for_all=bool(exclusive)))  # it is closed if anything fails
+        cf = ffi.new("KVColumnFamily **")
+        shared.check(lib.kvstore_cf_get_default(shared.handle(), cf))
+        self._attach(shared, "default", owned(cf[0]))
         self._path = None if path is None else os.fsdecode(path)
 
     def __repr__(self) -> str:
-        return f"<kvstore.Store {self._path!r}{'' if self._shared.kv else ', closed'}>"
+        return f"<kvstore.Store {self._path!r}{', closed' if self.closed else ''}>"
 
     @property
     def path(self) -> Optional[str]:
@@ -170,7 +160,7 @@ class Store(Family):
     @property
     def closed(self) -> bool:
         """Whether the store is closed."""
-        return not self._shared.kv
+        return self._shared.closed
 
     def close(self) -> None:
         """Closes the store and the file: an open transaction is rolled back, the cleaner is stopped, and
@@ -181,23 +171,17 @@ class Store(Family):
         Other threads may be using the store: their calls end first, or fail with MisuseError.
         """
         shared = self._shared
-        try:
-            kv = shared.native.pop()  # of several threads, one gets it
-        except IndexError:
+        if shared.closed:
             return
-        shared.kv = NULL
+        rc = shared.connections.close(shared.connection_here())
+        text = error_text(NULL) if rc else ""
         shared.changed()
-        rc = lib.kvstore_close(kv)
-        if rc == lib.KVSTORE_MISUSE and not shared.inherited:  # a callback of the store closes it: it is open
-            shared.kv = kv
-            shared.native.append(kv)
-            raise MisuseError(error_text(NULL))
-        for family in list(shared.families):
+        with shared.guard:
+            families = list(shared.families)
+        for family in families:
             family._detach()
-        if shared.clock_context:
-            unregister(shared.clock_context)
-        if not shared.inherited:
-            check(rc)
+        if rc:
+            raise exception_for(rc, text)
 
     def __exit__(
         self,
@@ -232,7 +216,7 @@ class Store(Family):
         if family is None and create:
             if ttl_ms is None and write_tracking is None:
                 return self._make_family(encoded)
-            if self._shared.transaction_thread == threading.get_ident():
+            if self._shared.in_transaction():
                 return self._make_family_with(encoded, ttl_ms, write_tracking)
             with self.transaction():  # nobody sees it without what it is to have
                 return self._make_family_with(encoded, ttl_ms, write_tracking)
@@ -245,18 +229,18 @@ class Store(Family):
         shared = self._shared
         out = ffi.new("KVColumnFamily **")
         rc = lib.kvstore_cf_open(shared.handle(), name, out)
-        return None if rc == _NOTFOUND else self._family_of(rc, out)
+        return None if rc == _NOTFOUND else self._family_of(rc, name, out)
 
     def _make_family(self, name: bytes) -> Family:
         shared = self._shared
         out = ffi.new("KVColumnFamily **")
         rc = lib.kvstore_cf_create(shared.handle(), name, out)
         if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it
-            text = error_text(shared.kv)
+            text = shared.error_text()
             rc = lib.kvstore_cf_open(shared.handle(), name, out)
             if rc:
                 raise InvalidError(text)
-        return self._family_of(rc, out)
+        return self._family_of(rc, name, out)
 
     def _make_family_with(self, name: bytes, ttl_ms: Optional[int], write_tracking: Optional[bool]) -> Family:
         before = self._open_family(name)
@@ -266,18 +250,18 @@ class Store(Family):
         except BaseException:
             if before is None:
                 family.close()
-                lib.kvstore_cf_drop(self._shared.kv, name)
+                lib.kvstore_cf_drop(self._shared.handle(), name)
             raise
         return family
 
-    def _family_of(self, rc: int, out: Any) -> Family:
+    def _family_of(self, rc: int, name: bytes, out: Any) -> Family:
         shared = self._shared
         if rc == lib.KVSTORE_ERROR:
             shared.handle()
-            raise InvalidError(error_text(shared.kv))
+            raise InvalidError(shared.error_text())
         shared.check(rc)
         family = Family.__new__(Family)
-        family._attach(shared, out[0])
+        family._attach(shared, name.decode(), owned(out[0]))
         return family
 
     def families(self) -> list[str]:
@@ -303,19 +287,19 @@ class Store(Family):
         kv = shared.handle()
         closed = []
         if name != "default":
-            for family in list(shared.families):
-                if family._name == name and family._cf:
+            with shared.guard:
+                families = list(shared.families)
+            for family in families:
+                if family._name == name and not family._closed:
                     family._detach()
                     closed.append(family)
         rc = lib.kvstore_cf_drop(kv, encoded)
         shared.changed()
         if not rc:
             return
-        text = error_text(shared.kv)
+        text = shared.error_text()
         for family in closed:  # it is still there
-            out = ffi.new("KVColumnFamily **")
-            if lib.kvstore_cf_open(shared.kv, encoded, out) == 0:
-                family._cf = ffi.gc(out[0], lib.kvstore_cf_close)
+            family._closed = False
         if rc == _NOTFOUND:
             raise NotFoundError(f"no such family: {name!r}")
         if rc == lib.KVSTORE_ERROR:
@@ -353,24 +337,15 @@ class Store(Family):
         """
         shared = self._shared
         shared.handle()
-        made, context = None, NULL
+        made = None
         if clock is not None:
             if not callable(clock):
                 raise TypeError(f"a clock is a function that returns seconds, not {type(clock).__name__}")
             made = Clock(clock)
             made.now_ms()
-        kv = shared.handle()
-        if made is not None:
-            context = register(made)
-        rc = lib.kvstore_set_clock(kv, NULL if made is None else lib.kvpy_clock, context)
-        if rc:
-            if context:
-                unregister(context)
-            shared.check(rc)
-        before, shared.clock, shared.clock_context = shared.clock_context, made, context
+        shared.handle()
+        shared.connections.set_clock(made)
         shared.changed()
-        if before:
-            unregister(before)
 
     def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
         """As :meth:`Family.next_expiry`; with ``all_families``, of all of them: the moment at which a
@@ -398,15 +373,27 @@ class Store(Family):
         every, most = duration_ms(interval, "an interval"), _count(max_keys, "max_keys")
         if every == 0:
             raise ValueError("an interval must be positive")
-        self._shared.check(lib.kvstore_cleaner_start(self._shared.handle(), every, most))
+        shared = self._shared
+        here = shared.lease()
+        with shared.guard:  # one for all threads
+            lease = shared.cleaner or here
+            rc = lib.kvstore_cleaner_start(lease.connection.kv, every, most)
+            if rc == 0:
+                shared.cleaner = lease
+        if rc:
+            shared.handle()
+            raise exception_for(rc, error_text(lease.connection.kv))
 
     def stop_cleaner(self) -> None:
         """Stops the cleaner, and returns when its thread has ended. No error if none is running, and in the
         child of a fork none is: the parent's goes on."""
         shared = self._shared
-        kv = shared.handle()
-        if not shared.inherited:
-            shared.check(lib.kvstore_cleaner_stop(kv))
+        if shared.closed:
+            raise store_is_closed()
+        with shared.guard:
+            lease, shared.cleaner = shared.cleaner, None
+        if lease is not None:
+            lib.kvstore_cleaner_stop(lease.connection.kv)
 
     # Maintenance
 
@@ -482,13 +469,15 @@ class Store(Family):
         >>> db.stats().puts
         1
         """
-        out = ffi.new("KVStoreStats *")
-        self._shared.check(lib.kvstore_stats(self._shared.handle(), out))
-        return Stats(**{name: int(getattr(out, field)) for field, name in _STATS})
+        shared = self._shared
+        shared.handle()
+        return Stats(**{_python_name(name): number for name, number in shared.connections.stats(shared.handle()).items()})
 
     def stats_reset(self) -> None:
         """Sets the counters to zero."""
-        self._shared.check(lib.kvstore_stats_reset(self._shared.handle()))
+        shared = self._shared
+        shared.handle()
+        shared.connections.stats_reset()
 
     def sync(self) -> None:
         """Makes every commit so far survive a power cut. Never ends an open transaction."""
