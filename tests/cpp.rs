@@ -147,6 +147,7 @@ scenarios! {
     the_objects_are_small
     algorithms_of_cpp17_take_a_walk
     a_map_is_made_of_a_walk
+    a_key_of_a_walk_is_a_string_view_that_becomes_a_string
     what_is_kept_of_a_walk_owns_its_bytes
     a_walk_goes_on_without_what_it_was_made_of
     find_gives_a_position_at_a_live_key_or_the_end

@@ -94,6 +94,35 @@ SCENARIO(a_map_is_made_of_a_walk) {
     CHECK(inserted == map);
 }
 
+SCENARIO(a_key_of_a_walk_is_a_string_view_that_becomes_a_string) {
+    kvstore::store db(":memory:");
+    fill_in_order(db, 100);
+    std::map<std::string, int> seen;
+    for (auto key : db.keys()) {
+        const std::string copy = key;
+        const std::string_view view = key;
+        CHECK(copy == key && key == view && key != "other" && key < "l" && key.size() == 9);
+        CHECK(db.get(key) == "value of " + copy);
+        seen[key]++;
+        db.erase(key);
+    }
+    CHECK(seen.size() == 100 && db.count() == 0);
+    fill_in_order(db, 2);
+    std::string joined("begin");
+    for (std::string key : db.keys()) {
+        joined += std::move(key);
+    }
+    auto keys = db.keys();
+    joined.append(*keys.begin());
+    CHECK(joined == "begin" + nth(0) + nth(1) + nth(0));
+    std::vector<std::string> unique;
+    std::unique_copy(db.keys().begin(), at_key(), std::back_inserter(unique)); // copies what it compares with
+    CHECK((unique == std::vector<std::string>{nth(0), nth(1)}));
+#if defined(__cpp_lib_format)
+    CHECK(std::format("{:>12}|", *db.keys().begin()) == "   " + nth(0) + "|");
+#endif
+}
+
 SCENARIO(what_is_kept_of_a_walk_owns_its_bytes) {
     std::vector<kvstore::owned_entry> kept;
     std::string last;
