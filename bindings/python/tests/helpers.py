@@ -72,3 +72,26 @@ def increment(path: str, times: int) -> None:
     with kvstore.open(path, busy_timeout=60) as store:
         for _ in range(times):
             store.incr("n")
+
+
+class Prefixed:
+    """A codec for text, as a program may have one of its own."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def dumps(self, value: str) -> str:
+        return self.prefix + value
+
+    def loads(self, data: bytes) -> str:
+        text = data.decode()
+        if not text.startswith(self.prefix):
+            raise ValueError("not one of ours")
+        return text[len(self.prefix) :]
+
+
+def use_store(store: kvstore.Store, family: kvstore.Family, number: int) -> object:
+    """What a process of a pool does with what it is passed."""
+    store.incr("n")
+    family[f"{number}"] = number
+    return store["shared"]

@@ -11,6 +11,7 @@ Start with :func:`open`, and with :class:`Family` for what can be done with keys
 """
 
 from kvstore._batch import Batch
+from kvstore._codec import JSON, PICKLE, TEXT
 from kvstore._errors import (
     AuthError,
     BusyError,
@@ -24,16 +25,21 @@ from kvstore._errors import (
     ReadOnlyError,
     StoreIOError,
 )
-from kvstore._family import Family, row_key
+from kvstore._family import Family
+from kvstore._maintenance import Checkpoint, Stats
 from kvstore._memoize import memoize
 from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
-from kvstore._store import Checkpoint, PurgeStep, Stats, Store, open
+from kvstore._ranges import row_key
+from kvstore._store import PurgeStep, Store, open
 from kvstore._time import FOREVER
 from kvstore._transaction import Transaction
 
 __all__ = [
     "FOREVER",
+    "JSON",
+    "PICKLE",
+    "TEXT",
     "AuthError",
     "Batch",
     "BusyError",
