@@ -122,7 +122,7 @@ _WORDS = [
     (r"\bpageSize\b", "page_size="),
     (r"\bbusyTimeout\b", "busy_timeout="),
     (r"\bwalSizeLimit\b|\bcheckpoint_every\b", "wal_size_limit="),
-    (r"\bmaxValueSize\b", "max_value_size="),
+    (r"\b(?:KVStoreConfig\.)?maxValueSize\b", "max_value_size="),
     (r"\bmmapSize\b", "mmap_size="),
     (r"\bholdReads\b", "hold_reads="),
     (r"\bwalPages\b", "wal_pages="),
@@ -143,6 +143,8 @@ _WORDS = [
     (r"\banother handle\b", "another store"),
     (r"\bother handles\b", "others"),
     (r"\bthe handle was opened before a fork: open a new one\b", "the store was opened before a fork: open a new one"),
+    (r"Close this handle, and", "Close this store, and"),
+    (r"^the handle is closed\b", "it is closed"),
     (r"create it first\b", "create=True makes it"),
 ]
 _PYTHON_WORDS = [(re.compile(pattern), words) for pattern, words in _WORDS]
