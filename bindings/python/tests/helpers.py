@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 import kvstore
+
+PYTHON = Path(__file__).resolve().parents[1]
+ROOT = PYTHON.parents[1]
+#: What has Python programs in it.
+DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 START_S = 1_700_000_000.0
 
@@ -95,3 +101,14 @@ def use_store(store: kvstore.Store, family: kvstore.Family, number: int) -> obje
     store.incr("n")
     family[f"{number}"] = number
     return store["shared"]
+
+
+def programs() -> list[tuple[str, str]]:
+    """Each document's python blocks, one after the other, as one program: later ones build on earlier ones."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text() if document.exists() else ""
+        blocks = re.findall(r"^```(?:python|py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        if blocks:
+            found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
+    return found

@@ -10,20 +10,24 @@ import importlib
 import json
 import pickle
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, Protocol, TypeVar, Union
 
 from kvstore._native import to_bytes
 
-if TYPE_CHECKING:
-    from typing import Protocol
+T = TypeVar("T")
 
-    T = TypeVar("T")
 
-    class Codec(Protocol[T]):
-        """Makes values into bytes (or str, kept as UTF-8), and bytes into values again."""
+class Codec(Protocol[T]):
+    """What ``codec=`` takes, for annotations: any object with these two methods, such as ``kvstore.JSON``, the module
+    json, or one of your own. A store with a codec can be pickled if its codec can."""
 
-        def dumps(self, value: T, /) -> Union[str, bytes]: ...
-        def loads(self, data: bytes, /) -> T: ...
+    def dumps(self, value: T, /) -> Union[str, bytes]:
+        """The value as bytes, or as str, which is kept as UTF-8."""
+        ...
+
+    def loads(self, data: bytes, /) -> T:
+        """The value of such bytes."""
+        ...
 
 
 class _Named:

@@ -51,9 +51,10 @@ class Family(
 ):
     """A family of keys: a mutable mapping of live keys to values, in the order of the keys.
 
-    Keys and values are str (kept as UTF-8) or bytes-like; what comes back is bytes. A key has 1 to
-    65 536 bytes, a value up to ``max_value_size`` (10 MiB). Only live keys are seen: a key whose time
-    is over is missing, for every method (see ``count`` and ``expiring`` for two exceptions).
+    Keys and values are str (kept as UTF-8) or bytes-like; what comes back is bytes, unless the family has a
+    codec for its values, or ``keys=str`` (where keys that are no UTF-8 raise a UnicodeDecodeError when they come
+    up). A key has 1 to 65 536 bytes, a value up to ``max_value_size`` (10 MiB). Only live keys are seen: a key
+    whose time is over is missing, for every method (see ``count`` and ``expiring`` for two exceptions).
 
     TTLs are seconds (int or float) or a timedelta, rounded up to milliseconds, and must be positive;
     ``FOREVER`` is no TTL. Moments (``expire_at``) are seconds since the Unix epoch or an aware
@@ -61,12 +62,12 @@ class Family(
     ``default_ttl`` if there is one. Each write of a value replaces the TTL the key had, unless
     ``keep_ttl`` says otherwise.
 
-    All methods may be called from several threads, which take turns; and raise MisuseError when the
-    store is closed, BusyError when another process is writing longer than ``busy_timeout``,
-    ReadOnlyError for a write to what is read only, and other classes of :class:`Error` for what
+    All methods may be called from several threads, each of which has a connection of its own; and raise
+    MisuseError when the store is closed, BusyError when another thread or process is writing longer than
+    ``busy_timeout``, ReadOnlyError for a write to what is read only, and other classes of :class:`Error` for what
     happens to files and disks. A write that fails changes nothing.
 
-    Families are made by :meth:`Store.family`. A family keeps its store open.
+    Families are made by :meth:`Store.family`. A family keeps its store open. It can be pickled if its store can.
 
     >>> import kvstore
     >>> db = kvstore.open(":memory:")

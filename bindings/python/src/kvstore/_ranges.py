@@ -5,7 +5,7 @@ Mixed into Family. What an iteration does is in _iteration.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from typing import Generic, Optional
 
 from kvstore._handle import Handle
@@ -13,7 +13,7 @@ from kvstore._iteration import ITEMS, Items, Keys, Range, Values, bounds, row_so
 from kvstore._native import NULL, Data, K, V, check, ffi, lib, to_bytes
 
 
-class RangeMethods(Handle, Generic[K, V]):
+class RangeMethods(Handle, Iterable[K], Generic[K, V]):
     """See Family."""
 
     __slots__ = ()

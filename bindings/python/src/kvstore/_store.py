@@ -6,7 +6,7 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union, overload
 
-from kvstore._codec import Coding, coding
+from kvstore._codec import Codec, Coding, coding
 from kvstore._coded import CodedFamily
 from kvstore._connection import Connections, store_is_closed
 from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
@@ -23,13 +23,18 @@ from kvstore._transaction import Transaction
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from kvstore._codec import Codec
-
 T = TypeVar("T")
 G = TypeVar("G", bound=Union[str, bytes])
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
-_AS_THE_STORE: Any = object()
+
+
+class _AsTheStore:
+    def __repr__(self) -> str:
+        return "the store's"
+
+
+_AS_THE_STORE: Any = _AsTheStore()
 
 
 class PurgeStep(NamedTuple):
@@ -44,7 +49,18 @@ class PurgeStep(NamedTuple):
 class Store(MaintenanceMethods, Family[K, V]):
     """An open store. It is also its own default family: see :class:`Family` for what to do with keys.
 
-    Made by :func:`kvstore.open`. It can be carried anywhere:
+    Made by :func:`kvstore.open`. What one needs first:
+
+    - ``db[key] = value``, ``db[key, ttl] = value``, ``db[key]``, ``del db[key]``, ``key in db``, ``for key in db``
+    - ``get(key, default)``, ``put(key, value, ttl=...)``, ``add`` (if missing), ``delete``, ``pop``, ``incr``
+    - ``ttl(key)``, ``expire(key, ttl)``, ``touch``, ``persist``, ``purge_expired()``
+    - ``keys``, ``values``, ``items`` with ``prefix=``, ``start=``, ``stop=``, ``reverse=``, ``limit=``
+    - ``get_many``, ``put_many``, ``delete_many``, ``pop_many``, ``delete_range``, ``clear``
+    - ``with db.transaction():``, ``with db.batch() as batch:``
+    - ``family(name, create=True)``, ``families()``, ``drop_family(name)``
+    - ``backup(path)``, ``stats()``, ``close()``
+
+    It can be carried anywhere:
 
     - Threads share it, and each has a connection of its own, opened when the thread first uses it and closed with the
       thread. They read in parallel; writes wait for each other, at most ``busy_timeout``; a transaction is its
@@ -300,8 +316,8 @@ class Store(MaintenanceMethods, Family[K, V]):
 
     def transaction(self, write: bool = True) -> Transaction:
         """A transaction over all families, for a ``with`` block: see :class:`Transaction`. Without
-        ``write`` it is a stable snapshot that only reads. BusyError if another process goes on writing
-        for longer than ``busy_timeout``.
+        ``write`` it is a stable snapshot that only reads. BusyError if another thread or process goes on
+        writing for longer than ``busy_timeout``.
 
         >>> db = kvstore.open(":memory:")
         >>> with db.transaction():
