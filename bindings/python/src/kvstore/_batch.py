@@ -60,7 +60,7 @@ class Batch:
     def put(
         self,
         key: Data,
-        value: Data,
+        value: Any,
         ttl: Optional[Duration] = None,
         expire_at: Optional[Moment] = None,
         *,
@@ -76,7 +76,7 @@ class Batch:
             expire_ms = known and where._shared.now_ms() + known
         else:
             expire_ms = where._expire_ms(ttl, expire_at)
-        self._put(where, to_bytes(key), to_bytes(value), expire_ms)
+        self._put(where, to_bytes(key), where._encode(value), expire_ms)
 
     def _put(self, family: Handle, key: bytes, value: bytes, expire_ms: int) -> None:
         cf = self._handle_of(family)

@@ -26,11 +26,13 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, NoReturn, Optional
 
+from kvstore._codec import Coding
 from kvstore._connection import Connection, Connections, Lease, store_is_closed
 from kvstore._errors import InvalidError, MisuseError, NotFoundError, error_text, exception_for
-from kvstore._native import NULL, ffi, lib
+from kvstore._native import NULL, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms
 
 _ERROR: int = lib.KVSTORE_ERROR
@@ -183,7 +185,7 @@ if hasattr(os, "register_at_fork"):
 class Handle:
     """A family, and the native handle on it that each thread has of its own."""
 
-    __slots__ = ("__weakref__", "_closed", "_local", "_name", "_scans", "_shared")
+    __slots__ = ("__weakref__", "_closed", "_coding", "_local", "_name", "_scans", "_shared", "_store")
 
     #: `cf` is the thread's handle, for the fast path; `kept` as well, also while there must be none.
     _local: Any
@@ -191,14 +193,22 @@ class Handle:
     _scans: list[None]
     _name: str
     _closed: bool
+    #: None: keys and values are bytes.
+    _coding: Optional[Coding]
+    #: The store it was got from, if it is not that itself.
+    _store: Any
 
-    def _attach(self, shared: Shared, name: str, cf: Any) -> None:
+    def _attach(self, shared: Shared, name: str, cf: Any, coding: Optional[Coding] = None, store: Any = None) -> None:
+        """``cf``: this thread's handle, if there is one already."""
         self._shared = shared
         self._scans = shared.scans
         self._name = name
         self._closed = False
+        self._coding = coding
+        self._store = store
         self._local = threading.local()
-        self._local.kept = cf
+        if cf is not None:
+            self._local.kept = cf
         with shared.guard:
             shared.families.add(self)
 
@@ -206,9 +216,6 @@ class Handle:
         """Closes the handles of all threads: a call that has one keeps it to its end."""
         self._closed = True
         self._local = threading.local()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be pickled: open the store in each process")
 
     @property
     def _cf(self) -> Any:
@@ -247,6 +254,18 @@ class Handle:
                 )
             raise exception_for(rc, error_text(connection.kv))
         return owned(out[0])
+
+    # What families of bytes do with keys and values; _coded has others.
+
+    def _encode(self, value: Any) -> bytes:
+        return to_bytes(value)
+
+    def _key(self, data: bytes) -> Any:
+        return data
+
+    def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
+        """Rows as keys, values or items."""
+        return rows
 
     def _fail(self, rc: int) -> NoReturn:
         """Raises for a failed call on the family; a refusal is an InvalidError."""

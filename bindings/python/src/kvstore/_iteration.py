@@ -29,6 +29,7 @@ _OPEN: int = lib.KVSTORE_RANGE_OPEN
 _KEYS_ONLY: int = lib.KVSTORE_RANGE_KEYS_ONLY
 _FIRST_ROWS = 16
 
+_MISSING: Any = object()
 #: As rows.c has them.
 KEYS, VALUES, ITEMS = range(3)
 
@@ -212,13 +213,17 @@ class _View:
 
     def __iter__(self) -> Iterator[Any]:
         source = self._range.source(self._mapping, self._kind == KEYS)
-        return scan(self._mapping, source, self._kind, self._range.limit)
+        rows = scan(self._mapping, source, self._kind, self._range.limit)
+        decoded: Iterator[Any] = self._mapping._decoded(rows, self._kind)
+        return decoded
 
     def __reversed__(self) -> Iterator[Any]:
         if self._range.limit is not None:
             return iter(list(self)[::-1])
         chosen = Range(None, self._range.start, self._range.stop, not self._range.reverse, None)
-        return scan(self._mapping, chosen.source(self._mapping, self._kind == KEYS), self._kind)
+        rows = scan(self._mapping, chosen.source(self._mapping, self._kind == KEYS), self._kind)
+        decoded: Iterator[Any] = self._mapping._decoded(rows, self._kind)
+        return decoded
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._mapping!r}>"
@@ -236,7 +241,7 @@ class _View:
         return any(key == wanted for key in scan(self._mapping, source, KEYS, self._range.limit))
 
 
-class Keys(_View, KeysView[bytes]):
+class Keys(_View, KeysView[Any]):
     """The live keys of a range, in order. A set, except that it is read from the store each time."""
 
     __slots__ = ("_range",)
@@ -250,7 +255,7 @@ class Keys(_View, KeysView[bytes]):
         return self._has(key)
 
 
-class Values(_View, ValuesView[bytes]):
+class Values(_View, ValuesView[Any]):
     """The values of the live keys of a range, in the order of the keys."""
 
     __slots__ = ("_range",)
@@ -264,7 +269,7 @@ class Values(_View, ValuesView[bytes]):
         return any(value == here for here in self)
 
 
-class Items(_View, ItemsView[bytes, bytes]):
+class Items(_View, ItemsView[Any, Any]):
     """Pairs of live keys and their values, in the order of the keys."""
 
     __slots__ = ("_range",)
@@ -277,4 +282,4 @@ class Items(_View, ItemsView[bytes, bytes]):
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, tuple) or len(item) != 2 or not self._has(item[0]):
             return False
-        return bool(self._mapping.get(item[0]) == item[1])
+        return bool(self._mapping.get(item[0], _MISSING) == item[1])

@@ -2,7 +2,7 @@
 
 A result is under ``module.qualname:=digest``, where the digest is of the arguments. Whoever computes one
 holds a lease, the key ``module.qualname:~digest``, with a TTL; others wait for it to go. Uses public
-methods of families only.
+methods of families only (and no codec).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CacheInfo(NamedTuple):
 
 
 def memoize(
-    store: Family,
+    store: Family[Any, Any],
     ttl: Optional[Duration] = None,
     *,
     name: Optional[str] = None,
@@ -109,11 +109,12 @@ def memoize(
     if ttl is not None:
         ttl_ms(ttl)  # a bad one is told here, not at the first result
     ignored = frozenset((ignore,) if isinstance(ignore, str) else ignore)
+    plain = store._plain()  # results are the serializer's, and not the codec's
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         if asyncio.iscoroutinefunction(function):
             raise TypeError("memoize keeps results, and the result of a coroutine function is no value")
-        made: Memoized[P, R] = _memoized(function, store, ttl, name, typed, ignored, serializer, lease)
+        made: Memoized[P, R] = _memoized(function, plain, ttl, name, typed, ignored, serializer, lease)
         return made
 
     return decorate
@@ -121,7 +122,7 @@ def memoize(
 
 def _memoized(
     function: Any,
-    store: Family,
+    store: Family[Any, Any],
     ttl: Optional[Duration],
     name: Optional[str],
     typed: bool,
