@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, cast, overload
 
 import kvstore
 from kvstore._native import Data
@@ -45,7 +45,7 @@ def _method(
     name = method.__name__
 
     @functools.wraps(method)
-    async def call(self: Family, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         given = [_frozen(arg) for arg in args]
         named = {key: _frozen(arg) for key, arg in kwargs.items()}
         result: R = await self._do(write, lambda family: getattr(family, name)(*given, **named))
@@ -83,7 +83,7 @@ class Family:
 
     def __init__(self, runner: Runner, name: str, options: Optional[dict[str, Any]] = None) -> None:
         #: None: this one itself, without a cycle.
-        self._other = None if runner is self else runner
+        self._other: Optional[Runner] = None if runner is cast(object, self) else runner
         self._name = name
         self._options = options or {}
 

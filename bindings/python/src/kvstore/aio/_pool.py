@@ -268,7 +268,8 @@ class Lane:
             try:
                 self._dispatch(job)
             except BaseException:  # no thread can be started
-                self._sessions.discard(job)  # type: ignore[arg-type]
+                if isinstance(job, Session):
+                    self._sessions.discard(job)
                 raise
 
     def _dispatch(self, job: Job) -> None:

@@ -44,21 +44,23 @@ class _Step(NamedTuple):
     remaining: int
     retry_ms: int
     reset_ms: int
-    #: The state if the hit is counted; it says nothing any more after reset_ms.
+    #: What is to be written; it says nothing any more after reset_ms. Of a hit that is refused nothing, unless the
+    #: state is from the future: a clock has gone back, and from here on it is of now, so that it ends some day.
     state: bytes
 
 
 def _fixed_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
     """State: when the window began, and what was used."""
-    start, used = now, 0
+    begun = start = now
+    used = 0
     if state is not None:
         begun, before = map(int, state.split())
-        begun = min(begun, now)  # a clock that has gone back must not make the window longer
         if now < begun + rule.period_ms:
-            start, used = begun, before
+            start, used = min(begun, now), before
     left = start + rule.period_ms - now
     if used + cost > rule.limit:
-        return _Step(False, max(0, rule.limit - used), left, left, b"")
+        again = b"%d %d" % (start, used) if begun > now else b""
+        return _Step(False, max(0, rule.limit - used), left, left, again)
     return _Step(True, rule.limit - used - cost, 0, left, b"%d %d" % (start, used + cost))
 
 
@@ -66,39 +68,46 @@ def _sliding_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) ->
     """State: times and costs. With a large limit, hits of one step of time are kept as one, at the time of
     the latest: so they count for up to a step longer, and never shorter."""
     hits: list[tuple[int, int]] = []
+    future = False
     for hit in (state or b"").split():
-        at, _, part = hit.partition(b":")
-        moment = min(int(at), now)
-        if moment + rule.period_ms > now:
-            hits.append((moment, int(part)))
-    used = sum(part for _, part in hits)
+        at, count = map(int, hit.split(b":"))
+        if at + rule.period_ms > now:
+            future = future or at > now
+            hits.append((min(at, now), count))
+    used = sum(count for _, count in hits)
     if used + cost > rule.limit:
         over, retry = used + cost - rule.limit, 0
-        for moment, part in hits:
-            retry = moment + rule.period_ms - now
-            over -= part
+        for at, count in hits:
+            retry = at + rule.period_ms - now
+            over -= count
             if over <= 0:
                 break
-        return _Step(False, max(0, rule.limit - used), retry, hits[-1][0] + rule.period_ms - now, b"")
+        return _Step(
+            False, max(0, rule.limit - used), retry, hits[-1][0] + rule.period_ms - now, _joined(hits) if future else b""
+        )
     step = 1 if rule.limit <= _STEPS else max(1, rule.period_ms // _STEPS)
     if hits and hits[-1][0] // step == now // step:
         hits[-1] = (now, hits[-1][1] + cost)
     else:
         hits.append((now, cost))
-    return _Step(True, rule.limit - used - cost, 0, rule.period_ms, b" ".join(b"%d:%d" % hit for hit in hits))
+    return _Step(True, rule.limit - used - cost, 0, rule.period_ms, _joined(hits))
+
+
+def _joined(hits: list[tuple[int, int]]) -> bytes:
+    return b" ".join(b"%d:%d" % hit for hit in hits)
 
 
 def _token_bucket(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
     """State: the level, in tokens times period_ms, so that a millisecond adds ``limit``; and when it was that."""
     full = rule.burst * rule.period_ms
-    level = full
+    level, at = full, now
     if state is not None:
         before, at = map(int, state.split())
         level = min(full, before + max(0, now - at) * rule.limit)
     need = cost * rule.period_ms
     if level < need:
         retry, reset = -((level - need) // rule.limit), -((level - full) // rule.limit)
-        return _Step(False, level // rule.period_ms, retry, reset, b"")
+        return _Step(False, level // rule.period_ms, retry, reset, b"%d %d" % (level, now) if at > now else b"")
     level -= need
     reset = -((level - full) // rule.limit)
     return _Step(True, level // rule.period_ms, 0, reset, b"%d %d" % (level, now))
@@ -169,10 +178,10 @@ class RateLimiter:
         cost = self._cost(cost)
         where = self._key(key)
         step = self._step(where, cost)
-        if step.allowed:
+        if step.state:
             with atomic(self._store):
                 step = self._step(where, cost)
-                if step.allowed:
+                if step.state:
                     self._family.put(where, step.state, max(1, step.reset_ms) / 1000)
         return _decision(step)
 
