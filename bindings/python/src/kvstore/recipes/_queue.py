@@ -51,7 +51,7 @@ class QueueSizes(NamedTuple):
     delayed: int
     #: Taken, and not acknowledged yet.
     taken: int
-    #: Dead letters, as far as somebody has met them: see :class:`Queue`.
+    #: Dead letters.
     dead: int
 
 
@@ -135,8 +135,7 @@ class Queue(Generic[T]):
     Of the messages that are ready, the one that was put first is taken first; one that comes back has its old
     place. With several consumers, they may be *done* in another order.
 
-    That a message's time is over is noticed by the next ``get``: till then it is counted as ready, not yet
-    among the dead letters. Moments are by the store's clock; ``timeout`` by the monotonic clock.
+    Moments are by the store's clock; ``timeout`` by the monotonic clock.
 
     ``put``, ``get`` and what ends a message join a transaction that the thread has open.
 
@@ -327,11 +326,9 @@ class Queue(Generic[T]):
         """How many messages are in which state. Costs no more for a long queue."""
         with reading(self._store):
             counts = list(_counters(self._family)[1:])
-            for number in _due(self._family, now_ms(self._family)):
-                packed = self._family.get(b"m" + _bytes(number))
-                if packed is not None:
-                    counts[_META.unpack(packed)[0]] -= 1
-                    counts[_READY] += 1
+            for _, meta in self._due():
+                counts[meta.state] -= 1
+                counts[_DEAD if self._is_lost(meta) else _READY] += 1
             return QueueSizes(*counts)
 
     def size(self) -> int:
@@ -342,17 +339,25 @@ class Queue(Generic[T]):
         """The message that ``get`` would take next, without taking it; None if there is none."""
         with reading(self._store):
             numbers = [_number(key) for key in self._family.keys(prefix=b"r", limit=1)]
-            for number in _due(self._family, now_ms(self._family)):
-                meta = self._meta(number)
-                if meta is not None and not (meta.state == _TAKEN and self._exhausted(meta)):
-                    numbers.append(number)
+            numbers += [number for number, meta in self._due() if not self._is_lost(meta)]
             return self._look(min(numbers)) if numbers else None
 
     def dead_letters(self, limit: Optional[int] = None) -> list[Message[T]]:
         """The dead letters, the oldest first."""
         with reading(self._store):
-            found = [self._look(_number(key)) for key in self._family.keys(prefix=b"d", limit=limit)]
+            numbers = [_number(key) for key in self._family.keys(prefix=b"d")]
+            numbers += [number for number, meta in self._due() if self._is_lost(meta)]
+            found = [self._look(number) for number in sorted(numbers)[:limit]]
         return [message for message in found if message is not None]
+
+    def _due(self) -> list[tuple[int, _Meta]]:
+        """What has waited long enough, and is moved by whoever changes something next."""
+        found = [(number, self._meta(number)) for number in _due(self._family, now_ms(self._family))]
+        return [(number, meta) for number, meta in found if meta is not None]
+
+    def _is_lost(self, meta: _Meta) -> bool:
+        """Whether it becomes a dead letter, now that its time is over."""
+        return meta.state == _TAKEN and self._exhausted(meta)
 
     def _look(self, number: int) -> Optional[Message[T]]:
         meta, body = self._meta(number), self._family.get(b"b" + _bytes(number))
@@ -372,6 +377,7 @@ class Queue(Generic[T]):
         many."""
         with atomic(self._store):
             step = _Step(self)
+            step.wake_up()
             keys = list(self._family.keys(prefix=b"d", limit=limit))
             for key in keys:
                 meta = step.meta(_number(key))
@@ -385,6 +391,7 @@ class Queue(Generic[T]):
         """Deletes the dead letters; returns how many."""
         with atomic(self._store):
             step = _Step(self)
+            step.wake_up()
             keys = list(self._family.keys(prefix=b"d"))
             for key in keys:
                 meta = step.meta(_number(key))
