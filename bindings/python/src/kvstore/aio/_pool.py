@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any, Callable, Optional
 
 import kvstore
-from kvstore._errors import Error, MisuseError
+from kvstore import Error, MisuseError
 
 #: What a job does, in the worker's thread.
 Call = Callable[["Worker"], Any]

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Callable, Optional, TypeVar, Union
 
 import kvstore
-from kvstore._errors import Error, MisuseError
+from kvstore import Error, MisuseError
 from kvstore._time import ClockFunction, Duration
 from kvstore.aio._family import Family
 from kvstore.aio._pool import Job, Pool, Session, Settings, Worker

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Optional, Union
 
-from kvstore._errors import Error
-from kvstore._family import Family
-from kvstore._store import Store
-from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
+from kvstore import FOREVER, Error, Family, Store
+from kvstore._time import Duration, duration_ms, ttl_ms
 
 #: Names and keys: text, which is kept as UTF-8, or bytes.
 Name = Union[str, bytes]

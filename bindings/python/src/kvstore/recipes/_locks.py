@@ -15,10 +15,8 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any, Optional, TypeVar
 
-from kvstore._errors import BusyError, Error
-from kvstore._family import row_key
-from kvstore._store import Store
-from kvstore._time import FOREVER, Duration
+from kvstore import FOREVER, BusyError, Error, Store, row_key
+from kvstore._time import Duration
 from kvstore.recipes._base import (
     Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
 )  # fmt: skip

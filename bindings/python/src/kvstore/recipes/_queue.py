@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, overload
 
-from kvstore._errors import Error
-from kvstore._store import Store
-from kvstore._time import FOREVER, Duration, duration_ms
+from kvstore import FOREVER, Error, Store
+from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
     Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, reading, wake,
 )  # fmt: skip

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, Optional
 
-from kvstore._family import row_key
-from kvstore._store import Store
-from kvstore._time import FOREVER, Duration, ttl_ms
+from kvstore import FOREVER, Store, row_key
+from kvstore._time import Duration, ttl_ms
 from kvstore.recipes._base import Name, Patience, atomic, family_of, now_ms, positive_int, to_name
 
 _FAMILY = "recipes.rates"

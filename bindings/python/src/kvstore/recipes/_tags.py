@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Optional
 
-from kvstore._family import Family, row_key
-from kvstore._store import Store
-from kvstore._time import FOREVER, Duration, Moment
+from kvstore import FOREVER, Family, Store, row_key
+from kvstore._time import Duration, Moment
 from kvstore.recipes._base import Name, atomic, family_of, reading, to_name
 
 _FAMILY = "recipes.tags"
