@@ -10,11 +10,6 @@ class TestKVStoreDict(BaseStorageTest):
     init_kwargs = {"sync": "off"}
 
 
-class TestKVStorePickleDict(BaseStorageTest):
-    storage_class = KVStoreDict
-    init_kwargs = {"serializer": "pickle", "sync": "off"}
-
-
 class TestKVStoreCache(BaseCacheTest):
     backend_class = KVStoreCache
     init_kwargs = {"sync": "off"}

@@ -55,8 +55,8 @@ def test_without_a_ttl_keys_stay(tmp_path: Path, ttl: Any) -> None:
 def test_wrong_arguments_are_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="path"):
         KVStoreBackend({})
-    with pytest.raises(TypeError, match="no such setting of a store: colour"):
-        KVStoreBackend({"path": tmp_path / "r.db", "colour": 1})
+    with pytest.raises(TypeError, match="max_bytes"):
+        KVStoreBackend({"path": tmp_path / "r.db", "policy": "lru"})
 
 
 def test_a_lock_is_had_by_one_and_opened_by_who_has_it(tmp_path: Path) -> None:

@@ -75,14 +75,21 @@ def test_a_response_lives_an_hour_longer_than_it_is_fresh(
     assert ttl is None if left is None else ttl is not None and left - 10 < ttl <= left + 1
 
 
-def test_a_response_that_is_expired_too_long_is_removed(backend: KVStoreCache) -> None:
+@pytest.mark.parametrize("offset, left", [(3600, 3600), (0, None)])
+def test_a_response_that_has_expired_when_it_is_saved_lives_for_the_offset(
+    tmp_path: Path, offset: int, left: Any
+) -> None:
+    backend = KVStoreCache(tmp_path / "http.db", ttl_offset=offset)
     session, _ = session_with(backend, expire_after=100)
     session.get("http://a/")
     [key] = backend.responses
     response = backend.responses[key]
     response.expires = type(response.expires).fromtimestamp(time.time() - 4000, response.expires.tzinfo)
     backend.responses[key] = response
-    assert key not in backend.responses
+    assert (key in backend.responses) is (left is not None)
+    if left is not None:
+        assert left - 10 < (backend.responses._place.family().ttl(key) or 0) <= left
+    backend.close()
 
 
 def test_without_ttl_nothing_is_removed(tmp_path: Path) -> None:

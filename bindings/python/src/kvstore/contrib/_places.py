@@ -14,8 +14,11 @@ from typing import Any, Optional
 import kvstore
 from kvstore import Family, Store
 
-#: The settings of kvstore.open that a backend passes on: not how values look, which it decides itself.
-OPEN_OPTIONS = frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}
+#: The settings of a place: those of kvstore.open (but not how values look, which backends decide), and a bound.
+PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
+    "max_bytes",
+    "policy",
+}
 
 MEMORY = ":memory:"
 
@@ -112,7 +115,7 @@ def place(path: Any, name: str, options: Mapping[str, Any]) -> Place:
         raise ValueError("a backend needs the path of a file")
     if text != MEMORY:
         text = os.path.abspath(os.path.expanduser(text))
-    unknown = sorted(set(options) - OPEN_OPTIONS - {"max_bytes", "policy"})
+    unknown = sorted(set(options) - PLACE_OPTIONS)
     if unknown:
         raise TypeError(f"no such setting of a store: {', '.join(map(str, unknown))}; see help(kvstore.open)")
     if options.get("max_bytes") is None and options.get("policy") is not None:

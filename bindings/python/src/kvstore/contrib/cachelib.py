@@ -109,7 +109,7 @@ class KVStoreCache(BaseCache):
         data = self._values.dumps(value)
         ttl = self._ttl(timeout)
         if ttl is None:
-            return self._name(key) not in self._place.family()
+            return self._name(key).encode() not in self._place.family()
         self._make_room()
         return self._place.family().add(self._name(key), data, ttl=ttl)
 
@@ -140,7 +140,7 @@ class KVStoreCache(BaseCache):
         return list(keys)
 
     def has(self, key: str) -> bool:
-        return self._name(key) in self._place.family()
+        return self._name(key).encode() in self._place.family()
 
     def clear(self) -> bool:
         if self.key_prefix:

@@ -19,6 +19,8 @@ Arguments:
   ``lock_timeout``: after how many seconds the lock of a process that has died is open again (60); a value should
   be made within that time.
 - ``max_bytes``, ``policy``: a bound of the file: see ``Store.limit``; and settings of :func:`kvstore.open`.
+
+Others are not looked at: dogpile's rule.
 """
 
 from __future__ import annotations
@@ -33,21 +35,21 @@ from dogpile.cache import register_backend
 from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex
 
 import kvstore
-from kvstore.contrib._places import Place, place
+from kvstore.contrib._places import PLACE_OPTIONS, Place, place
 
 
 class KVStoreBackend(BytesBackend):
     """See the module."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        settings = dict(arguments)
-        path = settings.pop("path", None)
+        path = arguments.get("path")
         if not path:
             raise ValueError("the arguments of a region in kvstore need a path")
-        family = settings.pop("family", "dogpile")
-        self.ttl = settings.pop("ttl", None) or kvstore.FOREVER
-        self.distributed_lock = bool(settings.pop("distributed_lock", False))
-        self.lock_timeout = settings.pop("lock_timeout", 60)
+        self.ttl = arguments.get("ttl") or kvstore.FOREVER
+        self.distributed_lock = bool(arguments.get("distributed_lock", False))
+        self.lock_timeout = arguments.get("lock_timeout", 60)
+        family = arguments.get("family", "dogpile")
+        settings = {k: v for k, v in arguments.items() if k in PLACE_OPTIONS}
         self._place: Place = place(path, family, settings)
         self._locks: Place = place(path, f"{family}_locks", settings)
 
@@ -106,7 +108,7 @@ class Mutex(CacheMutex):
 
     def locked(self) -> bool:
         """Whether anybody has it."""
-        return self._key in self._place.family()
+        return self._key.encode() in self._place.family()
 
 
 register_backend("kvstore", __name__, "KVStoreBackend")

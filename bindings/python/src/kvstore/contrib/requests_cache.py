@@ -8,7 +8,7 @@
     session = CachedSession(backend=KVStoreCache("http_cache.db"), expire_after=3600)
 
 A response is removed when it has been expired for ``ttl_offset``, an hour: until then requests-cache may use it,
-as with ``stale_if_error``.
+as with ``stale_if_error``, or ask whether it has changed. One that is expired when it is saved lives as long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Optional
 from requests_cache.backends import BaseCache, BaseStorage
 
 import kvstore
-from kvstore.contrib._places import OPEN_OPTIONS, place
+from kvstore.contrib._places import PLACE_OPTIONS, place
 
 
 class KVStoreCache(BaseCache):
@@ -40,19 +40,19 @@ class KVStoreCache(BaseCache):
         **kwargs: Any,
     ) -> None:
         super().__init__(cache_name=str(cache_name), **kwargs)
-        responses = {**kwargs, "serializer": "pickle" if serializer is None else serializer}
-        self.responses = KVStoreDict(cache_name, "responses", ttl=ttl, ttl_offset=ttl_offset, **responses)
-        self.redirects = KVStoreDict(cache_name, "redirects", ttl=False, **{**kwargs, "serializer": None})
+        chosen = "pickle" if serializer is None else serializer
+        self.responses = KVStoreDict(cache_name, "responses", chosen, ttl=ttl, ttl_offset=ttl_offset, **kwargs)
+        self.redirects = KVStoreDict(cache_name, "redirects", None, ttl=False, **kwargs)
 
 
 class KVStoreDict(BaseStorage):
-    """A mapping in a family of a file. Keys are text; without a serializer so are values."""
+    """A mapping in a family of a file. Keys are text; with a serializer of None so are values."""
 
     def __init__(
         self,
         cache_name: Any,
         family: str = "responses",
-        serializer: Optional[Any] = None,
+        serializer: Optional[Any] = "pickle",
         ttl: bool = True,
         ttl_offset: float = 3600,
         **kwargs: Any,
@@ -60,8 +60,7 @@ class KVStoreDict(BaseStorage):
         super().__init__(serializer=serializer, **kwargs)
         self.ttl = ttl
         self.ttl_offset = ttl_offset
-        known = OPEN_OPTIONS | {"max_bytes", "policy"}
-        self._place = place(cache_name, family, {k: v for k, v in kwargs.items() if k in known})
+        self._place = place(cache_name, family, {k: v for k, v in kwargs.items() if k in PLACE_OPTIONS})
 
     def __getitem__(self, key: Any) -> Any:
         return self._value(key, self._place.family()[str(key)])
@@ -77,8 +76,8 @@ class KVStoreDict(BaseStorage):
         left = getattr(value, "expires_delta", None) if self.ttl else None
         if left is None:
             family.put(str(key), data, ttl=kvstore.FOREVER)
-        elif left + self.ttl_offset > 0:
-            family.put(str(key), data, ttl=left + self.ttl_offset)
+        elif max(left, 0) + self.ttl_offset > 0:
+            family.put(str(key), data, ttl=max(left, 0) + self.ttl_offset)
         else:
             family.delete(str(key))
 
@@ -86,7 +85,7 @@ class KVStoreDict(BaseStorage):
         del self._place.family()[str(key)]
 
     def __contains__(self, key: object) -> bool:
-        return str(key) in self._place.family()
+        return str(key).encode() in self._place.family()
 
     def __iter__(self) -> Iterator[str]:
         for key in self._place.family():

@@ -30,7 +30,9 @@ open.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import importlib
+from collections.abc import Awaitable
+from typing import Any, Callable, Optional, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
@@ -39,8 +41,10 @@ from django.utils.module_loading import import_string
 
 import kvstore
 from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import OPEN_OPTIONS, Place, place
+from kvstore.contrib._places import PLACE_OPTIONS, Place, place
 from kvstore.contrib._values import Values, change
+
+T = TypeVar("T")
 
 _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER"})
 
@@ -52,7 +56,7 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
     settings = {}
     for name, value in options.items():
         setting = name.lower() if isinstance(name, str) and name.isupper() else name
-        if setting not in OPEN_OPTIONS | {"max_bytes", "policy"} or setting == name:
+        if setting not in PLACE_OPTIONS or setting == name:
             raise ImproperlyConfigured(f"{name!r} is no option of kvstore's; see help(kvstore.contrib.django.cache)")
         settings[setting] = value
     try:
@@ -207,14 +211,13 @@ class KVStoreCache(BaseCache):
         await _in_thread(self.clear)()
 
 
-def _in_thread(function: Any) -> Any:
-    return sync_to_async(function, thread_sensitive=False)
+def _in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    made: Callable[..., Awaitable[T]] = sync_to_async(function, thread_sensitive=False)
+    return made
 
 
 def _imported(name: str) -> Any:
     """A module, or something in one; a class is called."""
-    import importlib
-
     try:
         found = importlib.import_module(name)
     except ImportError:
