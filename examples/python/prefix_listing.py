@@ -6,9 +6,9 @@ db = kvstore.open("files.db")
 
 
 def page(folder, after=None, size=3):
-    """The next names in a folder; and what to give as ``after`` for the page behind it, None at the end."""
+    """The next names in a folder; and what to give as ``after`` for the page after it, None at the end."""
     prefix = folder + "/"
-    start = None if after is None else prefix + after + "\0"  # the first key behind it
+    start = None if after is None else prefix + after + "\0"  # the first key after it
     names = [key.decode()[len(prefix) :] for key in db.keys(prefix=prefix, start=start, limit=size + 1)]
     return names[:size], names[size - 1] if len(names) > size else None
 

@@ -184,7 +184,7 @@ def test_a_serializer_is_given_by_its_name(path: str, serializer: str) -> None:
         (None, {}, "LOCATION"),
         ("x.db", {"COLOUR": 1}, "'COLOUR' is no option"),
         ("x.db", {"sync": "off"}, "'sync' is no option"),
-        ("x.db", {"POLICY": "lru"}, "max_bytes"),
+        ("x.db", {"POLICY": "oldest"}, "max_bytes"),
     ],
 )
 def test_wrong_settings_are_said(location: Any, options: dict[str, Any], message: str) -> None:

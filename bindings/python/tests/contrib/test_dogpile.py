@@ -56,7 +56,7 @@ def test_wrong_arguments_are_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="path"):
         KVStoreBackend({})
     with pytest.raises(TypeError, match="max_bytes"):
-        KVStoreBackend({"path": tmp_path / "r.db", "policy": "lru"})
+        KVStoreBackend({"path": tmp_path / "r.db", "policy": "oldest"})
 
 
 def test_a_lock_is_had_by_one_and_opened_by_who_has_it(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_closing_one_place_leaves_the_store_to_the_others(tmp_path: Path, here: 
     [
         ({"colour": "red"}, "no such setting of a store: colour"),
         ({"codec": None}, "no such setting of a store: codec"),
-        ({"policy": "lru"}, "give max_bytes, too"),
+        ({"policy": "oldest"}, "give max_bytes, too"),
     ],
 )
 def test_settings_that_do_not_exist_are_refused_before_anything_is_opened(

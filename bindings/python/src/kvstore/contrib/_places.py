@@ -108,7 +108,8 @@ class Place:
 def place(path: Any, name: str, options: Mapping[str, Any]) -> Place:
     """The place of a path, a family and settings: the same object for the same arguments.
 
-    ``options`` are those of :func:`kvstore.open`, and ``max_bytes`` with ``policy`` for a bound of the file.
+    ``options`` are those of :func:`kvstore.open`; and ``max_bytes`` for a bound of the file, which is kept in it,
+    with a ``policy``: see ``Store.limit``. Without one, those keys make room that were written longest ago.
     """
     text = os.fsdecode(path)
     if not text:
@@ -127,11 +128,11 @@ def place(path: Any, name: str, options: Mapping[str, Any]) -> Place:
 
 
 def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:
-    limit: Any = getattr(store, "limit")  # noqa: B009
-    if policy is None:
-        limit(max_bytes)
-    else:
-        limit(max_bytes, policy)
+    """Bounds the file, if it is not bounded so already."""
+    bounded: Any = store
+    limit = (max_bytes, policy or "oldest")
+    if tuple(bounded.get_limit()) != limit:
+        bounded.limit(*limit)
 
 
 def _text(options: Mapping[str, Any]) -> str:

@@ -13,8 +13,8 @@ In the settings::
 
 OPTIONS may have
 
-- ``MAX_BYTES``: a bound of the file, and ``POLICY``: see ``kvstore.Store.limit``. Without, it grows with what is
-  alive in it.
+- ``MAX_BYTES``: a bound of the whole file, and ``POLICY``, what makes room: "oldest" (what was written longest
+  ago) unless it is said; see ``kvstore.Store.limit``. Without, the file grows with what is alive in it.
 - ``MAX_ENTRIES`` and ``CULL_FREQUENCY``: as in Django's backends, but there is no such bound unless it is given.
   Those keys are culled that expire first. Keys are counted for it, so a bound in bytes is faster.
 - ``FAMILY``: the family that the cache is kept in; ``django_cache``. Caches of one LOCATION and family share their
