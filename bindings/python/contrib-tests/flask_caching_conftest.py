@@ -1,6 +1,6 @@
 """Flask-Caching's tests of what an application does with a cache, with ours: in place of its tests' conftest.py.
 
-Those of its own caches, and of how it chooses one, are not run.
+Those of its own caches, and of how it chooses one, are not run; nor is one for a server of redis.
 """
 
 import os

@@ -165,7 +165,7 @@ def test_a_family_with_keys_is_refused_unless_it_is_said_what_to_do(shelf: Path,
 
 
 def test_an_import_that_was_interrupted_goes_on(
-    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     source = tmp_path / "shelf"
     with dbm.dumb.open(str(source), "n") as made:
@@ -184,8 +184,8 @@ def test_an_import_that_was_interrupted_goes_on(
         count(*arguments)
 
     monkeypatch.setattr(_import, "_count", count_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(source, target)
+    assert run(source, target) == 130
+    assert "--skip-existing" in capsys.readouterr().err
     assert len(content(target)) == 1000  # whole transactions
     monkeypatch.undo()
     assert run(source, target, "--skip-existing") == 0
@@ -243,7 +243,7 @@ def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
     assert "its key is no JSON: it is of type type" in capsys.readouterr().out
 
 
-def test_a_file_outside_of_the_cache_is_not_read(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_what_is_wrong_in_a_cache_is_skipped_and_no_file_outside_of_it_is_read(tmp_path: Path, target: Path, capsys: Any) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "cache-2").mkdir()
     (tmp_path / "cache-2" / "x").write_text("secret")
@@ -256,15 +256,40 @@ def test_a_file_outside_of_the_cache_is_not_read(tmp_path: Path, target: Path, c
             ("d", 1, None, 2, "gone.val", None),
             ("e", 1, None, 9, None, b"?"),
             ("f", 1, None, 1, None, None),
+            (None, 1, None, 1, None, "no key"),
+            (None, 0, None, 1, None, "no key"),
+            ("g", 1, None, 4, None, 5),
+            ("h", 1, None, 2, 7, None),
+            ("i", 1, "soon", 1, None, "1"),
+            ("j", 1, 1e300, 1, None, "1"),
         ],
     )
     assert run(cache, target) == 1
     assert content(target) == {}
     out = capsys.readouterr().out
     assert "3  skipped: the file of a value is outside the cache's folder" in out
-    assert "1  skipped: the file of a value cannot be read: No such file or directory" in out
-    assert "1  skipped: a value of a mode that is not diskcache's" in out
-    assert "1  skipped: NULL for a key or value" in out
+    assert "2  skipped: the file of a value cannot be read: No such file or directory" in out
+    assert "2  skipped: a value of a mode that is not diskcache's" in out
+    assert "2  skipped: NULL for a key or value" in out
+    assert "2  skipped: its expiry is no moment" in out
+    for values in ("pickle", "json"):
+        assert run(cache, target, "--values", values, "--unpickle") == 1
+        assert content(target) == {}
+        assert "2  skipped: NULL for a key or value" in capsys.readouterr().out
+
+
+def test_what_expires_never_in_diskcache_never_does(tmp_path: Path, target: Path) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, float("inf"), 1, None, "1")])
+    assert run(cache, target) == 0
+    with kvstore.open(target) as store:
+        assert store.ttl("a") is None
+
+
+def test_a_damaged_file_of_dbm_is_an_error(tmp_path: Path, target: Path, capsys: Any) -> None:
+    (tmp_path / "shelf.dat").write_bytes(b"")
+    (tmp_path / "shelf.dir").write_bytes(b"'a', (0, 5)\n'b', (here\n")
+    assert run(tmp_path / "shelf", target) == 3
+    assert "shelf cannot be read" in capsys.readouterr().err
 
 
 def test_a_value_that_is_too_long_is_skipped_unless_it_is_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from kvstore._errors import Error, InvalidError
 from kvstore._family import Family
-from kvstore._sources import BYTES, KINDS, NUMBER, PICKLE, TEXT, Entry, EntryError, Piece, Source, SourceError, find
+from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT, Entry, EntryError, Piece, Source, SourceError, find
 from kvstore._store import Store
 from kvstore._store import open as open_store
 from kvstore._time import FOREVER
@@ -28,6 +28,9 @@ _MAX_KEY_BYTES = 65_536
 _BATCH_ENTRIES, _BATCH_BYTES = 1000, 4 << 20
 #: Old enough for every Python that this package runs on.
 _PICKLE_PROTOCOL = 4
+
+#: The year 9999, about: what is later is a mistake, or was meant to be never.
+_LAST_MOMENT = 253_402_300_800.0
 
 _EXPIRED = "expired in the source"
 _PRESENT = "already in the target"
@@ -144,13 +147,22 @@ def _converted(source: Source, options: Options, report: Report) -> Iterator[tup
 
 
 def _ready(entry: Entry, options: Options) -> Optional[_Ready]:
-    if entry.expire_at is not None and entry.expire_at <= time.time():
+    moment = _moment(entry.expire_at)
+    if moment is not None and moment <= time.time():
         return None
     key = _key(entry.key, options)
     if not 1 <= len(key) <= _MAX_KEY_BYTES:
         raise EntryError(f"a key is empty or longer than {_MAX_KEY_BYTES} bytes")
     family = entry.family or options.family or "default"
-    return _Ready(family, key, _value(entry.value(), options), entry.expire_at)
+    return _Ready(family, key, _value(entry.value(), options), moment)
+
+
+def _moment(expire_at: Any) -> Optional[float]:
+    if expire_at is None or expire_at == math.inf:
+        return None
+    if not _is_plain_number(expire_at) or expire_at > _LAST_MOMENT:
+        raise EntryError("its expiry is no moment")
+    return float(expire_at)
 
 
 def _is_number(key: bytes) -> bool:
@@ -169,6 +181,8 @@ def _key(piece: Piece, options: Options) -> bytes:
 
 
 def _value(piece: Piece, options: Options) -> bytes:
+    if piece.kind == NOTHING:
+        return _raw(piece)
     if options.values == "pickle":
         return _bytes_of(piece) if piece.kind == PICKLE else pickle.dumps(piece.data, _PICKLE_PROTOCOL)
     if piece.kind != PICKLE:
@@ -192,6 +206,8 @@ def _bytes_of(piece: Piece) -> bytes:
 
 def _raw(piece: Piece) -> bytes:
     data = piece.data
+    if piece.kind == NOTHING:
+        raise EntryError("NULL for a key or value")
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -290,7 +306,7 @@ def add_command(commands: Any) -> None:
         description="Copies the live entries of SOURCE, a folder or file of another package, into the store TARGET. "
         "SOURCE is only read. Prints what was imported and what was skipped, and why.",
         epilog="Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 2 wrong usage; "
-        "3 the source cannot be read, or the store cannot be written.",
+        "3 the source cannot be read, or the store cannot be written; 130 interrupted.",
     )
     parser.add_argument("source", metavar="SOURCE", type=Path)
     parser.add_argument("target", metavar="TARGET", type=Path, help="a store; it is made if it is not there")
@@ -346,9 +362,12 @@ def run(arguments: argparse.Namespace) -> int:
             max_value_size=arguments.max_value_size,
         )
         report = import_into(source, arguments.target, options)
-    except (SourceError, Error, OSError) as error:
+    except (SourceError, Error, OSError, ValueError) as error:
         print(f"import: {error}", file=sys.stderr)
         return 3
+    except KeyboardInterrupt:
+        print("import: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
+        return 130
     if arguments.json:
         print(report.as_json())
     else:

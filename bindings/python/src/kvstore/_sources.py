@@ -19,8 +19,9 @@ from urllib.parse import quote
 #: What a source can be.
 KINDS = ("diskcache", "sqlitedict", "shelve", "dbm", "snkv")
 
-#: How a key or value is kept: as itself (bytes, str, int, float), or as a pickle, which is not looked into.
-BYTES, TEXT, NUMBER, PICKLE = "bytes", "text", "number", "pickle"
+#: How a key or value is kept: as itself (bytes, str, int, float), or as a pickle, which is not looked into; or it is
+#: missing.
+BYTES, TEXT, NUMBER, PICKLE, NOTHING = "bytes", "text", "number", "pickle", "nothing"
 
 
 class SourceError(Exception):
@@ -46,8 +47,8 @@ class Entry(NamedTuple):
     key: Piece
     #: Reads the value. EntryError if it cannot be.
     value: Callable[[], Piece]
-    #: When it expires, in seconds since the Unix epoch; None: never.
-    expire_at: Optional[float]
+    #: When it expires, in seconds since the Unix epoch, as the source has it; None: never.
+    expire_at: Any
 
 
 class Source(NamedTuple):
@@ -163,7 +164,7 @@ def _plain(data: Any) -> Piece:
         return Piece(TEXT, data)
     if isinstance(data, (int, float)):
         return Piece(NUMBER, data)
-    raise EntryError("NULL for a key or value")
+    return Piece(NOTHING, b"")
 
 
 def _guessed(data: Any) -> Piece:
@@ -200,7 +201,7 @@ def _read_diskcaches(caches: list[Path]) -> Iterator[Entry]:
             yield Entry(None, name, _diskcache_value(cache.parent, mode, filename, value), expire_time)
 
 
-def _diskcache_value(folder: Path, mode: int, filename: Optional[str], value: Any) -> Callable[[], Piece]:
+def _diskcache_value(folder: Path, mode: Any, filename: Any, value: Any) -> Callable[[], Piece]:
     def read() -> Piece:
         data = value if filename is None else _file_in(folder, filename)
         if mode == 1:
@@ -214,8 +215,8 @@ def _diskcache_value(folder: Path, mode: int, filename: Optional[str], value: An
     return read
 
 
-def _file_in(folder: Path, filename: str) -> bytes:
-    path = os.path.realpath(folder / filename)
+def _file_in(folder: Path, filename: Any) -> bytes:
+    path = os.path.realpath(folder / str(filename))
     if not path.startswith(os.path.realpath(folder) + os.sep):
         raise EntryError("the file of a value is outside the cache's folder")
     try:
@@ -296,14 +297,11 @@ def _dbm_items(module: str, name: str) -> Iterator[tuple[Any, Any]]:
     except ImportError as error:
         raise SourceError(f"{name} needs Python's module {module}, which is not there: {error}") from error
     try:
-        file = reader.open(name, "r")
-    except (OSError, reader.error) as error:
-        raise SourceError(f"{name} cannot be opened: {error}") from error
-    try:
-        for key in file.keys():
-            yield key, file[key]
-    finally:
-        file.close()
+        with reader.open(name, "r") as file:
+            for key in file.keys():
+                yield key, file[key]
+    except Exception as error:  # of a damaged file, dbm.dumb says any
+        raise SourceError(f"{name} cannot be read: {error}") from error
 
 
 # snkv
@@ -317,16 +315,13 @@ def _read_snkv(path: Path) -> Iterator[Entry]:
     if not path.is_file():
         raise SourceError(f"there is no file {path}")
     try:
-        store = snkv.KVStore(str(path), read_only=1)
+        with snkv.KVStore(str(path), read_only=1) as store:
+            yield from _snkv_family(store, "default")
+            for name in store.list_column_families():
+                with store.open_column_family(name) as family:
+                    yield from _snkv_family(family, name)
     except snkv.Error as error:
-        raise SourceError(f"{path} cannot be opened by snkv: {error}") from error
-    try:
-        yield from _snkv_family(store, "default")
-        for name in store.list_column_families():
-            with store.open_column_family(name) as family:
-                yield from _snkv_family(family, name)
-    finally:
-        store.close()
+        raise SourceError(f"{path} cannot be read by snkv: {error}") from error
 
 
 def _snkv_family(family: Any, name: str) -> Iterator[Entry]:

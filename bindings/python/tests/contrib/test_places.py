@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -10,25 +11,37 @@ import pytest
 
 import kvstore
 from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import Place, place
+from kvstore.contrib._places import Place
 from kvstore.contrib._values import Values, change
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Place:
-    return place(tmp_path / "place.db", "things", {"sync": "off"})
+    return Place(tmp_path / "place.db", "things", {"sync": "off"})
 
 
-def test_the_same_arguments_give_the_same_place_and_store(tmp_path: Path, here: Place) -> None:
-    assert place(str(tmp_path / "." / "place.db"), "things", {"sync": "off"}) is here
-    other = place(tmp_path / "place.db", "others", {"sync": "off"})
-    assert other is not here
-    assert other.store() is here.store()
+def test_places_of_one_path_and_settings_share_a_store(tmp_path: Path, here: Place) -> None:
+    same = Place(str(tmp_path / "." / "place.db"), "things", {"sync": "off"})
+    other = Place(tmp_path / "place.db", "others", {"sync": "off"})
+    assert same.store() is other.store() is here.store()
+    assert Place(tmp_path / "place.db", "things", {}).store() is not here.store()
+
+
+def test_a_store_is_closed_with_the_last_place_that_is_forgotten(tmp_path: Path) -> None:
+    one, two = Place(tmp_path / "x.db", "one", {}), Place(tmp_path / "x.db", "two", {})
+    one.family()["a"] = two.family()["a"] = b"1"
+    del one
+    gc.collect()
+    with pytest.raises(kvstore.BusyError):
+        kvstore.open(tmp_path / "x.db", exclusive=True, busy_timeout=0)
+    del two
+    gc.collect()
+    kvstore.open(tmp_path / "x.db", exclusive=True, busy_timeout=0).close()
 
 
 def test_a_path_is_that_of_the_folder_in_which_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = place("relative.db", "things", {})
+    made = Place("relative.db", "things", {})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     made.family()["a"] = b"1"
@@ -37,7 +50,7 @@ def test_a_path_is_that_of_the_folder_in_which_it_was_given(tmp_path: Path, monk
 
 
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:
-    deep = place(tmp_path / "a" / "b" / "c.db", "things", {})
+    deep = Place(tmp_path / "a" / "b" / "c.db", "things", {})
     deep.family()["a"] = b"1"
     assert (tmp_path / "a" / "b" / "c.db").exists()
     deep.close()
@@ -50,9 +63,10 @@ def test_nothing_is_opened_before_it_is_used(tmp_path: Path, here: Place) -> Non
 
 
 def test_closing_one_place_leaves_the_store_to_the_others(tmp_path: Path, here: Place) -> None:
-    other = place(tmp_path / "place.db", "others", {"sync": "off"})
+    other = Place(tmp_path / "place.db", "others", {"sync": "off"})
     store = other.store()
     assert here.store() is store
+    here.close()
     here.close()
     assert not store.closed
     other.close()
@@ -75,14 +89,14 @@ def test_settings_that_do_not_exist_are_refused_before_anything_is_opened(
     tmp_path: Path, options: dict[str, object], error: str
 ) -> None:
     with pytest.raises(TypeError, match=error):
-        place(tmp_path / "x.db", "things", options)
+        Place(tmp_path / "x.db", "things", options)
     with pytest.raises(ValueError, match="path"):
-        place("", "things", {})
+        Place("", "things", {})
 
 
 @pytest.mark.skipif(not hasattr(kvstore.Store, "limit"), reason="this version cannot bound a file")
 def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
-    bounded = place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+    bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
     for number in range(4000):
         bounded.family().put(str(number), os.urandom(1000))
     bounded.close()
@@ -92,7 +106,7 @@ def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
 @pytest.mark.skipif(hasattr(kvstore.Store, "limit"), reason="this version can bound a file")
 def test_a_bound_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="cannot bound"):
-        place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+        Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
 
 
 def test_a_child_of_a_fork_opens_the_file_anew(here: Place) -> None:

@@ -22,7 +22,7 @@ from cachelib.base import BaseCache
 
 import kvstore
 from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import Place, place
+from kvstore.contrib._places import Place
 from kvstore.contrib._values import Values, change
 
 #: A time to live in seconds, or as a timedelta.
@@ -66,7 +66,7 @@ class KVStoreCache(BaseCache):
         self.key_prefix = key_prefix
         if serializer is not None:
             self.serializer = serializer
-        self._place: Place = place(path, family, options)
+        self._place = Place(path, family, options)
 
     @property
     def _values(self) -> Values:

@@ -35,7 +35,7 @@ from dogpile.cache import register_backend
 from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex
 
 import kvstore
-from kvstore.contrib._places import PLACE_OPTIONS, Place, place
+from kvstore.contrib._places import PLACE_OPTIONS, Place
 
 
 class KVStoreBackend(BytesBackend):
@@ -50,8 +50,8 @@ class KVStoreBackend(BytesBackend):
         self.lock_timeout = arguments.get("lock_timeout", 60)
         family = arguments.get("family", "dogpile")
         settings = {k: v for k, v in arguments.items() if k in PLACE_OPTIONS}
-        self._place: Place = place(path, family, settings)
-        self._locks: Place = place(path, f"{family}_locks", settings)
+        self._place = Place(path, family, settings)
+        self._locks = Place(path, f"{family}_locks", settings)
 
     def get_mutex(self, key: str) -> Optional[Mutex]:
         return Mutex(self._locks, key, self.lock_timeout) if self.distributed_lock else None

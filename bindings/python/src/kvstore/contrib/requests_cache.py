@@ -19,7 +19,7 @@ from typing import Any, Optional
 from requests_cache.backends import BaseCache, BaseStorage
 
 import kvstore
-from kvstore.contrib._places import PLACE_OPTIONS, place
+from kvstore.contrib._places import PLACE_OPTIONS, Place
 
 
 class KVStoreCache(BaseCache):
@@ -60,7 +60,7 @@ class KVStoreDict(BaseStorage):
         super().__init__(serializer=serializer, **kwargs)
         self.ttl = ttl
         self.ttl_offset = ttl_offset
-        self._place = place(cache_name, family, {k: v for k, v in kwargs.items() if k in PLACE_OPTIONS})
+        self._place = Place(cache_name, family, {k: v for k, v in kwargs.items() if k in PLACE_OPTIONS})
 
     def __getitem__(self, key: Any) -> Any:
         return self._value(key, self._place.family()[str(key)])

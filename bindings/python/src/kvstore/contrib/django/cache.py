@@ -41,16 +41,19 @@ from django.utils.module_loading import import_string
 
 import kvstore
 from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import PLACE_OPTIONS, Place, place
+from kvstore.contrib._places import PLACE_OPTIONS, Place
 from kvstore.contrib._values import Values, change
 
 T = TypeVar("T")
+
+_places: dict[tuple[str, str, str], Place] = {}
 
 _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER"})
 
 
 def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
-    """The place of a LOCATION and of OPTIONS in upper case. ImproperlyConfigured if there is something wrong."""
+    """The place of a LOCATION and of OPTIONS in upper case: one for all threads, each of which has objects of its own,
+    and for as long as the process lives. ImproperlyConfigured if there is something wrong."""
     if not location:
         raise ImproperlyConfigured("kvstore needs a LOCATION: the path of a file, or \":memory:\"")
     settings = {}
@@ -60,9 +63,10 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
             raise ImproperlyConfigured(f"{name!r} is no option of kvstore's; see help(kvstore.contrib.django.cache)")
         settings[setting] = value
     try:
-        return place(location, family, settings)
+        made = Place(location, family, settings)
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f"kvstore: {error}") from error
+    return _places.setdefault((made.path, family, repr(sorted(settings.items()))), made)
 
 
 class KVStoreCache(BaseCache):
