@@ -237,12 +237,14 @@ class Store(MaintenanceMethods, Family[K, V]):
     def _make_family(self, name: bytes, coded: Optional[Coding]) -> Family[Any, Any]:
         shared = self._shared
         out = ffi.new("KVColumnFamily **")
-        rc = lib.kvstore_cf_create(shared.handle(), name, out)
-        if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it
-            text = shared.error_text()
-            rc = lib.kvstore_cf_open(shared.handle(), name, out)
-            if rc:
-                raise InvalidError(text)
+        rc = _NOTFOUND
+        while rc == _NOTFOUND:
+            rc = lib.kvstore_cf_create(shared.handle(), name, out)
+            if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it, and may drop it again
+                text = shared.error_text()
+                rc = lib.kvstore_cf_open(shared.handle(), name, out)
+                if rc and rc != _NOTFOUND:
+                    raise InvalidError(text)
         return self._family_of(rc, name, coded, out)
 
     def _make_family_with(
