@@ -583,6 +583,7 @@ try:
     print("free")
 except sqlite3.OperationalError as error:
     print(error)
+con.close()
 """
     with kvstore.open(path) as store:
         store["k"] = b"v"

@@ -170,6 +170,6 @@ def register(clock: Clock) -> Any:
     return ffi.cast("void *", number)
 
 
-def unregister(context: Any) -> None:
+def unregister(context: Any, _clocks: Any = _clocks, _cast: Any = ffi.cast) -> None:  # bound: for the exit
     """Forgets a clock. A call that comes late gets the system's time."""
-    _clocks.pop(int(ffi.cast("intptr_t", context)), None)
+    _clocks.pop(int(_cast("intptr_t", context)), None)
