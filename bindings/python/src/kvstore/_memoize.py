@@ -12,6 +12,7 @@ import functools
 import hashlib
 import inspect
 import io
+import os
 import pickle
 import struct
 import threading
@@ -46,8 +47,19 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 #: Told whenever a computation of this process has ended.
 _ended = threading.Condition()
+#: For the counts of hits and misses.
+_counting = threading.Lock()
 #: What this thread is computing.
 _mine = threading.local()
+
+
+def _after_fork() -> None:
+    global _ended, _counting
+    _ended, _counting = threading.Condition(), threading.Lock()  # threads that the child has not may have had them
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class CacheInfo(NamedTuple):
@@ -136,10 +148,9 @@ def _memoized(
     if unknown:
         raise ValueError(f"{function!r} has no parameter {', '.join(sorted(unknown))}")
     counts = {"hits": 0, "misses": 0}
-    counting = threading.Lock()
 
     def count(what: str) -> None:
-        with counting:
+        with _counting:
             counts[what] += 1
 
     def digest(args: Any, kwargs: Any) -> bytes:
@@ -209,7 +220,7 @@ def _memoized(
         return cleared
 
     def cache_info() -> CacheInfo:
-        with counting:
+        with _counting:
             return CacheInfo(counts["hits"], counts["misses"], len(store.keys(prefix=prefix + b"=")))
 
     wrapper.cache_key = cache_key  # type: ignore[attr-defined]

@@ -112,6 +112,10 @@ class Clock:
         """Whether this thread is inside the function."""
         return _thread.get_ident() in self._asked
 
+    def after_fork(self) -> None:
+        """Forgets, in the child, the threads that it has not: a new one may get the number of one of them."""
+        self._asked &= {_thread.get_ident()}
+
     def now_ms(self) -> int:
         """Asks the function. Raises what it raises; ValueError or TypeError for no proper time."""
         thread = _thread.get_ident()
