@@ -293,7 +293,8 @@ def test_a_damaged_file_of_dbm_is_an_error(tmp_path: Path, target: Path, capsys:
 
 
 def test_a_value_that_is_too_long_is_skipped_unless_it_is_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:
-    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, b"x" * (11 << 20)), ("b", 1, None, 1, None, "1")])
+    long = b"x" * (11 << 20)
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, long), ("b", 1, None, 1, None, "1")])
     assert run(cache, target) == 1
     assert list(content(target)) == [b"b"]
     assert run(cache, target, "--skip-existing", "--max-value-size", 20 << 20) == 0

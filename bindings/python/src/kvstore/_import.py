@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Optional, Union
 
 from kvstore._errors import Error, InvalidError
 from kvstore._family import Family
-from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT, Entry, EntryError, Piece, Source, SourceError, find
+from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT
+from kvstore._sources import Entry, EntryError, Piece, Source, SourceError, find
 from kvstore._store import Store
 from kvstore._store import open as open_store
 from kvstore._time import FOREVER

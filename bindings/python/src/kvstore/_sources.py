@@ -310,7 +310,8 @@ def _dbm_items(module: str, name: str) -> Iterator[tuple[Any, Any]]:
 def _read_snkv(path: Path) -> Iterator[Entry]:
     try:
         snkv: Any = importlib.import_module("snkv")
-    except ImportError as error:
+        failure = snkv.Error
+    except (ImportError, AttributeError) as error:  # or it is a folder of that name
         raise SourceError("files of snkv are read by its own package: pip install snkv") from error
     if not path.is_file():
         raise SourceError(f"there is no file {path}")
@@ -320,7 +321,7 @@ def _read_snkv(path: Path) -> Iterator[Entry]:
             for name in store.list_column_families():
                 with store.open_column_family(name) as family:
                     yield from _snkv_family(family, name)
-    except snkv.Error as error:
+    except failure as error:
         raise SourceError(f"{path} cannot be read by snkv: {error}") from error
 
 

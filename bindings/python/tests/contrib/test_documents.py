@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import re
 import shelve
@@ -122,10 +124,25 @@ def test_the_code_for_other_frameworks_runs(
     exec(compile(before + program + after, "backends.md", "exec"), names)
 
 
+@pytest.mark.parametrize(
+    "name", ["cachelib", "django.cache", "django.sessions", "dogpile", "flask_caching", "requests_cache"]
+)
+def test_the_docstrings_of_a_backend_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = {"cachelib": "cachelib", "dogpile": "dogpile.cache"}.get(name, name.partition(".")[0])
+    pytest.importorskip(framework)
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(f"kvstore.contrib.{name}")
+    assert doctest.testmod(module).failed == 0
+    for thing in vars(module).values():
+        if isinstance(thing, type) and thing.__module__ == module.__name__:
+            assert thing.__doc__
+
+
 def test_the_versions_that_are_named_are_those_that_are_tried() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "backends.md").read_text()
-    named = re.findall(r"\| (Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache) ([\d.]+) \|", table)
+    names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
+    named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
     assert len(named) == 7
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins

@@ -21,7 +21,8 @@ OPTIONS may have
   keys, but for KEY_PREFIX and VERSION, and ``clear`` empties the family.
 - ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"json"``); otherwise values are
   pickled, so nobody who is not trusted may be able to write the file.
-- settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"`` or ``"BUSY_TIMEOUT": 10``.
+- settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``, and
+  ``MAX_VALUE_SIZE`` (10 MiB): a value that is longer is a ValueError.
 
 ``incr`` and ``decr`` are one step, and the key keeps the time it has left; ``add`` and the methods of many keys are
 one step, too. The async methods run in threads. ``close``, which Django calls after each request, leaves the file
