@@ -73,9 +73,7 @@ class KVStoreBackend(BytesBackend):
         self._place.family().delete(key)
 
     def delete_multi(self, keys: Sequence[str]) -> None:
-        with self._place.family().batch() as batch:
-            for key in keys:
-                batch.delete(key)
+        self._place.family().delete_many(keys)
 
 
 class Mutex(CacheMutex):

@@ -154,7 +154,7 @@ class KVStoreCache(BaseCache):
         items = {self.make_and_validate_key(k, version=version): self._values.dumps(v) for k, v in data.items()}
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            self._delete(items)
+            self._place.family().delete_many(list(items))
             return []
         if self._max_entries is None:
             self._place.family().put_many(items, ttl=ttl)
@@ -165,12 +165,7 @@ class KVStoreCache(BaseCache):
         return []
 
     def delete_many(self, keys: Any, version: Any = None) -> None:
-        self._delete([self.make_and_validate_key(key, version=version) for key in keys])
-
-    def _delete(self, names: Any) -> None:
-        with self._place.family().batch() as batch:
-            for name in names:
-                batch.delete(name)
+        self._place.family().delete_many([self.make_and_validate_key(key, version=version) for key in keys])
 
     def clear(self) -> None:
         self._place.family().clear()
