@@ -115,11 +115,16 @@ def _is_sqlite(path: Path) -> bool:
         return file.read(16) == b"SQLite format 3\0"
 
 
+def has_log(path: Path) -> bool:
+    """Whether a write-ahead log lies beside a file of SQLite's: somebody uses it, or has left something there."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing. Without a write-ahead log the file is read as it is, so that SQLite puts no
-    files beside it; then it must not change meanwhile."""
-    wal = path.with_name(path.name + "-wal")
-    mode = "mode=ro" if wal.exists() and wal.stat().st_size else "mode=ro&immutable=1"
+    """A connection that writes nothing. With a log it reads one state of the file, whatever others write. Without one
+    the file is read as it is, so that SQLite puts no files beside it; then it must not change meanwhile."""
+    mode = "mode=ro" if has_log(path) else "mode=ro&immutable=1"
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=10)
     except sqlite3.Error as error:
