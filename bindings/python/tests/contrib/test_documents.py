@@ -124,18 +124,11 @@ def test_the_code_for_other_frameworks_runs(
     exec(compile(before + program + after, "backends.md", "exec"), names)
 
 
-@pytest.mark.parametrize(
-    "name", ["cachelib", "django.cache", "django.sessions", "dogpile", "flask_caching", "requests_cache"]
-)
-def test_the_docstrings_of_a_backend_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    framework = {"cachelib": "cachelib", "dogpile": "dogpile.cache"}.get(name, name.partition(".")[0])
-    pytest.importorskip(framework)
+def test_the_examples_in_docstrings_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cachelib")
     monkeypatch.chdir(tmp_path)
-    module = importlib.import_module(f"kvstore.contrib.{name}")
-    assert doctest.testmod(module).failed == 0
-    for thing in vars(module).values():
-        if isinstance(thing, type) and thing.__module__ == module.__name__:
-            assert thing.__doc__
+    result = doctest.testmod(importlib.import_module("kvstore.contrib.cachelib"))
+    assert (result.failed, result.attempted > 2) == (0, True)
 
 
 def test_the_versions_that_are_named_are_those_that_are_tried() -> None:
