@@ -38,7 +38,8 @@ def test_an_example_prints_what_it_should(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_the_pool_works_however_its_workers_are_started(method: str, tmp_path: Path) -> None:
     """As the main program of another Python, whose default it is."""
-    program = (EXAMPLES / "pool.py").read_text().replace("multiprocessing.Pool", f"multiprocessing.get_context({method!r}).Pool")
+    program = (EXAMPLES / "pool.py").read_text()
+    program = program.replace("multiprocessing.Pool", f"multiprocessing.get_context({method!r}).Pool")
     (tmp_path / "pool.py").write_text(program)
     result = subprocess.run(
         [sys.executable, "pool.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
@@ -47,4 +48,6 @@ def test_the_pool_works_however_its_workers_are_started(method: str, tmp_path: P
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTS) | WITH_FRAMEWORKS
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_examples*.py"))
+    assert {path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests} == set()
+    assert set(PRINTS) | WITH_FRAMEWORKS <= {path.name for path in EXAMPLES.glob("*.py")}
