@@ -26,19 +26,16 @@ _OF_THE_FILE = {"db_pages", "wal_frames", "size_bytes"}
 
 async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
     """Waits for what cannot be stopped any more. A cancellation of the task counts when it has ended."""
-    waiting = asyncio.ensure_future(asyncio.wrap_future(future))
+    waiting = asyncio.wrap_future(future)
     cancelled = None
     while not waiting.done():
         try:
-            await asyncio.shield(waiting)
+            await asyncio.wait([waiting])
         except asyncio.CancelledError as error:
             cancelled_first()
             cancelled = error
-        except BaseException:
-            pass  # it is raised below
     if cancelled is not None:
-        if not waiting.cancelled():
-            waiting.exception()  # it was looked at
+        waiting.exception()  # it was looked at
         raise cancelled
     return waiting.result()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Optional, Union
 
-from kvstore import FOREVER, Error, Family, Store
+from kvstore import FOREVER, BusyError, Error, Family, Store
 from kvstore._time import Duration, duration_ms, ttl_ms
 
 #: Names and keys: text, which is kept as UTF-8, or bytes.
@@ -98,6 +98,8 @@ def in_transaction(store: Store) -> bool:
     try:
         with store.snapshot():
             return False
+    except BusyError:
+        return False
     except Error as error:
         if _is_nesting(error):
             return True

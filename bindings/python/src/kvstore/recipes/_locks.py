@@ -34,16 +34,18 @@ _RENEWALS = 3
 class _Hold:
     """What this process knows of a hold of its own."""
 
-    __slots__ = ("__weakref__", "depth", "key", "released", "value")
+    __slots__ = ("__weakref__", "_pid", "depth", "key", "released", "value")
 
     def __init__(self, key: bytes, value: bytes) -> None:
         self.key = key
         self.value = value
         self.depth = 1
         self.released = threading.Event()
+        self._pid = os.getpid()
 
-    def __del__(self) -> None:
-        self.released.set()  # its renewal ends now
+    def __del__(self, getpid: Any = os.getpid) -> None:  # bound: at exit, globals may be gone
+        if getpid() == self._pid:  # else a thread that this process does not have may have the event's lock
+            self.released.set()  # its renewal ends now
 
 
 class _Mine:
@@ -124,19 +126,18 @@ class _Holder(ContextDecorator):
             raise Error(f"a {self._kind()} cannot be acquired inside a transaction: acquire it before")
         holds = self._holds()
         while True:
-            # A look first, for which nobody has to wait.
-            if self._free_key() is not None:
-                try:
-                    hold = self._take()
-                except BusyError:
-                    if not blocking or patience.over():
-                        raise
-                else:
-                    if hold is not None:
-                        holds.append(hold)
-                        if self._renew:
-                            self._start_renewal(hold)
-                        return True
+            try:
+                # A look first, for which nobody has to wait.
+                hold = None if self._free_key() is None else self._take()
+            except BusyError:
+                if not blocking or patience.over():
+                    raise
+                hold = None
+            if hold is not None:
+                holds.append(hold)
+                if self._renew:
+                    self._start_renewal(hold)
+                return True
             if not blocking or not patience.wait():
                 return False
 
