@@ -27,12 +27,15 @@ async def answer(command: str, name: str, value: str) -> str:
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
+    try:
         while line := await reader.readline():
             command, name, value = (line.decode().split() + ["", "", ""])[:3]
             writer.write((await answer(command, name, value) + "\n").encode())
             await writer.drain()
-    writer.close()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
 
 
 async def main() -> None:
