@@ -158,6 +158,7 @@ fn draw(function: &Function, at: usize) -> String {
         "int *" => "w.int_output()".into(),
         "int64_t *" => "w.int64_output()".into(),
         "KVStoreStats *" => "w.stats()".into(),
+        "KVEntry *" => "w.entries()".into(),
         "const KVStoreConfig *" => "w.config()".into(),
         "const KVWriteOptions *" => "w.options()".into(),
         "const char *" if name == "path" => format!("w.path({})", function.name == "kvstore_backup"),
@@ -166,6 +167,7 @@ fn draw(function: &Function, at: usize) -> String {
         "callback" if name == "progress" => "w.progress()".into(),
         "int" if function.name == "kvstore_malloc" => "w.malloc_size()".into(),
         "int" if name == "cap" => "w.capacity()".into(),
+        "int" if name == "max" => "w.rows()".into(),
         "int" if name == "count" => "w.count()".into(),
         "int" if name.starts_with('n') && at > 0 && function.arguments[at - 1].0 == "const void *" => {
             "w.length()".into()
@@ -201,7 +203,7 @@ fn main() {
     for name in ["KVStore", "KVColumnFamily", "KVIterator", "KVBatch"] {
         writeln!(out, "#[repr(C)] pub struct {name} {{ _opaque: [u8; 0] }}").unwrap();
     }
-    for name in ["KVStoreConfig", "KVWriteOptions", "KVStoreStats"] {
+    for name in ["KVStoreConfig", "KVWriteOptions", "KVStoreStats", "KVEntry"] {
         writeln!(out, "#[repr(C)] #[derive(Clone, Copy)] pub struct {name} {{").unwrap();
         for (c, field) in fields(&header, name) {
             writeln!(out, "    pub {field}: {c},").unwrap();

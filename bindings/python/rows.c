@@ -17,6 +17,8 @@ typedef struct {
     PyObject *changes;
     /** What that was before `it` was made. */
     PyObject *seen;
+    /** Which thread has made `it`, on its own connection: another one makes it anew. */
+    unsigned long thread;
     /** A list with an element for each iteration that is going on. */
     PyObject *scans;
     PyObject *clock;
@@ -85,9 +87,15 @@ static void rows_end(Rows *self)
 }
 
 /* 1: no write since `it` was made. */
-static int rows_unchanged(const Rows *self)
+static int rows_unwritten(const Rows *self)
 {
     return self->seen != NULL && PyList_GetItem(self->changes, 0) == self->seen;
+}
+
+/* 1: nor is this another thread than that which has made it. */
+static int rows_unchanged(const Rows *self)
+{
+    return rows_unwritten(self) && PyThread_get_thread_ident() == self->thread;
 }
 
 /* Remembers which row was the last, before the entries are forgotten. */
@@ -119,6 +127,7 @@ static int rows_begin(Rows *self)
     Py_INCREF(seen);
     before = self->seen;
     self->seen = seen;
+    self->thread = PyThread_get_thread_ident();
     Py_XDECREF(before);
     address = PyLong_FromVoidPtr(&self->it);
     if (address == NULL) return -1;
@@ -194,7 +203,7 @@ static PyObject *rows_step(Rows *self)
     while (more > 0) {
         if (!rows_unchanged(self)) {
             /* Who writes between two rows is likely to do so again. */
-            if (self->seen != NULL) self->size = 1;
+            if (self->seen != NULL && !rows_unwritten(self)) self->size = 1;
             more = rows_begin(self) < 0 ? -1 : 1;
         } else if (self->at == self->count) {
             more = rows_read(self);

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-import contextlib
+import signal
 import sys
 
 import kvstore.aio
@@ -39,14 +39,16 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    async with db:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with db:  # closing waits for what is under way
         port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
         server = await asyncio.start_server(serve, "127.0.0.1", port)
         print("listening on", server.sockets[0].getsockname()[1], flush=True)
-        async with server:
-            await server.serve_forever()
+        await stop.wait()
+        server.close()
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main())
+    asyncio.run(main())

@@ -48,6 +48,8 @@ pub enum Kind {
 const MAX_CALLS: usize = 150;
 /// How deep callbacks call.
 const MAX_DEPTH: usize = 3;
+/// How many rows are fetched at most.
+const ROWS: usize = 40;
 /// What outputs hold before a call.
 const UNTOUCHED: i64 = 0x5A5A_5A5A_5A5A_5A5A;
 /// The longest value of stores with the default configuration. No store here is opened with more.
@@ -84,6 +86,7 @@ struct Frame {
     config: Option<Box<KVStoreConfig>>,
     options: Option<Box<KVWriteOptions>>,
     stats: Option<Box<KVStoreStats>>,
+    entries: Option<Box<[KVEntry; ROWS]>>,
     /// The length that belongs to the last pointer.
     length: c_int,
     count: c_int,
@@ -413,6 +416,22 @@ impl World {
         self.frame(|frame| &raw mut **frame.stats.insert(stats))
     }
 
+    fn entries(&self) -> *mut KVEntry {
+        if self.byte() < 4 {
+            return null_mut();
+        }
+        // SAFETY: a struct of numbers and pointers.
+        let entries = Box::new(unsafe { std::mem::zeroed::<[KVEntry; ROWS]>() });
+        self.frame(|frame| frame.entries.insert(entries).as_mut_ptr())
+    }
+
+    fn rows(&self) -> c_int {
+        match self.byte() {
+            0..4 => self.of(&[-1, c_int::MIN]),
+            n => c_int::from(n) % (ROWS as c_int + 1),
+        }
+    }
+
     // ---- arrays -------------------------------------------------------------------------------
 
     fn count(&self) -> c_int {
@@ -613,6 +632,17 @@ impl World {
             let empty =
                 frame.pointers.iter().all(|pointer| pointer.is_null() || **pointer as i64 == UNTOUCHED);
             return assert!(empty, "{name} found nothing and gave out memory");
+        }
+        if let (Some(entries), Some(count)) = (&frame.entries, frame.ints.first()) {
+            for entry in &entries[..usize::try_from(**count).expect("a count")] {
+                // SAFETY: the iterator's, until it moves.
+                unsafe {
+                    read(entry.pKey.cast_mut(), entry.nKey, false);
+                    if !entry.pValue.is_null() {
+                        read(entry.pValue.cast_mut(), entry.nValue, false);
+                    }
+                }
+            }
         }
         let Some(pointer) = frame.pointers.first() else { return };
         let length = **frame.ints.first().expect("a call that gives out memory tells its length");

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import kvstore
+
+PYTHON = Path(__file__).resolve().parents[1]
+ROOT = PYTHON.parents[1]
+#: What has Python programs in it.
+DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 START_S = 1_700_000_000.0
 
@@ -51,8 +59,56 @@ def assert_clean(result: subprocess.CompletedProcess[str], stdout: str | None = 
         assert result.stdout.strip() == stdout, report
 
 
+def open_files_of(path: Path) -> int:
+    """Of its log: descriptors of the other files may stay, parked for the next open."""
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("no /proc here")
+    found = 0
+    for link in folder.iterdir():
+        try:
+            found += os.readlink(link).startswith(f"{path}-wal")
+        except OSError:
+            pass
+    return found
+
+
 def increment(path: str, times: int) -> None:
     """What processes made by multiprocessing do; here, because they must be able to import it."""
     with kvstore.open(path, busy_timeout=60) as store:
         for _ in range(times):
             store.incr("n")
+
+
+class Prefixed:
+    """A codec for text, as a program may have one of its own."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def dumps(self, value: str) -> str:
+        return self.prefix + value
+
+    def loads(self, data: bytes) -> str:
+        text = data.decode()
+        if not text.startswith(self.prefix):
+            raise ValueError("not one of ours")
+        return text[len(self.prefix) :]
+
+
+def use_store(store: kvstore.Store, family: kvstore.Family, number: int) -> object:
+    """What a process of a pool does with what it is passed."""
+    store.incr("n")
+    family[f"{number}"] = number
+    return store["shared"]
+
+
+def programs() -> list[tuple[str, str]]:
+    """Each document's python blocks, one after the other, as one program: later ones build on earlier ones."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text() if document.exists() else ""
+        blocks = re.findall(r"^```(?:python|py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        if blocks:
+            found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
+    return found

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-from helpers import assert_clean, run_python
+from helpers import assert_clean, programs, run_python
 
-PYTHON = Path(__file__).resolve().parents[1]
-ROOT = PYTHON.parents[1]
-DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def programs() -> list[tuple[str, str]]:
-    """Each document's python blocks, one after the other, as one program: later ones build on earlier ones."""
-    found = []
-    for document in DOCUMENTS:
-        text = document.read_text() if document.exists() else ""
-        blocks = re.findall(r"^```(?:python|py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-        if blocks:
-            found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
-    return found
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("name, program", programs(), ids=[name for name, _ in programs()])

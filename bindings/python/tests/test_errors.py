@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import kvstore
+from kvstore._errors import in_python
 
 CLASSES = [
     "NotFoundError", "BusyError", "LockedError", "ReadOnlyError", "CorruptError",
@@ -248,3 +250,69 @@ def test_a_full_disk_is_a_full_error_and_leaves_the_store_usable(tmp_path: Path)
     store["after"] = b"v"
     store.integrity_check()
     store.close()
+
+
+# --- the library's texts in Python's words
+
+LIBRARY = Path(__file__).resolve().parents[3] / "src"
+#: Names that C and Rust have and Python has not: settings in camel case, types with ::, constants, handles.
+FOREIGN = re.compile(
+    r"\b(?:readOnly|cacheSize|pageSize|busyTimeout|walSizeLimit|maxValueSize|mmapSize|holdReads|walPages|syncLevel"
+    r"|journalMode|checkpoint_every|KVStoreConfig|Config::|Store::|Family::)|\bhandle\b"
+)
+#: Texts that no call of the package can meet: it checks first, or does not make such a call at all.
+NOT_MET = re.compile(r"KVSTORE_|reserved must|handle is NULL|handle is closed, or is no|callback called the store it was")
+
+
+def texts_of_the_library() -> list[str]:
+    """Of all string literals in the Rust sources (tests in them left out), those that are sentences."""
+    found = []
+    for file in sorted(LIBRARY.rglob("*.rs")):
+        if file.name == "tests.rs":
+            continue
+        code = re.sub(r"(?m)^\s*//.*$", "", file.read_text().split("#[cfg(test)]")[0])
+        for literal in re.findall(r'"((?:[^"\\]|\\.)*)"', code, flags=re.DOTALL):
+            text = re.sub(r"\\\n\s*", "", literal)
+            if len(text.split()) > 2:
+                found.append(text)
+    return found
+
+
+def test_no_text_of_the_library_speaks_of_c_or_rust_to_python() -> None:
+    texts = texts_of_the_library()
+    assert any("Config::max_value_size" in text for text in texts), "the sources have moved: look for the texts there"
+    translated = [in_python(text) for text in texts if FOREIGN.search(text) and not NOT_MET.search(text)]
+    assert len(translated) > 5
+    assert [text for text in translated if FOREIGN.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    "settings, name",
+    [
+        ({"page_size": 1000}, "page_size="),
+        ({"page_size": -1}, "page_size="),
+        ({"cache_size": -1}, "cache_size="),
+        ({"cache_size": 2**40}, "cache_size="),
+        ({"wal_pages": 1}, "wal_pages="),
+        ({"wal_size_limit": -1}, "wal_size_limit="),
+        ({"max_value_size": 2**30}, "max_value_size="),
+        ({"mmap_size": 2**70}, "mmap_size="),
+        ({"read_only": True, "exclusive": True}, "read_only="),
+    ],
+)
+def test_a_refused_setting_is_called_as_open_calls_it(path: Path, settings: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=name) as caught:
+        kvstore.open(path, **settings)
+    assert not FOREIGN.search(str(caught.value))
+
+
+def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
+    with kvstore.open(path, max_value_size=5, busy_timeout=0) as db, kvstore.open(path, busy_timeout=0) as other:
+        with pytest.raises(ValueError, match=r"up to 5 \(max_value_size=\)"):
+            db["k"] = b"123456"
+        with pytest.raises(kvstore.Error, match="write_tracking"):
+            db.sweep(1)
+        with db.transaction(), pytest.raises(kvstore.BusyError, match="busy_timeout="):
+            other["k"] = b"v"
+        with db.transaction(), pytest.raises(kvstore.BusyError, match="in this thread"):
+            db.checkpoint()

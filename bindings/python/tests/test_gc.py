@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import weakref
 from pathlib import Path
 
 import pytest
-from helpers import assert_clean, run_python
+from helpers import assert_clean, open_files_of, run_python
 
 import kvstore
-
-
-def open_files_of(path: Path) -> int:
-    """Of its log: descriptors of the other files may stay, parked for the next open."""
-    folder = Path("/proc/self/fd")
-    if not folder.exists():
-        pytest.skip("no /proc here")
-    found = 0
-    for link in folder.iterdir():
-        try:
-            found += os.readlink(link).startswith(f"{path}-wal")
-        except OSError:
-            pass
-    return found
 
 
 def test_a_store_that_is_forgotten_is_closed(path: Path) -> None:

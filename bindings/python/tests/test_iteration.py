@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import gc
+import inspect
 import itertools
 import pickle
 import signal
@@ -123,13 +124,33 @@ def test_an_empty_stop_is_before_every_key(full: kvstore.Store) -> None:
 
 
 def test_delete_range_deletes_from_start_to_before_stop(full: kvstore.Store) -> None:
-    assert full.delete_range("a", "b") == 4
+    assert full.delete_range(start="a", stop="b") == 4
     assert list(full) == [b"\x00", b"b", b"b\xff", b"c", b"\xff", b"\xff\xff"]
     assert full.delete_range(prefix=b"\xff") == 2
-    assert full.delete_range("c", "a") == 0
+    assert full.delete_range(start="c", stop="a") == 0
     assert full.delete_range(prefix=b"b", start=b"b\x00") == 1
     assert list(full) == [b"\x00", b"b", b"c"]
-    assert full.delete_range() == 3
+    assert full.delete_range(start=b"") == 3
+    assert list(full) == []
+
+
+def test_delete_range_without_a_bound_deletes_nothing_and_says_what_does(full: kvstore.Store) -> None:
+    for arguments in ({}, {"prefix": None}, {"prefix": None, "start": None, "stop": None}):
+        with pytest.raises(TypeError, match=r"clear\(\)"):
+            full.delete_range(**arguments)
+    assert list(full) == KEYS
+
+
+@pytest.mark.parametrize("method", ["keys", "values", "items", "delete_range"])
+def test_bounds_are_given_by_keyword_only_and_are_the_same_everywhere(full: kvstore.Store, method: str) -> None:
+    call = getattr(full, method)
+    with pytest.raises(TypeError):
+        call("a")
+    with pytest.raises(TypeError):
+        call("a", "b")
+    names = list(inspect.signature(call).parameters)
+    assert names[:3] == ["prefix", "start", "stop"]
+    assert method == "delete_range" or names[3:] == ["reverse", "limit"]
 
 
 def test_delete_range_with_an_empty_stop_deletes_nothing(full: kvstore.Store) -> None:

@@ -195,7 +195,8 @@ def test_a_function_may_call_itself(db: kvstore.Store) -> None:
     assert fibonacci.cache_info().misses == 31
 
 
-def test_of_many_threads_one_computes(db: kvstore.Store) -> None:
+def test_of_many_threads_one_computes(path: Path) -> None:
+    db = kvstore.open(path, busy_timeout=60)
     calls: list[int] = []
     go = threading.Event()
 

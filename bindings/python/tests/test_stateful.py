@@ -288,6 +288,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(handle=HANDLES, name=st.sampled_from(FAMILIES), start=BOUNDS, stop=BOUNDS, prefix=PREFIXES)
     def delete_range(self, handle: int, name: str, start: Any, stop: Any, prefix: Any) -> None:
+        if prefix is start is stop is None:
+            start = b""
+
         def model(family: Family) -> int:
             chosen = [
                 key
@@ -301,7 +304,7 @@ class Machine(RuleBasedStateMachine):
                 del family.rows[key]
             return alive
 
-        self.write(handle, name, lambda d: d.delete_range(start, stop, prefix=prefix), model)
+        self.write(handle, name, lambda d: d.delete_range(prefix=prefix, start=start, stop=stop), model)
 
     @rule(handle=HANDLES, ttl_ms=MAYBE_TTLS_MS)
     def set_default_ttl(self, handle: int, ttl_ms: Any) -> None:

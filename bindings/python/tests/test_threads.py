@@ -1,16 +1,26 @@
-"""Threads: one handle shared, one handle each, closing meanwhile. No test here depends on timing to pass."""
+"""Threads: each has a connection of its own, or a store of its own. No test here depends on timing to pass."""
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import Clock, open_files_of
 
 import kvstore
+
+
+@pytest.fixture
+def db(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
+    """As everywhere, but threads that write wait for each other."""
+    with kvstore.open(path, busy_timeout=60, sync="off") as store:
+        store.set_clock(clock)
+        yield store
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
@@ -25,7 +35,7 @@ def together(*works: Callable[[], Any]) -> list[Any]:
         return [future.result() for future in [pool.submit(run, work) for work in works]]
 
 
-def test_many_threads_write_through_one_handle(db: kvstore.Store) -> None:
+def test_many_threads_write_through_one_store(db: kvstore.Store) -> None:
     def work(thread: int) -> None:
         for number in range(200):
             db[f"{thread}-{number}"] = f"{thread * number}"
@@ -145,24 +155,311 @@ def test_an_iterator_that_threads_share_gives_every_key_once(db: kvstore.Store) 
         assert sorted(keys) == [b"%05d" % n for n in range(5000)]
 
 
-def test_transactions_of_several_threads_on_one_handle_never_mix(db: kvstore.Store) -> None:
-    """A transaction belongs to the handle: while one is open, another thread's begin is refused or waits."""
+def test_transactions_of_several_threads_never_mix(db: kvstore.Store) -> None:
     db["n"] = b"0"
 
-    def work() -> int:
-        done = 0
-        while done < 50:
-            try:
-                with db.transaction():
-                    db["n"] = str(int(db["n"]) + 1)
-            except kvstore.Error as error:
-                assert "transaction" in str(error), error
-            else:
-                done += 1
-        return done
+    def work() -> None:
+        for _ in range(50):
+            with db.transaction():
+                db["n"] = str(int(db["n"]) + 1)
 
-    assert sum(together(work, work, work)) == 150
+    together(work, work, work)
     assert db["n"] == b"150"
+
+
+def in_another_thread(work: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def test_other_threads_see_the_state_before_a_transaction_until_it_is_committed(db: kvstore.Store) -> None:
+    db["k"] = b"before"
+    family = db.family("f", create=True)
+    with db.transaction():
+        db["k"] = b"after"
+        family["k"] = b"after"
+        look = lambda: (db["k"], list(db.items()), family.get("k"), len(family))  # noqa: E731
+        assert in_another_thread(look) == (b"before", [(b"k", b"before")], None, 0)
+        assert look() == (b"after", [(b"k", b"after")], b"after", 1)
+    assert in_another_thread(look) == (b"after", [(b"k", b"after")], b"after", 1)
+
+
+def test_a_write_of_another_thread_waits_for_the_end_of_a_transaction_and_survives_its_rollback(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as store, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(ZeroDivisionError):
+            with store.transaction():
+                store["k"] = b"rolled back"
+                with pytest.raises(kvstore.BusyError):
+                    pool.submit(store.put, "k", b"other").result()
+                with pytest.raises(kvstore.BusyError):
+                    pool.submit(store.transaction().__enter__).result()
+                1 / 0
+        assert "k" not in store
+        pool.submit(store.put, "k", b"other").result()
+        assert store["k"] == b"other"
+
+
+def test_a_snapshot_is_its_threads(db: kvstore.Store) -> None:
+    db["k"] = b"1"
+    with db.snapshot():
+        assert db["k"] == b"1"
+        in_another_thread(lambda: db.put("k", b"2"))
+        assert db["k"] == b"1"
+        assert in_another_thread(lambda: db["k"]) == b"2"
+    assert db["k"] == b"2"
+
+
+@pytest.mark.parametrize("settings", [{"exclusive": True}, {}], ids=["exclusive", "in memory"])
+def test_a_store_with_one_connection_is_shared_by_all_threads(path: Path, settings: Any) -> None:
+    with kvstore.open(path if settings else ":memory:", **settings) as store:
+        family = store.family("f", create=True)
+
+        def work() -> None:
+            for _ in range(30):
+                with store.transaction():
+                    store["n"] = str(int(store.get("n", b"0")) + 1)
+                    family["n"] = store["n"]
+
+        together(work, work, work, work)
+        assert (store["n"], family["n"]) == (b"120", b"120")
+
+
+def test_threads_read_at_the_same_time(path: Path) -> None:
+    """One is inside a read (its progress function waits), and the other gets its answer."""
+    with kvstore.open(path) as store:
+        store.put_many({f"{n}": b"v" * 1000 for n in range(3000)})
+        inside, answered = threading.Event(), threading.Event()
+
+        def progress(remaining: int, total: int) -> None:
+            inside.set()
+            assert answered.wait(60)
+
+        def read() -> None:
+            assert inside.wait(60)
+            assert store["5"] == b"v" * 1000
+            assert len(list(store.items())) == 3000
+            answered.set()
+
+        together(lambda: store.backup(path.with_suffix(".copy"), progress), read)
+
+
+def test_the_connections_of_threads_that_have_ended_are_closed(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store["k"] = b"v"
+        of_one = open_files_of(path)
+        barrier = threading.Barrier(41)
+
+        def work() -> None:
+            store.get("k")
+            barrier.wait(60)
+
+        threads = [threading.Thread(target=work) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        while barrier.n_waiting < 40:
+            pass
+        assert open_files_of(path) == 41 * of_one
+        barrier.wait(60)
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        assert open_files_of(path) <= (1 + 4) * of_one
+        assert store.stats().gets == 40
+    assert open_files_of(path) == 0
+
+
+def test_threads_one_after_the_other_open_no_more_than_they_need(path: Path) -> None:
+    with kvstore.open(path) as store:
+        store.get("k")
+        of_one = open_files_of(path)
+        store.stats_reset()
+        for _ in range(50):
+            in_another_thread(lambda: store.get("k"))
+        assert open_files_of(path) <= 2 * of_one
+        assert store.stats().misses == 50
+
+
+def test_a_transaction_that_its_thread_left_open_is_rolled_back_with_the_thread(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as store:
+
+        def work() -> None:
+            store.transaction().__enter__()
+            store["k"] = b"v"
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        gc.collect()
+        store["other"] = b"v"
+        assert list(store) == [b"other"]
+        assert in_another_thread(lambda: store.put("third", b"v"))
+
+
+def test_a_transaction_that_a_living_thread_has_forgotten_makes_way_for_others(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as store, ThreadPoolExecutor(1) as pool:
+
+        def forget() -> None:
+            store.transaction().__enter__()
+            store["k"] = b"v"
+
+        pool.submit(forget).result()
+        gc.collect()
+        with store.transaction():
+            store["other"] = b"v"
+        assert pool.submit(list, store).result() == [b"other"]
+
+
+def test_stats_are_the_sum_over_all_threads(db: kvstore.Store) -> None:
+    db["k"] = b"v"
+    together(*[lambda: [db["k"] for _ in range(10)] for _ in range(7)])
+    assert (db.stats().gets, db.stats().puts) == (70, 1)
+    db.stats_reset()
+    assert db.stats().gets == 0
+    assert in_another_thread(lambda: db.stats().puts) == 0
+
+
+def test_a_clock_counts_for_threads_that_are_there_and_for_those_that_come(path: Path) -> None:
+    clock = Clock()
+    with kvstore.open(path) as store, ThreadPoolExecutor(1) as pool:
+        store.put("k", b"v", expire_at=clock.now_s + 10)
+        pool.submit(store.get, "k").result()
+        store.set_clock(clock)
+        assert pool.submit(store.ttl, "k").result() == 10.0
+        clock.advance(10)
+        assert pool.submit(store.get, "k").result() is None
+        assert in_another_thread(lambda: store.get("k")) is None
+        store.set_clock(None)
+
+
+def test_the_cleaner_is_one_for_all_threads_and_survives_that_which_started_it(path: Path) -> None:
+    with kvstore.open(path) as store:
+        in_another_thread(lambda: store.start_cleaner(3600))
+        gc.collect()
+        for start in (lambda: store.start_cleaner(1), lambda: in_another_thread(lambda: store.start_cleaner(1))):
+            with pytest.raises(kvstore.Error, match="running already"):
+                start()
+        in_another_thread(store.stop_cleaner)
+        store.start_cleaner(3600)
+        store.stop_cleaner()
+
+
+def test_close_closes_for_all_threads(path: Path) -> None:
+    store = kvstore.open(path)
+    family = store.family("f", create=True)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(store.get, "k").result()
+        pool.submit(family.get, "k").result()
+        store.close()
+        assert open_files_of(path) == 0
+        for use in (
+            lambda: store.get("k"), lambda: store.put("k", b""), lambda: family.get("k"), lambda: list(store),
+            store.stats, store.families, store.batch, lambda: store.transaction().__enter__(),
+        ):  # fmt: skip
+            with pytest.raises(kvstore.MisuseError, match="store is closed"):
+                pool.submit(use).result()
+            with pytest.raises(kvstore.MisuseError, match="store is closed"):
+                use()
+
+
+def test_a_family_closed_in_one_thread_is_closed_in_all(db: kvstore.Store) -> None:
+    family = db.family("f", create=True)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(family.put, "k", b"v").result()
+        family.close()
+        with pytest.raises(kvstore.MisuseError, match="closed"):
+            pool.submit(family.get, "k").result()
+        assert pool.submit(lambda: db.family("f")["k"]).result() == b"v"
+
+
+def test_a_family_that_is_dropped_and_made_again_is_closed_in_all_threads(db: kvstore.Store) -> None:
+    family = db.family("f", create=True)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(family.put, "k", b"v").result()
+        db.drop_family("f")
+        again = db.family("f", create=True)
+        with pytest.raises(kvstore.MisuseError, match="closed"):
+            pool.submit(family.get, "k").result()
+        assert pool.submit(again.get, "k").result() is None
+
+
+def test_a_family_whose_making_is_not_committed_is_not_there_for_other_threads(db: kvstore.Store) -> None:
+    with db.transaction():
+        family = db.family("f", create=True)
+        family["k"] = b"v"
+        with pytest.raises(kvstore.NotFoundError, match="not been committed"):
+            in_another_thread(lambda: family.get("k"))
+    assert in_another_thread(lambda: family.get("k")) == b"v"
+
+
+def test_an_iterator_goes_on_in_another_thread_and_after_its_own_has_ended(db: kvstore.Store) -> None:
+    db.put_many({f"{n:04}": b"v" for n in range(1000)})
+    db.put_many({f"{n:04}": b"v" for n in range(500)}, ttl=9)
+    keys, expiring = iter(db.keys()), db.expiring()
+    in_another_thread(lambda: [next(keys) for _ in range(100)] + [next(expiring) for _ in range(100)])
+    gc.collect()
+    assert next(keys) == b"0100"
+    assert next(expiring)[0] == b"0100"
+    assert in_another_thread(lambda: len(list(keys))) == 899
+    assert in_another_thread(lambda: len(list(expiring))) == 399
+
+
+def test_an_iterator_never_shows_what_the_thread_that_began_it_has_not_committed(db: kvstore.Store) -> None:
+    db.put_many({f"{n:04}": b"committed" for n in range(100)})
+    items = iter(db.items())
+    next(items)
+    with db.transaction():
+        db.put_many({f"{n:04}": b"not yet" for n in range(100)})
+        assert {value for _, value in in_another_thread(lambda: [next(items) for _ in range(50)])} == {b"committed"}
+        assert next(items)[1] == b"not yet"
+    assert next(items)[1] == b"not yet"
+
+
+def test_a_batch_goes_on_in_another_thread_and_after_its_own_has_ended(db: kvstore.Store) -> None:
+    family = db.family("f", create=True)
+
+    def begin() -> kvstore.Batch:
+        batch = db.batch()
+        batch.put("a", b"1")
+        batch.put("a", b"1", family=family)
+        return batch
+
+    batch = in_another_thread(begin)
+    gc.collect()
+    batch.put("b", b"2")
+    batch.put("b", b"2", family=family)
+    batch.delete("a", family=family)
+    assert "a" not in db
+    in_another_thread(batch.commit)
+    assert (list(db), list(family)) == ([b"a", b"b"], [b"b"])
+    batch.close()
+
+
+def test_a_batch_that_another_thread_commits_is_no_part_of_a_transaction_of_its_own(db: kvstore.Store) -> None:
+    batch = db.batch()
+    batch.put("a", b"1")
+    with pytest.raises(ZeroDivisionError):
+        with db.transaction():
+            db["b"] = b"rolled back"
+            with pytest.raises(kvstore.BusyError, match="transaction"):
+                in_another_thread(batch.commit)
+            1 / 0
+    in_another_thread(batch.commit)
+    assert list(db) == [b"a"]
+
+
+def test_a_transaction_in_one_thread_does_not_end_an_iteration_in_another(db: kvstore.Store) -> None:
+    db.put_many({f"{n:04}": b"v" for n in range(1000)})
+
+    def transactions() -> None:
+        for n in range(50):
+            with db.transaction():
+                db["0000"] = str(n)
+
+    def iterations() -> None:
+        for _ in range(20):
+            assert len(list(db)) == 1000
+
+    together(transactions, iterations, iterations)
 
 
 def test_error_texts_are_whole_when_many_threads_fail_at_once(db: kvstore.Store) -> None:

@@ -1,12 +1,16 @@
-"""The annotations: the package is clean under mypy --strict, right use passes, and wrong use is found."""
+"""The annotations: the package is clean under mypy --strict, right use passes mypy and pyright (README's code, too),
+and wrong use is found."""
 
 from __future__ import annotations
 
+import doctest
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import programs
 
 import kvstore
 
@@ -37,6 +41,48 @@ def test_the_sample_program_is_clean_and_each_expected_error_is_one(folder: Path
     """Each wrong use in it carries a `type: ignore[...]`, which mypy reports if there is no such error."""
     report = mypy("--config-file", "", "--warn-unused-ignores", str(TESTS / "typing_sample.py"), cwd=folder)
     assert report.startswith("Success"), report
+
+
+def pyright(*arguments: str, cwd: Path) -> str:
+    command = [sys.executable, "-m", "pyright", "--level", "error", "--pythonpath", sys.executable, *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr
+
+
+def test_pyright_accepts_the_sample_program(folder: Path) -> None:
+    report = pyright(str(TESTS / "typing_sample.py"), cwd=folder)
+    assert "0 errors" in report, report
+
+
+def test_pyright_finds_wrong_uses(folder: Path) -> None:
+    (folder / "wrong.py").write_text("import kvstore\n\nnumber: int = kvstore.open('x', codec=kvstore.TEXT)['k']\n")
+    assert "1 error" in pyright("wrong.py", cwd=folder)
+
+
+@pytest.mark.parametrize("name, program", programs(), ids=[name for name, _ in programs()])
+def test_the_programs_of_the_documents_are_clean_under_mypy_strict_and_pyright(
+    name: str, program: str, tmp_path: Path
+) -> None:
+    if ">>>" in program:
+        program = "".join(example.source for example in doctest.DocTestParser().get_examples(program))
+    (tmp_path / "program.py").write_text(program)
+    report = mypy("--config-file", "", "program.py", cwd=tmp_path)
+    assert report.startswith("Success"), report
+    report = pyright("program.py", cwd=tmp_path)
+    assert "0 errors" in report, report
+
+
+def test_help_begins_with_what_one_needs_first() -> None:
+    def places(thing: object, *words: str) -> list[int]:
+        text = pydoc.render_doc(thing, renderer=pydoc.plaintext)
+        return [text.index(word) for word in words]
+
+    orders = [
+        places(kvstore, "kvstore.open(", "db[", "ttl", "prefix=", "codec=", "transaction", "Store", "CLASSES"),
+        places(kvstore.Store, "kvstore.open", "db[key]", "get(", "ttl(", "items", "transaction", "Method resolution"),
+        places(kvstore.Family, "mapping", "str (kept as UTF-8)", "TTLs are seconds", ">>>", "Method resolution"),
+    ]
+    assert [sorted(order) for order in orders] == orders
 
 
 def test_every_public_name_is_documented_and_exported() -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def right(path: Path) -> None:
     with kvstore.open(path, busy_timeout=timedelta(seconds=1), read_only=False, journal_mode="wal") as db:
         assert_type(db, kvstore.Store)
-        mapping: MutableMapping[bytes, bytes] = db
+        mapping: MutableMapping[Union[str, bytes], bytes] = db  # either may be given; keys come back as bytes
+        assert_type("otp" in db, bool)
+        assert_type(b"otp" in db.keys(), bool)
         db["text"] = "text"
         db[b"bytes"] = bytearray(b"x")
         db["otp", 30] = b"1"
@@ -66,6 +68,13 @@ def right(path: Path) -> None:
         expiring: Iterator[tuple[bytes, float]] = db.expiring(0, 5.5)
         family = db.family("f", create=True, default_ttl=3600)
         assert_type(family, kvstore.Family)
+        assert_type(family, kvstore.Family[bytes, bytes])
+        assert_type(db.delete_many(["a", b"b"]), int)
+        assert_type(db.set_many({"a": "1"}), int)
+        assert_type(db.pop_many(["a"]), dict[str, bytes])
+        assert_type(db.has_key("a"), bool)
+        assert_type(db.delete_range(prefix="a"), int)
+        assert_type(db.stats().hits, int)
         assert_type(db.families(), list[str])
         with db.transaction(), db.batch() as batch:
             batch.put("k", b"v", ttl=5)
@@ -87,6 +96,54 @@ def right(path: Path) -> None:
         assert_type(error.code, int)
         caught: KeyError = error
         print(caught)
+
+
+class Person:
+    name = "Ada"
+
+
+class People:
+    def dumps(self, value: Person) -> str:
+        return value.name
+
+    def loads(self, data: bytes) -> Person:
+        return Person()
+
+
+def coded(path: Path) -> None:
+    text = kvstore.open(path, codec=kvstore.TEXT)
+    assert_type(text, kvstore.Store[bytes, str])
+    assert_type(text["k"], str)
+    assert_type(text.get("k"), Optional[str])
+    assert_type(text.get("k", 5), Union[str, int])
+    assert_type(text.pop("k", None), Optional[str])
+    assert_type(text.get_many(["k"]), dict[str, str])
+    assert_type(text.get_with_ttl("k"), Optional[tuple[str, Optional[float]]])
+    assert_type(list(text), list[bytes])
+    assert_type(sorted(text), list[bytes])
+    assert_type(dict(text), dict[bytes, str])
+    for key in reversed(text):
+        assert_type(key, bytes)
+    both = kvstore.open(path, codec=People(), keys=str, busy_timeout=1)
+    assert_type(both, kvstore.Store[str, Person])
+    assert_type(list(both.items()), list[tuple[str, Person]])
+    assert_type(list(both), list[str])
+    assert_type(both["k"].name, str)
+    both["k", 5] = Person()
+    both.put("k", Person(), ttl=5)
+    assert_type(both.compare_and_swap("k", Person(), Person()), bool)
+    keys = kvstore.open(path, keys=str)
+    assert_type(keys, kvstore.Store[str, bytes])
+    assert_type(list(keys.items()), list[tuple[str, bytes]])
+    json = kvstore.open(path, codec=kvstore.JSON)
+    json["k"] = {"a": [1, None]}
+    assert_type(both.family("f"), kvstore.Family[str, Person])
+    assert_type(both.family("f", codec=None), kvstore.Family[str, bytes])
+    assert_type(both.family("f", codec=None, keys=bytes), kvstore.Family[bytes, bytes])
+    assert_type(keys.family("f", codec=kvstore.TEXT), kvstore.Family[str, str])
+    assert_type(text.family("f", True, keys=str, default_ttl=5), kvstore.Family[str, str])
+    any_codec: kvstore.Codec[Person] = People()
+    print(any_codec)
 
 
 def memoized(db: kvstore.Store) -> None:
@@ -119,14 +176,20 @@ def wrong(db: kvstore.Store) -> None:
     db.incr("n", "1")  # type: ignore[arg-type]
     db.keys(prefix=5)  # type: ignore[arg-type]
     db.items(limit="5")  # type: ignore[arg-type]
-    db.family(b"f")  # type: ignore[arg-type]
-    db.family("f", default_ttl="5")  # type: ignore[arg-type]
+    db.family(b"f")  # type: ignore[call-overload]
+    db.family("f", default_ttl="5")  # type: ignore[call-overload]
+    db.family("f", codec=5)  # type: ignore[call-overload]
+    db.keys("a")  # type: ignore[call-arg]
     db.set_clock(lambda: "now")  # type: ignore[arg-type, return-value]
     db.backup("x", progress=lambda: None)  # type: ignore[arg-type, misc]
     db.no_such_method()  # type: ignore[attr-defined]
-    kvstore.open("x", no_such=1)  # type: ignore[call-arg]
-    kvstore.open("x", busy_timeout="1")  # type: ignore[arg-type]
+    kvstore.open("x", no_such=1)  # type: ignore[call-overload]
+    kvstore.open("x", busy_timeout="1")  # type: ignore[call-overload]
+    kvstore.open("x", keys=int)  # type: ignore[type-var]
+    kvstore.open("x", codec="json")  # type: ignore[call-overload]
+    kvstore.open("x", codec=People())["k"] = 5  # type: ignore[assignment]
+    number: int = kvstore.open("x", codec=kvstore.TEXT)["k"]  # type: ignore[assignment]
     value: str = db["k"]  # type: ignore[assignment]
     left: float = db.ttl("k")  # type: ignore[assignment]
     kvstore.memoize({})  # type: ignore[arg-type]
-    print(value, left)
+    print(value, left, number)

@@ -165,11 +165,14 @@ public:
     }
 
     /// Rolls back an open transaction, and closes the file. Families, iterators, batches and transactions
-    /// that are left throw errc::misuse from now on, and so does this object.
-    /// @throws error errc::misuse if it is closed already, or called by a callback of this store; otherwise
-    /// what failed while closing: it is closed all the same.
+    /// that are left throw errc::misuse from now on, and so does this object; but to close it once more does nothing.
+    /// @throws error errc::misuse if it was moved from, or called by a callback of this store; otherwise what failed
+    /// while closing: it is closed all the same.
     void close() {
-        const int code = usable().close();
+        if (!session_) {
+            detail::moved_from();
+        }
+        const int code = session_->close();
         if (code != KVSTORE_OK) {
             throw error(static_cast<errc>(code), kvstore_errmsg(nullptr));
         }

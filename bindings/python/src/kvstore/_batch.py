@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Any, Optional
 
-from kvstore._errors import InvalidError, MisuseError, error_text, exception_for
+from kvstore._errors import BusyError, InvalidError, MisuseError, error_text, exception_for
 from kvstore._handle import Handle
 from kvstore._native import NULL, Data, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
@@ -16,22 +16,25 @@ class Batch:
     """Writes to the families of one store, committed together at the end of the ``with`` block: all of
     them, or on an exception none.
 
-    Unlike a transaction, a batch holds no lock while it is filled, reads do not see it, and other
-    threads' writes are no part of it. Everything is in memory until the commit. Inside an open
-    transaction the commit makes it part of that one. The child of a fork that leaves the block commits
-    nothing: the batch is its parent's.
+    Unlike a transaction, a batch holds no lock while it is filled, and reads do not see it. Everything is in
+    memory until the commit. Inside an open transaction of the thread the commit makes it part of that one.
+    Another thread may go on with it. The child of a fork that leaves the block commits nothing: the batch is its
+    parent's.
     """
 
-    __slots__ = ("_batch", "_default_ttls", "_family", "_lock")
+    __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_lease", "_lock")
 
     def __init__(self, family: Handle) -> None:
         self._batch = NULL
         self._family = family
         self._default_ttls: dict[Any, int] = {}
+        #: Families' handles on the connection of the thread that began it, for another thread.
+        self._elsewhere: dict[Handle, Any] = {}
         self._lock = threading.Lock()  # the library wants one thread at a time
         out = ffi.new("KVBatch **")
         shared = family._shared
-        shared.check(lib.kvstore_batch_new(shared.handle(), out))
+        self._lease = shared.lease()
+        shared.check(lib.kvstore_batch_new(self._lease.connection.kv, out))
         self._batch = out[0]
 
     def __del__(self, _free: Any = lib.kvstore_batch_free) -> None:
@@ -49,7 +52,7 @@ class Batch:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if kind is None and self._batch and not self._family._shared.inherited:
+            if kind is None and self._batch and not self._lease.connection.inherited:
                 self.commit()
         finally:
             self.close()
@@ -57,7 +60,7 @@ class Batch:
     def put(
         self,
         key: Data,
-        value: Data,
+        value: Any,
         ttl: Optional[Duration] = None,
         expire_at: Optional[Moment] = None,
         *,
@@ -73,11 +76,12 @@ class Batch:
             expire_ms = known and where._shared.now_ms() + known
         else:
             expire_ms = where._expire_ms(ttl, expire_at)
-        self._put(where, to_bytes(key), to_bytes(value), expire_ms)
+        self._put(where, to_bytes(key), where._encode(value), expire_ms)
 
     def _put(self, family: Handle, key: bytes, value: bytes, expire_ms: int) -> None:
+        cf = self._handle_of(family)
         with self._lock:
-            rc = lib.kvstore_batch_put(self._batch, family._cf, key, len(key), value, len(value), expire_ms)
+            rc = lib.kvstore_batch_put(self._batch, cf, key, len(key), value, len(value), expire_ms)
         if rc:
             self._fail(rc, family)
 
@@ -85,10 +89,30 @@ class Batch:
         """Adds a deletion. A key that is missing at the commit is no error."""
         where = family if family is not None else self._family
         name = to_bytes(key)
+        cf = self._handle_of(where)
         with self._lock:
-            rc = lib.kvstore_batch_delete(self._batch, where._cf, name, len(name))
+            rc = lib.kvstore_batch_delete(self._batch, cf, name, len(name))
         if rc:
             self._fail(rc, where)
+
+    def _is_here(self) -> bool:
+        """Whether this thread's connection is the batch's."""
+        if self._lease.connection.inherited:
+            raise MisuseError("the batch was begun before a fork: it is the parent's; make a new one")
+        shared = self._family._shared
+        here = shared.connection_here() is self._lease.connection
+        if here:
+            self._lease.connection.check_task()
+        return here
+
+    def _handle_of(self, family: Handle) -> Any:
+        if self._is_here() or family._shared is not self._family._shared:
+            return family._cf
+        family._must_be_open()
+        cf = self._elsewhere.get(family)
+        if cf is None:
+            cf = self._elsewhere[family] = family._open_on(self._lease.connection)
+        return cf
 
     def __len__(self) -> int:
         """How many writes and deletions wait for the commit."""
@@ -112,15 +136,24 @@ class Batch:
     def commit(self) -> None:
         """Commits now; the batch is empty afterwards and can be filled again. If it fails, the batch is
         as it was."""
-        with self._lock:
-            rc = lib.kvstore_batch_commit(self._batch)
-        if rc:
-            self._fail(rc, self._family)
+        turn = None
+        if not self._is_here():  # it must not become part of a transaction of the thread that began it
+            turn = self._lease.connection.lock
+            if not turn.acquire(blocking=False):
+                raise BusyError("the thread that began the batch has a transaction open: commit the batch later")
+        try:
+            with self._lock:
+                rc = lib.kvstore_batch_commit(self._batch)
+            if rc:
+                self._fail(rc, self._family)
+        finally:
+            if turn is not None:
+                turn.release()
         self._family._shared.changed()
 
     def close(self) -> None:
         """Forgets what was not committed. To close a batch again is allowed."""
-        if self._family._shared.inherited:
+        if self._lease.connection.inherited:
             return  # a thread that this process does not have may have held the lock; __del__ frees it
         with self._lock:
             batch, self._batch = self._batch, NULL
@@ -130,7 +163,7 @@ class Batch:
         if not self._batch:
             raise MisuseError("the batch is closed: make a new one")
         family._must_be_open()
-        text = error_text(self._family._shared.kv)
+        text = error_text(self._lease.connection.kv)
         if rc == lib.KVSTORE_ERROR:
             raise InvalidError(text)
         raise exception_for(rc, text)

@@ -5,6 +5,7 @@ Must not import anything of the package but the native module.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
 from kvstore import _kvstore  # type: ignore[attr-defined]
@@ -89,7 +90,8 @@ class StoreIOError(Error):
 
 
 class MisuseError(Error):
-    """The store, family, batch or iterator is closed, or was inherited through a fork."""
+    """The store, family, batch or iterator is closed; or it is another process's (the parent's batch or transaction,
+    a store in memory), or another asyncio task's."""
 
     code: int = _lib.KVSTORE_MISUSE
 
@@ -112,19 +114,61 @@ _CLASSES: dict[int, type[Error]] = {
 
 _TEXT_BYTES = 4096
 
+#: What the library's texts say for C and Rust, and what it is in Python.
+_WORDS = [
+    (r"\(Config::(\w+)(?:, or|;) in C, KVStoreConfig\.\w+\)", r"(\1=)"),
+    (r"\breadOnly\b", "read_only="),
+    (r"\bcacheSize\b", "cache_size="),
+    (r"\bpageSize\b", "page_size="),
+    (r"\bbusyTimeout\b", "busy_timeout="),
+    (r"\bwalSizeLimit\b|\bcheckpoint_every\b", "wal_size_limit="),
+    (r"\b(?:KVStoreConfig\.)?maxValueSize\b", "max_value_size="),
+    (r"\bmmapSize\b", "mmap_size="),
+    (r"\bholdReads\b", "hold_reads="),
+    (r"\bwalPages\b", "wal_pages="),
+    (r"\bjournalMode\b|^journal mode\b", "journal_mode="),
+    (r"\bsyncLevel\b", "sync="),
+    (r"\bexclusive: who\b", "exclusive=: who"),
+    (r"^busy timeout ", "busy_timeout= "),
+    (r"until the busy timeout was over: retry, or set a longer one", "until busy_timeout= was over: retry, or set a longer one"),
+    (r"switch write tracking on first", "set write_tracking to True first"),
+    (r"open it without that to write", "open it without read_only= to write"),
+    (r"without read-only\b", "without read_only="),
+    (r"run the integrity check\b", "call integrity_check()"),
+    (r"call purge_step instead", "call purge_step() instead"),
+    (r"\bis open on this handle\b", "is open in this thread"),
+    (r"\ba transaction is already open on this handle\b", "a transaction is already open in this thread"),
+    (r"\banother handle or process\b", "another thread, store or process"),
+    (r"\banother store handle\b", "another store"),
+    (r"\banother handle\b", "another store"),
+    (r"\bother handles\b", "others"),
+    (r"\bthe handle was opened before a fork: open a new one\b", "the store was opened before a fork: open a new one"),
+    (r"Close this handle, and", "Close this store, and"),
+    (r"^the handle is closed\b", "it is closed"),
+    (r"create it first\b", "create=True makes it"),
+]
+_PYTHON_WORDS = [(re.compile(pattern), words) for pattern, words in _WORDS]
+
+
+def in_python(text: str) -> str:
+    """A text of the library in Python's words: the names of settings and calls as this package has them."""
+    for pattern, words in _PYTHON_WORDS:
+        text = pattern.sub(words, text)
+    return text
+
 
 def error_text(kv: Any) -> str:
     """The text of the last failure on a store handle; with NULL, of this thread's without a handle."""
     buf = _ffi.new("char[]", _TEXT_BYTES)
     _lib.kvpy_errmsg(kv, buf, _TEXT_BYTES)
     text: bytes = _ffi.string(buf)
-    return text.decode("utf-8", "replace")
+    return in_python(text.decode("utf-8", "replace"))
 
 
 def exception_for(code: int, text: Optional[str] = None) -> Exception:
     """The exception of a result code, with ``text``, or else with what the code means in general."""
     if text is None:
-        text = _ffi.string(_lib.kvstore_strerror(code)).decode("utf-8", "replace")
+        text = in_python(_ffi.string(_lib.kvstore_strerror(code)).decode("utf-8", "replace"))
     if code == _lib.KVSTORE_NOMEM:
         return MemoryError(text)
     return _CLASSES.get(code, Error)(text, code)

@@ -6,11 +6,11 @@ Mixed into Family. Must not read or write values, but for get_and_touch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Optional, TypeVar, Union, overload
+from typing import Any, Generic, Optional, TypeVar, Union, overload
 
 from kvstore._handle import Handle
 from kvstore._iteration import expiring
-from kvstore._native import Data, ffi, lib, taken, to_bytes
+from kvstore._native import Data, K, V, ffi, lib, taken, to_bytes
 from kvstore._time import FOREVER, Duration, Moment, duration_ms, moment_ms
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _NO_TTL: int = lib.KVSTORE_NO_TTL
 _MIN_MS, _MAX_MS = -(1 << 63), (1 << 63) - 1
 
 
-class ExpiryMethods(Handle):
+class ExpiryMethods(Handle, Generic[K, V]):
     """See Family."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class ExpiryMethods(Handle):
             self._fail(rc)
         return None if left == _NO_TTL else left / 1000
 
-    def get_with_ttl(self, key: Data) -> Optional[tuple[bytes, Optional[float]]]:
+    def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
         """The value of a key and how many seconds it has left (None: it never expires), in one read;
         None if the key is missing."""
         key = to_bytes(key)
@@ -53,7 +53,8 @@ class ExpiryMethods(Handle):
             return None
         if rc:
             self._fail(rc)
-        return taken(data[0], length[0]), None if left[0] == _NO_TTL else int(left[0]) / 1000
+        value: Any = taken(data[0], length[0])
+        return value, None if left[0] == _NO_TTL else int(left[0]) / 1000
 
     def expire_time(self, key: Data) -> Optional[float]:
         """When a key expires, in seconds since the Unix epoch; None if never. NotFoundError if it is
@@ -133,9 +134,9 @@ class ExpiryMethods(Handle):
         return expire_ms
 
     @overload
-    def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[bytes]: ...
+    def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[V]: ...
     @overload
-    def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[bytes, T]: ...
+    def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
     def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
         """The value of a key (or ``default``), which lives ``ttl`` from now on, in one step: as touch.
         For sessions that live for some time after their last use."""
@@ -151,13 +152,13 @@ class ExpiryMethods(Handle):
 
     def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
-    ) -> Iterator[tuple[bytes, float]]:
+    ) -> Iterator[tuple[K, float]]:
         """The keys that expire from ``start`` to before ``stop``, in the order of their expiry, as pairs
         of key and moment (seconds since the Unix epoch). Without ``stop`` to the end of time, the last
         moment included. Those that have expired, but are still there, are among them."""
         first = _MIN_MS if start is None or start == -FOREVER else moment_ms(start)
         last = _MAX_MS if stop is None or stop == FOREVER else moment_ms(stop)
-        return ((key, expire_ms / 1000) for key, expire_ms in expiring(self, first, last))
+        return ((self._key(key), expire_ms / 1000) for key, expire_ms in expiring(self, first, last))
 
     def next_expiry(self) -> Optional[float]:
         """The earliest moment at which a key of the family expires (or has expired, if it is still

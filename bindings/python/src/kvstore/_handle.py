@@ -1,4 +1,4 @@
-"""What a store's objects share, and what all families have: pointers, clock, failing.
+"""What all objects of a store share, and what all families have: handles for each thread, clock, failing.
 
 Handles and their memory. The library uses a closed handle's memory again after 64 further closes of its
 type, so a thread that has taken a pointer, but is not inside the library yet, while others close that
@@ -8,12 +8,14 @@ handle and many more, would reach another store. What keeps it from that:
   has one (its argument), so no handle is closed under a call, and the hot path pays nothing for it.
 - Iterators and batches are closed by the thread that uses them: a generator runs in one thread at a time,
   and a batch has a lock.
-- Store handles are closed at once, since the caller of close() counts on it. Only calls on the store as a
-  whole (transactions, backup, stats...) take them. A thread would have to stand between two steps of one
-  while the others close this store, open and close 64 more, and open yet another: milliseconds of files
-  being made, against nanoseconds. And a program that closes a store on which other threads begin
-  transactions has lost the race anyway. A lock or counter around these calls would make close() wait for
-  a backup, or not be interruptible; it is not worth that.
+- A store handle is its thread's, and is closed when the thread has ended and nothing is left that was begun
+  on it. Only close() and what concerns all threads (set_clock, stats) touch those of others. They are closed
+  at once by close(), since its caller counts on it. Only calls on the store as a whole (transactions, backup,
+  stats...) take them. A thread would have to stand between two steps of one while another closes this store,
+  opens and closes 64 more, and opens yet another: milliseconds of files being made, against nanoseconds. And a
+  program that closes a store on which other threads begin transactions has lost the race anyway. A lock or
+  counter around these calls would make close() wait for a backup, or not be interruptible; it is not worth
+  that.
 
 Methods that users call belong to _expiry, _family and _store.
 """
@@ -24,82 +26,135 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, NoReturn, Optional
 
+from kvstore._codec import Coding
+from kvstore._connection import Connection, Connections, Lease, store_is_closed
 from kvstore._errors import InvalidError, MisuseError, NotFoundError, error_text, exception_for
-from kvstore._native import NULL, ffi, lib
-from kvstore._time import Clock, Duration, Moment, expire_at_ms, ttl_ms
+from kvstore._native import NULL, ffi, lib, to_bytes
+from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms
 
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
+_BUSY: int = lib.KVSTORE_BUSY
 
 
 class Shared:
-    """The native store, as its default family, its other families and its iterators share it."""
+    """What a store, its families and its iterators share, in all threads."""
 
-    __slots__ = ("__weakref__", "changes", "clock", "clock_context", "families", "guard", "inherited", "kv", "lock", "native", "scans", "transaction", "transaction_thread")
+    __slots__ = ("__weakref__", "changes", "cleaner", "connections", "families", "guard", "local", "scans")
 
-    def __init__(self, kv: Any) -> None:
-        #: The store's handle; NULL once closed.
-        self.kv = kv
-        #: The same in a list, which who closes it empties: so one does.
-        self.native: list[Any] = [kv]
-        #: This process is a child of the one that opened the store.
-        self.inherited = False
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        #: `lease`: that of each thread.
+        self.local = threading.local()
         #: [0] is another object after each write through this store: iterations look at it.
         self.changes: list[object] = [object()]
         #: As many elements as iterations are going on: without one, a write need not tell.
         self.scans: list[None] = []
-        self.clock: Optional[Clock] = None
-        self.clock_context: Any = NULL
-        #: For transactions, in turn.
-        self.lock: Any = threading.RLock()
-        #: For who ends a forgotten one.
-        self.guard = threading.Lock()
-        #: The thread that has one open.
-        self.transaction_thread: Optional[int] = None
-        #: A weak reference to that one; it is dead if the transaction was forgotten.
-        self.transaction: Any = None
+        #: The lease on which the cleaner runs.
+        self.cleaner: Optional[Lease] = None
+        #: For the list of families.
+        self.guard: Any = threading.RLock()
         self.families: weakref.WeakSet[Handle] = weakref.WeakSet()
         _open_stores.add(self)
 
     def __del__(self, _close: Any = lib.kvstore_close) -> None:  # bound: at exit, globals may be gone
-        if getattr(self, "native", None):
-            self.kv = NULL
-            _close(self.native.pop())
+        connections = getattr(self, "connections", None)
+        if connections is None or connections.closed:
+            return
+        connections.closed = True
+        for connection in connections.all:
+            if not connection.inherited:
+                kv, connection.kv = connection.kv, NULL
+                _close(kv)
+
+    @property
+    def closed(self) -> bool:
+        return self.connections.closed
 
     def changed(self) -> None:
         """To be called after each write: an iteration that is going on reads anew. (Where it matters for
         speed, only if there is one.)"""
         self.changes[0] = object()
 
-    def end_forgotten(self, lock: Any) -> None:
-        """Rolls back the transaction that holds ``lock`` if its object is gone. Whoever waits for the lock
-        goes over to the new one."""
-        with self.guard:
-            if self.lock is lock and self.transaction is not None and self.transaction() is None:
-                lib.kvstore_rollback(self.kv)
-                self.changed()
-                self.transaction = self.transaction_thread = None
-                self.lock = threading.RLock()
+    def lease(self) -> Lease:
+        """This thread's. Raises MisuseError if the store is closed, and for a task that must not meet the
+        transaction of another one."""
+        if self.connections.closed:
+            raise store_is_closed()
+        try:
+            lease: Lease = self.local.lease
+        except AttributeError:
+            local = self.local
+            lease = local.lease = self.connections.lease()
+        if lease.connection.task is not None:
+            lease.connection.check_task()
+        return lease
 
     def handle(self) -> Any:
-        """The store's handle. Raises MisuseError if the store is closed."""
-        if not self.kv:
-            raise MisuseError("the store is closed: open it again")
-        return self.kv
+        """This thread's store handle. Raises as lease() does."""
+        kv = self.lease().connection.kv
+        if not kv:
+            raise store_is_closed()
+        return kv
+
+    def connection_here(self) -> Optional[Connection]:
+        """This thread's, if it has one."""
+        lease = getattr(self.local, "lease", None)
+        return None if lease is None else lease.connection
+
+    def in_transaction(self) -> bool:
+        """Whether this thread has one open."""
+        connection = self.connection_here()
+        return connection is not None and connection.transaction_thread == threading.get_ident()
+
+    def use_slow_paths(self) -> None:
+        """Lets all calls of this thread look which task they are made by, until its handles are kept anew."""
+        with self.guard:
+            families = list(self.families)
+        for family in families:
+            try:
+                del family._local.cf
+            except AttributeError:
+                pass
+
+    def error_text(self) -> str:
+        """The text of this thread's last failure."""
+        connection = self.connection_here()
+        return error_text(NULL if connection is None else connection.kv)
 
     def check(self, rc: int) -> None:
         """As _native.check, for calls on the store."""
         if rc:
             self.handle()
-            raise exception_for(rc, error_text(self.kv))
+            text = self.error_text()
+            self.after_failure(rc)
+            raise exception_for(rc, text)
+
+    def after_failure(self, rc: int) -> None:
+        """A lock may be that of a transaction that another thread has forgotten: the next try finds it free."""
+        if rc == _BUSY:
+            self.connections.end_forgotten()
 
     def now_ms(self) -> int:
         """The time by the store's clock."""
-        clock = self.clock
+        clock = self.connections.clock
         now: int = lib.kvstore_now_ms() if clock is None else clock.now_ms()
         return now
+
+    def after_fork(self) -> None:
+        """In the child: everything is opened anew when it is used. A lock may have been copied while a thread
+        held it that this process does not have."""
+        self.connections.after_fork()
+        self.guard = threading.RLock()
+        self.cleaner = None
+        if not self.connections.in_memory:
+            self.local = threading.local()
+            for family in list(self.families):
+                family._local = threading.local()
+        self.changed()
 
 
 _open_stores: weakref.WeakSet[Shared] = weakref.WeakSet()
@@ -109,23 +164,18 @@ def _at_exit() -> None:
     # Stores stay open: other exit handlers, and threads, may use them. But when the interpreter ends
     # the library's threads must not call it any more.
     for shared in list(_open_stores):
-        if shared.kv and shared.clock is not None:
-            lib.kvstore_cleaner_stop(shared.kv)
-            lib.kvstore_set_clock(shared.kv, NULL, NULL)
+        if shared.connections.clock is not None:
+            for connection in list(shared.connections.all):
+                lib.kvstore_cleaner_stop(connection.kv)
+                lib.kvstore_set_clock(connection.kv, NULL, NULL)
 
 
 atexit.register(_at_exit)
 
 
 def _after_fork() -> None:
-    # A lock may have been copied while a thread held it that this process does not have; and iterators
-    # must ask the library again, which knows that the store is the parent's.
     for shared in list(_open_stores):
-        shared.lock = threading.RLock()
-        shared.guard = threading.Lock()
-        shared.transaction = shared.transaction_thread = None
-        shared.inherited = True
-        shared.changed()
+        shared.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
@@ -133,49 +183,115 @@ if hasattr(os, "register_at_fork"):
 
 
 class Handle:
-    """The native handle of a family."""
+    """A family, and the native handle on it that each thread has of its own."""
 
-    __slots__ = ("__weakref__", "_cf", "_name", "_scans", "_shared")
+    __slots__ = ("__weakref__", "_closed", "_coding", "_local", "_name", "_scans", "_shared", "_store")
 
-    #: Closed with its last reference: to be passed to the library from here, and not to be kept.
-    _cf: Any
+    #: `cf` is the thread's handle, for the fast path; `kept` as well, also while there must be none.
+    _local: Any
     _shared: Shared
     _scans: list[None]
     _name: str
+    _closed: bool
+    #: None: keys and values are bytes.
+    _coding: Optional[Coding]
+    #: The store it was got from, if it is not that itself.
+    _store: Any
 
-    def _attach(self, shared: Shared, cf: Any) -> None:
-        self._cf = ffi.gc(cf, lib.kvstore_cf_close)
+    def _attach(self, shared: Shared, name: str, cf: Any, coding: Optional[Coding] = None, store: Any = None) -> None:
+        """``cf``: this thread's handle, if there is one already."""
         self._shared = shared
         self._scans = shared.scans
-        self._name = ffi.string(lib.kvstore_cf_name(cf)).decode()
-        shared.families.add(self)
+        self._name = name
+        self._closed = False
+        self._coding = coding
+        self._store = store
+        self._local = threading.local()
+        if cf is not None:
+            self._local.kept = cf
+        with shared.guard:
+            shared.families.add(self)
 
     def _detach(self) -> None:
-        self._cf = NULL
+        """Closes the handles of all threads: a call that has one keeps it to its end."""
+        self._closed = True
+        self._local = threading.local()
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be pickled: open the store in each process")
+    @property
+    def _cf(self) -> Any:
+        """This thread's handle: closed with its last reference, so to be passed to the library from here, and
+        not to be kept."""
+        try:
+            return self._local.cf
+        except AttributeError:
+            return self._here()
+
+    def _here(self) -> Any:
+        """The same where there is none yet, or a transaction of a task is open."""
+        local = self._local  # first: who closes the family replaces it
+        lease = self._shared.lease()
+        if self._closed:
+            raise self._is_closed()
+        try:
+            cf = local.kept
+        except AttributeError:
+            cf = local.kept = self._open_on(lease.connection)
+        connection = lease.connection
+        if connection.task is None or connection.transaction_thread != threading.get_ident():
+            local.cf = cf
+        return cf
+
+    def _open_on(self, connection: Connection) -> Any:
+        """A handle on a connection."""
+        out = ffi.new("KVColumnFamily **")
+        rc = lib.kvstore_cf_open(connection.kv, self._name.encode(), out)
+        if rc:
+            self._must_be_open()
+            if rc == _NOTFOUND:
+                raise NotFoundError(
+                    f"family {self._name!r} is not there for this thread: it was dropped, or the transaction that "
+                    "makes it has not been committed"
+                )
+            raise exception_for(rc, error_text(connection.kv))
+        return owned(out[0])
+
+    # What families of bytes do with keys and values; _coded has others.
+
+    def _encode(self, value: Any) -> bytes:
+        return to_bytes(value)
+
+    def _key(self, data: bytes) -> Any:
+        return data
+
+    def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
+        """Rows as keys, values or items."""
+        return rows
 
     def _fail(self, rc: int) -> NoReturn:
         """Raises for a failed call on the family; a refusal is an InvalidError."""
         self._must_be_open()
         if rc == _NOTFOUND:
             raise not_found()
-        text = error_text(self._shared.kv)
+        text = self._shared.error_text()
         if rc == _ERROR:
             raise InvalidError(text)
+        self._shared.after_failure(rc)
         raise exception_for(rc, text)
 
     def _check(self, rc: int) -> None:
         """Raises for a failed call whose arguments are not to blame."""
         if rc:
             self._must_be_open()
-            raise exception_for(rc, error_text(self._shared.kv))
+            self._shared.check(rc)
 
     def _must_be_open(self) -> None:
-        self._shared.handle()
-        if not self._cf:
-            raise MisuseError(f"the handle of family {self._name!r} is closed: get another one from the store")
+        if self._shared.closed:
+            raise store_is_closed()
+        if self._closed:
+            raise self._is_closed()
+
+    def _is_closed(self) -> MisuseError:
+        return MisuseError(f"the handle of family {self._name!r} is closed: get another one from the store")
 
     def _default_ttl_ms(self) -> int:
         out = ffi.new("int64_t *")
@@ -200,3 +316,8 @@ class Handle:
 def not_found() -> NotFoundError:
     """A key is missing. The text does not name it: keys may be secrets, and texts end in logs."""
     return NotFoundError("no such key")
+
+
+def owned(cf: Any) -> Any:
+    """A family's native handle, closed with the last reference to it."""
+    return ffi.gc(cf, lib.kvstore_cf_close)

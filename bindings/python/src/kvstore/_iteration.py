@@ -2,19 +2,22 @@
 
 An iteration sees each live key once, in order, and may go on while the store is written to: it looks
 before each row whether its own store has written since the chunk was read, and if so reads on after
-the last row. The rows of keys, values and items are made by rows.c; of two threads in one iterator, the
-second one gets a ValueError, as from a generator.
+the last row; and so it does when another thread goes on with it, on that thread's connection. The rows of keys,
+values and items are made by rows.c; of two threads in one iterator at once, the second one gets a ValueError, as
+from a generator.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from kvstore._native import NULL, Data, Rows, ffi, lib, to_bytes
 
 if TYPE_CHECKING:
+    from kvstore._connection import Lease
     from kvstore._handle import Handle
 
 T = TypeVar("T")
@@ -26,6 +29,7 @@ _OPEN: int = lib.KVSTORE_RANGE_OPEN
 _KEYS_ONLY: int = lib.KVSTORE_RANGE_KEYS_ONLY
 _FIRST_ROWS = 16
 
+_MISSING: Any = object()
 #: As rows.c has them.
 KEYS, VALUES, ITEMS = range(3)
 
@@ -33,12 +37,16 @@ KEYS, VALUES, ITEMS = range(3)
 def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
     """The rows of ``source`` as keys, values or items."""
     shared = family._shared
+    lease: Optional[Lease] = None
 
     def begin(address: int, after: Optional[bytes]) -> Optional[Callable[[], int]]:
+        nonlocal lease
+        lease = shared.lease()  # its connection stays as long as the native iterator, also after its thread
         rc = source(ffi.cast("KVIterator **", address), after)
         if rc:
             family._fail(rc)
-        return None if shared.clock is None else shared.clock.now_ms
+        clock = shared.connections.clock
+        return None if clock is None else clock.now_ms
 
     size = _FIRST_ROWS if limit is None else min(limit, _FIRST_ROWS)
     rows: Iterator[Any] = Rows(begin, family._fail, shared.changes, shared.scans, kind, size)
@@ -48,9 +56,11 @@ def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None)
 def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:
     """Keys with their expire_ms, in the order of expiry. Asks the library for each row."""
     out = ffi.new("KVIterator **")
-    changes, scans = family._shared.changes, family._shared.scans
+    shared = family._shared
+    changes, scans = shared.changes, shared.scans
     data, length, expire_ms = ffi.new("void **"), ffi.new("int *"), ffi.new("int64_t *")
     last = (start_ms, b"")
+    lease: Optional[Lease] = None
     scans.append(None)
     try:
         while True:
@@ -58,10 +68,11 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
             if out[0]:
                 lib.kvstore_iterator_close(out[0])
                 out[0] = NULL
+            lease, thread = shared.lease(), get_ident()
             rc = lib.kvstore_cf_expiring_iterator_create(family._cf, last[0], stop_ms, out)
             if rc:
                 family._fail(rc)
-            while changes[0] is seen:
+            while changes[0] is seen and get_ident() == thread:
                 if lib.kvstore_iterator_eof(out[0]):
                     family._must_be_open()
                     return
@@ -80,6 +91,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
         scans.pop()
         if out[0]:
             lib.kvstore_iterator_close(out[0])
+        lease = None  # not before
 
 
 class Range:
@@ -201,13 +213,17 @@ class _View:
 
     def __iter__(self) -> Iterator[Any]:
         source = self._range.source(self._mapping, self._kind == KEYS)
-        return scan(self._mapping, source, self._kind, self._range.limit)
+        rows = scan(self._mapping, source, self._kind, self._range.limit)
+        decoded: Iterator[Any] = self._mapping._decoded(rows, self._kind)
+        return decoded
 
     def __reversed__(self) -> Iterator[Any]:
         if self._range.limit is not None:
             return iter(list(self)[::-1])
         chosen = Range(None, self._range.start, self._range.stop, not self._range.reverse, None)
-        return scan(self._mapping, chosen.source(self._mapping, self._kind == KEYS), self._kind)
+        rows = scan(self._mapping, chosen.source(self._mapping, self._kind == KEYS), self._kind)
+        decoded: Iterator[Any] = self._mapping._decoded(rows, self._kind)
+        return decoded
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._mapping!r}>"
@@ -225,7 +241,7 @@ class _View:
         return any(key == wanted for key in scan(self._mapping, source, KEYS, self._range.limit))
 
 
-class Keys(_View, KeysView[bytes]):
+class Keys(_View, KeysView[Any]):
     """The live keys of a range, in order. A set, except that it is read from the store each time."""
 
     __slots__ = ("_range",)
@@ -239,7 +255,7 @@ class Keys(_View, KeysView[bytes]):
         return self._has(key)
 
 
-class Values(_View, ValuesView[bytes]):
+class Values(_View, ValuesView[Any]):
     """The values of the live keys of a range, in the order of the keys."""
 
     __slots__ = ("_range",)
@@ -253,7 +269,7 @@ class Values(_View, ValuesView[bytes]):
         return any(value == here for here in self)
 
 
-class Items(_View, ItemsView[bytes, bytes]):
+class Items(_View, ItemsView[Any, Any]):
     """Pairs of live keys and their values, in the order of the keys."""
 
     __slots__ = ("_range",)
@@ -266,4 +282,4 @@ class Items(_View, ItemsView[bytes, bytes]):
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, tuple) or len(item) != 2 or not self._has(item[0]):
             return False
-        return bool(self._mapping.get(item[0]) == item[1])
+        return bool(self._mapping.get(item[0], _MISSING) == item[1])

@@ -3,7 +3,7 @@
 A result is under ``module.qualname:=digest``, where the digest is of the arguments. Whoever computes one
 holds a lease, the key ``module.qualname:~digest``, with a TTL; others wait for it to go. How long the
 computation took is under ``module.qualname:+digest``, if early recomputation needs it. Uses public methods of
-families only.
+families only (and no codec).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CacheInfo(NamedTuple):
 
 
 def memoize(
-    store: Family,
+    store: Family[Any, Any],
     ttl: Optional[Duration] = None,
     *,
     name: Optional[str] = None,
@@ -145,11 +145,12 @@ def memoize(
         raise ValueError(f"early cannot be {early}: 0 is never, 1 the optimum")
     times = _Times(float(early), duration_ms(stale, "stale") / 1000, ttl)
     ignored = frozenset((ignore,) if isinstance(ignore, str) else ignore)
+    plain = store._plain()  # results are the serializer's, and not the codec's
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         if asyncio.iscoroutinefunction(function):
             raise TypeError("memoize keeps results, and the result of a coroutine function is no value")
-        made: Memoized[P, R] = _memoized(function, store, times, name, typed, ignored, serializer, lease)
+        made: Memoized[P, R] = _memoized(function, plain, times, name, typed, ignored, serializer, lease)
         return made
 
     return decorate
@@ -186,7 +187,7 @@ class _Times:
 
 def _memoized(
     function: Any,
-    store: Family,
+    store: Family[Any, Any],
     times: _Times,
     name: Optional[str],
     typed: bool,

@@ -13,14 +13,20 @@ from kvstore import _kvstore  # type: ignore[attr-defined]
 from kvstore._errors import error_text, exception_for
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, TypeVar
 
     #: What keys and values may be: text (kept as UTF-8) or anything bytes-like.
     Data = Union[str, Buffer]
+    #: What a family gives back as keys, and what its values are.
+    K = TypeVar("K", bound=Union[str, bytes], default=bytes)
+    V = TypeVar("V", default=bytes)
 else:  # what has a name in every Python, for tools that look at annotations
-    Data = Union[str, bytes, bytearray, memoryview]
+    from typing import TypeVar
 
-__all__ = ["NULL", "Data", "Rows", "check", "ffi", "lib", "taken", "to_bytes"]
+    Data = Union[str, bytes, bytearray, memoryview]
+    K, V = TypeVar("K"), TypeVar("V")
+
+__all__ = ["NULL", "Data", "K", "Rows", "V", "check", "ffi", "lib", "taken", "to_bytes"]
 
 ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib

@@ -1,44 +1,40 @@
-"""Stores: opening, families, transactions, maintenance."""
+"""Stores: opening, families, transactions, time. What concerns the file is in _maintenance."""
 
 from __future__ import annotations
 
 import os
-import threading
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union, overload
 
-from kvstore._errors import CorruptError, InvalidError, MisuseError, NotFoundError, error_text
-from kvstore._family import Family
-from kvstore._handle import Shared
+from kvstore._codec import Codec, Coding, coding
+from kvstore._coded import CodedFamily
+from kvstore._connection import Connections, store_is_closed
+from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
 from kvstore._expiry import default_ttl_ms
-from kvstore._native import NULL, check, ffi, lib
-from kvstore._time import Clock, ClockFunction, Duration, duration_ms, register, unregister
+from kvstore._family import Family
+from kvstore._handle import Shared, owned
+from kvstore._maintenance import MaintenanceMethods, Path
+from kvstore._native import NULL, K, V, ffi, lib
+from kvstore._options import Settings, configuration, count
+from kvstore._reopen import reduced_store
+from kvstore._time import Clock, ClockFunction, Duration, duration_ms
 from kvstore._transaction import Transaction
 
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-#: Called with the pages that remain to be copied, and with their total.
-Progress = Callable[[int, int], Any]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+G = TypeVar("G", bound=Union[str, bytes])
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
-_MAX_INT = 0x7FFFFFFF
-_JOURNAL_MODES = {"wal": lib.KVSTORE_JOURNAL_WAL, "delete": lib.KVSTORE_JOURNAL_DELETE}
-_SYNC_LEVELS = {"normal": lib.KVSTORE_SYNC_NORMAL, "full": lib.KVSTORE_SYNC_FULL, "off": lib.KVSTORE_SYNC_OFF}
-_CHECKPOINTS = {
-    "passive": lib.KVSTORE_CHECKPOINT_PASSIVE,
-    "full": lib.KVSTORE_CHECKPOINT_FULL,
-    "restart": lib.KVSTORE_CHECKPOINT_RESTART,
-    "truncate": lib.KVSTORE_CHECKPOINT_TRUNCATE,
-}
 
 
-class Checkpoint(NamedTuple):
-    """What a checkpoint did."""
+class _AsTheStore:
+    def __repr__(self) -> str:
+        return "the store's"
 
-    #: Frames in the write-ahead log.
-    frames: int
-    #: How many of them are in the file now.
-    checkpointed: int
+
+_AS_THE_STORE: Any = _AsTheStore()
 
 
 class PurgeStep(NamedTuple):
@@ -50,117 +46,70 @@ class PurgeStep(NamedTuple):
     more: bool
 
 
-@dataclass(frozen=True)
-class Stats:
-    """What a store has done since it was opened or ``stats_reset`` was called.
-
-    The names are those of the fields of KVStoreStats in kvstore.h: ``nTtlExpired`` there is
-    ``ttl_expired`` here. :meth:`Store.stats` fills in all that the C structure has, so it fails if this
-    list has not all of them, or more.
-    """
-
-    #: Keys written.
-    puts: int
-    #: Values read.
-    gets: int
-    #: Keys deleted.
-    deletes: int
-    #: Iterators made.
-    iterations: int
-    #: Calls that failed. A missing key is not a failure.
-    errors: int
-    #: Bytes of values read.
-    bytes_read: int
-    #: Bytes of keys and values written.
-    bytes_written: int
-    #: Write transactions committed.
-    wal_commits: int
-    #: Checkpoints run, automatic ones included.
-    checkpoints: int
-    #: Gets, ``in`` and ttl calls that met an expired key.
-    ttl_expired: int
-    #: Keys removed by purges.
-    ttl_purged: int
-    #: Pages of the database now; not reset.
-    db_pages: int
-    #: Frames in the write-ahead log after this store's last commit or checkpoint; not reset.
-    wal_frames: int
-    #: Gets (of several keys, each) and ``in`` that found no live key.
-    misses: int
-
-
-def _python_name(field: str) -> str:
-    """nTtlExpired: ttl_expired."""
-    return "".join("_" + c.lower() if c.isupper() else c for c in field[1:]).lstrip("_")
-
-
-#: The names of the fields in C, and here.
-_STATS: list[tuple[str, str]] = [
-    (field, _python_name(field)) for field, _ in ffi.typeof("KVStoreStats").fields if field != "reserved"
-]
-
-
-class Store(Family):
+class Store(MaintenanceMethods, Family[K, V]):
     """An open store. It is also its own default family: see :class:`Family` for what to do with keys.
 
-    Made by :func:`kvstore.open`. A store is one connection, on which threads take turns; for reads in
-    parallel, open one for each thread. In the child of a fork it cannot be used: open another there.
+    Made by :func:`kvstore.open`. What one needs first:
+
+    - ``db[key] = value``, ``db[key, ttl] = value``, ``db[key]``, ``del db[key]``, ``key in db``, ``for key in db``
+    - ``get(key, default)``, ``put(key, value, ttl=...)``, ``add`` (if missing), ``delete``, ``pop``, ``incr``
+    - ``ttl(key)``, ``expire(key, ttl)``, ``touch``, ``persist``, ``purge_expired()``
+    - ``keys``, ``values``, ``items`` with ``prefix=``, ``start=``, ``stop=``, ``reverse=``, ``limit=``
+    - ``get_many``, ``put_many``, ``delete_many``, ``pop_many``, ``delete_range``, ``clear``
+    - ``with db.transaction():``, ``with db.batch() as batch:``
+    - ``family(name, create=True)``, ``families()``, ``drop_family(name)``
+    - ``backup(path)``, ``stats()``, ``close()``
+
+    It can be carried anywhere:
+
+    - Threads share it, and each has a connection of its own, opened when the thread first uses it and closed with the
+      thread. They read in parallel; writes wait for each other, at most ``busy_timeout``; a transaction is its
+      thread's.
+    - In the child of a fork it opens the file anew. A transaction that was open is the parent's.
+    - It can be pickled, as its path and settings: multiprocessing can pass it to a process that it spawns.
+    - In asyncio, a transaction is its task's; calls wait for the disk, so see ``kvstore.aio``.
+
+    A store in memory has one connection for all threads, and is its process's alone; with ``exclusive=True`` there is
+    one for all threads, too.
 
     Used as a context manager it is closed at the end; a store that is forgotten is closed when it and
     its families are collected, or at the exit of the program.
     """
 
-    __slots__ = ("_path",)
+    __slots__ = ("_path", "_settings")
+
+    def __new__(cls, path: Optional[Path], *, codec: Any = None, keys: Any = bytes, **settings: Any) -> Any:
+        if cls is Store and (codec is not None or keys is not bytes):
+            return super().__new__(CodedStore)
+        return super().__new__(cls)
 
     def __init__(
         self,
         path: Optional[Path],
         *,
-        journal_mode: str = "wal",
-        sync: str = "normal",
-        read_only: bool = False,
-        exclusive: bool = False,
-        busy_timeout: Duration = 5.0,
-        cache_size: int = 0,
-        page_size: int = 0,
-        wal_size_limit: int = 0,
-        max_value_size: int = 0,
-        mmap_size: int = 0,
-        hold_reads: Optional[bool] = None,
-        wal_pages: int = 0,
+        codec: Optional[Codec[V]] = None,
+        keys: type[K] = bytes,  # type: ignore[assignment]
+        **settings: Unpack[Settings],
     ) -> None:
         """See :func:`kvstore.open`."""
         name = b"" if path is None else os.fsencode(path)
         if b"\0" in name:
             raise ValueError("a path cannot have a NUL in it")
-        config = ffi.new("KVStoreConfig *")
-        config.journalMode = _choice(journal_mode, _JOURNAL_MODES, "journal_mode")
-        config.syncLevel = _choice(sync, _SYNC_LEVELS, "sync")
-        config.readOnly = 1 if read_only else 0
-        config.exclusive = 1 if exclusive else 0
-        config.busyTimeout = min(duration_ms(busy_timeout, "a busy_timeout"), _MAX_INT)
-        config.holdReads = 0 if hold_reads is None else 1 if hold_reads else -1
-        try:
-            config.cacheSize = cache_size
-            config.pageSize = page_size
-            config.walSizeLimit = wal_size_limit
-            config.maxValueSize = max_value_size
-            config.mmapSize = mmap_size
-            config.walPages = wal_pages
-        except OverflowError as e:
-            raise ValueError(f"a setting is out of bounds: {e}") from None
-        kv, cf = ffi.new("KVStore **"), ffi.new("KVColumnFamily **")
-        rc = lib.kvstore_open_v2(name, kv, config)
-        if rc == lib.KVSTORE_ERROR:
-            raise InvalidError(error_text(NULL))
-        check(rc)
-        shared = Shared(kv[0])  # from here on it is closed if anything fails
-        check(lib.kvstore_cf_get_default(shared.kv, cf), shared.kv)
-        self._attach(shared, cf[0])
+        config, coded = configuration(**settings), coding(codec, keys)
+        if coded is not None and not isinstance(self, CodedFamily):
+            raise TypeError(f"a {type(self).__name__} has no codec and no keys=str: derive it from type(kvstore.open(...))")
+        shared = Shared(Connections(name, config, for_all=bool(settings.get("exclusive"))))  # closed if anything fails
+        cf = ffi.new("KVColumnFamily **")
+        shared.check(lib.kvstore_cf_get_default(shared.handle(), cf))
+        self._attach(shared, "default", owned(cf[0]), coded)
         self._path = None if path is None else os.fsdecode(path)
+        self._settings = settings
 
     def __repr__(self) -> str:
-        return f"<kvstore.Store {self._path!r}{'' if self._shared.kv else ', closed'}>"
+        return f"<kvstore.Store {self._path!r}{', closed' if self.closed else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced_store(self)
 
     @property
     def path(self) -> Optional[str]:
@@ -170,34 +119,28 @@ class Store(Family):
     @property
     def closed(self) -> bool:
         """Whether the store is closed."""
-        return not self._shared.kv
+        return self._shared.closed
 
     def close(self) -> None:
-        """Closes the store and the file: an open transaction is rolled back, the cleaner is stopped, and
-        families, batches and iterators raise MisuseError from now on. To close it again is allowed.
+        """Closes the store and the file in all threads: open transactions are rolled back, the cleaner is stopped,
+        and families, batches and iterators raise MisuseError from now on. To close it again is allowed.
         MisuseError, and it stays open, inside a clock or progress function that the store is calling. In
-        the child of a fork this only gives up what was inherited: the parent's store stays open.
+        the child of a fork the parent's store stays open.
 
         Other threads may be using the store: their calls end first, or fail with MisuseError.
         """
         shared = self._shared
-        try:
-            kv = shared.native.pop()  # of several threads, one gets it
-        except IndexError:
+        if shared.closed:
             return
-        shared.kv = NULL
+        rc = shared.connections.close(shared.connection_here())
+        text = error_text(NULL) if rc else ""
         shared.changed()
-        rc = lib.kvstore_close(kv)
-        if rc == lib.KVSTORE_MISUSE and not shared.inherited:  # a callback of the store closes it: it is open
-            shared.kv = kv
-            shared.native.append(kv)
-            raise MisuseError(error_text(NULL))
-        for family in list(shared.families):
+        with shared.guard:
+            families = list(shared.families)
+        for family in families:
             family._detach()
-        if shared.clock_context:
-            unregister(shared.clock_context)
-        if not shared.inherited:
-            check(rc)
+        if rc:
+            raise exception_for(rc, text)
 
     def __exit__(
         self,
@@ -209,75 +152,124 @@ class Store(Family):
 
     # Families
 
+    @overload
+    def family(
+        self, name: str, create: bool = False, *,
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[K, V]: ...  # fmt: skip
+    @overload
+    def family(
+        self, name: str, create: bool = False, *, codec: None,
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[K, bytes]: ...  # fmt: skip
+    @overload
+    def family(
+        self, name: str, create: bool = False, *, codec: Codec[T],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[K, T]: ...  # fmt: skip
+    @overload
+    def family(
+        self, name: str, create: bool = False, *, keys: type[G],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[G, V]: ...  # fmt: skip
+    @overload
+    def family(
+        self, name: str, create: bool = False, *, codec: None, keys: type[G],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[G, bytes]: ...  # fmt: skip
+    @overload
+    def family(
+        self, name: str, create: bool = False, *, codec: Codec[T], keys: type[G],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[G, T]: ...  # fmt: skip
     def family(
         self,
         name: str,
         create: bool = False,
         *,
+        codec: Any = _AS_THE_STORE,
+        keys: Any = _AS_THE_STORE,
         default_ttl: Optional[Duration] = None,
         write_tracking: Optional[bool] = None,
-    ) -> Family:
+    ) -> Any:
         """A family by its name; ``"default"`` is the store's own.
 
         If there is none of the name it is made if ``create`` says so, or else this is a NotFoundError.
-        ``default_ttl`` and ``write_tracking``, if given, are set if they are different: see the
-        attributes of the same names. A name has 1 to 255 bytes of UTF-8; those that begin with "__",
-        "_snkv_" or "kvstore" are reserved.
+        ``codec`` and ``keys`` say what values and keys are in Python, as for :func:`kvstore.open`; without
+        them they are as the store's, and ``codec=None, keys=bytes`` is bytes in any case. ``default_ttl`` and
+        ``write_tracking``, if given, are set if they are different: see the attributes of the same names. A
+        name has 1 to 255 bytes of UTF-8; those that begin with "__", "_snkv_" or "kvstore" are reserved.
 
         Each call gives a handle of its own.
+
+        >>> db = kvstore.open(":memory:")
+        >>> people = db.family("people", create=True, codec=kvstore.JSON, keys=str)
+        >>> people["ada"] = {"born": 1815}
+        >>> list(people.items())
+        [('ada', {'born': 1815})]
         """
         encoded = _name(name)
+        own = self._coding
+        coded = coding(
+            (own and own.codec) if codec is _AS_THE_STORE else codec,
+            (own.keys if own else bytes) if keys is _AS_THE_STORE else keys,
+        )
         ttl_ms = None if default_ttl is None else default_ttl_ms(default_ttl)
-        family = self._open_family(encoded)
+        family = self._open_family(encoded, coded)
         if family is None and create:
             if ttl_ms is None and write_tracking is None:
-                return self._make_family(encoded)
-            if self._shared.transaction_thread == threading.get_ident():
-                return self._make_family_with(encoded, ttl_ms, write_tracking)
+                return self._make_family(encoded, coded)
+            if self._shared.in_transaction():
+                return self._make_family_with(encoded, coded, ttl_ms, write_tracking)
             with self.transaction():  # nobody sees it without what it is to have
-                return self._make_family_with(encoded, ttl_ms, write_tracking)
+                return self._make_family_with(encoded, coded, ttl_ms, write_tracking)
         if family is None:
             raise NotFoundError(f"no such family: {name!r}; create=True makes it")
         family._set_up(ttl_ms, write_tracking)
         return family
 
-    def _open_family(self, name: bytes) -> Optional[Family]:
+    def _open_family(self, name: bytes, coded: Optional[Coding]) -> Optional[Family[Any, Any]]:
         shared = self._shared
         out = ffi.new("KVColumnFamily **")
         rc = lib.kvstore_cf_open(shared.handle(), name, out)
-        return None if rc == _NOTFOUND else self._family_of(rc, out)
+        return None if rc == _NOTFOUND else self._family_of(rc, name, coded, out)
 
-    def _make_family(self, name: bytes) -> Family:
+    def _make_family(self, name: bytes, coded: Optional[Coding]) -> Family[Any, Any]:
         shared = self._shared
         out = ffi.new("KVColumnFamily **")
-        rc = lib.kvstore_cf_create(shared.handle(), name, out)
-        if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it
-            text = error_text(shared.kv)
-            rc = lib.kvstore_cf_open(shared.handle(), name, out)
-            if rc:
-                raise InvalidError(text)
-        return self._family_of(rc, out)
+        rc = _NOTFOUND
+        while rc == _NOTFOUND:
+            rc = lib.kvstore_cf_create(shared.handle(), name, out)
+            if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it, and may drop it again
+                text = shared.error_text()
+                rc = lib.kvstore_cf_open(shared.handle(), name, out)
+                if rc and rc != _NOTFOUND:
+                    raise InvalidError(text)
+        return self._family_of(rc, name, coded, out)
 
-    def _make_family_with(self, name: bytes, ttl_ms: Optional[int], write_tracking: Optional[bool]) -> Family:
-        before = self._open_family(name)
-        family = self._make_family(name) if before is None else before
+    def _make_family_with(
+        self, name: bytes, coded: Optional[Coding], ttl_ms: Optional[int], write_tracking: Optional[bool]
+    ) -> Family[Any, Any]:
+        before = self._open_family(name, coded)
+        family = self._make_family(name, coded) if before is None else before
         try:
             family._set_up(ttl_ms, write_tracking)
         except BaseException:
             if before is None:
                 family.close()
-                lib.kvstore_cf_drop(self._shared.kv, name)
+                lib.kvstore_cf_drop(self._shared.handle(), name)
             raise
         return family
 
-    def _family_of(self, rc: int, out: Any) -> Family:
+    def _family_of(self, rc: int, name: bytes, coded: Optional[Coding], out: Any) -> Family[Any, Any]:
         shared = self._shared
         if rc == lib.KVSTORE_ERROR:
             shared.handle()
-            raise InvalidError(error_text(shared.kv))
+            raise InvalidError(shared.error_text())
         shared.check(rc)
-        family = Family.__new__(Family)
-        family._attach(shared, out[0])
+        kind: Any = Family if coded is None else CodedFamily
+        family: Family[Any, Any] = kind.__new__(kind)
+        family._attach(shared, name.decode(), owned(out[0]), coded, self)
         return family
 
     def families(self) -> list[str]:
@@ -303,19 +295,19 @@ class Store(Family):
         kv = shared.handle()
         closed = []
         if name != "default":
-            for family in list(shared.families):
-                if family._name == name and family._cf:
+            with shared.guard:
+                families = list(shared.families)
+            for family in families:
+                if family._name == name and not family._closed:
                     family._detach()
                     closed.append(family)
         rc = lib.kvstore_cf_drop(kv, encoded)
         shared.changed()
         if not rc:
             return
-        text = error_text(shared.kv)
+        text = shared.error_text()
         for family in closed:  # it is still there
-            out = ffi.new("KVColumnFamily **")
-            if lib.kvstore_cf_open(shared.kv, encoded, out) == 0:
-                family._cf = ffi.gc(out[0], lib.kvstore_cf_close)
+            family._closed = False
         if rc == _NOTFOUND:
             raise NotFoundError(f"no such family: {name!r}")
         if rc == lib.KVSTORE_ERROR:
@@ -326,8 +318,8 @@ class Store(Family):
 
     def transaction(self, write: bool = True) -> Transaction:
         """A transaction over all families, for a ``with`` block: see :class:`Transaction`. Without
-        ``write`` it is a stable snapshot that only reads. BusyError if another process goes on writing
-        for longer than ``busy_timeout``.
+        ``write`` it is a stable snapshot that only reads. BusyError if another thread or process goes on
+        writing for longer than ``busy_timeout``.
 
         >>> db = kvstore.open(":memory:")
         >>> with db.transaction():
@@ -353,24 +345,15 @@ class Store(Family):
         """
         shared = self._shared
         shared.handle()
-        made, context = None, NULL
+        made = None
         if clock is not None:
             if not callable(clock):
                 raise TypeError(f"a clock is a function that returns seconds, not {type(clock).__name__}")
             made = Clock(clock)
             made.now_ms()
-        kv = shared.handle()
-        if made is not None:
-            context = register(made)
-        rc = lib.kvstore_set_clock(kv, NULL if made is None else lib.kvpy_clock, context)
-        if rc:
-            if context:
-                unregister(context)
-            shared.check(rc)
-        before, shared.clock, shared.clock_context = shared.clock_context, made, context
+        shared.handle()
+        shared.connections.set_clock(made)
         shared.changed()
-        if before:
-            unregister(before)
 
     def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
         """As :meth:`Family.next_expiry`; with ``all_families``, of all of them: the moment at which a
@@ -388,141 +371,43 @@ class Store(Family):
         """Removes expired keys of all families, those first that expired first, until ``max_keys`` are
         removed or ``max_time`` is over (0: no limit)."""
         deleted, more = ffi.new("int64_t *"), ffi.new("int *")
-        most, budget = _count(max_keys, "max_keys"), duration_ms(max_time, "max_time")
+        most, budget = count(max_keys, "max_keys"), duration_ms(max_time, "max_time")
         self._shared.check(lib.kvstore_purge_step(self._shared.handle(), most, budget, deleted, more))
         return PurgeStep(int(deleted[0]), bool(more[0]))
 
     def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
         """Starts a thread of the library's that removes expired keys of all families every ``interval``,
         at most ``max_keys`` each time (0: all). Error if it runs already, or for a store in memory."""
-        every, most = duration_ms(interval, "an interval"), _count(max_keys, "max_keys")
+        every, most = duration_ms(interval, "an interval"), count(max_keys, "max_keys")
         if every == 0:
             raise ValueError("an interval must be positive")
-        self._shared.check(lib.kvstore_cleaner_start(self._shared.handle(), every, most))
+        shared = self._shared
+        here = shared.lease()
+        with shared.guard:  # one for all threads
+            lease = shared.cleaner or here
+            rc = lib.kvstore_cleaner_start(lease.connection.kv, every, most)
+            if rc == 0:
+                shared.cleaner = lease
+        if rc:
+            shared.handle()
+            raise exception_for(rc, error_text(lease.connection.kv))
 
     def stop_cleaner(self) -> None:
         """Stops the cleaner, and returns when its thread has ended. No error if none is running, and in the
         child of a fork none is: the parent's goes on."""
         shared = self._shared
-        kv = shared.handle()
-        if not shared.inherited:
-            shared.check(lib.kvstore_cleaner_stop(kv))
-
-    # Maintenance
-
-    def backup(self, path: Path, progress: Optional[Progress] = None) -> None:
-        """Copies everything that is committed to a new file, while others go on reading and writing; the
-        copy is the state of one moment. ``path`` must not exist, and appears when the copy is whole.
-
-        ``progress(remaining, total)`` is called now and then with numbers of pages. An exception in it
-        stops the backup and comes out here; no file is left then.
-        """
-        name = os.fsencode(path)
-        if b"\0" in name:
-            raise ValueError("a path cannot have a NUL in it")
-        shared = self._shared
-        kv = shared.handle()
-        if progress is None:
-            shared.check(lib.kvstore_backup(kv, name, NULL, NULL))
-            return
-        call = _BackupCall(progress)
-        context = ffi.new_handle(call)
-        rc = lib.kvstore_backup(kv, name, lib.kvpy_progress, context)
-        if call.error is not None:
-            try:
-                raise call.error
-            finally:
-                call.error = None  # no cycle through the traceback
-        shared.check(rc)
-
-    def checkpoint(self, mode: str = "passive") -> Checkpoint:
-        """Writes the write-ahead log into the file. ``mode``: "passive" as much as is possible without
-        waiting, "full" waits for writers, "restart" for readers, too, "truncate" cuts the log to zero
-        bytes. BusyError if others stand in the way, or a transaction is open."""
-        frames, done = ffi.new("int *"), ffi.new("int *")
-        number = _choice(mode, _CHECKPOINTS, "mode")
-        self._shared.check(lib.kvstore_checkpoint(self._shared.handle(), number, frames, done))
-        return Checkpoint(int(frames[0]), int(done[0]))
-
-    def vacuum(self, pages: int = 0) -> None:
-        """Gives free pages back to the file system: at most ``pages``, or all with 0."""
-        number = min(_count(pages, "pages"), _MAX_INT)
-        self._shared.check(lib.kvstore_incremental_vacuum(self._shared.handle(), number))
-
-    def integrity_check(self) -> None:
-        """Checks the whole file, on one snapshot. CorruptError names the first disagreement."""
-        shared = self._shared
-        message = ffi.new("char **")
-        rc = lib.kvstore_integrity_check(shared.handle(), message)
-        if message[0]:
-            try:
-                raise CorruptError(ffi.string(message[0]).decode("utf-8", "replace"), rc)
-            finally:
-                lib.kvstore_free(message[0])
-        shared.check(rc)
-
-    def repair(self) -> int:
-        """Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in
-        one transaction, after which :meth:`integrity_check` finds nothing. Returns how many rows, entries and
-        tables were added, removed or changed.
-
-        Every key that could be read is kept as it was; one whose value is lost is removed. CorruptError if
-        SQLite's own check fails, BusyError while a transaction is open: nothing is changed then.
-        """
-        fixed = ffi.new("int64_t *")
-        self._shared.check(lib.kvstore_repair(self._shared.handle(), fixed))
-        self._shared.changed()
-        return int(fixed[0])
-
-    def stats(self) -> Stats:
-        """What this store has done since it was opened or :meth:`stats_reset` was called.
-
-        >>> db = kvstore.open(":memory:")
-        >>> db["a"] = b"1"
-        >>> db.stats().puts
-        1
-        """
-        out = ffi.new("KVStoreStats *")
-        self._shared.check(lib.kvstore_stats(self._shared.handle(), out))
-        return Stats(**{name: int(getattr(out, field)) for field, name in _STATS})
-
-    def stats_reset(self) -> None:
-        """Sets the counters to zero."""
-        self._shared.check(lib.kvstore_stats_reset(self._shared.handle()))
-
-    def sync(self) -> None:
-        """Makes every commit so far survive a power cut. Never ends an open transaction."""
-        self._shared.check(lib.kvstore_sync(self._shared.handle()))
+        if shared.closed:
+            raise store_is_closed()
+        with shared.guard:
+            lease, shared.cleaner = shared.cleaner, None
+        if lease is not None:
+            lib.kvstore_cleaner_stop(lease.connection.kv)
 
 
-class _BackupCall:
-    """A backup's progress function, and what it raised."""
+class CodedStore(CodedFamily[K, V], Store[K, V]):
+    """A store with a codec, or with keys that are str."""
 
-    __slots__ = ("error", "progress")
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.error: Optional[BaseException] = None
-
-
-@ffi.def_extern(error=1)  # type: ignore[untyped-decorator, unused-ignore]
-def kvpy_progress(context: Any, remaining: int, total: int) -> int:
-    call: _BackupCall = ffi.from_handle(context)
-    try:
-        call.progress(remaining, total)
-    except BaseException as e:  # it goes on in backup()
-        call.error = e
-        return 1
-    return 0
-
-
-def _choice(given: str, choices: dict[str, int], what: str) -> int:
-    if not isinstance(given, str):
-        raise TypeError(f"{what} must be a str, not {type(given).__name__}")
-    number = choices.get(given.lower())
-    if number is None:
-        raise ValueError(f"{what} is one of {', '.join(choices)}, not {given!r}")
-    return number
+    __slots__ = ()
 
 
 def _name(name: str) -> bytes:
@@ -534,18 +419,23 @@ def _name(name: str) -> bytes:
     return encoded
 
 
-def _count(number: int, what: str) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
-    number = number.__index__()
-    if not 0 <= number < 1 << 63:
-        raise ValueError(f"{what} cannot be {number}")
-    return number
-
-
+@overload
+def open(path: Optional[Path], **settings: Unpack[Settings]) -> Store: ...
+@overload
+def open(path: Optional[Path], *, codec: None, **settings: Unpack[Settings]) -> Store: ...
+@overload
+def open(path: Optional[Path], *, codec: Codec[T], **settings: Unpack[Settings]) -> Store[bytes, T]: ...
+@overload
+def open(
+    path: Optional[Path], *, keys: type[G], codec: None = None, **settings: Unpack[Settings]
+) -> Store[G, bytes]: ...
+@overload
+def open(path: Optional[Path], *, codec: Codec[T], keys: type[G], **settings: Unpack[Settings]) -> Store[G, T]: ...
 def open(  # the name that users of dbm, shelve and sqlite know
     path: Optional[Path],
     *,
+    codec: Any = None,
+    keys: Any = bytes,
     journal_mode: str = "wal",
     sync: str = "normal",
     read_only: bool = False,
@@ -558,15 +448,18 @@ def open(  # the name that users of dbm, shelve and sqlite know
     mmap_size: int = 0,
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
-) -> Store:
+) -> Any:
     """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory.
 
+    - ``codec``: what values are in Python: ``kvstore.TEXT`` (str), ``kvstore.JSON``, ``kvstore.PICKLE``, or any object
+      with ``dumps`` and ``loads``; without one, values are str or bytes-like, and come back as bytes.
+    - ``keys``: ``str`` to get keys as str; without it they come back as bytes. The file remembers neither.
     - ``journal_mode``: "wal", or "delete" for a rollback journal (one file; readers and writers take turns).
     - ``sync``: "normal" (a power cut may lose the last commits, never the file), "full" (a commit is
       on the disk when the call returns) or "off" (a power cut may destroy the file).
     - ``read_only``: the file must exist; one that was closed can also be read where nothing can be written.
-    - ``exclusive``: no other handle may open the file; fastest. Not together with ``read_only``.
-    - ``busy_timeout``: how long to wait for another handle's lock before a BusyError; 0: not at all.
+    - ``exclusive``: nobody else may open the file; fastest for one thread. Not together with ``read_only``.
+    - ``busy_timeout``: how long to wait for a write of another thread or process before a BusyError; 0: not at all.
     - ``cache_size`` in pages (0: 2000), ``page_size`` of new files in bytes (0: 4096).
     - ``wal_size_limit``: a checkpoint after so many commits; 0: automatic.
     - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.
@@ -579,15 +472,24 @@ def open(  # the name that users of dbm, shelve and sqlite know
     StoreIOError if the file cannot be opened, CorruptError if it is no store, BusyError if another handle
     has it open exclusively, ValueError for a setting out of bounds.
 
+    The store may be used in all threads and in the children of a fork, and it can be pickled: see
+    :class:`Store`.
+
     >>> with kvstore.open(":memory:") as db:
     ...     db["user:1"] = "Ada"
     ...     db.put("session", b"token", ttl=60)
     ...     list(db)
     True
     [b'session', b'user:1']
+    >>> with kvstore.open(":memory:", codec=kvstore.JSON, keys=str) as db:
+    ...     db["user:1"] = {"name": "Ada"}
+    ...     dict(db)
+    {'user:1': {'name': 'Ada'}}
     """
     return Store(
         path,
+        codec=codec,
+        keys=keys,
         journal_mode=journal_mode,
         sync=sync,
         read_only=read_only,

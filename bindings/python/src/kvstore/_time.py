@@ -108,6 +108,10 @@ class Clock:
         self._latest = 0
         self._asked: set[int] = set()  # threads that are inside the function
 
+    def is_asked(self) -> bool:
+        """Whether this thread is inside the function."""
+        return _thread.get_ident() in self._asked
+
     def now_ms(self) -> int:
         """Asks the function. Raises what it raises; ValueError or TypeError for no proper time."""
         thread = _thread.get_ident()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from types import TracebackType
-from typing import Optional
+from typing import Any, Optional
 
-from kvstore._errors import Error
+from kvstore._connection import Lease, current_task
+from kvstore._errors import Error, MisuseError
 from kvstore._handle import Shared
 from kvstore._native import lib
 
@@ -16,23 +17,27 @@ _PATIENCE = 0.5
 
 
 class Transaction:
-    """A ``with`` block in which everything that is done with a store and its families is committed
+    """A ``with`` block in which everything that this thread does with a store and its families is committed
     together at the end, or rolled back on an exception. Made by :meth:`Store.transaction`.
 
-    Transactions of several threads on one store take turns: the second waits until the first has ended.
-    But what another thread does outside a transaction while one is open is part of the open one, and is
-    rolled back with it; let threads that must not meet open a store each. A transaction ends in
-    the thread that began it. A second one inside the block is an Error. The child of a fork that leaves the
-    block ends nothing: the transaction is its parent's.
+    It is the thread's: others read the state before it, and their writes and transactions wait for its end, at
+    most ``busy_timeout``. (A store in memory, or one that is opened with ``exclusive=True``, has one connection for
+    all threads: there, transactions take turns, and what other threads do meanwhile is part of the open one.)
+    In asyncio it is the task's: calls of other tasks are a MisuseError while it is open; see ``kvstore.aio``.
+
+    A transaction ends in the thread that began it. A second one inside the block is an Error. The child of a fork
+    that leaves the block ends nothing: the transaction is its parent's.
     """
 
-    __slots__ = ("__weakref__", "_owner", "_shared", "_write")
+    __slots__ = ("__weakref__", "_lease", "_owner", "_shared", "_write")
 
     def __init__(self, shared: Shared, write: bool) -> None:
         self._shared = shared
         self._write = write
         #: The thread that is inside the block, or about to be.
         self._owner: Optional[int] = None
+        #: Of its connection, while it is open.
+        self._lease: Optional[Lease] = None
 
     @property
     def active(self) -> bool:
@@ -45,30 +50,42 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         shared = self._shared
-        shared.handle()
+        lease = shared.lease()
+        connection = lease.connection
         thread = threading.get_ident()
         if self._owner is not None:
-            raise Error("a transaction is open in this thread already; transactions do not nest")
-        if shared.transaction_thread == thread:
-            shared.end_forgotten(shared.lock)
-            if shared.transaction_thread == thread:
-                raise Error("a transaction is open in this thread already; transactions do not nest")
-        while shared.lock._is_owned():  # an interrupt came before the release
-            shared.lock.release()
+            raise _nested()
+        if connection.transaction_thread == thread:
+            if not connection.end_forgotten(connection.lock):
+                raise _nested()
+            shared.changed()
+        while connection.lock._is_owned():  # an interrupt came before the release
+            connection.lock.release()
         self._owner = thread
+        self._lease = lease
         try:
-            lock = shared.lock
+            lock = connection.lock
             while not lock.acquire(timeout=_PATIENCE):
-                shared.end_forgotten(lock)
-                lock = shared.lock
-            shared.transaction = weakref.ref(self)
-            shared.transaction_thread = thread
-            shared.check(lib.kvstore_begin(shared.handle(), 1 if self._write else 0))
+                connection.end_forgotten(lock)
+                lock = connection.lock
+            connection.transaction = weakref.ref(self)
+            connection.transaction_thread = thread
+            connection.task = current_task()
+            if connection.task is not None:
+                shared.use_slow_paths()
+            self._begin()
             shared.changed()
         except BaseException as e:
             self._end(rollback=not isinstance(e, Error))
             raise
         return self
+
+    def _begin(self) -> None:
+        shared, write = self._shared, 1 if self._write else 0
+        rc = lib.kvstore_begin(shared.handle(), write)
+        if rc == lib.KVSTORE_BUSY and shared.connections.end_forgotten():  # another thread's, by an interrupt
+            rc = lib.kvstore_begin(shared.handle(), write)
+        shared.check(rc)
 
     def __exit__(
         self,
@@ -77,7 +94,7 @@ class Transaction:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if self._owner is not None and not self._shared.inherited:
+            if self._lease is not None and not self._lease.connection.inherited:
                 if kind is None:
                     self.commit()
                 else:
@@ -93,38 +110,46 @@ class Transaction:
     def commit(self) -> None:
         """Commits now. The rest of the block is outside the transaction. If it fails, all is rolled
         back."""
-        self._must_be_open()
-        shared = self._shared
+        kv = self._must_be_open()
         committed = False
         try:
-            shared.check(lib.kvstore_commit(shared.handle()))
+            self._shared.check(lib.kvstore_commit(kv))
             committed = True
         finally:
             self._end(rollback=not committed)
 
     def rollback(self) -> None:
         """Undoes everything now. The rest of the block is outside the transaction."""
-        self._must_be_open()
-        shared = self._shared
+        kv = self._must_be_open()
         try:
-            shared.check(lib.kvstore_rollback(shared.handle()))
+            self._shared.check(lib.kvstore_rollback(kv))
         finally:
             self._end(rollback=False)
 
-    def _must_be_open(self) -> None:
-        if self._owner is None:
+    def _must_be_open(self) -> Any:
+        """The store handle it is open on."""
+        if self._owner is None or self._lease is None:
             raise Error("the transaction is not open: it has ended, or is used outside a with block")
+        if self._lease.connection.inherited:
+            raise MisuseError("the transaction was begun before a fork: it is the parent's")
         if self._owner != threading.get_ident():
             raise Error("a transaction is ended by the thread that began it")
+        return self._shared.handle()
 
     def _end(self, rollback: bool) -> None:
         """Lets the next thread go on, if this one has its turn; ``rollback``: the library may still have
         the transaction open."""
-        shared = self._shared
-        self._owner = None
-        if shared.lock._is_owned():
-            if rollback:
-                lib.kvstore_rollback(shared.kv)
-            shared.changed()
-            shared.transaction = shared.transaction_thread = None
-            shared.lock.release()
+        lease, self._owner, self._lease = self._lease, None, None
+        if lease is None:
+            return
+        connection = lease.connection
+        if connection.lock._is_owned():
+            if rollback and not connection.inherited:
+                lib.kvstore_rollback(connection.kv)
+            self._shared.changed()
+            connection.transaction = connection.transaction_thread = connection.task = None
+            connection.lock.release()
+
+
+def _nested() -> Error:
+    return Error("a transaction is open in this thread already; transactions do not nest")

@@ -1,0 +1,134 @@
+"""Families whose values go through a codec, or whose keys are given back as str.
+
+What is different from a family of bytes: each method here calls that of Family with bytes, and makes values of the
+bytes it returns. Families without a codec are of none of these classes, and pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Optional, Union
+
+from kvstore._family import Family
+from kvstore._handle import not_found
+from kvstore._iteration import ITEMS, KEYS
+from kvstore._native import Data, K, V
+from kvstore._time import Duration, Moment
+
+_RAISE: Any = object()
+
+
+class CodedFamily(Family[K, V]):
+    """See Family."""
+
+    __slots__ = ()
+
+    def _encode(self, value: Any) -> bytes:
+        return self._coding.encode(value)  # type: ignore[union-attr]
+
+    def _value(self, data: bytes) -> Any:
+        loads = self._coding.loads  # type: ignore[union-attr]
+        return data if loads is None else loads(data)
+
+    def _key(self, data: bytes) -> Any:
+        return data.decode() if self._coding.text_keys else data  # type: ignore[union-attr]
+
+    def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
+        if kind == ITEMS:
+            return ((self._key(key), self._value(value)) for key, value in rows)
+        return map(self._key if kind == KEYS else self._value, rows)
+
+    def get(self, key: Data, default: Any = None) -> Any:
+        data = Family.get(self, key)
+        return default if data is None else self._value(data)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: Data) -> V:
+        value: V = self._value(Family.__getitem__(self, key))  # type: ignore[arg-type]
+        return value
+
+    def put(
+        self,
+        key: Data,
+        value: Any,
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+        *,
+        keep_ttl: bool = False,
+        if_absent: bool = False,
+        if_present: bool = False,
+    ) -> bool:
+        return Family.put(
+            self, key, self._encode(value), ttl, expire_at,
+            keep_ttl=keep_ttl, if_absent=if_absent, if_present=if_present,
+        )  # fmt: skip
+
+    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
+        if type(key) is tuple:
+            Family.__setitem__(self, key, value)  # by put, which encodes
+        else:
+            Family.__setitem__(self, key, self._encode(value))
+
+    def pop(self, key: Data, default: Any = _RAISE) -> Any:
+        data = Family.pop(self, key, None)
+        if data is not None:
+            return self._value(data)  # type: ignore[arg-type]
+        if default is _RAISE:
+            raise not_found()
+        return default
+
+    def popitem(self) -> tuple[K, V]:
+        key, value = Family.popitem(self)
+        return self._key(key), self._value(value)  # type: ignore[arg-type]
+
+    def setdefault(
+        self, key: Data, default: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> V:
+        value: V = self._value(Family.setdefault(self, key, default, ttl, expire_at))
+        return value
+
+    def incr(
+        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> int:
+        coding = self._coding
+        if coding is not None and not coding.can_count():
+            raise TypeError(
+                f"incr and decr keep numbers as decimal text, which the codec of this family ({coding.codec!r}) does "
+                "not read: use a family without a codec, or with kvstore.JSON or kvstore.TEXT"
+            )
+        return Family.incr(self, key, delta, ttl, expire_at)
+
+    def compare_and_swap(
+        self,
+        key: Data,
+        expected: Any,
+        value: Any,
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+    ) -> bool:
+        new = self._encode(value)
+        while True:  # equal values may be kept as different bytes
+            data: Any = Family.get(self, key)
+            if data is None or self._value(data) != expected:
+                return False
+            if self._swap(key, data, new, ttl, expire_at):
+                return True
+
+    def compare_and_delete(self, key: Data, expected: Any) -> bool:
+        while True:
+            data: Any = Family.get(self, key)
+            if data is None or self._value(data) != expected:
+                return False
+            if self._delete_if(key, data):
+                return True
+
+    def get_many(self, keys: Iterable[Any]) -> dict[Any, V]:
+        found: dict[Any, Any] = Family.get_many(self, keys)
+        return {key: self._value(data) for key, data in found.items()}
+
+    def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
+        found: Any = Family.get_with_ttl(self, key)
+        return None if found is None else (self._value(found[0]), found[1])
+
+    def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
+        data: Any = Family.get_and_touch(self, key, ttl)
+        return default if data is None else self._value(data)

@@ -1,0 +1,351 @@
+"""The native handles of one store object: a connection for each thread, or one for all of them.
+
+A thread's connection is opened when it first uses the store, and given back when the thread ends. Iterators,
+batches and transactions keep the connection they were begun on, so what another thread goes on with, or what is
+left after its thread, still has one. A child of a fork gives up what it inherited, and opens connections of its
+own.
+
+Must not know families, nor methods that users call.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from typing import Any, Optional
+
+from kvstore._errors import InvalidError, MisuseError, StoreIOError, error_text
+from kvstore._native import NULL, check, ffi, lib
+from kvstore._time import Clock, register, unregister
+
+#: As many connections of threads that have ended are kept open for the next ones: opening one takes
+#: as long as a hundred reads.
+_IDLE = 4
+
+_COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
+#: Not counted, but as they are now.
+GAUGES = ("nDbPages", "nWalFrames")
+
+
+class Connection:
+    """A store handle of the library's, and the transaction that is open on it."""
+
+    __slots__ = ("guard", "inherited", "kv", "lock", "task", "transaction", "transaction_thread")
+
+    def __init__(self, kv: Any) -> None:
+        #: NULL once closed.
+        self.kv = kv
+        #: This process is a child of the one that opened it.
+        self.inherited = False
+        self.renew()
+
+    def renew(self) -> None:
+        """Forgets who had a transaction open."""
+        #: For transactions, in turn.
+        self.lock: Any = threading.RLock()
+        #: For who ends a forgotten one.
+        self.guard = threading.Lock()
+        #: The thread that has one open.
+        self.transaction_thread: Optional[int] = None
+        #: A weak reference to that one; it is dead if the transaction was forgotten.
+        self.transaction: Any = None
+        #: The asyncio task that has begun it, if it was one.
+        self.task: Any = None
+
+    def end_forgotten(self, lock: Any) -> bool:
+        """Rolls back the transaction that holds ``lock`` if its object is gone; says whether it was. Whoever
+        waits for the lock goes over to the new one."""
+        with self.guard:
+            if self.lock is not lock or self.transaction is None or self.transaction() is not None:
+                return False
+            lib.kvstore_rollback(self.kv)
+            self.transaction = self.transaction_thread = self.task = None
+            self.lock = threading.RLock()
+            return True
+
+    def check_task(self) -> None:
+        """Refuses a task that is not the one whose transaction is open in this thread."""
+        task = self.task
+        if task is None or self.transaction_thread != threading.get_ident() or current_task() is task:
+            return
+        if not self.end_forgotten(self.lock):
+            raise MisuseError(
+                "another asyncio task of this thread has a transaction open on this store, and this call would become "
+                "part of it: await nothing inside a transaction, or use kvstore.aio, whose transactions are the task's"
+            )
+
+
+class Lease:
+    """A hold on a connection, which is given back with the last reference to it."""
+
+    __slots__ = ("connection", "connections")
+
+    def __init__(self, connection: Connection, connections: Connections) -> None:
+        self.connection = connection
+        self.connections = connections
+
+    def __del__(self) -> None:
+        connections = getattr(self, "connections", None)
+        if connections is not None:
+            connections.give_back(self.connection)
+
+
+class Connections:
+    """All connections of a store object. What a thread's lease refers to: must not refer to the store."""
+
+    __slots__ = (
+        "all", "clock", "clock_context", "closed", "config", "ended", "endings", "file", "for_all", "guard", "idle",
+        "in_memory", "path", "pid",
+    )  # fmt: skip
+
+    def __init__(self, path: bytes, config: Any, for_all: bool) -> None:
+        """``for_all``: one connection is for all threads."""
+        self.in_memory = is_in_memory(path)
+        self.path = absolute(path)
+        self.config = config
+        #: The lease of that one, once there is one.
+        self.for_all: Any = for_all or self.in_memory
+        self.closed = False
+        #: The open ones. Who takes one out closes it.
+        self.all: list[Connection] = []
+        #: Those of them that no thread has.
+        self.idle: list[Connection] = []
+        #: What connections have counted that are closed; and how many were closed.
+        self.ended = dict.fromkeys(_COUNTERS, 0)
+        self.endings = 0
+        self.clock: Optional[Clock] = None
+        self.clock_context: Any = NULL
+        #: For opening and for what concerns all. Not for giving back, which the garbage collector does anywhere.
+        self.guard: Any = threading.RLock()
+        self.pid = os.getpid()
+        #: Which file it is: another one under the same name is another store.
+        self.file: Optional[tuple[int, int]] = None
+
+    def lease(self) -> Lease:
+        """A connection for a thread that has none. Raises MisuseError if the store is closed."""
+        if not self.for_all:
+            try:
+                connection = self.idle.pop()
+            except IndexError:
+                connection = self._open()
+            return Lease(connection, self)
+        with self.guard:
+            if not isinstance(self.for_all, Lease):
+                self.for_all = _LeaseForAll(self._open())
+            return self.for_all
+
+    def _open(self) -> Connection:
+        out = ffi.new("KVStore **")
+        if self.closed:
+            raise store_is_closed()
+        if self.file is not None and self.file != file_at(self.path):
+            raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
+        rc = lib.kvstore_open_v2(self.path, out, self.config)
+        if rc == lib.KVSTORE_ERROR:
+            raise InvalidError(error_text(NULL))
+        check(rc)
+        connection = Connection(out[0])
+        with self.guard:
+            self.all.append(connection)
+            if self.clock_context:
+                lib.kvstore_set_clock(connection.kv, lib.kvpy_clock, self.clock_context)
+        if self.closed:
+            self._end(connection)
+            raise store_is_closed()
+        if self.file is None:
+            self.file = file_at(self.path)
+        return connection
+
+    def give_back(
+        self,
+        connection: Connection,
+        getpid: Any = os.getpid,
+        rollback: Any = lib.kvstore_rollback,
+        at_exit: Any = sys.is_finalizing,
+    ) -> None:
+        """For the next thread. Called by finalizers: takes no lock."""
+        if self.closed or connection.inherited or getpid() != self.pid or at_exit():
+            return  # who closes the store closes it; what was inherited is left alone
+        if connection.transaction_thread is not None:
+            rollback(connection.kv)
+        connection.renew()
+        self.idle.append(connection)
+        if len(self.idle) > _IDLE:
+            try:
+                self._end(self.idle.pop(0))
+            except IndexError:
+                pass
+
+    def _end(self, connection: Connection) -> None:
+        """Closes one of the connections."""
+        try:
+            self.all.remove(connection)
+        except ValueError:
+            return  # by somebody else
+        self.add_up(connection, self.ended)
+        self.endings += 1
+        kv, connection.kv = connection.kv, NULL
+        lib.kvstore_close(kv)
+
+    def add_up(self, connection: Connection, sums: dict[str, int]) -> int:
+        """Adds what a connection has counted. Returns the result code."""
+        out = ffi.new("KVStoreStats *")
+        rc: int = lib.kvstore_stats(connection.kv, out)
+        if rc == 0:
+            for name in _COUNTERS:
+                if name not in GAUGES:
+                    sums[name] += int(getattr(out, name))
+        return rc
+
+    def close(self, first: Optional[Connection]) -> int:
+        """Closes all, that of the calling thread first; returns the code of the first failure, after which they
+        are closed all the same. MisuseError, and they stay open, inside a function that one of them is calling."""
+        with self.guard:
+            if self.closed:
+                return 0
+            if self.clock is not None and self.clock.is_asked():
+                raise MisuseError("the store cannot be closed by its own clock function")
+            self.closed = True
+        failure = 0
+        try:
+            while True:
+                connection = self._take(first)
+                if connection is None:
+                    break
+                kv, connection.kv = connection.kv, NULL
+                rc = lib.kvstore_close(kv)
+                if rc == lib.KVSTORE_MISUSE and not connection.inherited:
+                    connection.kv = kv
+                    self.all.append(connection)
+                    self.closed = False
+                    raise MisuseError(error_text(NULL))
+                if not connection.inherited:
+                    failure = failure or rc
+        finally:
+            if self.closed and self.clock_context:
+                unregister(self.clock_context)
+        return failure
+
+    def _take(self, first: Optional[Connection]) -> Optional[Connection]:
+        if first is not None:
+            try:
+                self.all.remove(first)
+                return first
+            except ValueError:
+                pass
+        try:
+            return self.all.pop()
+        except IndexError:
+            return None
+
+    def set_clock(self, clock: Optional[Clock]) -> None:
+        """Gives a clock to all connections, also to those to come; None is the system's."""
+        if self.clock is not None and self.clock.is_asked():
+            raise MisuseError("a clock cannot be replaced by its own function")
+        context = NULL if clock is None else register(clock)
+        function = NULL if clock is None else lib.kvpy_clock
+        with self.guard:
+            before = self.clock_context
+            for number, connection in enumerate(list(self.all)):
+                rc = lib.kvstore_set_clock(connection.kv, function, context) if connection.kv else 0
+                if rc and number == 0:
+                    if context:
+                        unregister(context)
+                    check(rc, connection.kv)
+            self.clock, self.clock_context = clock, context
+        if before:
+            unregister(before)
+
+    def stats(self, kv: Any) -> dict[str, int]:
+        """What all have counted, the closed ones as well, by the names in C; the rest as ``kv`` knows it."""
+        own = ffi.new("KVStoreStats *")
+        check(lib.kvstore_stats(kv, own), kv)
+        while True:
+            endings = self.endings
+            sums = dict(self.ended)
+            for connection in list(self.all):
+                rc = self.add_up(connection, sums)
+                if connection.kv:
+                    check(rc, connection.kv)
+            if endings == self.endings:
+                break
+        sums.update((name, int(getattr(own, name))) for name in GAUGES)
+        return sums
+
+    def stats_reset(self) -> None:
+        """Sets to zero what all have counted."""
+        self.ended = dict.fromkeys(_COUNTERS, 0)
+        for connection in list(self.all):
+            rc = lib.kvstore_stats_reset(connection.kv)
+            if connection.kv:
+                check(rc, connection.kv)
+
+    def end_forgotten(self) -> bool:
+        """Rolls back the transactions of all threads whose objects are gone; says whether there were any."""
+        ended = [connection.end_forgotten(connection.lock) for connection in list(self.all)]
+        return any(ended)
+
+    def after_fork(self) -> None:
+        """In the child: what was inherited is given up as it is, for the parent goes on with it. A store in
+        memory is nowhere else, so all calls say what they are told: that it is the parent's."""
+        self.guard = threading.RLock()
+        self.pid = os.getpid()
+        for connection in self.all:
+            connection.inherited = True
+            connection.renew()
+        if not self.in_memory:
+            self.all, self.idle = [], []
+            self.for_all = bool(self.for_all)
+            self.ended = dict.fromkeys(_COUNTERS, 0)
+
+
+class _LeaseForAll(Lease):
+    """The one lease of all threads: its connection is closed with the store."""
+
+    __slots__ = ()
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        pass
+
+
+def current_task() -> Any:
+    """The asyncio task this is called in; None outside of any."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    try:
+        return asyncio.current_task()
+    except (RuntimeError, AttributeError):  # no loop is running; it is being imported
+        return None
+
+
+def store_is_closed() -> MisuseError:
+    return MisuseError("the store is closed: open it again")
+
+
+def is_in_memory(path: bytes) -> bool:
+    return path in (b"", b":memory:")
+
+
+def absolute(path: bytes) -> bytes:
+    """A path that a later chdir does not change; what is not a file's is left as it is."""
+    if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path) or os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.getcwdb(), path)
+    except OSError:
+        return path
+
+
+def file_at(path: bytes) -> Optional[tuple[int, int]]:
+    """Which file has the name."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino

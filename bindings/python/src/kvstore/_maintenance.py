@@ -1,0 +1,198 @@
+"""The methods of a store on its file: copies, checks, checkpoints; and its statistics.
+
+Mixed into Store. Must not read or write keys.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+from kvstore._errors import CorruptError
+from kvstore._handle import Handle
+from kvstore._native import NULL, ffi, lib
+from kvstore._options import choice, count
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+#: Called with the pages that remain to be copied, and with their total.
+Progress = Callable[[int, int], Any]
+
+_MAX_INT = 0x7FFFFFFF
+_CHECKPOINTS = {
+    "passive": lib.KVSTORE_CHECKPOINT_PASSIVE,
+    "full": lib.KVSTORE_CHECKPOINT_FULL,
+    "restart": lib.KVSTORE_CHECKPOINT_RESTART,
+    "truncate": lib.KVSTORE_CHECKPOINT_TRUNCATE,
+}
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint did."""
+
+    #: Frames in the write-ahead log.
+    frames: int
+    #: How many of them are in the file now.
+    checkpointed: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a store has done, in all threads of this process, since it was opened or ``stats_reset`` was called.
+
+    ``hits / (hits + misses)`` says how well a cache does. The names are those of the fields of KVStoreStats in kvstore.h: ``nTtlExpired`` there is
+    ``ttl_expired`` here. :meth:`Store.stats` fills in all that the C structure has, so it fails if this
+    list has not all of them, or more.
+    """
+
+    #: Keys written.
+    puts: int
+    #: Values read.
+    gets: int
+    #: Keys deleted.
+    deletes: int
+    #: Iterators made.
+    iterations: int
+    #: Calls that failed. A missing key is not a failure.
+    errors: int
+    #: Bytes of values read.
+    bytes_read: int
+    #: Bytes of keys and values written.
+    bytes_written: int
+    #: Write transactions committed.
+    wal_commits: int
+    #: Checkpoints run, automatic ones included.
+    checkpoints: int
+    #: Gets, ``in`` and ttl calls that met an expired key.
+    ttl_expired: int
+    #: Keys removed by purges.
+    ttl_purged: int
+    #: Pages of the database now; not reset.
+    db_pages: int
+    #: Frames in the write-ahead log after this thread's last commit or checkpoint; not reset.
+    wal_frames: int
+    #: Gets (of several keys, each) and ``in`` that found no live key.
+    misses: int
+
+    @property
+    def hits(self) -> int:
+        """Gets (of several keys, each) that found a live key: the same as ``gets``."""
+        return self.gets
+
+
+def _python_name(field: str) -> str:
+    """nTtlExpired: ttl_expired."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in field[1:]).lstrip("_")
+
+
+class MaintenanceMethods(Handle):
+    """See Store."""
+
+    __slots__ = ()
+
+    def backup(self, path: Path, progress: Optional[Progress] = None) -> None:
+        """Copies everything that is committed to a new file, while others go on reading and writing; the
+        copy is the state of one moment. ``path`` must not exist, and appears when the copy is whole.
+
+        ``progress(remaining, total)`` is called now and then with numbers of pages. An exception in it
+        stops the backup and comes out here; no file is left then.
+        """
+        name = os.fsencode(path)
+        if b"\0" in name:
+            raise ValueError("a path cannot have a NUL in it")
+        shared = self._shared
+        kv = shared.handle()
+        if progress is None:
+            shared.check(lib.kvstore_backup(kv, name, NULL, NULL))
+            return
+        call = _BackupCall(progress)
+        context = ffi.new_handle(call)
+        rc = lib.kvstore_backup(kv, name, lib.kvpy_progress, context)
+        if call.error is not None:
+            try:
+                raise call.error
+            finally:
+                call.error = None  # no cycle through the traceback
+        shared.check(rc)
+
+    def checkpoint(self, mode: str = "passive") -> Checkpoint:
+        """Writes the write-ahead log into the file. ``mode``: "passive" as much as is possible without
+        waiting, "full" waits for writers, "restart" for readers, too, "truncate" cuts the log to zero
+        bytes. BusyError if others stand in the way, or a transaction is open."""
+        frames, done = ffi.new("int *"), ffi.new("int *")
+        number = choice(mode, _CHECKPOINTS, "mode")
+        self._shared.check(lib.kvstore_checkpoint(self._shared.handle(), number, frames, done))
+        return Checkpoint(int(frames[0]), int(done[0]))
+
+    def vacuum(self, pages: int = 0) -> None:
+        """Gives free pages back to the file system: at most ``pages``, or all with 0."""
+        number = min(count(pages, "pages"), _MAX_INT)
+        self._shared.check(lib.kvstore_incremental_vacuum(self._shared.handle(), number))
+
+    def integrity_check(self) -> None:
+        """Checks the whole file, on one snapshot. CorruptError names the first disagreement."""
+        shared = self._shared
+        message = ffi.new("char **")
+        rc = lib.kvstore_integrity_check(shared.handle(), message)
+        if message[0]:
+            try:
+                raise CorruptError(ffi.string(message[0]).decode("utf-8", "replace"), rc)
+            finally:
+                lib.kvstore_free(message[0])
+        shared.check(rc)
+
+    def repair(self) -> int:
+        """Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in
+        one transaction, after which :meth:`integrity_check` finds nothing. Returns how many rows, entries and
+        tables were added, removed or changed.
+
+        Every key that could be read is kept as it was; one whose value is lost is removed. CorruptError if
+        SQLite's own check fails, BusyError while a transaction is open: nothing is changed then.
+        """
+        fixed = ffi.new("int64_t *")
+        self._shared.check(lib.kvstore_repair(self._shared.handle(), fixed))
+        self._shared.changed()
+        return int(fixed[0])
+
+    def stats(self) -> Stats:
+        """What this store has done since it was opened or :meth:`stats_reset` was called.
+
+        >>> db = kvstore.open(":memory:")
+        >>> db["a"] = b"1"
+        >>> db.stats().puts
+        1
+        """
+        shared = self._shared
+        shared.handle()
+        return Stats(**{_python_name(name): number for name, number in shared.connections.stats(shared.handle()).items()})
+
+    def stats_reset(self) -> None:
+        """Sets the counters to zero."""
+        shared = self._shared
+        shared.handle()
+        shared.connections.stats_reset()
+
+    def sync(self) -> None:
+        """Makes every commit so far survive a power cut. Never ends an open transaction."""
+        self._shared.check(lib.kvstore_sync(self._shared.handle()))
+
+
+class _BackupCall:
+    """A backup's progress function, and what it raised."""
+
+    __slots__ = ("error", "progress")
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.error: Optional[BaseException] = None
+
+
+@ffi.def_extern(error=1)  # type: ignore[untyped-decorator, unused-ignore]
+def kvpy_progress(context: Any, remaining: int, total: int) -> int:
+    call: _BackupCall = ffi.from_handle(context)
+    try:
+        call.progress(remaining, total)
+    except BaseException as e:  # it goes on in backup()
+        call.error = e
+        return 1
+    return 0

@@ -1,0 +1,77 @@
+"""Pickles of stores and families: a path with settings, from which another process opens the store again.
+
+In one process, those that come from the same path with the same settings and codec are one Store object, as long as
+it is used and open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Union
+
+from kvstore._codec import pickled, unpickled
+
+if TYPE_CHECKING:
+    from kvstore._family import Family
+    from kvstore._store import Store
+
+#: A codec as _codec.pickled makes it, and the type of keys.
+Spec = tuple[Union[None, str, bytes], type]
+
+_stores: weakref.WeakValueDictionary[Any, Store[Any, Any]] = weakref.WeakValueDictionary()
+_lock: Any = threading.RLock()
+
+
+def reduced_store(store: Store[Any, Any]) -> tuple[Any, ...]:
+    """What a store's __reduce__ returns. TypeError for what another process cannot have."""
+    store._must_be_open()
+    connections = store._shared.connections
+    if connections.in_memory:
+        raise TypeError("a store in memory cannot be pickled: no other process, and no other object, can open it")
+    if connections.clock is not None:
+        raise TypeError("a store with a clock cannot be pickled: a clock is a function of this process; set_clock(None)")
+    settings = tuple(sorted(store._settings.items()))
+    return reopened_store, (connections.path, settings, _spec(store))
+
+
+def reduced_family(family: Family[Any, Any]) -> tuple[Any, ...]:
+    """The same for a family."""
+    family._must_be_open()
+    return reopened_family, (*reduced_store(family._store)[1], family._name, _spec(family))
+
+
+def _spec(family: Family[Any, Any]) -> Spec:
+    own = family._coding
+    return (None, bytes) if own is None else (pickled(own.codec), own.keys)
+
+
+def reopened_store(path: bytes, settings: tuple[tuple[str, Any], ...], spec: Spec) -> Store[Any, Any]:
+    """The store that was pickled, in this process."""
+    from kvstore._store import Store
+
+    with _lock:
+        store = _stores.get((path, settings, spec))
+        if store is None or store.closed:
+            codec, keys = spec
+            store = Store(os.fsdecode(path), codec=unpickled(codec), keys=keys, **dict(settings))
+            _stores[path, settings, spec] = store
+        return store
+
+
+def reopened_family(
+    path: bytes, settings: tuple[tuple[str, Any], ...], store_spec: Spec, name: str, spec: Spec
+) -> Family[Any, Any]:
+    """The family that was pickled, in this process."""
+    codec, keys = spec
+    return reopened_store(path, settings, store_spec).family(name, codec=unpickled(codec), keys=keys)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

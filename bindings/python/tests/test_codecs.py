@@ -1,0 +1,304 @@
+"""Codecs and keys=str: values and keys are what Python has, in every method; without them bytes, as ever."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Clock, Prefixed
+
+import kvstore
+
+
+@dataclass(frozen=True)
+class Person:
+    name: str
+    born: date
+
+
+#: A codec, and two values it can keep.
+CODECS: dict[str, tuple[Any, Any, Any]] = {
+    "TEXT": (kvstore.TEXT, "Ada", ""),
+    "JSON": (kvstore.JSON, {"name": "Ada", "tags": ["é", None, 1.5]}, None),
+    "PICKLE": (kvstore.PICKLE, Person("Ada", date(1815, 12, 10)), None),
+    "json": (json, [1, 2, 3], None),
+    "pickle": (pickle, {1, 2}, b"bytes"),
+    "one that makes text": (Prefixed("<"), "Ada", "Grace"),
+    "none": (None, b"Ada", b"\xff"),
+}
+
+
+@pytest.fixture(params=CODECS)
+def case(request: pytest.FixtureRequest, path: Path, clock: Clock) -> Iterator[tuple[Any, Any, Any]]:
+    """A family whose keys are str, and two values for it."""
+    codec, one, two = CODECS[request.param]
+    with kvstore.open(path, sync="off", codec=codec, keys=str) as store:
+        store.set_clock(clock)
+        yield store, one, two
+
+
+def test_a_value_comes_back_as_it_was_put(case: Any) -> None:
+    db, one, two = case
+    db["a"], db["b", 30] = one, two
+    assert (db["a"], db["b"]) == (one, two)
+    assert type(db["a"]) is type(one)
+    assert (db.get("a"), db.get("b"), db.get("c"), db.get("c", 7)) == (one, two, None, 7)
+    assert db.get("b", 7) == two
+    assert "a" in db and db.has_key("a") and not db.has_key("c")
+    with pytest.raises(KeyError):
+        db["c"]
+
+
+def test_conditional_writes(case: Any) -> None:
+    db, one, two = case
+    assert db.put("a", one, ttl=30, if_absent=True)
+    assert not db.put("a", two, if_absent=True)
+    assert db.put("a", two, if_present=True, keep_ttl=True)
+    assert (db["a"], db.ttl("a")) == (two, 30.0)
+    assert not db.add("a", one) and db.add("b", one)
+    assert db.setdefault("b", two) == one
+    assert db.setdefault("c", two) == two == db["c"]
+    assert not db.compare_and_swap("b", two, one)
+    assert db.compare_and_swap("b", one, two) and db["b"] == two
+    assert not db.compare_and_swap("missing", two, one)
+    assert not db.compare_and_delete("b", one) and db.compare_and_delete("b", two)
+    assert not db.compare_and_delete("b", two)
+    assert "b" not in db
+
+
+def test_what_removes_gives_the_value_back(case: Any) -> None:
+    db, one, two = case
+    db.update({"a": one, "b": two, "c": one, "d": two})
+    assert db.pop("a") == one
+    assert db.pop("a", 7) == 7
+    assert db.pop("b", 7) == two
+    with pytest.raises(KeyError):
+        db.pop("b")
+    assert db.popitem() == ("c", one)
+    assert db.pop_many(["d", "missing"]) == {"d": two}
+    with pytest.raises(KeyError):
+        db.popitem()
+
+
+def test_many_keys_and_batches(case: Any) -> None:
+    db, one, two = case
+    assert db.put_many({"a": one}, ttl=5) == 1
+    assert db.set_many([("b", two)]) == 1
+    db.update({"c": one}, d=two)
+    assert db.get_many(["a", b"b", "c", "missing"]) == {"a": one, b"b": two, "c": one}
+    with db.batch() as batch:
+        batch.put("e", two)
+        batch.delete("a")
+        batch.put("raw", b"v", family=db.family("raw", create=True, codec=None))
+    assert db["e"] == two
+    assert db.family("raw", codec=None)["raw"] == b"v"
+    assert db.delete_many(["b", "c", "missing"]) == 2
+    assert list(db) == ["d", "e"]
+
+
+def test_iteration_in_every_way(case: Any) -> None:
+    db, one, two = case
+    rows = [("a", one), ("b", two), ("c", one)]
+    db.put_many(rows)
+    assert list(db) == ["a", "b", "c"] == list(db.keys())
+    assert list(reversed(db)) == ["c", "b", "a"]
+    assert list(db.values()) == [one, two, one]
+    assert list(db.items()) == rows == list(reversed(list(reversed(db.items()))))
+    assert list(db.items(prefix="b")) == [("b", two)]
+    assert list(db.items(start="b", reverse=True, limit=1)) == [("c", one)]
+    assert list(reversed(db.values(limit=2))) == [two, one]
+    assert ("a", one) in db.items() and ("a", two) not in db.items() and ("x", None) not in db.items()
+    assert one in db.values() and "a" in db.keys() and "x" not in db.keys()
+    assert db.keys() & {"a", "x"} == {"a"}
+    assert dict(db) == dict(rows)
+    for key in db:
+        del db[key]
+    assert len(db) == 0
+
+
+def test_values_with_times(case: Any, clock: Clock) -> None:
+    db, one, two = case
+    db.put("a", one, ttl=10)
+    db["b"] = two
+    assert db.get_with_ttl("a") == (one, 10.0)
+    assert db.get_with_ttl("b") == (two, None)
+    assert db.get_with_ttl("c") is None
+    assert db.get_and_touch("a", 20) == one
+    assert db.get_and_touch("c", 20, 7) == 7
+    assert list(db.expiring()) == [("a", clock.now_s + 20)]
+    assert list(db.rows("missing")) == []
+
+
+def test_rows_of_two_parts(case: Any) -> None:
+    db, one, two = case
+    db[kvstore.row_key("p", "1")] = one
+    db[kvstore.row_key("p", "2")] = two
+    assert list(db.rows("p")) == [("1", one), ("2", two)]
+    assert list(db.rows("p", reverse=True, limit=1)) == [("2", two)]
+
+
+def test_none_is_a_value_where_the_codec_has_it(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON) as db:
+        db["k"] = None
+        assert "k" in db and db["k"] is None
+        assert db.get("k", "default") is None
+        assert db.setdefault("k", 1) is None
+        assert db.get_and_touch("k", 5, "default") is None
+        assert db.get_many(["k"]) == {"k": None}
+        assert db.compare_and_swap("k", None, 1) and db["k"] == 1
+        db["k"] = None
+        assert db.pop("k", "default") is None
+        assert "k" not in db
+
+
+def test_the_file_has_what_the_codec_made_and_remembers_nothing_of_it(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
+        db["k"] = {"é": [1, 2]}
+    with kvstore.open(path) as db:
+        assert list(db.items()) == [(b"k", '{"é":[1,2]}'.encode())]
+        db["k"] = "text"
+    with kvstore.open(path, codec=kvstore.TEXT) as db:
+        assert list(db.items()) == [(b"k", "text")]
+    with kvstore.open(path, codec=kvstore.JSON) as db, pytest.raises(ValueError):
+        db["k"]
+
+
+def test_a_family_is_as_its_store_unless_it_is_told_otherwise(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
+        same = db.family("f", create=True)
+        same["k"] = [1]
+        assert list(same.items()) == [("k", [1])]
+        assert list(db.family("f", codec=None).items()) == [("k", b"[1]")]
+        assert list(db.family("f", keys=bytes).items()) == [(b"k", [1])]
+        assert list(db.family("f", codec=kvstore.TEXT, keys=bytes).items()) == [(b"k", "[1]")]
+        assert type(db.family("f", codec=None, keys=bytes)) is kvstore.Family
+    with kvstore.open(path) as db:
+        assert type(db) is kvstore.Store
+        assert list(db.family("f", keys=str).items()) == [("k", b"[1]")]
+        assert db.family("f", codec=kvstore.JSON)["k"] == [1]
+
+
+@pytest.mark.parametrize("codec", [kvstore.JSON, kvstore.TEXT, json, None], ids=repr)
+def test_incr_counts_on_what_the_codec_wrote_and_the_codec_reads_what_incr_wrote(path: Path, codec: Any) -> None:
+    number = {kvstore.TEXT: "41", None: b"41"}.get(codec, 41) if codec is not json else 41
+    with kvstore.open(path, codec=codec, keys=str) as db:
+        db["n"] = number
+        assert (db.incr("n"), db.decr("n", 2)) == (42, 40)
+        assert db["n"] == {kvstore.TEXT: "40", None: b"40"}.get(codec, 40)
+
+
+@pytest.mark.parametrize("codec", [kvstore.PICKLE, pickle, Prefixed("<")], ids=repr)
+def test_incr_with_a_codec_that_does_not_read_numbers_is_a_type_error_and_writes_nothing(
+    path: Path, codec: Any
+) -> None:
+    with kvstore.open(path, codec=codec) as db:
+        for count in (db.incr, db.decr):
+            with pytest.raises(TypeError, match="decimal text"):
+                count("n")
+        assert len(db) == 0
+
+
+def test_equal_values_are_compared_and_not_their_bytes(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON) as db:
+        db["k"] = {"a": 1, "b": 2}
+        assert db.compare_and_swap("k", {"b": 2, "a": 1}, 5)
+        db["k"] = {"a": 1, "b": 2}
+        assert db.compare_and_delete("k", {"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("codec", [5, "json", object(), print, type("Half", (), {"dumps": str})()], ids=repr)
+def test_what_is_no_codec_is_a_type_error_that_says_what_one_is(path: Path, codec: Any) -> None:
+    with pytest.raises(TypeError, match="dumps and loads"):
+        kvstore.open(path, codec=codec)
+    assert not path.exists()
+    with kvstore.open(path) as db, pytest.raises(TypeError, match="dumps and loads"):
+        db.family("f", create=True, codec=codec)
+
+
+@pytest.mark.parametrize("keys", [int, "str", None, object()])
+def test_keys_that_are_neither_text_nor_bytes_are_a_type_error(path: Path, keys: Any) -> None:
+    with pytest.raises(TypeError, match="str or bytes"):
+        kvstore.open(path, keys=keys)
+
+
+def test_what_the_codec_refuses_is_not_written(path: Path) -> None:
+    class Wrong:
+        def dumps(self, value: Any) -> Any:
+            return value
+
+        def loads(self, data: bytes) -> Any:
+            return data
+
+    with kvstore.open(path, codec=kvstore.JSON) as db:
+        writes = [
+            lambda: db.put("k", object()), lambda: db.__setitem__("k", {1, 2}), lambda: db.add("k", object()),
+            lambda: db.setdefault("k", object()), lambda: db.update(k=object()),
+            lambda: db.put_many({"a": 1, "k": object()}), lambda: db.compare_and_swap("k", 1, object()),
+        ]  # fmt: skip
+        for write in writes:
+            with pytest.raises(TypeError):
+                write()
+        assert len(db) == 0
+        text = db.family("t", create=True, codec=kvstore.TEXT)
+        for value in (b"bytes", 1, None):
+            with pytest.raises(TypeError, match="TEXT"):
+                text["k"] = value
+        wrong = db.family("t", codec=Wrong())
+        with pytest.raises(TypeError, match="dumps"):
+            wrong["k"] = 5
+        assert len(text) == 0
+
+
+def test_an_exception_of_the_codec_leaves_an_iteration_where_it_was(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.update(a=b"1", b=b"not json", c=b"3")
+        values = iter(db.family("default", codec=kvstore.JSON).values())
+        assert next(values) == 1
+        with pytest.raises(ValueError):
+            next(values)
+        assert next(values) == 3
+
+
+def test_results_of_functions_are_kept_by_their_serializer_whatever_the_codec(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
+        calls = []
+
+        @kvstore.memoize(db, ttl=60)
+        def square(x: int) -> set[int]:
+            calls.append(x)
+            return {x * x}
+
+        assert square(3) == square(3) == {9}
+        assert calls == [3]
+        assert square.cache_clear() == 1
+
+
+def test_a_coded_store_works_with_everything_else(path: Path, tmp_path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
+        with pytest.raises(ZeroDivisionError):
+            with db.transaction():
+                db["k"] = [1]
+                1 / 0
+        db["k"] = [1]
+        db.backup(tmp_path / "copy.db")
+        assert repr(db).startswith("<kvstore.Store")
+        assert repr(db.family("f", create=True)) == "<kvstore.Family 'f'>"
+        assert isinstance(db, kvstore.Store) and isinstance(db.family("f"), kvstore.Family)
+    with kvstore.Store(tmp_path / "copy.db", codec=kvstore.JSON) as copy:
+        assert copy["k"] == [1]
+
+
+def test_a_subclass_of_store_has_no_codec_by_the_way(path: Path) -> None:
+    class Mine(kvstore.Store):
+        pass
+
+    with pytest.raises(TypeError, match="codec"):
+        Mine(path, codec=kvstore.JSON)
+    with Mine(path) as db:
+        db["k"] = b"v"

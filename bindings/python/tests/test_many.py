@@ -1,0 +1,87 @@
+"""Many keys at once: in one transaction, all or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvstore
+
+
+def test_set_many_is_put_many(db: kvstore.Store) -> None:
+    assert db.set_many({"a": b"1", "b": "2"}, ttl=5) == 2
+    assert db.set_many([("c", b"3")], expire_at=2e9) == 1
+    assert (db["b"], db.ttl("b"), db.expire_time("c")) == (b"2", 5.0, 2e9)
+
+
+def test_delete_many_counts_those_that_were_there(db: kvstore.Store) -> None:
+    db.update(a=b"1", b=b"2", c=b"3")
+    assert db.delete_many(["a", b"b", bytearray(b"c"), "missing", "a"]) == 3
+    assert db.delete_many(iter(["a"])) == db.delete_many([]) == 0
+    assert len(db) == 0
+
+
+def test_pop_many_gives_what_was_there_by_the_keys_as_they_were_given(db: kvstore.Store) -> None:
+    db.update(a=b"1", b=b"2", c=b"3")
+    assert db.pop_many(["a", b"b", "missing", "a"]) == {"a": b"1", b"b": b"2"}
+    assert list(db) == [b"c"]
+    assert db.pop_many([]) == {}
+
+
+@pytest.mark.parametrize("name", ["get_many", "delete_many", "pop_many"])
+def test_one_key_is_no_iterable_of_keys(db: kvstore.Store, name: str) -> None:
+    db.update(a=b"1", b=b"2")
+    for one in ("ab", b"ab"):
+        with pytest.raises(TypeError, match=f"{name} takes an iterable of keys"):
+            getattr(db, name)(one)
+    assert len(db) == 2
+
+
+@pytest.mark.parametrize("name", ["delete_many", "pop_many"])
+def test_a_key_that_is_none_leaves_all_as_it_was(db: kvstore.Store, name: str) -> None:
+    db.update(a=b"1", b=b"2")
+    for wrong, error in ((5, TypeError), ("", ValueError), (b"x" * 70_000, ValueError)):
+        with pytest.raises(error):
+            getattr(db, name)(["a", wrong, "b"])
+    assert len(db) == 2
+
+
+@pytest.mark.parametrize("name", ["delete_many", "pop_many"])
+def test_inside_a_transaction_they_are_part_of_it(db: kvstore.Store, name: str) -> None:
+    db.update(a=b"1", b=b"2")
+    with pytest.raises(ZeroDivisionError):
+        with db.transaction():
+            assert len(db) == 2
+            getattr(db, name)(["a", "b"])
+            assert len(db) == 0
+            1 / 0
+    assert len(db) == 2
+
+
+@pytest.mark.parametrize("name", ["delete_many", "pop_many"])
+def test_they_are_one_commit(path: Path, name: str) -> None:
+    with kvstore.open(path) as db:
+        db.put_many({f"{n}": b"v" for n in range(100)})
+        before = db.stats().wal_commits
+        getattr(db, name)([f"{n}" for n in range(100)])
+        assert db.stats().wal_commits == before + 1
+        assert len(db) == 0
+
+
+def test_has_key_is_in(db: kvstore.Store) -> None:
+    db["a"] = b"1"
+    assert db.has_key("a") and not db.has_key("b")
+    wrong: Any = 5
+    with pytest.raises(TypeError):
+        db.has_key(wrong)
+
+
+def test_hits_and_misses_say_how_well_a_cache_does(db: kvstore.Store) -> None:
+    db["a"] = b"1"
+    for key in ("a", "a", "a", "b"):
+        db.get(key)
+    db.get_many(["a", "c", "d"])
+    stats = db.stats()
+    assert (stats.hits, stats.misses) == (4, 3)
