@@ -66,7 +66,7 @@ class _Holder(ContextDecorator):
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: Name,
         ttl: Duration,
         blocking_timeout: Optional[Duration],
@@ -280,12 +280,12 @@ class _Holder(ContextDecorator):
         return f"<kvstore.recipes.{self._kind()} in family {self._family.name!r}>"
 
 
-def _made_anew(kind: Any, store: Store, name: Name, arguments: dict[str, Any]) -> Any:
+def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[str, Any]) -> Any:
     return kind(store, name, **arguments)
 
 
 def _keep(
-    store: Store, family: Any, hold: weakref.ref[_Hold], released: threading.Event, interval: float, ttl: Duration
+    store: Store[Any, Any], family: Any, hold: weakref.ref[_Hold], released: threading.Event, interval: float, ttl: Duration
 ) -> None:
     """Renews a hold until it is released or lost, or nobody has the object any more."""
     while not released.wait(interval):
@@ -337,7 +337,7 @@ class Lock(_Holder):
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: Name,
         ttl: Duration = 30.0,
         *,
@@ -407,7 +407,7 @@ class Semaphore(_Holder):
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: Name,
         value: int = 1,
         ttl: Duration = 30.0,

@@ -152,7 +152,7 @@ class Queue(Generic[T]):
     @overload
     def __init__(
         self: Queue[bytes],
-        store: Store,
+        store: Store[Any, Any],
         name: str,
         *,
         visibility: Duration = 30.0,
@@ -163,7 +163,7 @@ class Queue(Generic[T]):
     @overload
     def __init__(
         self: Queue[Any],
-        store: Store,
+        store: Store[Any, Any],
         name: str,
         *,
         visibility: Duration = 30.0,
@@ -173,7 +173,7 @@ class Queue(Generic[T]):
     ) -> None: ...
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: str,
         *,
         visibility: Duration = 30.0,
@@ -530,5 +530,5 @@ def _delay_ms(delay: Duration) -> int:
     return duration_ms(delay, "a delay")
 
 
-def _made_anew(store: Store, name: str, arguments: dict[str, Any]) -> Any:
+def _made_anew(store: Store[Any, Any], name: str, arguments: dict[str, Any]) -> Any:
     return Queue(store, name, **arguments)
