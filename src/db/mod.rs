@@ -14,7 +14,7 @@ use std::ops::Bound;
 use crate::expiry::Expiry;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use file::{
-    Contents, DEFAULT_FAMILY, Db, Due, ENGINE, FileIdentity, SQLITE_VERSION, Tables, TransactionState, copy,
+    Contents, DEFAULT_FAMILY, Db, Due, ENGINE, FileIdentity, Removed, SQLITE_VERSION, Tables, TransactionState, copy,
     gone, is_at, note_fork, rename_new,
 };
 

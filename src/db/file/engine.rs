@@ -313,7 +313,7 @@ impl Engine for Rows<'_> {
             return Ok(true);
         }
         if let Some(expire_ms) = new {
-            self.db().expiry_set(tables, expire_ms);
+            self.db().time_set(tables, TimeIndex::Expiry, expire_ms);
         }
         either!(self, tables, engine => engine.index(tables, key, old, new))
     }
@@ -325,6 +325,9 @@ impl Engine for Rows<'_> {
     fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
         if old == new {
             return Ok(true);
+        }
+        if let Some(written_ms) = new {
+            self.db().time_set(tables, TimeIndex::Written, written_ms);
         }
         either!(self, tables, engine => engine.index_written(tables, key, old, new))
     }

@@ -28,7 +28,7 @@ from kvstore._family import Family, row_key
 from kvstore._memoize import memoize
 from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
-from kvstore._store import Checkpoint, PurgeStep, Stats, Store, open
+from kvstore._store import Checkpoint, Limit, PurgeStep, Stats, Store, open
 from kvstore._time import FOREVER
 from kvstore._transaction import Transaction
 

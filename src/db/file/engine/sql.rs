@@ -412,7 +412,7 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
 /// What SQLite says when it has no text for an error.
 const NO_TEXT: &str = "SQL logic error";
 
-pub(super) fn is_missing_table(error: &rusqlite::Error) -> bool {
+pub(in crate::db::file) fn is_missing_table(error: &rusqlite::Error) -> bool {
     let (code, message) = match error {
         rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
         rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),
