@@ -83,11 +83,12 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
         store.put_until(numbered(3), [8; 200], Expiry::At(NOW + 5)).unwrap();
         assert!(store.expire(numbered(4), Expiry::Never, kvstore::Condition::Always).unwrap() == Some(true));
         assert!(store.delete(numbered(5)).unwrap());
-        store.delete_range(&kvstore::KeyRange::new(
-            std::ops::Bound::Included(numbered(100)),
-            std::ops::Bound::Excluded(numbered(300)),
-        ))
-        .unwrap();
+        store
+            .delete_range(&kvstore::KeyRange::new(
+                std::ops::Bound::Included(numbered(100)),
+                std::ops::Bound::Excluded(numbered(300)),
+            ))
+            .unwrap();
         // A transaction goes on after a refusal.
         store
             .transaction(|tx| {
@@ -208,11 +209,17 @@ fn lowering_a_limit_makes_room_or_changes_nothing() {
             assert!(size(&store) > 1 << 20);
             let before = (store.count().unwrap(), store.stats().unwrap().db_pages);
             assert_eq!(kind(store.set_limit(Some(Limit::new(1 << 20, Eviction::None)))), ErrorKind::Full);
-            assert_eq!(kind(store.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest)))), ErrorKind::Full);
+            assert_eq!(
+                kind(store.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest)))),
+                ErrorKind::Full
+            );
             store
                 .transaction(|tx| {
                     tx.put("in it", "1")?;
-                    assert_eq!(kind(tx.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest)))), ErrorKind::Full);
+                    assert_eq!(
+                        kind(tx.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest)))),
+                        ErrorKind::Full
+                    );
                     assert_eq!(tx.limit()?, None);
                     tx.delete("in it").map(drop)
                 })
@@ -290,7 +297,11 @@ fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
                 let key = numbered(random.below(100_000) as usize);
                 let value = vec![1; random.below(u64::from(page_size) * 2) as usize];
                 store.put_until(key, &value, Expiry::At(NOW * 2 + n)).unwrap();
-                assert!(length(&scratch.path()) <= limit, "{page_size}: {} in put {n}", length(&scratch.path()));
+                assert!(
+                    length(&scratch.path()) <= limit,
+                    "{page_size}: {} in put {n}",
+                    length(&scratch.path())
+                );
                 // A put changes some dozens of pages at most: the rows that go with it are on as many.
                 let most = 32 + (2 * wal_pages + 200) * (u64::from(page_size) + 24);
                 assert!(length(&scratch.wal()) <= most, "{page_size}: {} in put {n}", length(&scratch.wal()));
@@ -325,7 +336,8 @@ fn two_thousand_families_make_room_together() {
         let store = scratch.open();
         let clock = TestClock::at(NOW);
         clock.drive(&store);
-        let families: Vec<_> = (0..2000).map(|n| store.create_family(&format!("family {n}")).unwrap()).collect();
+        let families: Vec<_> =
+            (0..2000).map(|n| store.create_family(&format!("family {n}")).unwrap()).collect();
         store.begin(true).unwrap();
         for (n, family) in families.iter().enumerate() {
             clock.set(NOW + n as i64);

@@ -88,7 +88,9 @@ impl Agenda {
     /// Forgets all bounds, and families that are not among these.
     fn begin_anew(&mut self, names: Vec<String>, version: u32) {
         self.version = Some(version);
-        if self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
+        // One that was dropped has a name, but no place.
+        let is_whole = self.places.len() == self.families.len();
+        if !is_whole || self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
             let before = std::mem::take(&mut self.families);
             let places = std::mem::take(&mut self.places);
             self.order.clear();
@@ -264,8 +266,12 @@ impl Db {
                 continue; // with whatever is the first one now
             }
             walk.last = next;
-            let tables =
-                self.agenda_by(walk.index).borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
+            let tables = self
+                .agenda_by(walk.index)
+                .borrow()
+                .families
+                .get(place)
+                .map(|entry| Arc::clone(&entry.tables));
             if tables.is_some() {
                 return Ok(tables);
             }
@@ -438,6 +444,21 @@ mod tests {
             assert_eq!(db.next_expiry(&clock).unwrap(), Some(5000));
             assert!(looks(&db) >= before + all);
         }
+    }
+
+    #[test]
+    fn a_family_that_was_made_anew_behind_its_back_is_known_when_it_is_dropped() {
+        let mut db = Db::open(None, &Config::new(), 1).unwrap();
+        let tables = Tables::of("again");
+        db.in_own_transaction(true, |db| db.create_family(&tables, 1)).unwrap();
+        assert!(db.due(1, 10, || true).unwrap().complete);
+        db.in_own_transaction(true, |db| db.drop_family(&tables)).unwrap();
+        db.forget_all_bounds();
+        db.in_own_transaction(true, |db| db.create_family(&tables, 1)).unwrap();
+        assert!(db.due(1, 10, || true).unwrap().complete);
+        db.in_own_transaction(true, |db| db.drop_family(&tables)).unwrap();
+        assert!(db.due(1, 10, || true).unwrap().families.is_empty());
+        assert_eq!(db.next_expiry(&Clock::default()).unwrap(), None);
     }
 
     #[test]

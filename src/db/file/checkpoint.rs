@@ -27,8 +27,7 @@ const PART_OF_LIMIT: u32 = 8;
 impl WalLimit {
     /// `given`: what the configuration asks for; `limit`: of the store, in pages.
     pub(super) fn of(given: Option<u32>, limit: Option<u32>) -> WalLimit {
-        let by_limit =
-            || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, DEFAULT_WAL_PAGES));
+        let by_limit = || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, DEFAULT_WAL_PAGES));
         WalLimit(given.or_else(by_limit).unwrap_or(DEFAULT_WAL_PAGES))
     }
 
@@ -185,7 +184,9 @@ impl Db {
         if let Some(direct) = &mut self.direct {
             direct.set_long(most);
         }
-        self.limit_wal(u64::from(WAL_HEADER) + u64::from(most) * (u64::from(FRAME_HEADER) + self.page_size()?))
+        self.limit_wal(
+            u64::from(WAL_HEADER) + u64::from(most) * (u64::from(FRAME_HEADER) + self.page_size()?),
+        )
     }
 
     /// The greatest length of the WAL, in frames, where readers do not make it longer.

@@ -106,7 +106,8 @@ impl Db {
 
     fn read_bound(&self) -> Result<Option<Bound>> {
         let [max_bytes, eviction] = self.read_meta([MAX_BYTES, EVICTION])?;
-        let Some(max_bytes) = max_bytes.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0)
+        let Some(max_bytes) =
+            max_bytes.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0)
         else {
             return Ok(None);
         };
@@ -381,7 +382,9 @@ impl<'d> Candidates<'d> {
     fn next(&mut self) -> Result<Option<Candidate>> {
         loop {
             let first_ms = self.next.peek().map_or(i64::MAX, |Reverse((time_ms, ..))| *time_ms);
-            let Some(tables) = self.db.next_family(&mut self.unopened, first_ms.min(self.last_ms))? else { break };
+            let Some(tables) = self.db.next_family(&mut self.unopened, first_ms.min(self.last_ms))? else {
+                break;
+            };
             self.families.push(tables);
             self.add_next(self.families.len() - 1, from_time(i64::MIN))?;
         }
