@@ -252,10 +252,9 @@ impl Shared {
     /// Counts what a write has removed to make room.
     #[inline]
     fn count_removed(&self, db: &Db) {
-        let removed = db.take_removed();
-        if removed != Removed::default() {
-            self.counters.evicted.add(removed.live);
-            self.counters.ttl_purged.add(removed.expired);
+        if let Some(Removed { live, expired }) = db.take_removed() {
+            self.counters.evicted.add(live);
+            self.counters.ttl_purged.add(expired);
         }
     }
 

@@ -141,6 +141,17 @@ impl Db {
         }
     }
 
+    /// Whether the store is known to have no limit; otherwise [`limit`](Db::limit) says what it has.
+    #[inline]
+    pub(super) fn is_known_unlimited(&self) -> bool {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            let cache = self.settings.borrow();
+            return matches!(cache.limit, Known::Unlimited) && cache.version == direct.commits_of_others();
+        }
+        false
+    }
+
     #[cold]
     fn look_up_limit(&self) -> Result<Option<Bound>> {
         let limit = self.read_limit()?;

@@ -170,6 +170,9 @@ pub(super) trait Engine: Sized {
     /// Stores a large value and gives its id; `None`: the table is not made yet.
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>>;
 
+    /// Stores a large value under an id, if that is free; says whether it was.
+    fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool>;
+
     /// Overwrites a large value in its place.
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()>;
 
@@ -298,6 +301,10 @@ impl Engine for Rows<'_> {
 
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
         either!(self, tables, engine => engine.blob_insert(tables, value))
+    }
+
+    fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool> {
+        either!(self, tables, engine => engine.blob_insert_at(tables, id, value))
     }
 
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {

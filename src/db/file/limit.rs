@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::agenda::FamiliesBy;
@@ -34,6 +34,9 @@ const RESERVE: u32 = 32;
 const MOST_RESERVE: u32 = 256;
 /// Keys that a write removes at most as long as it is only the reserve that is used.
 const KEYS_AHEAD: u32 = 16;
+/// Holes that are remembered of a family, and families of which they are.
+const MOST_HOLES: usize = 1024;
+const MOST_FAMILIES: usize = 64;
 
 /// A limit, in a file of this page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +66,10 @@ pub(super) struct Room {
     /// What the write has put: key and length of the value, by family.
     put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
     bytes: Cell<u64>,
-    removed: Cell<Removed>,
+    removed: Cell<Option<Removed>>,
+    /// Where large values were removed, by family. Those that come next go there: at the end of their table they would
+    /// leave the pages of the others half empty. Whether a place is still free is looked at then.
+    holes: RefCell<HashMap<String, VecDeque<i64>>>,
     /// The limit in pages as it was read last; 0: none. For the length of the WAL.
     pages: Cell<u32>,
 }
@@ -181,19 +187,23 @@ impl Db {
     /// nothing of the write is left in the transaction.
     #[inline]
     pub(crate) fn within_limit<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        let bound = self.limit()?;
-        if bound.is_none() && !self.room.watched.get() {
+        if self.is_known_unlimited() && !self.room.watched.get() {
             return f(self);
         }
         self.watch(clock, f)
     }
 
     #[cold]
+    #[inline(never)]
     fn watch<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         let limited = self.limit()?.is_some();
+        if !limited {
+            self.room.begin(false);
+            return f(self);
+        }
         self.in_savepoint(|db| {
-            let before = if limited { db.used_pages()? } else { 0 };
-            db.room.begin(limited);
+            let before = db.used_pages()?;
+            db.room.begin(true);
             let done = f(db)?;
             if db.room.grown.get() {
                 db.hold(clock, Some(before))?;
@@ -210,7 +220,7 @@ impl Db {
 
     /// What the last write has removed to make room, once.
     #[inline]
-    pub(crate) fn take_removed(&self) -> Removed {
+    pub(crate) fn take_removed(&self) -> Option<Removed> {
         self.room.removed.take()
     }
 
@@ -241,14 +251,14 @@ impl Db {
     fn hold(&self, clock: &Clock, before: Option<u32>) -> Result<()> {
         let Some(bound) = self.limit()? else { return Ok(()) };
         let mut used = self.used_pages()?;
-        let mut removed = self.room.removed.get();
+        let mut removed = self.room.removed.get().unwrap_or_default();
         if used > bound.comfortable() {
             used = self.make_room(bound, used, clock, &mut removed)?;
         }
         if used > bound.pages && before.is_none_or(|before| used > before) {
             return Err(full(bound.limit, before.is_none()));
         }
-        self.room.removed.set(removed);
+        self.room.removed.set(Some(removed).filter(|removed| *removed != Removed::default()));
         if self.transaction == TransactionState::None {
             self.shrink_to_limit()?; // in a transaction of the caller's with its commit
         }
@@ -339,11 +349,39 @@ impl Contents<'_> {
         match self.rows().head(self.tables, key)? {
             Some(head) if time_ms_of(index, head) == Some(time_ms) => {
                 self.delete_row(key, head)?;
+                // Those that were written longest ago leave whole pages.
+                if let (Some(id), TimeIndex::Expiry) = (head.blob_id, index) {
+                    self.note_hole(id);
+                }
                 Ok(Some(!head.expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms))))
             }
             // Only in a damaged store: nobody must meet this entry for ever.
             _ => self.rows().drop_time_entry(self.tables, index, time_ms, key).map(|()| None),
         }
+    }
+}
+
+impl Contents<'_> {
+    fn note_hole(self, id: i64) {
+        let mut holes = self.db.room.holes.borrow_mut();
+        let family = self.tables.family();
+        if holes.len() >= MOST_FAMILIES && !holes.contains_key(family) {
+            holes.clear();
+        }
+        let of_family = holes.entry(family.to_owned()).or_default();
+        if of_family.len() >= MOST_HOLES {
+            of_family.pop_front();
+        }
+        of_family.push_back(id);
+    }
+
+    /// An id for a large value that may be free.
+    #[inline]
+    pub(super) fn take_hole(self) -> Option<i64> {
+        if !self.db.room.watched.get() {
+            return None;
+        }
+        self.db.room.holes.borrow_mut().get_mut(self.tables.family())?.pop_front()
     }
 }
 

@@ -341,6 +341,11 @@ impl<'c> Contents<'c> {
     }
 
     fn insert_blob(self, value: &[u8]) -> Result<i64> {
+        if let Some(id) = self.take_hole()
+            && self.rows().blob_insert_at(self.tables, id, value)?
+        {
+            return Ok(id);
+        }
         if let Some(id) = self.rows().blob_insert(self.tables, value)? {
             return Ok(id);
         }
