@@ -649,9 +649,14 @@ void kvstore_cf_close(KVColumnFamily *cf);
  * Errors: KVSTORE_ERROR (a NULL pointer, a bad length), KVSTORE_BUSY (another handle is writing; only
  * outside a transaction), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
  * KVSTORE_CORRUPT, KVSTORE_MISUSE. Nothing is changed then; inside a transaction a failure for I/O,
- * space or memory leaves only the rollback.
+ * space or memory leaves only the rollback (but KVSTORE_FULL for a limit, kvstore_set_limit, leaves it as it was before
+ * the call).
  */
-int kvstore_put(KVStore *kv, const void *pKey, int nKey, const void *pValue, int nValue);
+int kvstore_put(KVStore *kv,
+                const void *pKey,
+                int nKey,
+                const void *pValue,
+                int nValue);
 
 /**
  * kvstore_put in any family.

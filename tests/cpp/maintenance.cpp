@@ -56,14 +56,11 @@ SCENARIO(a_bounded_store_makes_room_or_says_that_it_is_full) {
     CHECK(db.count() == 1000 - s.evicted && !db.get("0") && db.get("999"));
     db.set_limit(256 << 10);
     CHECK(kvstore::store("bounded.db").limit().max_bytes == 256 << 10);
-    try {
+    THROWS(full, [&] {
         for (int i = 1000; i < 2000; i++) {
             db.put(std::to_string(i), std::string(1000, 'x'));
         }
-        CHECK(!"the store is full");
-    } catch (const kvstore::error& e) {
-        CHECK(e.code() == kvstore::errc::full);
-    }
+    }());
     db.set_limit(0);
     db.put("1", "more");
 }

@@ -43,6 +43,7 @@ __all__ = [
     "Family",
     "FullError",
     "InvalidError",
+    "Limit",
     "LockedError",
     "MisuseError",
     "NotFoundError",
