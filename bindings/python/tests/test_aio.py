@@ -321,7 +321,7 @@ def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) 
             writes = [asyncio.ensure_future(db.put(f"w{n}", b"1")) for n in range(20)]
             transaction = asyncio.ensure_future(in_transaction(db))
             longest, reads = 0.0, 0
-            until = time.monotonic() + 0.4
+            until = time.monotonic() + 1.0
             while time.monotonic() < until:
                 before = time.monotonic()
                 await asyncio.sleep(0)
@@ -331,7 +331,7 @@ def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) 
             assert not any(write.done() for write in writes) and not transaction.done()
             end()
             await asyncio.gather(*writes, transaction)
-        assert longest < 0.2 and reads > 10  # the lock was held for twice that
+        assert longest < 0.5 and reads > 10  # the lock was held for twice that
 
     async def in_transaction(db: kvstore.aio.Store) -> None:
         async with db.transaction() as tx:

@@ -12,7 +12,9 @@ import pytest
 
 import kvstore
 
-MODULES = ["kvstore", *(f"kvstore.{m.name}" for m in pkgutil.iter_modules(kvstore.__path__) if m.name != "_kvstore")]
+MODULES = [
+    "kvstore", *(m.name for m in pkgutil.walk_packages(kvstore.__path__, "kvstore.") if m.name != "kvstore._kvstore")
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

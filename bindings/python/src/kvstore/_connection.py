@@ -292,6 +292,8 @@ class Connections:
         memory is nowhere else, so all calls say what they are told: that it is the parent's."""
         self.guard = threading.RLock()
         self.pid = os.getpid()
+        if self.clock is not None:
+            self.clock.after_fork()
         for connection in self.all:
             connection.inherited = True
             connection.renew()

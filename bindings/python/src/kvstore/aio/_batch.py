@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from kvstore.aio._family import Family
     from kvstore.aio._pool import Worker
 
+#: What a batch is to do, given the real one, and the family.
+Write = Callable[["kvstore.Batch", "kvstore.Family[Any, Any]"], Any]
+
 
 class Batch:
     """Writes to the families of one store, committed together at the end of the ``async with`` block: all of them,
@@ -23,29 +26,30 @@ class Batch:
 
     __slots__ = ("_family", "_writes")
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Family[Any, Any]) -> None:
         self._family = family
-        self._writes: list[tuple[Family, Callable[[kvstore.Batch, kvstore.Family], Any]]] = []
+        self._writes: list[tuple[Family[Any, Any], Write]] = []
 
     def put(
         self,
         key: Data,
-        value: Data,
+        value: Any,
         ttl: Optional[Duration] = None,
         expire_at: Optional[Moment] = None,
         *,
-        family: Optional[Family] = None,
+        family: Optional[Family[Any, Any]] = None,
     ) -> None:
         """Adds a write, to the family the batch was made from or to another one of the store."""
-        name, data = _frozen(key), _frozen(value)
+        where = self._family if family is None else family
+        name, data = frozen(key), where._frozen(value)
         self._add(family, lambda batch, where: batch.put(name, data, ttl, expire_at, family=where))
 
-    def delete(self, key: Data, *, family: Optional[Family] = None) -> None:
+    def delete(self, key: Data, *, family: Optional[Family[Any, Any]] = None) -> None:
         """Adds a deletion. A key that is missing at the commit is no error."""
-        name = _frozen(key)
+        name = frozen(key)
         self._add(family, lambda batch, where: batch.delete(name, family=where))
 
-    def _add(self, family: Optional[Family], write: Callable[[kvstore.Batch, kvstore.Family], Any]) -> None:
+    def _add(self, family: Optional[Family[Any, Any]], write: Write) -> None:
         where = self._family if family is None else family
         if where._runner is not self._family._runner:
             raise ValueError("a batch is of one store, or of one transaction: this family is of another")
@@ -84,11 +88,12 @@ class Batch:
         self._writes.clear()
 
 
-def _commit(worker: Worker, writes: list[tuple[Family, Callable[[kvstore.Batch, kvstore.Family], Any]]]) -> None:
+def _commit(worker: Worker, writes: list[tuple[Family[Any, Any], Write]]) -> None:
     with worker.store.batch() as batch:
         for family, write in writes:
             write(batch, worker.family(family._name, family._options))
 
 
-def _frozen(data: Any) -> Any:
-    return bytes(data) if isinstance(data, (bytearray, memoryview)) else data
+def frozen(value: Any) -> Any:
+    """What the caller may change while a thread reads it, as it is now."""
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value

@@ -5,22 +5,27 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, Protocol, TypeVar, Union, cast, overload
 
 import kvstore
-from kvstore._native import Data
+from kvstore._native import Data, K, V
 from kvstore._time import Duration, Moment
-from kvstore.aio._batch import Batch
+from kvstore.aio._batch import Batch, frozen
 from kvstore.aio._pool import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
 
+    from kvstore._codec import Codec
+
     P = ParamSpec("P")
 
 R = TypeVar("R")
 T = TypeVar("T")
-K = TypeVar("K", bound="Data")
+#: Keys as they were given.
+G = TypeVar("G", bound="Data")
+#: The type of keys that is asked for.
+A = TypeVar("A", str, bytes)
 
 #: No default was given.
 _RAISE: Any = object()
@@ -31,12 +36,9 @@ _FIRST_ROWS, _MOST_ROWS, _MOST_BYTES = 16, 512, 1 << 20
 class Runner(Protocol):
     """Where the calls of a family go: a store, or a transaction."""
 
+    _coded: bool
+
     def _work(self, write: bool, call: Callable[[Worker], R]) -> Awaitable[R]: ...
-
-
-def _frozen(value: Any) -> Any:
-    """What the caller may change while a thread reads it, as it is now."""
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
 def _method(
@@ -46,8 +48,8 @@ def _method(
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        given = [_frozen(arg) for arg in args]
-        named = {key: _frozen(arg) for key, arg in kwargs.items()}
+        given = [self._frozen(arg) for arg in args]
+        named = {key: self._frozen(arg) for key, arg in kwargs.items()}
         result: R = await self._do(write, lambda family: getattr(family, name)(*given, **named))
         return result
 
@@ -66,7 +68,7 @@ def _writes(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
     return _method(method, True)
 
 
-class Family:
+class Family(Generic[K, V]):
     """A family of keys: the methods of :class:`kvstore.Family` as coroutines.
 
     ``await db.get(key)`` and ``await db.put(key, value)`` stand for ``db[key]``, ``contains`` for ``in``, ``count``
@@ -74,24 +76,30 @@ class Family:
 
     A call that is cancelled before its turn has come does nothing; one that has begun goes on to its end. So a
     write that is cancelled has happened as a whole or not at all. Writes happen in the order in which
-    they were called, cancelled ones, too. Errors are those of the methods of the same names.
+    they were called, cancelled ones, too. Errors are those of the methods of the same names. Values that go through
+    a codec do so in the thread: leave them as they are until the call returns.
 
     Made by :meth:`Store.family`. It has no handle of its own, so there is nothing to close.
     """
 
-    __slots__ = ("__weakref__", "_name", "_options", "_other")
+    __slots__ = ("__weakref__", "_coded", "_name", "_options", "_other")
 
     def __init__(self, runner: Runner, name: str, options: Optional[dict[str, Any]] = None) -> None:
         #: None: this one itself, without a cycle.
         self._other: Optional[Runner] = None if runner is cast(object, self) else runner
         self._name = name
         self._options = options or {}
+        self._coded: bool = self._options["codec"] is not None if "codec" in self._options else runner._coded
 
     @property
     def _runner(self) -> Runner:
         return self if self._other is None else self._other  # type: ignore[return-value] # of a subclass
 
-    def _do(self, write: bool, call: Callable[[kvstore.Family], R]) -> Awaitable[R]:
+    def _frozen(self, value: Any) -> Any:
+        """A value as it is now, if the caller may change it; not that of a codec, which makes a difference of types."""
+        return value if self._coded else frozen(value)
+
+    def _do(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Awaitable[R]:
         name, options = self._name, self._options
         return self._runner._work(write, lambda worker: call(worker.family(name, options)))
 
@@ -106,54 +114,77 @@ class Family:
     # One key
 
     @overload
-    async def get(self, key: Data) -> Optional[bytes]: ...
+    async def get(self, key: Data) -> Optional[V]: ...
     @overload
-    async def get(self, key: Data, default: T) -> Union[bytes, T]: ...
+    async def get(self, key: Data, default: T) -> Union[V, T]: ...
     async def get(self, key: Data, default: Any = None) -> Any:
         """The value of a key, or ``default`` if there is none."""
-        key = _frozen(key)
+        key = frozen(key)
         return await self._do(False, lambda family: family.get(key, default))
 
     async def contains(self, key: Data) -> bool:
         """Whether a key is there (and alive): the ``in`` of :class:`kvstore.Family`."""
-        key = _frozen(key)
+        key = frozen(key)
         return await self._do(False, lambda family: key in family)
 
+    async def has_key(self, key: Data) -> bool:
+        """The same as :meth:`contains`."""
+        return await self.contains(key)
+
     @overload
-    async def pop(self, key: Data) -> bytes: ...
+    async def pop(self, key: Data) -> V: ...
     @overload
-    async def pop(self, key: Data, default: T) -> Union[bytes, T]: ...
+    async def pop(self, key: Data, default: T) -> Union[V, T]: ...
     async def pop(self, key: Data, default: Any = _RAISE) -> Any:
         """Deletes a key and returns its value; or ``default`` if there is none, or raises NotFoundError."""
-        key = _frozen(key)
+        key = frozen(key)
         given = () if default is _RAISE else (default,)
         return await self._do(True, lambda family: family.pop(key, *given))
 
     @overload
-    async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[bytes]: ...
+    async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[V]: ...
     @overload
-    async def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[bytes, T]: ...
+    async def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
     async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
         """The value of a key (or ``default``), which lives ``ttl`` from now on, in one step."""
-        key = _frozen(key)
+        key = frozen(key)
         return await self._do(True, lambda family: family.get_and_touch(key, ttl, default))
 
     put = _writes(kvstore.Family.put)
     add = _writes(kvstore.Family.add)
     delete = _writes(kvstore.Family.delete)
-    popitem = _writes(kvstore.Family.popitem)
-    setdefault = _writes(kvstore.Family.setdefault)
     incr = _writes(kvstore.Family.incr)
     decr = _writes(kvstore.Family.decr)
     compare_and_swap = _writes(kvstore.Family.compare_and_swap)
     compare_and_delete = _writes(kvstore.Family.compare_and_delete)
 
+    async def popitem(self) -> tuple[K, V]:
+        """Deletes the least key and returns it with its value; NotFoundError if there is none."""
+        return await self._do(True, lambda family: family.popitem())
+
+    async def setdefault(
+        self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> V:
+        """The value of a key; if there is none, ``default``, which is written first."""
+        name, new = frozen(key), self._frozen(default)
+        return await self._do(True, lambda family: family.setdefault(name, new, ttl, expire_at))
+
     # Many keys. What is given is read before the call waits: it may change afterwards.
 
-    async def get_many(self, keys: Iterable[K]) -> dict[K, bytes]:
+    async def get_many(self, keys: Iterable[G]) -> dict[G, V]:
         """The values of those of ``keys`` that are there: as :meth:`kvstore.Family.get_many`."""
-        wanted: Any = keys if isinstance(keys, (str, bytes)) else [_frozen(key) for key in keys]
+        wanted = _several(keys)
         return await self._do(False, lambda family: family.get_many(wanted))
+
+    async def delete_many(self, keys: Iterable[Data]) -> int:
+        """Deletes keys in one transaction. Returns how many were there."""
+        wanted = _several(keys)
+        return await self._do(True, lambda family: family.delete_many(wanted))
+
+    async def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
+        """Deletes keys in one transaction and returns the values of those that were there, as get_many does."""
+        wanted = _several(keys)
+        return await self._do(True, lambda family: family.pop_many(wanted))
 
     async def put_many(
         self,
@@ -162,18 +193,30 @@ class Family:
         expire_at: Optional[Moment] = None,
     ) -> int:
         """Writes all pairs of key and value (or of a mapping) in one transaction; returns how many."""
-        pairs = [tuple(map(_frozen, pair)) for pair in (items.items() if isinstance(items, Mapping) else items)]
+        pairs = self._pairs(items)
         return await self._do(True, lambda family: family.put_many(pairs, ttl, expire_at))
 
+    async def set_many(
+        self,
+        items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+    ) -> int:
+        """The same as :meth:`put_many`."""
+        return await self.put_many(items, ttl, expire_at)
+
+    def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+        pairs = items.items() if isinstance(items, Mapping) else items
+        return [(frozen(key), self._frozen(value)) for key, value in pairs]
+
     async def update(
-        self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Data
+        self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
     ) -> None:
         """Writes all pairs and all keyword arguments, in one transaction."""
         given: Any = other
         if not isinstance(other, Mapping) and hasattr(other, "keys"):
             given = {key: given[key] for key in given.keys()}
-        pairs = [tuple(map(_frozen, pair)) for pair in (given.items() if isinstance(given, Mapping) else given)]
-        pairs += [(key, _frozen(value)) for key, value in values.items()]
+        pairs = self._pairs(given) + self._pairs(values)
         await self._do(True, lambda family: family.put_many(pairs))
 
     def batch(self) -> Batch:
@@ -193,7 +236,7 @@ class Family:
         stop: Optional[Data] = None,
         reverse: bool = False,
         limit: Optional[int] = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[K]:
         """The live keys from ``start`` to before ``stop`` that begin with ``prefix``, in byte order or in
         ``reverse``, at most ``limit``: for ``async for``.
 
@@ -210,7 +253,7 @@ class Family:
         stop: Optional[Data] = None,
         reverse: bool = False,
         limit: Optional[int] = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[V]:
         """The values in the order of their keys; otherwise as :meth:`keys`."""
         async for _, value in self._over(_items, prefix, start, stop, reverse, limit):
             yield value
@@ -223,7 +266,7 @@ class Family:
         stop: Optional[Data] = None,
         reverse: bool = False,
         limit: Optional[int] = None,
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
+    ) -> AsyncIterator[tuple[K, V]]:
         """Pairs of key and value; otherwise as :meth:`keys`."""
         return self._over(_items, prefix, start, stop, reverse, limit)
 
@@ -234,17 +277,17 @@ class Family:
         stop: Optional[Data] = None,
         reverse: bool = False,
         limit: Optional[int] = None,
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
+    ) -> AsyncIterator[tuple[K, V]]:
         """The rows of a partition (see :func:`kvstore.row_key`), as pairs of clustering part and value; otherwise
         as :meth:`items`."""
-        part = _frozen(partition)
+        part = frozen(partition)
 
-        def rows(family: kvstore.Family, prefix: Any, **given: Any) -> Iterable[tuple[bytes, bytes]]:
+        def rows(family: kvstore.Family[Any, Any], prefix: Any, **given: Any) -> Iterable[Any]:
             return family.rows(part, **given)
 
         return self._over(rows, None, start, stop, reverse, limit)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[K]:
         return self.keys()
 
     async def _over(
@@ -256,13 +299,13 @@ class Family:
         reverse: bool,
         limit: Optional[int],
     ) -> AsyncIterator[Any]:
-        prefix, start, stop = _frozen(prefix), _frozen(start), _frozen(stop)
+        prefix, start, stop = frozen(prefix), frozen(start), frozen(stop)
         last: Any = None
         size, left, more = _FIRST_ROWS, limit, True
         while more:
             wanted = size if left is None else min(size, left)
 
-            def read(family: kvstore.Family, wanted: int = wanted) -> tuple[list[Any], bool]:
+            def read(family: kvstore.Family[Any, Any], wanted: int = wanted) -> tuple[list[Any], bool]:
                 low, high = (start, last) if reverse else (last, stop)
                 if last is None:
                     low, high = start, stop
@@ -288,7 +331,13 @@ class Family:
     # Expiry
 
     ttl = _reads(kvstore.Family.ttl)
-    get_with_ttl = _reads(kvstore.Family.get_with_ttl)
+
+    async def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
+        """The value of a key and how many seconds it has left (None: it never expires), in one read; None if the
+        key is missing."""
+        name = frozen(key)
+        return await self._do(False, lambda family: family.get_with_ttl(name))
+
     expire_time = _reads(kvstore.Family.expire_time)
     expire = _writes(kvstore.Family.expire)
     touch = _writes(kvstore.Family.touch)
@@ -305,14 +354,14 @@ class Family:
 
     async def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
-    ) -> AsyncIterator[tuple[bytes, float]]:
+    ) -> AsyncIterator[tuple[K, float]]:
         """The keys that expire from ``start`` to before ``stop``, in the order of their expiry, as pairs of key and
         moment: as :meth:`kvstore.Family.expiring`, read some hundred at a time."""
-        last: Optional[tuple[float, bytes]] = None
+        last: Optional[tuple[float, Any]] = None
         more = True
         while more:
 
-            def read(family: kvstore.Family) -> tuple[list[Any], bool]:
+            def read(family: kvstore.Family[Any, Any]) -> tuple[list[Any], bool]:
                 rows: list[Any] = []
                 for key, moment in family.expiring(start if last is None else last[0], stop):
                     if last is not None and (moment, key) <= last:
@@ -345,11 +394,76 @@ class Family:
         await self._do(True, lambda family: setattr(family, "write_tracking", on))
 
 
-def _keys(family: kvstore.Family, prefix: Optional[Data], **given: Any) -> Iterable[bytes]:
+class Families(Family[K, V]):
+    """What gives families: a store, or a transaction."""
+
+    __slots__ = ()
+
+    async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
+        """Has something done by a thread."""
+        raise NotImplementedError
+
+    @overload
+    async def family(
+        self, name: str, create: bool = False, *,
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[K, V]: ...  # fmt: skip
+    @overload
+    async def family(
+        self, name: str, create: bool = False, *, codec: None,
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[K, bytes]: ...  # fmt: skip
+    @overload
+    async def family(
+        self, name: str, create: bool = False, *, codec: Codec[T],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[K, T]: ...  # fmt: skip
+    @overload
+    async def family(
+        self, name: str, create: bool = False, *, keys: type[A],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[A, V]: ...  # fmt: skip
+    @overload
+    async def family(
+        self, name: str, create: bool = False, *, codec: None, keys: type[A],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[A, bytes]: ...  # fmt: skip
+    @overload
+    async def family(
+        self, name: str, create: bool = False, *, codec: Codec[T], keys: type[A],
+        default_ttl: Optional[Duration] = None, write_tracking: Optional[bool] = None,
+    ) -> Family[A, T]: ...  # fmt: skip
+    async def family(
+        self,
+        name: str,
+        create: bool = False,
+        *,
+        default_ttl: Optional[Duration] = None,
+        write_tracking: Optional[bool] = None,
+        **coding: Any,
+    ) -> Any:
+        """A family by its name, with ``codec`` and ``keys`` of its own, if they are given: as
+        :meth:`kvstore.Store.family`. One of a transaction is to be used inside it."""
+
+        def open_it(worker: Worker) -> None:
+            settings: Any = {"default_ttl": default_ttl, "write_tracking": write_tracking, **coding}
+            worker.store.family(name, create, **settings).close()
+
+        await self._work(bool(create) or default_ttl is not None or write_tracking is not None, open_it)
+        made: Family[Any, Any] = Family(self, name, coding)
+        return made
+
+
+def _several(keys: Iterable[Any]) -> Any:
+    """Keys as they are now; what is no iterable of keys is refused where the store is."""
+    return keys if isinstance(keys, (str, bytes)) else [frozen(key) for key in keys]
+
+
+def _keys(family: kvstore.Family[Any, Any], prefix: Optional[Data], **given: Any) -> Iterable[Any]:
     return family.keys(prefix=prefix, **given)
 
 
-def _items(family: kvstore.Family, prefix: Optional[Data], **given: Any) -> Iterable[tuple[bytes, bytes]]:
+def _items(family: kvstore.Family[Any, Any], prefix: Optional[Data], **given: Any) -> Iterable[Any]:
     return family.items(prefix=prefix, **given)
 
 

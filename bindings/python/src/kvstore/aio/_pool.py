@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from typing import Any, Callable, Optional
 
 import kvstore
-from kvstore import Error, MisuseError
+from kvstore import Error, MisuseError, StoreIOError
+from kvstore._connection import absolute, file_at, is_in_memory
 
 #: What a job does, in the worker's thread.
 Call = Callable[["Worker"], Any]
@@ -24,13 +25,26 @@ Call = Callable[["Worker"], Any]
 class Settings:
     """What all workers of a pool open and set up their stores with."""
 
-    def __init__(self, open_store: Callable[[], kvstore.Store]) -> None:
-        self.open_store = open_store
+    def __init__(self, path: bytes, options: dict[str, Any]) -> None:
+        self.path = absolute(path)
+        self.options = options
+        self.in_memory = is_in_memory(path)
+        #: Which file it is.
+        self.file: Optional[tuple[int, int]] = None
         #: The clock, if set_clock was called; and how often it was.
         self.clock: Optional[Callable[[], float]] = None
         self.clocks = 0
         #: How often families were dropped: handles on families are asked for anew then.
         self.drops = 0
+
+    def open_store(self) -> kvstore.Store[Any, Any]:
+        """Opens a store, in the thread that is to use it: always the same file."""
+        if self.file is not None and self.file != file_at(self.path):
+            raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
+        store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
+        if self.file is None and not self.in_memory:
+            self.file = file_at(self.path)
+        return store
 
 
 class Job:
@@ -148,9 +162,9 @@ class Worker(threading.Thread):
     def __init__(self, lane: Lane, first: Job) -> None:
         super().__init__(name=f"kvstore-aio-{lane.name}", daemon=True)
         self._lane = lane
-        self._store: Optional[kvstore.Store] = None
+        self._store: Optional[kvstore.Store[Any, Any]] = None
         #: By name and options; with the options, so that these stay what they are.
-        self._families: dict[Any, tuple[kvstore.Family, dict[str, Any]]] = {}
+        self._families: dict[Any, tuple[kvstore.Family[Any, Any], dict[str, Any]]] = {}
         self._clocks = self._drops = 0
         #: Jobs for this worker: one at a time by the lane, whose number is given back then; controls at any time.
         self.inbox: queue.SimpleQueue[Optional[tuple[Job, bool]]] = queue.SimpleQueue()
@@ -160,7 +174,7 @@ class Worker(threading.Thread):
         self.transaction: Optional[kvstore.Transaction] = None
 
     @property
-    def store(self) -> kvstore.Store:
+    def store(self) -> kvstore.Store[Any, Any]:
         """The store, opened when it is first needed. For this thread only."""
         settings = self._lane.settings
         if self._store is None:
@@ -171,7 +185,7 @@ class Worker(threading.Thread):
             self._clocks = clocks
         return self._store
 
-    def family(self, name: str, options: dict[str, Any]) -> kvstore.Family:
+    def family(self, name: str, options: dict[str, Any]) -> kvstore.Family[Any, Any]:
         """A family of the store. NotFoundError if there is none of the name."""
         if name == "default" and not options:
             return self.store

@@ -9,13 +9,20 @@ from collections.abc import Awaitable, Generator
 from concurrent.futures import Future
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
 
 import kvstore
 from kvstore import Error, MisuseError
+from kvstore._native import K, V
+from kvstore._options import Settings as OpenSettings
 from kvstore._time import ClockFunction, Duration
-from kvstore.aio._family import Family
+from kvstore.aio._family import A, Families, T
 from kvstore.aio._pool import Job, Pool, Session, Settings, Worker
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from kvstore._codec import Codec
 
 R = TypeVar("R")
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -26,24 +33,21 @@ _OF_THE_FILE = {"db_pages", "wal_frames", "size_bytes"}
 
 async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
     """Waits for what cannot be stopped any more. A cancellation of the task counts when it has ended."""
-    waiting = asyncio.ensure_future(asyncio.wrap_future(future))
+    waiting = asyncio.wrap_future(future)
     cancelled = None
     while not waiting.done():
         try:
-            await asyncio.shield(waiting)
+            await asyncio.wait([waiting])
         except asyncio.CancelledError as error:
             cancelled_first()
             cancelled = error
-        except BaseException:
-            pass  # it is raised below
     if cancelled is not None:
-        if not waiting.cancelled():
-            waiting.exception()  # it was looked at
+        waiting.exception()  # it was looked at
         raise cancelled
     return waiting.result()
 
 
-class Store(Family):
+class Store(Families[K, V]):
     """A store for asyncio: see :func:`open`. It is also its own default family: see :class:`Family`.
 
     Used by ``async with``, or ``await``, which open the file; otherwise it is opened by the first call. Not bound
@@ -54,7 +58,7 @@ class Store(Family):
     One that is forgotten is closed when it is collected.
     """
 
-    __slots__ = ("_closed", "_closing", "_memory", "_options", "_path", "_pool", "_readers", "_settings")
+    __slots__ = ("_closed", "_closing", "_path", "_pool", "_readers", "_settings")
 
     def __init__(self, path: Optional[Path], readers: int, options: dict[str, Any]) -> None:
         """See :func:`open`."""
@@ -62,11 +66,11 @@ class Store(Family):
             raise TypeError(f"readers must be an int, not {type(readers).__name__}")
         if readers < 1:
             raise ValueError(f"readers must be positive, not {readers}")
+        self._coded = options.get("codec") is not None
         super().__init__(self, "default")
         self._path = None if path is None else os.fsdecode(path)
-        self._memory = self._path in (None, "", ":memory:")
-        self._settings = Settings(lambda: kvstore.open(path, **options))
-        self._readers = 0 if self._memory or options.get("exclusive") else readers
+        self._settings = Settings(b"" if path is None else os.fsencode(path), options)
+        self._readers = 0 if self._settings.in_memory or options.get("exclusive") else readers
         self._pool: Optional[Pool] = Pool(self._settings, self._readers)
         self._closing: list[Future[None]] = []
         self._closed = False
@@ -86,7 +90,7 @@ class Store(Family):
 
     # Opening and closing
 
-    async def _open(self) -> Store:
+    async def _open(self) -> Store[K, V]:
         try:
             await self._work(True, lambda worker: worker.store)
         except BaseException:
@@ -94,10 +98,10 @@ class Store(Family):
             raise
         return self
 
-    def __await__(self) -> Generator[Any, None, Store]:
+    def __await__(self) -> Generator[Any, None, Store[K, V]]:
         return self._open().__await__()
 
-    async def __aenter__(self) -> Store:
+    async def __aenter__(self) -> Store[K, V]:
         return await self._open()
 
     async def __aexit__(
@@ -143,7 +147,7 @@ class Store(Family):
         if pool is None:
             raise MisuseError("the store is closed: open it again")
         if pool.pid != os.getpid():
-            if self._memory:
+            if self._settings.in_memory:
                 raise MisuseError("a store in memory is its process's alone: this is a child of a fork")
             _inherited.append(pool)
             pool = self._pool = Pool(self._settings, self._readers)
@@ -169,19 +173,6 @@ class Store(Family):
 
     # Families
 
-    async def family(
-        self,
-        name: str,
-        create: bool = False,
-        *,
-        default_ttl: Optional[Duration] = None,
-        write_tracking: Optional[bool] = None,
-        **options: Any,
-    ) -> Family:
-        """A family by its name: as :meth:`kvstore.Store.family`."""
-        await self._work(*_open_family(name, create, default_ttl, write_tracking, options))
-        return Family(self, name, options)
-
     async def families(self) -> list[str]:
         """The names of all families but the default one, in byte order."""
         return await self._work(False, lambda worker: worker.store.families())
@@ -198,12 +189,12 @@ class Store(Family):
 
     # Transactions
 
-    def transaction(self, write: bool = True) -> Transaction:
+    def transaction(self, write: bool = True) -> Transaction[K, V]:
         """A transaction over all families, for an ``async with`` block: see :class:`Transaction`. Without ``write``
         it is a stable snapshot that only reads."""
         return Transaction(self, bool(write))
 
-    def snapshot(self) -> Transaction:
+    def snapshot(self) -> Transaction[K, V]:
         """A transaction that only reads, and sees the state of one moment."""
         return Transaction(self, False)
 
@@ -302,7 +293,7 @@ class Store(Family):
         return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
 
 
-class Transaction(Family):
+class Transaction(Families[K, V]):
     """An ``async with`` block whose reads and writes, made through it, are committed together at the end, or rolled
     back on an exception, or when the task is cancelled. Made by :meth:`Store.transaction`.
 
@@ -318,7 +309,8 @@ class Transaction(Family):
 
     __slots__ = ("_session", "_store", "_write")
 
-    def __init__(self, store: Store, write: bool) -> None:
+    def __init__(self, store: Store[K, V], write: bool) -> None:
+        self._coded = store._coded
         super().__init__(self, "default")
         self._store = store
         self._write = write
@@ -332,7 +324,7 @@ class Transaction(Family):
         """Whether it has begun, and not ended."""
         return self._session is not None and not self._session.ended and self._session.future.done()
 
-    async def __aenter__(self) -> Transaction:
+    async def __aenter__(self) -> Transaction[K, V]:
         if self._session is not None and not self._session.ended:
             raise Error("the transaction is open already")
         session = self._store._begin(self._write)
@@ -369,19 +361,6 @@ class Transaction(Family):
         """Undoes everything now; the transaction has ended then."""
         await self._end(self._open(), False)
 
-    async def family(
-        self,
-        name: str,
-        create: bool = False,
-        *,
-        default_ttl: Optional[Duration] = None,
-        write_tracking: Optional[bool] = None,
-        **options: Any,
-    ) -> Family:
-        """A family, for use inside the transaction: as :meth:`kvstore.Store.family`."""
-        await self._work(*_open_family(name, create, default_ttl, write_tracking, options))
-        return Family(self, name, options)
-
     async def _end(self, session: Session, commit: bool) -> None:
         job = session.end(commit)
         if job is not None:
@@ -408,20 +387,27 @@ class Transaction(Family):
             session.abandon()  # its task was destroyed
 
 
-def _open_family(
-    name: str, create: bool, default_ttl: Optional[Duration], write_tracking: Optional[bool], options: dict[str, Any]
-) -> tuple[bool, Callable[[Worker], None]]:
-    def open_it(worker: Worker) -> None:
-        worker.store.family(name, create, default_ttl=default_ttl, write_tracking=write_tracking, **options).close()
-
-    return bool(create) or default_ttl is not None or write_tracking is not None, open_it
-
-
 #: Pools of parents of this process. Their stores are theirs: they are not closed here, nor collected.
 _inherited: list[Pool] = []
 
 
-def open(path: Optional[Path], *, readers: int = 4, **options: Any) -> Store:
+@overload
+def open(path: Optional[Path], *, readers: int = 4, **settings: Unpack[OpenSettings]) -> Store: ...
+@overload
+def open(path: Optional[Path], *, codec: None, readers: int = 4, **settings: Unpack[OpenSettings]) -> Store: ...
+@overload
+def open(
+    path: Optional[Path], *, codec: Codec[T], readers: int = 4, **settings: Unpack[OpenSettings]
+) -> Store[bytes, T]: ...
+@overload
+def open(
+    path: Optional[Path], *, keys: type[A], codec: None = None, readers: int = 4, **settings: Unpack[OpenSettings]
+) -> Store[A, bytes]: ...
+@overload
+def open(
+    path: Optional[Path], *, codec: Codec[T], keys: type[A], readers: int = 4, **settings: Unpack[OpenSettings]
+) -> Store[A, T]: ...
+def open(path: Optional[Path], *, readers: int = 4, **options: Any) -> Any:
     """Opens the store at ``path``, for use by ``async with`` or ``await``; makes it if it is not there. None or
     ":memory:" is a new one in memory.
 
@@ -441,4 +427,5 @@ def open(path: Optional[Path], *, readers: int = 4, **options: Any) -> Store:
     >>> asyncio.run(main())
     b'token'
     """
-    return Store(path, readers, options)
+    made: Store[Any, Any] = Store(path, readers, options)
+    return made

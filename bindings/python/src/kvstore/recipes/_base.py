@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
-from kvstore import FOREVER, Error, Family, Store
+from kvstore import FOREVER, BusyError, Error, Family, Store
 from kvstore._time import Duration, duration_ms, ttl_ms
 
 #: Names and keys: text, which is kept as UTF-8, or bytes.
@@ -26,11 +26,11 @@ class NotOwnedError(Error, RuntimeError):
     somebody else may have it. Also a :exc:`RuntimeError`, as ``threading.Lock`` raises."""
 
 
-def family_of(store: Store, name: str) -> Family:
+def family_of(store: Store[Any, Any], name: str) -> Family:
     """The family of a recipe, which is made if it is not there."""
     if not isinstance(store, Store):
         raise TypeError(f"a recipe needs a store, not {type(store).__name__}; it has a family of its own in it")
-    return store.family(name, create=True)
+    return store.family(name, create=True, codec=None, keys=bytes)
 
 
 def to_name(name: Name, what: str) -> bytes:
@@ -70,7 +70,7 @@ def _is_nesting(error: Error) -> bool:
 
 
 @contextmanager
-def atomic(store: Store) -> Iterator[None]:
+def atomic(store: Store[Any, Any]) -> Iterator[None]:
     """One transaction around the block; or the one that this thread has open, of which it becomes part."""
     with ExitStack() as stack:
         try:
@@ -82,7 +82,7 @@ def atomic(store: Store) -> Iterator[None]:
 
 
 @contextmanager
-def reading(store: Store) -> Iterator[None]:
+def reading(store: Store[Any, Any]) -> Iterator[None]:
     """As :func:`atomic`, for a block that only reads, and sees one moment."""
     with ExitStack() as stack:
         try:
@@ -93,11 +93,13 @@ def reading(store: Store) -> Iterator[None]:
         yield
 
 
-def in_transaction(store: Store) -> bool:
+def in_transaction(store: Store[Any, Any]) -> bool:
     """Whether this thread has a transaction open."""
     try:
         with store.snapshot():
             return False
+    except BusyError:
+        return False
     except Error as error:
         if _is_nesting(error):
             return True

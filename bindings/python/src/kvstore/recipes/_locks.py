@@ -34,16 +34,18 @@ _RENEWALS = 3
 class _Hold:
     """What this process knows of a hold of its own."""
 
-    __slots__ = ("__weakref__", "depth", "key", "released", "value")
+    __slots__ = ("__weakref__", "_pid", "depth", "key", "released", "value")
 
     def __init__(self, key: bytes, value: bytes) -> None:
         self.key = key
         self.value = value
         self.depth = 1
         self.released = threading.Event()
+        self._pid = os.getpid()
 
-    def __del__(self) -> None:
-        self.released.set()  # its renewal ends now
+    def __del__(self, getpid: Any = os.getpid) -> None:  # bound: at exit, globals may be gone
+        if getpid() == self._pid:  # else a thread that this process does not have may have the event's lock
+            self.released.set()  # its renewal ends now
 
 
 class _Mine:
@@ -64,7 +66,7 @@ class _Holder(ContextDecorator):
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: Name,
         ttl: Duration,
         blocking_timeout: Optional[Duration],
@@ -124,19 +126,18 @@ class _Holder(ContextDecorator):
             raise Error(f"a {self._kind()} cannot be acquired inside a transaction: acquire it before")
         holds = self._holds()
         while True:
-            # A look first, for which nobody has to wait.
-            if self._free_key() is not None:
-                try:
-                    hold = self._take()
-                except BusyError:
-                    if not blocking or patience.over():
-                        raise
-                else:
-                    if hold is not None:
-                        holds.append(hold)
-                        if self._renew:
-                            self._start_renewal(hold)
-                        return True
+            try:
+                # A look first, for which nobody has to wait.
+                hold = None if self._free_key() is None else self._take()
+            except BusyError:
+                if not blocking or patience.over():
+                    raise
+                hold = None
+            if hold is not None:
+                holds.append(hold)
+                if self._renew:
+                    self._start_renewal(hold)
+                return True
             if not blocking or not patience.wait():
                 return False
 
@@ -279,12 +280,12 @@ class _Holder(ContextDecorator):
         return f"<kvstore.recipes.{self._kind()} in family {self._family.name!r}>"
 
 
-def _made_anew(kind: Any, store: Store, name: Name, arguments: dict[str, Any]) -> Any:
+def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[str, Any]) -> Any:
     return kind(store, name, **arguments)
 
 
 def _keep(
-    store: Store, family: Any, hold: weakref.ref[_Hold], released: threading.Event, interval: float, ttl: Duration
+    store: Store[Any, Any], family: Any, hold: weakref.ref[_Hold], released: threading.Event, interval: float, ttl: Duration
 ) -> None:
     """Renews a hold until it is released or lost, or nobody has the object any more."""
     while not released.wait(interval):
@@ -336,7 +337,7 @@ class Lock(_Holder):
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: Name,
         ttl: Duration = 30.0,
         *,
@@ -406,7 +407,7 @@ class Semaphore(_Holder):
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: Name,
         value: int = 1,
         ttl: Duration = 30.0,

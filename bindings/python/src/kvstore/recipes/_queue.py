@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, overload
 
-from kvstore import FOREVER, Error, Store
+from kvstore import FOREVER, BusyError, Error, Store
 from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
     Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, reading, wake,
@@ -152,7 +152,7 @@ class Queue(Generic[T]):
     @overload
     def __init__(
         self: Queue[bytes],
-        store: Store,
+        store: Store[Any, Any],
         name: str,
         *,
         visibility: Duration = 30.0,
@@ -163,7 +163,7 @@ class Queue(Generic[T]):
     @overload
     def __init__(
         self: Queue[Any],
-        store: Store,
+        store: Store[Any, Any],
         name: str,
         *,
         visibility: Duration = 30.0,
@@ -173,7 +173,7 @@ class Queue(Generic[T]):
     ) -> None: ...
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         name: str,
         *,
         visibility: Duration = 30.0,
@@ -230,7 +230,8 @@ class Queue(Generic[T]):
         self, block: bool = True, timeout: Optional[Duration] = None, visibility: Optional[Duration] = None
     ) -> Message[T]:
         """Takes a message. If none is ready, waits for at most ``timeout`` seconds (None: for ever), or not
-        at all without ``block``; ``queue.Empty`` then. It looks again at least every 50 ms.
+        at all without ``block``; ``queue.Empty`` then. It looks again at least every 50 ms. BusyError if the
+        store is still busy when the time is over, which can take up to ``busy_timeout`` longer.
 
         Inside a transaction it cannot wait: Error, unless ``block`` is False.
         """
@@ -238,7 +239,12 @@ class Queue(Generic[T]):
         visible = self._visible_ms(visibility)
         asked = False
         while True:
-            taken = self._take(1, visible)
+            try:
+                taken = self._take(1, visible)
+            except BusyError:
+                if not block or patience.over():
+                    raise
+                taken = []
             if taken:
                 return taken[0]
             if block and not asked:
@@ -524,5 +530,5 @@ def _delay_ms(delay: Duration) -> int:
     return duration_ms(delay, "a delay")
 
 
-def _made_anew(store: Store, name: str, arguments: dict[str, Any]) -> Any:
+def _made_anew(store: Store[Any, Any], name: str, arguments: dict[str, Any]) -> Any:
     return Queue(store, name, **arguments)

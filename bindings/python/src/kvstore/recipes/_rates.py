@@ -145,7 +145,7 @@ class RateLimiter:
 
     def __init__(
         self,
-        store: Store,
+        store: Store[Any, Any],
         limit: int,
         period: Duration = 1.0,
         *,
@@ -229,7 +229,7 @@ class RateLimiter:
         return f"<kvstore.recipes.RateLimiter {self._rule.limit} in {self._rule.period_ms / 1000} s>"
 
 
-def _made_anew(store: Store, limit: int, arguments: dict[str, Any]) -> RateLimiter:
+def _made_anew(store: Store[Any, Any], limit: int, arguments: dict[str, Any]) -> RateLimiter:
     return RateLimiter(store, limit, **arguments)
 
 

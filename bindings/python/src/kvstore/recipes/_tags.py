@@ -24,7 +24,7 @@ class Tags:
     A key and its tags are written in one transaction, and deleted in one; every reader sees the keys of a
     tag gone at once, whatever way it reads. Each call joins an open transaction of the thread.
 
-    Keys stay ordinary keys. One that is written by other means keeps its tags (so does one that is deleted
+    Values go through the codec of the store, if it has one; keys come back as bytes. Keys stay ordinary keys. One that is written by other means keeps its tags (so does one that is deleted
     and written again, until the index has noticed): what is invalidated may be more than was meant, never
     less. A key that expires or is deleted has no tags to speak of.
 
@@ -36,10 +36,10 @@ class Tags:
     (1, [b'page:2'], [b'page:2'])
     """
 
-    def __init__(self, store: Store, family: Optional[str] = None, *, index: str = _FAMILY) -> None:
+    def __init__(self, store: Store[Any, Any], family: Optional[str] = None, *, index: str = _FAMILY) -> None:
         self._store = store
         self._index = family_of(store, index)
-        self._data: Family = store if family is None else store.family(family)
+        self._data: Family[Any, Any] = store if family is None else store.family(family)
         name = self._data.name.encode()
         self._scope = bytes([len(name)]) + name
 
@@ -169,7 +169,7 @@ class Tags:
         return f"<kvstore.recipes.Tags of family {self._data.name!r}>"
 
 
-def _made_anew(store: Store, family: Optional[str], index: str) -> Tags:
+def _made_anew(store: Store[Any, Any], family: Optional[str], index: str) -> Tags:
     return Tags(store, family, index=index)
 
 
