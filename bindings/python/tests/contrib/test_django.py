@@ -162,7 +162,6 @@ def test_a_cache_without_a_number_is_not_culled(cache: KVStoreCache) -> None:
     assert len(cache.get_many([f"k{n}" for n in range(1000)])) == 1000
 
 
-@pytest.mark.skipif(not hasattr(kvstore.Store, "limit"), reason="this version cannot bound a file")
 def test_a_cache_is_bounded_in_bytes_also_without_timeouts(path: str) -> None:
     cache = KVStoreCache(path, {"OPTIONS": {"MAX_BYTES": 1 << 20, "FAMILY": "bounded"}, "TIMEOUT": None})
     for n in range(3000):
