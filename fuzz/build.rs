@@ -175,6 +175,7 @@ fn draw(function: &Function, at: usize) -> String {
         "int" if name == "journalMode" => "w.journal_mode()".into(),
         "int" => "w.small()".into(),
         "int64_t" if name == "interval_ms" => "w.interval()".into(),
+        "int64_t" if name == "max_bytes" => "w.max_bytes()".into(),
         "int64_t" => "w.time()".into(),
         other => panic!("{}: no way to draw {other} {name}", function.name),
     }

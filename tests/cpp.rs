@@ -163,6 +163,7 @@ scenarios! {
     ranges_and_views_of_cpp20_take_a_walk
     stats_count_what_was_done
     a_store_is_synced_checkpointed_vacuumed_and_checked
+    a_bounded_store_makes_room_or_says_that_it_is_full
     a_damaged_file_is_told_by_its_first_disagreement
     a_backup_is_a_store_with_all_ttls
     a_backup_is_stopped_by_the_answer_false

@@ -5,7 +5,6 @@
 A route that is ``def`` runs in a thread, so that the store may wait there.
 """
 
-import json
 import secrets
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -20,7 +19,7 @@ ONE_HOUR = 3600
 @asynccontextmanager
 async def lifespan(app):
     with kvstore.open("api.db") as app.state.db:
-        app.state.tokens = app.state.db.family("tokens", create=True, default_ttl=ONE_HOUR)
+        app.state.tokens = app.state.db.family("tokens", create=True, default_ttl=ONE_HOUR, codec=kvstore.TEXT)
         app.state.requests = app.state.db.family("requests", create=True)
         yield
 
@@ -29,10 +28,9 @@ app = FastAPI(lifespan=lifespan)
 
 
 def current_user(authorization: Annotated[str, Header()]) -> str:
-    data = app.state.tokens.get_and_touch(authorization.removeprefix("Bearer "))
-    if data is None:
+    user = app.state.tokens.get_and_touch(authorization.removeprefix("Bearer "))
+    if user is None:
         raise HTTPException(401, "log in")
-    user = json.loads(data)["user"]
     if app.state.requests.incr(user, ttl=60) > 100:  # in the minute that began with the first
         raise HTTPException(429, "too many requests", {"Retry-After": str(round(app.state.requests.ttl(user) or 1))})
     return user
@@ -41,7 +39,7 @@ def current_user(authorization: Annotated[str, Header()]) -> str:
 @app.post("/login")
 def login(user: str) -> dict[str, str]:
     token = secrets.token_urlsafe(32)
-    app.state.tokens[token] = json.dumps({"user": user})
+    app.state.tokens[token] = user
     return {"token": token}
 
 

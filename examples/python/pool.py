@@ -5,11 +5,7 @@ import multiprocessing
 
 import kvstore
 
-
-def open_store():
-    """Runs once in each worker."""
-    global db
-    db = kvstore.open("hashes.db", busy_timeout=30)
+db = kvstore.open("hashes.db", codec=kvstore.TEXT, busy_timeout=30)
 
 
 def work(number):
@@ -21,7 +17,6 @@ def work(number):
 
 
 if __name__ == "__main__":
-    with multiprocessing.Pool(4, initializer=open_store) as pool:
+    with multiprocessing.Pool(4) as pool:
         done = sum(1 for _ in pool.imap_unordered(work, range(200), chunksize=10))
-    with kvstore.open("hashes.db") as db:
-        print(done, "done,", len(db.keys(prefix="hash:")), "kept,", int(db["computed"]), "computed")
+    print(done, "done,", len(db.keys(prefix="hash:")), "kept,", db["computed"], "computed")

@@ -2,14 +2,14 @@
 
 import kvstore
 
-db = kvstore.open("files.db")
+db = kvstore.open("files.db", keys=str)
 
 
 def page(folder, after=None, size=3):
     """The next names in a folder; and what to give as ``after`` for the page after it, None at the end."""
     prefix = folder + "/"
     start = None if after is None else prefix + after + "\0"  # the first key after it
-    names = [key.decode()[len(prefix) :] for key in db.keys(prefix=prefix, start=start, limit=size + 1)]
+    names = [key[len(prefix) :] for key in db.keys(prefix=prefix, start=start, limit=size + 1)]
     return names[:size], names[size - 1] if len(names) > size else None
 
 
@@ -22,4 +22,4 @@ if __name__ == "__main__":
         print(*names)
         if after is None:
             break
-    print("newest:", *(key.decode() for key in db.keys(prefix="photos/", reverse=True, limit=2)))
+    print("newest:", *db.keys(prefix="photos/", reverse=True, limit=2))

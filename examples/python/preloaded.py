@@ -1,20 +1,10 @@
-"""A counter of visits for a server whose workers are forks: gunicorn --preload --workers 4 preloaded:application
-
-The store is opened before the fork, and by each worker anew.
-"""
+"""A counter of visits for a server whose workers are forks: gunicorn --preload --workers 4 preloaded:application"""
 
 import os
 
 import kvstore
 
-
-def open_store():
-    global db
-    db = kvstore.open("visits.db", busy_timeout=30)
-
-
-open_store()
-os.register_at_fork(after_in_child=open_store)
+db = kvstore.open("visits.db", busy_timeout=30)
 
 
 def application(environ, start_response):

@@ -1,6 +1,5 @@
 """Sessions that live for half an hour after their last use. Run it: python session_store.py"""
 
-import json
 import secrets
 
 import kvstore
@@ -8,23 +7,22 @@ import kvstore
 HALF_AN_HOUR = 30 * 60
 
 db = kvstore.open("sessions.db")
-sessions = db.family("sessions", create=True, default_ttl=HALF_AN_HOUR)
+sessions = db.family("sessions", create=True, default_ttl=HALF_AN_HOUR, codec=kvstore.JSON)
 
 
 def log_in(user):
     token = secrets.token_urlsafe(32)
-    sessions[token] = json.dumps({"user": user, "cart": []})
+    sessions[token] = {"user": user, "cart": []}
     return token
 
 
 def session_of(token):
     """The session, whose half hour begins anew; None if there is none (any more)."""
-    data = sessions.get_and_touch(token)
-    return None if data is None else json.loads(data)
+    return sessions.get_and_touch(token)
 
 
 def save(token, session):
-    sessions.put(token, json.dumps(session), if_present=True)  # not if somebody has logged out meanwhile
+    sessions.put(token, session, if_present=True)  # not if somebody has logged out meanwhile
 
 
 def log_out(token):

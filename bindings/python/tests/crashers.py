@@ -44,7 +44,7 @@ def tolerate(call: Callable[[], Any]) -> Any:
 
 
 def new(path: str = "crash.db") -> kvstore.Store:
-    store = kvstore.open(path)
+    store = kvstore.open(path, busy_timeout=1)
     store.put_many({f"{n:04}": b"value" * 10 for n in range(300)})
     return store
 
@@ -879,6 +879,59 @@ def one_iterator_in_many_threads() -> None:
             thread.join()
         assert len(set(map(repr, got))) <= 20_300
     store.close()
+    check()
+
+
+@case
+def threads_that_come_and_go() -> None:
+    """Each uses the store, leaves something behind that others go on with, and ends; meanwhile forks and closes."""
+    for round_number in range(8):
+        store = new()
+        family = store.family("f", create=True)
+        left: list[Any] = []
+
+        def come_and_go(number: int) -> None:
+            for _ in range(5):
+                if left:
+                    thing = left.pop(RANDOM.randrange(len(left)))
+                    exercise(thing)
+                    tolerate(lambda: [next(thing) for _ in range(20)])
+                    tolerate(lambda: (thing.put("k", b"v"), thing.commit()))
+                    tolerate(lambda: thing.__exit__(None, None, None))
+            begun = (
+                lambda: iter(store.items()), lambda: iter(family.keys()), lambda: store.expiring(), store.batch,
+                lambda: store.transaction().__enter__(), lambda: store.snapshot(), lambda: pickle.loads(pickle.dumps(family)),
+            )[number % 7]  # fmt: skip
+            thing = tolerate(begun)
+            tolerate(lambda: next(thing))
+            left.append(thing)
+            tolerate(lambda: store.put(f"{number}", b"v", ttl=5))
+
+        for wave in range(4):
+            threads = [threading.Thread(target=tolerate, args=(lambda n=n: come_and_go(n),)) for n in range(14)]
+            for thread in threads:
+                thread.start()
+            if hasattr(os, "fork") and sys.version_info < (3, 12):  # later ones warn of threads
+                child = os.fork()
+                if child == 0:
+                    tolerate(lambda: store.get("k"))
+                    exercise(family)
+                    left.clear()
+                    gc.collect()
+                    tolerate(store.close)
+                    os._exit(0)
+                if os.waitpid(child, 0)[1]:
+                    raise AssertionError("the child did not end well")
+            if wave == 3 or (wave == 2 and round_number % 2):
+                tolerate(store.close)
+            for thread in threads:
+                thread.join()
+            if round_number % 3 == 0:
+                del left[::2]
+                gc.collect()
+        del store, family
+        left.clear()
+        gc.collect()
     check()
 
 

@@ -314,5 +314,5 @@ def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
             db.sweep(1)
         with db.transaction(), pytest.raises(kvstore.BusyError, match="busy_timeout="):
             other["k"] = b"v"
-        with db.transaction(), pytest.raises(kvstore.BusyError, match="in this thread"):
+        with db.transaction(), pytest.raises(kvstore.BusyError, match="open on this connection"):
             db.checkpoint()

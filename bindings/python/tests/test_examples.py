@@ -40,7 +40,8 @@ def test_an_example_prints_what_it_should(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_the_pool_works_however_its_workers_are_started(method: str, tmp_path: Path) -> None:
     """As the main program of another Python, whose default it is."""
-    program = (EXAMPLES / "pool.py").read_text().replace("multiprocessing.Pool", f"multiprocessing.get_context({method!r}).Pool")
+    program = (EXAMPLES / "pool.py").read_text()
+    program = program.replace("multiprocessing.Pool", f"multiprocessing.get_context({method!r}).Pool")
     (tmp_path / "pool.py").write_text(program)
     result = subprocess.run(
         [sys.executable, "pool.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL

@@ -20,6 +20,7 @@ import pytest
 from helpers import assert_clean, increment, run_python
 
 import kvstore
+from kvstore import _memoize
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -150,8 +151,12 @@ def test_a_child_has_transactions_of_its_own_inside_one_of_its_parents(path: Pat
 def test_a_batch_is_its_parents(path: Path) -> None:
     with kvstore.open(path) as store, store.batch() as batch:
         batch.put("b", b"v")
-        for use in (batch.commit, lambda: batch.put("c", b"v"), lambda: batch.delete("c")):
-            assert in_child(use) == "MisuseError"
+        uses: list[Callable[[], Any]] = [
+            batch.commit, batch.clear, lambda: len(batch), lambda: batch.put("c", b"v"), lambda: batch.delete("c")
+        ]  # fmt: skip
+        with batch._lock:  # as if another thread were in it
+            for use in uses:
+                assert in_child(use) == "MisuseError"
         assert "b" not in store
         batch.commit()
         assert store["b"] == b"v"
@@ -535,6 +540,30 @@ os.register_at_fork(after_in_child=reopen)
 """
 
 
+def test_memoized_functions_work_in_a_child_whatever_the_threads_of_its_parent_do(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=20) as store:
+
+        @kvstore.memoize(store, ttl=60)
+        def square(x: int) -> int:
+            return x * x
+
+        held, release = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with _memoize._ended, _memoize._counting:
+                held.set()
+                release.wait(PATIENCE)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(PATIENCE)
+        try:
+            assert in_child(lambda: square(-7)) == "49"
+        finally:
+            release.set()
+            thread.join()
+
+
 @pytest.mark.parametrize("reopen", [REOPEN, ""], ids=["opened again", "as it is"])
 def test_a_module_with_a_store_works_in_parent_children_and_theirs(path: Path, tmp_path: Path, reopen: str) -> None:
     (tmp_path / "app.py").write_text(f"""
@@ -583,6 +612,7 @@ try:
     print("free")
 except sqlite3.OperationalError as error:
     print(error)
+con.close()
 """
     with kvstore.open(path) as store:
         store["k"] = b"v"

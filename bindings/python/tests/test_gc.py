@@ -217,6 +217,21 @@ EXITS = {
     "def work():\n"
     "    for n in range(300): s[str(n)] = b'v'\n"
     "threading.Thread(target=work).start()",
+    "a pool of threads that have used it": "from concurrent.futures import ThreadPoolExecutor\n"
+    "s = kvstore.open('a.db'); p = ThreadPoolExecutor(3); f = s.family('f', create=True)\n"
+    "[p.submit(lambda: (s.get('k'), f.get('k'), next(iter(s.items()), None))).result() for _ in range(9)]",
+    "daemon threads that have used it": "import threading; s = kvstore.open('a.db'); e = threading.Event()\n"
+    "def work(): s.get('k'); b.wait(); e.wait()\n"
+    "b = threading.Barrier(4); [threading.Thread(target=work, daemon=True).start() for _ in range(3)]; b.wait()",
+    "an iterator and a batch of ended threads": "import threading; s = kvstore.open('a.db'); left = []\n"
+    "def work(): s['a'] = b'1'; i = iter(s.items()); next(i); left.extend([i, s.batch(), s.transaction()])\n"
+    "t = threading.Thread(target=work); t.start(); t.join()",
+    "a transaction of an ended thread": "import threading; s = kvstore.open('a.db'); left = []\n"
+    "def work(): left.append(s.transaction().__enter__()); s['lost'] = b'1'\n"
+    "t = threading.Thread(target=work); t.start(); t.join()",
+    "a pickled store": "import pickle; s = pickle.loads(pickle.dumps(kvstore.open('a.db'))); s['x'] = b'v'\n"
+    "f = pickle.loads(pickle.dumps(s.family('f', create=True)))",
+    "a codec": "s = kvstore.open('a.db', codec=kvstore.PICKLE, keys=str); s['x'] = {1}; i = iter(s.items()); next(i)",
     "memoize": "s = kvstore.open('a.db')\n@kvstore.memoize(s, ttl=60)\ndef f(x): return x\nf(1); f(1)",
     "exception": "s = kvstore.open('a.db'); i = iter(s.items()); raise SystemExit(0)",
     "family first": "s = kvstore.open('a.db'); f = s.family('f', create=True); del s; i = iter(f.items()); next(i, None)",

@@ -293,7 +293,8 @@ def test_a_damaged_file_of_dbm_is_an_error(tmp_path: Path, target: Path, capsys:
 
 
 def test_a_value_that_is_too_long_is_skipped_unless_it_is_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:
-    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, b"x" * (11 << 20)), ("b", 1, None, 1, None, "1")])
+    long = b"x" * (11 << 20)
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, long), ("b", 1, None, 1, None, "1")])
     assert run(cache, target) == 1
     assert list(content(target)) == [b"b"]
     assert run(cache, target, "--skip-existing", "--max-value-size", 20 << 20) == 0
@@ -324,12 +325,25 @@ def test_the_source_is_not_touched(tmp_path: Path, target: Path) -> None:
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in cache.iterdir()} == before
 
 
-def test_what_another_process_has_written_last_is_imported(tmp_path: Path, target: Path) -> None:
+def test_what_another_process_has_written_last_is_imported_whatever_it_does_meanwhile(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
     connection = sqlite3.connect(cache / "cache.db")
     connection.execute("PRAGMA journal_mode = wal")
     connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('b', 1, 1, '2')")
     connection.commit()  # in the write-ahead log
+    from kvstore import _import
+
+    ready = _import._ready
+
+    def ready_and_write(*arguments: Any) -> Any:
+        connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('c', 1, 1, '3')")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint")
+        return ready(*arguments)
+
+    monkeypatch.setattr(_import, "_ready", ready_and_write)
     assert run(cache, target) == 0
     connection.close()
     assert content(target) == {b"a": b"1", b"b": b"2"}

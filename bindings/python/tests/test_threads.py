@@ -199,6 +199,33 @@ def test_a_write_of_another_thread_waits_for_the_end_of_a_transaction_and_surviv
         assert store["k"] == b"other"
 
 
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+@pytest.mark.parametrize("write", [True, False])
+def test_a_thread_that_first_uses_the_store_beside_a_transaction_reads(path: Path, mode: str, write: bool) -> None:
+    with kvstore.open(path, journal_mode=mode, busy_timeout=0) as store:
+        store["k"] = b"before"
+        with store.transaction(write):
+            if write:
+                store["k"] = b"after"
+            assert store["k"] == (b"after" if write else b"before")
+            assert in_another_thread(lambda: (store["k"], list(store), store.families())) == (b"before", [b"k"], [])
+
+
+def test_a_store_that_is_forgotten_is_closed_also_where_other_threads_have_used_it(path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        stores = [kvstore.open(path)]
+        family = stores[0].family("f", create=True)
+        for _ in range(9):
+            pool.submit(lambda: stores[0].get("k")).result()
+        pool.submit(lambda: family.get("k")).result()
+        assert open_files_of(path) > 0
+        stores.clear()
+        assert family.get("k") is None
+        del family
+        gc.collect()
+        assert open_files_of(path) == 0
+
+
 def test_a_snapshot_is_its_threads(db: kvstore.Store) -> None:
     db["k"] = b"1"
     with db.snapshot():

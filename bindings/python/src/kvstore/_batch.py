@@ -116,6 +116,7 @@ class Batch:
 
     def __len__(self) -> int:
         """How many writes and deletions wait for the commit."""
+        self._is_here()
         out = ffi.new("int64_t *")
         with self._lock:
             rc = lib.kvstore_batch_count(self._batch, out)
@@ -128,6 +129,7 @@ class Batch:
 
     def clear(self) -> None:
         """Forgets what was added."""
+        self._is_here()
         with self._lock:
             rc = lib.kvstore_batch_clear(self._batch)
         if rc:

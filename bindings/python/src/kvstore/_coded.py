@@ -57,16 +57,16 @@ class CodedFamily(Family[K, V]):
         if_absent: bool = False,
         if_present: bool = False,
     ) -> bool:
+        of_bytes: Family[Any, bytes] = self  # type: ignore[assignment]
         return Family.put(
-            self, key, self._encode(value), ttl, expire_at,
+            of_bytes, key, self._encode(value), ttl, expire_at,
             keep_ttl=keep_ttl, if_absent=if_absent, if_present=if_present,
         )  # fmt: skip
 
     def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
-        if type(key) is tuple:
-            Family.__setitem__(self, key, value)  # by put, which encodes
-        else:
-            Family.__setitem__(self, key, self._encode(value))
+        of_bytes: Family[Any, bytes] = self  # type: ignore[assignment]
+        # With a TTL by put, which encodes.
+        Family.__setitem__(of_bytes, key, value if type(key) is tuple else self._encode(value))
 
     def pop(self, key: Data, default: Any = _RAISE) -> Any:
         data = Family.pop(self, key, None)

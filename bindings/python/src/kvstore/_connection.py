@@ -26,7 +26,7 @@ _IDLE = 4
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
 #: Not counted, but as they are now.
-GAUGES = ("nDbPages", "nWalFrames")
+GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
 
 class Connection:
@@ -292,6 +292,8 @@ class Connections:
         memory is nowhere else, so all calls say what they are told: that it is the parent's."""
         self.guard = threading.RLock()
         self.pid = os.getpid()
+        if self.clock is not None:
+            self.clock.after_fork()
         for connection in self.all:
             connection.inherited = True
             connection.renew()

@@ -78,7 +78,7 @@ class AuthError(Error):
 
 
 class FullError(Error):
-    """The disk is full."""
+    """The disk is full, or the store has reached its limit."""
 
     code: int = _lib.KVSTORE_FULL
 
@@ -136,8 +136,7 @@ _WORDS = [
     (r"without read-only\b", "without read_only="),
     (r"run the integrity check\b", "call integrity_check()"),
     (r"call purge_step instead", "call purge_step() instead"),
-    (r"\bis open on this handle\b", "is open in this thread"),
-    (r"\ba transaction is already open on this handle\b", "a transaction is already open in this thread"),
+    (r"\bopen on this handle\b", "open on this connection"),
     (r"\banother handle or process\b", "another thread, store or process"),
     (r"\banother store handle\b", "another store"),
     (r"\banother handle\b", "another store"),

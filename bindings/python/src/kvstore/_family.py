@@ -193,10 +193,24 @@ class Family(
             self._fail(rc)
         return taken(data[0], length[0])
 
+    # A family of bytes takes all of Data as values, one with a codec what the codec takes.
+
+    @overload
+    def put(
+        self: Family[Any, bytes], key: Data, value: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    def put(
+        self, key: Data, value: V,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
+    ) -> bool: ...  # fmt: skip
     def put(
         self,
         key: Data,
-        value: Union[V, Data],
+        value: Any,
         ttl: Optional[Duration] = None,
         expire_at: Optional[Moment] = None,
         *,
@@ -219,7 +233,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)
         if type(value) is not bytes:
-            value = to_bytes(value)  # type: ignore[arg-type]
+            value = to_bytes(value)
         if keep_ttl or if_absent or if_present:
             return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
         try:
@@ -276,7 +290,13 @@ class Family(
         self._shared.changed()
         return bool(written[0])
 
-    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Union[V, Data]) -> None:
+    @overload
+    def __setitem__(
+        self: Family[Any, bytes], key: Union[Data, tuple[Data, Optional[Duration]]], value: Data
+    ) -> None: ...
+    @overload
+    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: V) -> None: ...
+    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
         if type(key) is tuple:
             if len(key) != 2:
                 raise TypeError("a key must be str or bytes-like, or a pair of that and a TTL")
@@ -286,7 +306,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
         if type(value) is not bytes:
-            value = to_bytes(value)  # type: ignore[arg-type]
+            value = to_bytes(value)
         try:
             cf = self._local.cf
         except AttributeError:
@@ -297,8 +317,17 @@ class Family(
         if self._scans:
             self._shared.changed()
 
+    @overload
     def add(
-        self, key: Data, value: Union[V, Data], ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self: Family[Any, bytes], key: Data, value: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    def add(
+        self, key: Data, value: V, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> bool: ...
+    def add(
+        self, key: Data, value: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
     ) -> bool:
         """Writes a value only if the key is missing; says whether it did."""
         return self._put_with(to_bytes(key), self._encode(value), ttl, expire_at, False, True, False)
@@ -369,17 +398,26 @@ class Family(
             else:
                 raise not_found()
 
+    @overload
+    def setdefault(
+        self: Family[Any, bytes], key: Data, default: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bytes: ...  # fmt: skip
+    @overload
+    def setdefault(
+        self, key: Data, default: V, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> V: ...
     def setdefault(  # there is no value None
-        self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
-    ) -> V:
+        self, key: Data, default: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> Any:
         """The value of a key; if there is none, ``default``, which is written first."""
         key, new = to_bytes(key), self._encode(default)
         while True:
             value: Any = Family.get(self, key)
             if value is not None:
-                return value  # type: ignore[no-any-return]
+                return value
             if self._put_with(key, new, ttl, expire_at, False, True, False):
-                return new  # type: ignore[return-value]
+                return new
 
     # Numbers and comparisons
 
@@ -419,11 +457,21 @@ class Family(
         """:meth:`incr` by ``-delta``."""
         return self.incr(key, -delta, ttl, expire_at)
 
+    @overload
+    def compare_and_swap(
+        self: Family[Any, bytes], key: Data, expected: Data, value: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    def compare_and_swap(
+        self, key: Data, expected: V, value: V,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bool: ...  # fmt: skip
     def compare_and_swap(
         self,
         key: Data,
-        expected: Union[V, Data],
-        value: Union[V, Data],
+        expected: Any,
+        value: Any,
         ttl: Optional[Duration] = None,
         expire_at: Optional[Moment] = None,
     ) -> bool:
@@ -447,7 +495,11 @@ class Family(
         self._shared.changed()
         return bool(swapped[0])
 
-    def compare_and_delete(self, key: Data, expected: Union[V, Data]) -> bool:
+    @overload
+    def compare_and_delete(self: Family[Any, bytes], key: Data, expected: Data) -> bool: ...
+    @overload
+    def compare_and_delete(self, key: Data, expected: V) -> bool: ...
+    def compare_and_delete(self, key: Data, expected: Any) -> bool:
         """Deletes a key only if it is there with the value ``expected``; says whether it did."""
         return self._delete_if(key, self._encode(expected))
 

@@ -33,7 +33,7 @@ from kvstore._codec import Coding
 from kvstore._connection import Connection, Connections, Lease, store_is_closed
 from kvstore._errors import InvalidError, MisuseError, NotFoundError, error_text, exception_for
 from kvstore._native import NULL, ffi, lib, to_bytes
-from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms
+from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms, unregister
 
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
@@ -60,15 +60,18 @@ class Shared:
         self.families: weakref.WeakSet[Handle] = weakref.WeakSet()
         _open_stores.add(self)
 
-    def __del__(self, _close: Any = lib.kvstore_close) -> None:  # bound: at exit, globals may be gone
+    def __del__(  # bound: at exit, globals may be gone
+        self, _close: Any = lib.kvstore_close, _unregister: Any = unregister
+    ) -> None:
         connections = getattr(self, "connections", None)
         if connections is None or connections.closed:
             return
         connections.closed = True
         for connection in connections.all:
             if not connection.inherited:
-                kv, connection.kv = connection.kv, NULL
-                _close(kv)
+                _close(connection.kv)
+        if connections.clock_context:
+            _unregister(connections.clock_context)
 
     @property
     def closed(self) -> bool:

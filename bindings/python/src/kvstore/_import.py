@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Optional, Union
 
 from kvstore._errors import Error, InvalidError
 from kvstore._family import Family
-from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT, Entry, EntryError, Piece, Source, SourceError, find
+from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT
+from kvstore._sources import Entry, EntryError, Piece, Source, SourceError, find, has_log
 from kvstore._store import Store
 from kvstore._store import open as open_store
 from kvstore._time import FOREVER
@@ -94,7 +95,7 @@ def import_into(source: Source, target: Path, options: Options) -> Report:
     if any(target.exists() and file.exists() and file.samefile(target) for file in source.files):
         raise SourceError("the target is the source: give the path of another file")
     report = Report(source)
-    before = [_state(file) for file in source.files]
+    before = {file: _state(file) for file in source.files if not has_log(file)}
     if options.dry_run:
         for _, entry in _converted(source, options, report):
             _count(report, entry)
@@ -105,10 +106,10 @@ def import_into(source: Source, target: Path, options: Options) -> Report:
                 writer.add(size, entry)
             writer.flush()
             store.sync()
-    if [_state(file) for file in source.files] != before:
+    if any(has_log(file) or _state(file) != state for file, state in before.items()):
         raise SourceError(
             f"{source.path} was written to while it was read, so something may be missing: "
-            "import it again when nobody uses it"
+            "import it again when nobody uses it, with --skip-existing or --overwrite"
         )
     return report
 

@@ -53,6 +53,8 @@ _NEXT_TRY = 1.0
 
 #: Told whenever a computation of this process has ended.
 _ended = threading.Condition()
+#: For the counts of hits and misses.
+_counting = threading.Lock()
 #: What this thread is computing.
 _mine = threading.local()
 #: What threads of this process are recomputing in the background.
@@ -60,8 +62,8 @@ _refreshing: set[tuple[int, bytes]] = set()
 
 
 def _after_fork() -> None:
-    global _ended
-    _ended = threading.Condition()  # a thread that the child does not have may have held it
+    global _ended, _counting
+    _ended, _counting = threading.Condition(), threading.Lock()  # threads that the child has not may have had them
     _refreshing.clear()
 
 
@@ -201,10 +203,9 @@ def _memoized(
     if unknown:
         raise ValueError(f"{function!r} has no parameter {', '.join(sorted(unknown))}")
     counts = {"hits": 0, "misses": 0}
-    counting = threading.Lock()
 
     def count(what: str) -> None:
-        with counting:
+        with _counting:
             counts[what] += 1
 
     def digest(args: Any, kwargs: Any) -> bytes:
@@ -347,7 +348,7 @@ def _memoized(
         return cleared
 
     def cache_info() -> CacheInfo:
-        with counting:
+        with _counting:
             return CacheInfo(counts["hits"], counts["misses"], len(store.keys(prefix=prefix + b"=")))
 
     wrapper.cache_key = cache_key  # type: ignore[attr-defined]

@@ -115,11 +115,16 @@ def _is_sqlite(path: Path) -> bool:
         return file.read(16) == b"SQLite format 3\0"
 
 
+def has_log(path: Path) -> bool:
+    """Whether a write-ahead log lies beside a file of SQLite's: somebody uses it, or has left something there."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing. Without a write-ahead log the file is read as it is, so that SQLite puts no
-    files beside it; then it must not change meanwhile."""
-    wal = path.with_name(path.name + "-wal")
-    mode = "mode=ro" if wal.exists() and wal.stat().st_size else "mode=ro&immutable=1"
+    """A connection that writes nothing. With a log it reads one state of the file, whatever others write. Without one
+    the file is read as it is, so that SQLite puts no files beside it; then it must not change meanwhile."""
+    mode = "mode=ro" if has_log(path) else "mode=ro&immutable=1"
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=10)
     except sqlite3.Error as error:
@@ -310,7 +315,8 @@ def _dbm_items(module: str, name: str) -> Iterator[tuple[Any, Any]]:
 def _read_snkv(path: Path) -> Iterator[Entry]:
     try:
         snkv: Any = importlib.import_module("snkv")
-    except ImportError as error:
+        failure = snkv.Error
+    except (ImportError, AttributeError) as error:  # or it is a folder of that name
         raise SourceError("files of snkv are read by its own package: pip install snkv") from error
     if not path.is_file():
         raise SourceError(f"there is no file {path}")
@@ -320,7 +326,7 @@ def _read_snkv(path: Path) -> Iterator[Entry]:
             for name in store.list_column_families():
                 with store.open_column_family(name) as family:
                     yield from _snkv_family(family, name)
-    except snkv.Error as error:
+    except failure as error:
         raise SourceError(f"{path} cannot be read by snkv: {error}") from error
 
 

@@ -112,6 +112,10 @@ class Clock:
         """Whether this thread is inside the function."""
         return _thread.get_ident() in self._asked
 
+    def after_fork(self) -> None:
+        """Forgets, in the child, the threads that it has not: a new one may get the number of one of them."""
+        self._asked &= {_thread.get_ident()}
+
     def now_ms(self) -> int:
         """Asks the function. Raises what it raises; ValueError or TypeError for no proper time."""
         thread = _thread.get_ident()
@@ -170,6 +174,6 @@ def register(clock: Clock) -> Any:
     return ffi.cast("void *", number)
 
 
-def unregister(context: Any) -> None:
+def unregister(context: Any, _clocks: Any = _clocks, _cast: Any = ffi.cast) -> None:  # bound: for the exit
     """Forgets a clock. A call that comes late gets the system's time."""
-    _clocks.pop(int(ffi.cast("intptr_t", context)), None)
+    _clocks.pop(int(_cast("intptr_t", context)), None)

@@ -162,6 +162,17 @@ def test_a_cache_without_a_number_is_not_culled(cache: KVStoreCache) -> None:
     assert len(cache.get_many([f"k{n}" for n in range(1000)])) == 1000
 
 
+@pytest.mark.skipif(not hasattr(kvstore.Store, "limit"), reason="this version cannot bound a file")
+def test_a_cache_is_bounded_in_bytes_also_without_timeouts(path: str) -> None:
+    cache = KVStoreCache(path, {"OPTIONS": {"MAX_BYTES": 1 << 20, "FAMILY": "bounded"}, "TIMEOUT": None})
+    for n in range(3000):
+        cache.set(f"k{n}", os.urandom(1000))
+    assert cache.get("k0") is None
+    assert cache.get("k2999") is not None
+    cache._place.close()
+    assert os.path.getsize(path) < 2 << 20
+
+
 @pytest.mark.parametrize("serializer", ["json", "json.JSON"])
 def test_a_serializer_is_given_by_its_name(path: str, serializer: str) -> None:
     if serializer == "json.JSON":
@@ -265,5 +276,6 @@ def test_the_async_methods_of_sessions_work(sessions: str) -> None:
 
 
 def test_a_path_that_is_not_set_is_said() -> None:
-    with override_settings(SESSION_KVSTORE_PATH=None), pytest.raises(ImproperlyConfigured, match="SESSION_KVSTORE_PATH"):
-        SessionStore().exists("abcdefgh")
+    with override_settings(SESSION_KVSTORE_PATH=None):
+        with pytest.raises(ImproperlyConfigured, match="SESSION_KVSTORE_PATH"):
+            SessionStore().exists("abcdefgh")

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import re
 import shelve
@@ -122,10 +124,18 @@ def test_the_code_for_other_frameworks_runs(
     exec(compile(before + program + after, "backends.md", "exec"), names)
 
 
+def test_the_examples_in_docstrings_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cachelib")
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(importlib.import_module("kvstore.contrib.cachelib"))
+    assert (result.failed, result.attempted > 2) == (0, True)
+
+
 def test_the_versions_that_are_named_are_those_that_are_tried() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "backends.md").read_text()
-    named = re.findall(r"\| (Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache) ([\d.]+) \|", table)
+    names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
+    named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
     assert len(named) == 7
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins

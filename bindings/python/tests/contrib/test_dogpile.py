@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 from dogpile.cache import make_region  # noqa: E402
 
 import kvstore  # noqa: E402
-from kvstore.contrib.dogpile import KVStoreBackend, Mutex  # noqa: E402
+from kvstore.contrib.dogpile import KVStoreBackend  # noqa: E402
 
 
 def region_at(path: Path, **arguments: Any) -> Any:
@@ -78,13 +79,28 @@ def test_a_lock_is_had_by_one_and_opened_by_who_has_it(tmp_path: Path) -> None:
 
 def test_the_lock_of_one_that_has_died_opens_after_its_time(tmp_path: Path) -> None:
     backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True, "lock_timeout": 0.1})
-    dead, next_one = backend.get_mutex("k"), backend.get_mutex("k")
-    assert dead is not None and next_one is not None
-    assert dead.acquire()
+    next_one = backend.get_mutex("k")
+    assert next_one is not None
+    child = os.fork()
+    if child == 0:
+        made = backend.get_mutex("k")
+        os._exit(0 if made is not None and made.acquire(wait=False) else 1)
+    assert os.waitpid(child, 0)[1] == 0
     assert next_one.acquire()
-    dead.release()  # late: it is the other's now
-    assert isinstance(next_one, Mutex)
-    assert next_one._word is not None
+    next_one.release()
+    backend._locks.close()
+
+
+def test_a_lock_that_is_over_is_not_opened_late(tmp_path: Path) -> None:
+    backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True})
+    late, other = backend.get_mutex("k"), backend.get_mutex("k")
+    assert late is not None and other is not None
+    assert late.acquire()
+    backend._locks.family().clear()  # as if its time were over
+    assert other.acquire(wait=False)
+    late.release()
+    assert other.locked()
+    other.release()
     backend._locks.close()
 
 

@@ -45,6 +45,4 @@ def _remove(place: Place, number: int) -> None:
     if len(doomed) < number:  # all that is left lives for ever
         known = set(doomed)
         doomed += itertools.islice((key for key in family.keys() if key not in known), number - len(doomed))
-    with family.batch() as batch:
-        for key in doomed:
-            batch.delete(key)
+    family.delete_many(doomed)

@@ -134,9 +134,7 @@ class KVStoreCache(BaseCache):
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Deletes all; returns all, for a key that was not there is not there now."""
-        with self._place.family().batch() as batch:
-            for key in keys:
-                batch.delete(self._name(key))
+        self._place.family().delete_many([self._name(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:

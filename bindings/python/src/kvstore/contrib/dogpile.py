@@ -16,8 +16,8 @@ Arguments:
 - ``ttl``: after how many seconds a key is removed. Let it be longer than the region's ``expiration_time``, after
   which dogpile makes the value anew and meanwhile gives out the old one; None (and 0): never.
 - ``distributed_lock``: whether one process makes a value while the others wait, or only one thread of each does.
-  ``lock_timeout``: after how many seconds the lock of a process that has died is open again (60); a value should
-  be made within that time.
+  ``lock_timeout``: after how many seconds the lock of a process that has died is open again (60). One that lives
+  renews its lock as long as it needs.
 - ``max_bytes``, ``policy``: a bound of the file: see ``Store.limit``; and settings of :func:`kvstore.open`.
 
 Others are not looked at: dogpile's rule.
@@ -25,9 +25,6 @@ Others are not looked at: dogpile's rule.
 
 from __future__ import annotations
 
-import random
-import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
@@ -36,6 +33,7 @@ from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex
 
 import kvstore
 from kvstore.contrib._places import PLACE_OPTIONS, Place
+from kvstore.recipes import Lock, NotOwnedError
 
 
 class KVStoreBackend(BytesBackend):
@@ -54,7 +52,10 @@ class KVStoreBackend(BytesBackend):
         self._locks = Place(path, f"{family}_locks", settings)
 
     def get_mutex(self, key: str) -> Optional[Mutex]:
-        return Mutex(self._locks, key, self.lock_timeout) if self.distributed_lock else None
+        if not self.distributed_lock:
+            return None
+        ttl, family = self.lock_timeout, self._locks.name
+        return Mutex(Lock(self._locks.store(), key, ttl=ttl, renew=True, thread_local=False, family=family))
 
     def get_serialized(self, key: str) -> Any:
         return self._place.family().get(key, NO_VALUE)
@@ -73,42 +74,30 @@ class KVStoreBackend(BytesBackend):
         self._place.family().delete(key)
 
     def delete_multi(self, keys: Sequence[str]) -> None:
-        with self._place.family().batch() as batch:
-            for key in keys:
-                batch.delete(key)
+        self._place.family().delete_many(keys)
 
 
 class Mutex(CacheMutex):
-    """A lock of a key for all threads and processes. Who has it says so with a word of its own, so that nobody
-    opens a lock that was taken over after its time."""
+    """The lock of a key for all threads and processes: a :class:`kvstore.recipes.Lock`, as dogpile calls it."""
 
-    def __init__(self, place: Place, key: str, timeout: float) -> None:
-        self._place = place
-        self._key = key
-        self._timeout = timeout
-        self._word: Optional[bytes] = None
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
 
     def acquire(self, wait: bool = True) -> bool:
         """Takes the lock, and waits for it if ``wait``; says whether it has it."""
-        word = uuid.uuid4().bytes
-        pause = 0.001
-        while not self._place.family().add(self._key, word, ttl=self._timeout):
-            if not wait:
-                return False
-            time.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, 0.05)
-        self._word = word
-        return True
+        return self._lock.acquire(blocking=wait)
 
     def release(self) -> None:
-        """Opens the lock, if this object still has it."""
-        word, self._word = self._word, None
-        if word is not None:
-            self._place.family().compare_and_delete(self._key, word)
+        """Opens the lock, if this object still has it: after its time, which can only be over if the process stood
+        still for so long, it may be another's."""
+        try:
+            self._lock.release()
+        except NotOwnedError:
+            pass
 
     def locked(self) -> bool:
         """Whether anybody has it."""
-        return self._key.encode() in self._place.family()
+        return self._lock.locked()
 
 
 register_backend("kvstore", __name__, "KVStoreBackend")

@@ -96,9 +96,7 @@ class KVStoreDict(BaseStorage):
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
         """Deletes keys, all in one step; those that are missing are no error."""
-        with self._place.family().batch() as batch:
-            for key in keys:
-                batch.delete(str(key))
+        self._place.family().delete_many([str(key) for key in keys])
 
     def clear(self) -> None:
         """Removes everything."""

@@ -21,7 +21,8 @@ OPTIONS may have
   keys, but for KEY_PREFIX and VERSION, and ``clear`` empties the family.
 - ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"json"``); otherwise values are
   pickled, so nobody who is not trusted may be able to write the file.
-- settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"`` or ``"BUSY_TIMEOUT": 10``.
+- settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``, and
+  ``MAX_VALUE_SIZE`` (10 MiB): a value that is longer is a ValueError.
 
 ``incr`` and ``decr`` are one step, and the key keeps the time it has left; ``add`` and the methods of many keys are
 one step, too. The async methods run in threads. ``close``, which Django calls after each request, leaves the file
@@ -153,7 +154,7 @@ class KVStoreCache(BaseCache):
         items = {self.make_and_validate_key(k, version=version): self._values.dumps(v) for k, v in data.items()}
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            self._delete(items)
+            self._place.family().delete_many(list(items))
             return []
         if self._max_entries is None:
             self._place.family().put_many(items, ttl=ttl)
@@ -164,12 +165,7 @@ class KVStoreCache(BaseCache):
         return []
 
     def delete_many(self, keys: Any, version: Any = None) -> None:
-        self._delete([self.make_and_validate_key(key, version=version) for key in keys])
-
-    def _delete(self, names: Any) -> None:
-        with self._place.family().batch() as batch:
-            for name in names:
-                batch.delete(name)
+        self._place.family().delete_many([self.make_and_validate_key(key, version=version) for key in keys])
 
     def clear(self) -> None:
         self._place.family().clear()
