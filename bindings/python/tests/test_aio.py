@@ -157,6 +157,8 @@ def test_one_of_each(where: Optional[Path]) -> None:
         assert (await db.stats()).puts > 10
         await db.stats_reset()
         assert (await db.stats()).puts == 0
+        await db.limit(10_000_000, "soonest")
+        assert await db.get_limit() == (10_000_000, "soonest")
         await db.sync()
         await db.vacuum()
         await db.checkpoint()
