@@ -157,11 +157,84 @@ def test_one_of_each(where: Optional[Path]) -> None:
         assert (await db.stats()).puts > 10
         await db.stats_reset()
         assert (await db.stats()).puts == 0
+        await db.limit(10_000_000, "soonest")
+        assert await db.get_limit() == (10_000_000, "soonest")
         await db.sync()
         await db.vacuum()
         await db.checkpoint()
 
     run(where, work)
+
+
+def test_many_keys(where: Optional[Path]) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        assert await db.set_many([("a", b"1"), ("b", b"2"), ("c", b"3")]) == 3
+        assert await db.pop_many(["a", "x"]) == {"a": b"1"} and not await db.has_key("a")
+        assert await db.delete_many(iter(["b", "c", "x"])) == 2
+        for call in (db.get_many("ab"), db.delete_many("ab"), db.pop_many(b"ab"), db.delete_range()):
+            with pytest.raises(TypeError):
+                await call
+
+    run(where, work)
+
+
+def test_codecs_and_keys_that_are_text(where: Optional[Path]) -> None:
+    async def work(db: Any) -> None:
+        value = {"born": 1815}
+        await db.put("ada", value)
+        await db.update({"bob": [1]}, eve=None)
+        assert (await db.get("ada"), await db.get("eve", 5), await db.setdefault("bob", 0)) == (value, None, [1])
+        assert [pair async for pair in db.items()] == [("ada", value), ("bob", [1]), ("eve", None)]
+        assert [key async for key in db.keys(reverse=True)] == ["eve", "bob", "ada"]
+        await db.put_many({f"{n:05}": n for n in range(700)}, expire_at=2_000_000_000)
+        assert [value async for value in db.values(prefix="0")] == list(range(700))
+        assert [key async for key, _ in db.expiring()] == [f"{n:05}" for n in range(700)]
+        plain = await db.family("f", create=True, codec=None, keys=bytes)
+        same = await db.family("f")
+        async with db.transaction() as tx:
+            await (await tx.family("f")).put("k", [1])
+            await tx.put("t", {"in": "tx"})
+            async with tx.batch() as batch:
+                batch.put("b", {"in": "batch"})
+                batch.put("c", b"bytes", family=await tx.family("f", codec=None))
+        assert (await plain.get("k"), await same.get("k"), await plain.get("c")) == (b"[1]", [1], b"bytes")
+        assert (await db.get("t"), await db.get("b")) == ({"in": "tx"}, {"in": "batch"})
+        assert [key async for key in plain] == [b"c", b"k"]
+
+    run(where, work, codec=kvstore.JSON, keys=str)
+
+
+def test_a_codec_gets_what_was_given(where: Optional[Path]) -> None:
+    async def work(db: Any) -> None:
+        await db.put("k", bytearray(b"mutable"))
+        async with db.batch() as batch:
+            batch.put("b", bytearray(b"mutable"))
+        assert (await db.get("k"), await db.get("b")) == (bytearray(b"mutable"), bytearray(b"mutable"))
+        assert type(await db.get("k")) is bytearray
+
+    run(where, work, codec=kvstore.PICKLE)
+
+
+def test_it_stays_at_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def main() -> None:
+        db = await kvstore.aio.open("relative.db")
+        await db.put("k", b"v")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert await db.get("k") == b"v"  # a reader is opened only now
+        await db.close()
+        assert list(Path().iterdir()) == []
+        db = await kvstore.aio.open(tmp_path / "other.db")
+        await db.put("k", b"v")
+        (tmp_path / "other.db").rename(tmp_path / "moved.db")
+        kvstore.open(tmp_path / "other.db").close()
+        with pytest.raises(kvstore.StoreIOError, match="no longer"):
+            await db.get("k")
+        await db.close()
+
+    asyncio.run(main())
 
 
 def test_backup_and_cleaner(path: Path, tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 import kvstore
+from kvstore import aio, recipes
 
 MODULES = [
-    "kvstore", *(m.name for m in pkgutil.walk_packages(kvstore.__path__, "kvstore.") if m.name != "kvstore._kvstore")
-]  # fmt: skip
+    "kvstore",
+    *(f"kvstore.{m.name}" for m in pkgutil.iter_modules(kvstore.__path__) if m.name != "_kvstore"),
+    *(m.name for part in (recipes, aio) for m in pkgutil.iter_modules(part.__path__, f"{part.__name__}.")),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -299,7 +299,7 @@ def _memoized(
     def begin_refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
         lease_key = prefix + b"~" + arguments
         this = (id(store), lease_key)
-        with counting:
+        with _counting:
             if this in _refreshing:
                 return
             _refreshing.add(this)

@@ -267,6 +267,14 @@ class Store(Families[K, V]):
         """Makes indexes agree with the data again: as :meth:`kvstore.Store.repair`."""
         return await self._work(True, lambda worker: worker.store.repair())
 
+    async def limit(self, max_bytes: Optional[int], policy: str = "none") -> None:
+        """Sets how much the data may take in the file, and which keys make room: as :meth:`kvstore.Store.limit`."""
+        await self._work(True, lambda worker: worker.store.limit(max_bytes, policy))
+
+    async def get_limit(self) -> kvstore.Limit:
+        """What the data may take in the file, and what makes room."""
+        return await self._work(False, lambda worker: worker.store.get_limit())
+
     async def sync(self) -> None:
         """Makes every commit so far survive a power cut."""
         await self._work(True, lambda worker: worker.store.sync())
