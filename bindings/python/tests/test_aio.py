@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import pickle
 import subprocess
 import sys
 import threading
@@ -736,6 +737,30 @@ def test_one_that_is_cancelled_while_it_waits_to_begin_never_begins(path: Path) 
     run(path, work, busy_timeout=60)
 
 
+def test_a_commit_that_is_cancelled_before_it_has_begun_is_a_rollback(where: Optional[Path]) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        go = threading.Event()
+
+        async def one() -> None:
+            async with db.transaction() as tx:
+                await tx.put("k", b"v")
+                asyncio.ensure_future(tx._work(True, lambda worker: go.wait(60)))  # the thread is busy
+                await asyncio.sleep(0.01)
+
+        task = asyncio.ensure_future(one())
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        assert not task.done()  # it ends when the transaction has
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await db.count() == 0
+
+    run(where, work)
+
+
 def test_a_backup_that_is_cancelled_stops_and_leaves_no_file(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({str(n): b"v" * 1000 for n in range(3000)})
@@ -1085,3 +1110,14 @@ def test_exclusive_and_read_only_stores(path: Path) -> None:
 
     run(path, write, exclusive=True)
     run(path, read, read_only=True)
+
+
+def test_it_cannot_be_pickled(path: Path) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        family = await db.family("f", create=True)
+        async with db.transaction() as tx:
+            for thing in (db, family, tx):
+                with pytest.raises(TypeError, match="open the store in each process"):
+                    pickle.dumps(thing)
+
+    run(path, work)
