@@ -39,6 +39,14 @@ def where(request: pytest.FixtureRequest, path: Path) -> Optional[Path]:
     return path if request.param == "file" else None
 
 
+def threads_end() -> None:
+    """Waits until no worker is left."""
+    until = time.monotonic() + 30
+    while any(thread.name.startswith("kvstore-aio") for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
 @contextlib.contextmanager
 def lock_of_another_process(path: Path) -> Iterator[Callable[[], None]]:
     """A process that has the write lock until what this gives is called, or the block ends."""
@@ -373,6 +381,8 @@ def test_who_has_written_reads_what_was_written(path: Path) -> None:
 
 
 def test_there_are_no_more_threads_than_needed(path: Path) -> None:
+    threads_end()  # those of tests before
+
     async def work(db: kvstore.aio.Store) -> None:
         def threads() -> int:
             return sum(thread.name.startswith("kvstore-aio") for thread in threading.enumerate())
@@ -385,7 +395,7 @@ def test_there_are_no_more_threads_than_needed(path: Path) -> None:
         assert threads() <= 4
 
     run(path, work, readers=3)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kvstore-aio")]
+    threads_end()
 
 
 def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) -> None:
@@ -841,10 +851,7 @@ def test_one_that_is_forgotten_is_closed(path: Path) -> None:
 
     asyncio.run(main())
     gc.collect()
-    until = time.monotonic() + 30
-    while any(thread.name.startswith("kvstore-aio") for thread in threading.enumerate()):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    threads_end()
     with kvstore.open(path, exclusive=True) as store:
         assert store["k"] == b"v"
 
