@@ -59,3 +59,6 @@ void kvpy_free_chunk(kvpy_chunk *chunk);
 
 /** Adds the type of rows.c to the extension module, as Rows; returns 1 if it has. */
 int kvpy_add_rows(void);
+
+/** Adds the type of handles.c to the extension module, as Handles; returns 1 if it has. */
+int kvpy_add_handles(void);

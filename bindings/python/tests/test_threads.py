@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _threading_local
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from helpers import Clock, open_files_of
 
 import kvstore
+from kvstore._native import Handles
 
 
 @pytest.fixture
@@ -564,3 +567,58 @@ def test_other_threads_run_while_the_library_works(db: kvstore.Store, method: st
     finally:
         stop.set()
         thread.join()
+
+
+def test_each_thread_finds_its_own_handle_and_no_other(db: kvstore.Store) -> None:
+    handles = Handles()
+    with pytest.raises(AttributeError):
+        handles.cf
+    handles.keep("main")
+
+    def look(own: str) -> tuple[bool, str]:
+        before = hasattr(handles, "cf")
+        handles.keep(own)
+        return before, handles.cf
+
+    assert together(*[lambda n=n: look(f"{n}") for n in range(20)]) == [(False, f"{n}") for n in range(20)]
+    assert handles.cf == "main"
+    handles.drop(None)
+    assert not hasattr(handles, "cf")
+    handles.drop(None)
+    for wrong in (lambda: handles.drop("1"), lambda: handles.drop(-1), lambda: Handles(1), lambda: handles.no_such):
+        with pytest.raises((TypeError, OverflowError, AttributeError)):
+            wrong()
+
+
+def test_the_look_up_of_handles_holds_as_many_threads_as_it_must_and_lets_them_go() -> None:
+    class Thing:
+        pass
+
+    handles = Handles()
+    things: list[weakref.ref[Thing]] = []
+
+    def keep() -> int:
+        thing = Thing()
+        things.append(weakref.ref(thing))
+        number: int = handles.keep(thing)
+        assert handles.cf is thing
+        return number
+
+    numbers = [in_another_thread(keep) for _ in range(1500)]
+    assert len(set(numbers)) == 1500, "a thread's number is never given again"
+    assert sum(thing() is not None for thing in things) == 1024
+    handles.drop(numbers[-1])
+    assert things[-1]() is None
+    del handles
+    assert all(thing() is None for thing in things)
+
+
+def test_where_threads_are_not_what_locals_are_of_each_call_looks(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greenlets, say, which take the place of threads in the module threading."""
+    monkeypatch.setattr(threading, "local", _threading_local.local)
+    with kvstore.open(path) as store:
+        store["k"] = b"v"
+        assert not hasattr(store._handles, "cf")
+        assert store["k"] == in_another_thread(lambda: store["k"]) == b"v"

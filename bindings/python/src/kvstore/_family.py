@@ -144,7 +144,7 @@ class Family(
             pair = _new_buffer()
         buffer, view = pair
         try:
-            cf = self._local.cf
+            cf = self._handles.cf
         except AttributeError:
             cf = self._here()
         n = _get(cf, key, len(key), buffer)
@@ -167,7 +167,7 @@ class Family(
             pair = _new_buffer()
         buffer, view = pair
         try:
-            cf = self._local.cf
+            cf = self._handles.cf
         except AttributeError:
             cf = self._here()
         n = _get(cf, key, len(key), buffer)
@@ -237,7 +237,7 @@ class Family(
         if keep_ttl or if_absent or if_present:
             return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
         try:
-            cf = self._local.cf
+            cf = self._handles.cf
         except AttributeError:
             cf = self._here()
         if ttl is None and expire_at is None:
@@ -308,7 +308,7 @@ class Family(
         if type(value) is not bytes:
             value = to_bytes(value)
         try:
-            cf = self._local.cf
+            cf = self._handles.cf
         except AttributeError:
             cf = self._here()
         rc = _put(cf, key, len(key), value, len(value))
@@ -337,7 +337,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)
         try:
-            cf = self._local.cf
+            cf = self._handles.cf
         except AttributeError:
             cf = self._here()
         rc = _delete(cf, key, len(key))
@@ -356,7 +356,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
         try:
-            cf = self._local.cf
+            cf = self._handles.cf
         except AttributeError:
             cf = self._here()
         found: int = _exists(cf, key, len(key))

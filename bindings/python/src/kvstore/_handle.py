@@ -32,7 +32,7 @@ from typing import Any, NoReturn, Optional
 from kvstore._codec import Coding
 from kvstore._connection import Connection, Connections, Lease, store_is_closed
 from kvstore._errors import InvalidError, MisuseError, NotFoundError, error_text, exception_for
-from kvstore._native import NULL, ffi, lib, to_bytes
+from kvstore._native import NULL, Handles, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms, unregister
 
 _ERROR: int = lib.KVSTORE_ERROR
@@ -118,10 +118,7 @@ class Shared:
         with self.guard:
             families = list(self.families)
         for family in families:
-            try:
-                del family._local.cf
-            except AttributeError:
-                pass
+            family._handles.drop(None)
 
     def error_text(self) -> str:
         """The text of this thread's last failure."""
@@ -156,7 +153,7 @@ class Shared:
         if not self.connections.in_memory:
             self.local = threading.local()
             for family in list(self.families):
-                family._local = threading.local()
+                family._forget()
         self.changed()
 
 
@@ -185,12 +182,36 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+class _Kept:
+    """A thread's handle on a family. The connection stays the thread's as long as the look-up has it."""
+
+    __slots__ = ("cf", "handles", "lease", "thread")
+
+    def __init__(self, cf: Any, lease: Lease, handles: Any) -> None:
+        self.cf = cf
+        self.lease = lease
+        self.handles = handles
+        #: As the look-up counts threads; None: it does not have it.
+        self.thread: Optional[int] = None
+
+    def use(self) -> None:
+        """Puts it into the look-up; not where others than threads have locals of their own (greenlets)."""
+        if threading.local.__module__ == "_thread":
+            self.thread = self.handles.keep(self.cf)
+
+    def __del__(self) -> None:
+        if getattr(self, "thread", None) is not None:
+            self.handles.drop(self.thread)
+
+
 class Handle:
     """A family, and the native handle on it that each thread has of its own."""
 
-    __slots__ = ("__weakref__", "_closed", "_coding", "_local", "_name", "_scans", "_shared", "_store")
+    __slots__ = ("__weakref__", "_closed", "_coding", "_handles", "_local", "_name", "_scans", "_shared", "_store")
 
-    #: `cf` is the thread's handle, for the fast path; `kept` as well, also while there must be none.
+    #: Its `cf` is this thread's handle, for the fast path; none before the first call, and while each must be looked at.
+    _handles: Any
+    #: `kept`: the same, for as long as the thread lives.
     _local: Any
     _shared: Shared
     _scans: list[None]
@@ -209,15 +230,20 @@ class Handle:
         self._closed = False
         self._coding = coding
         self._store = store
-        self._local = threading.local()
+        self._forget()
         if cf is not None:
-            self._local.kept = cf
+            self._local.kept = _Kept(cf, shared.lease(), self._handles)
         with shared.guard:
             shared.families.add(self)
 
     def _detach(self) -> None:
         """Closes the handles of all threads: a call that has one keeps it to its end."""
         self._closed = True
+        self._forget()
+
+    def _forget(self) -> None:
+        """Each thread gets another handle when it asks for one."""
+        self._handles = Handles()
         self._local = threading.local()
 
     @property
@@ -225,24 +251,24 @@ class Handle:
         """This thread's handle: closed with its last reference, so to be passed to the library from here, and
         not to be kept."""
         try:
-            return self._local.cf
+            return self._handles.cf
         except AttributeError:
             return self._here()
 
     def _here(self) -> Any:
         """The same where there is none yet, or a transaction of a task is open."""
-        local = self._local  # first: who closes the family replaces it
+        local, handles = self._local, self._handles  # first: who closes the family replaces them
         lease = self._shared.lease()
         if self._closed:
             raise self._is_closed()
         try:
-            cf = local.kept
+            kept = local.kept
         except AttributeError:
-            cf = local.kept = self._open_on(lease.connection)
+            kept = local.kept = _Kept(self._open_on(lease.connection), lease, handles)
         connection = lease.connection
         if connection.task is None or connection.transaction_thread != threading.get_ident():
-            local.cf = cf
-        return cf
+            kept.use()
+        return kept.cf
 
     def _open_on(self, connection: Connection) -> Any:
         """A handle on a connection."""

@@ -26,16 +26,18 @@ else:  # what has a name in every Python, for tools that look at annotations
     Data = Union[str, bytes, bytearray, memoryview]
     K, V = TypeVar("K"), TypeVar("V")
 
-__all__ = ["NULL", "Data", "K", "Rows", "V", "check", "ffi", "lib", "taken", "to_bytes"]
+__all__ = ["NULL", "Data", "Handles", "K", "Rows", "V", "check", "ffi", "lib", "taken", "to_bytes"]
 
 ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
 
-if not lib.kvpy_add_rows():
-    raise ImportError("kvstore: the type of iterators cannot be made")
+if not lib.kvpy_add_rows() or not lib.kvpy_add_handles():
+    raise ImportError("kvstore: the types of iterators and handles cannot be made")
 #: The iterator of rows.c.
 Rows: Any = _kvstore.Rows
+#: The look-up of handles.c.
+Handles: Any = _kvstore.Handles
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints

@@ -94,7 +94,6 @@ def test_settings_that_do_not_exist_are_refused_before_anything_is_opened(
         Place("", "things", {})
 
 
-@pytest.mark.skipif(not hasattr(kvstore.Store, "limit"), reason="this version cannot bound a file")
 def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
     bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
     for number in range(4000):
@@ -103,10 +102,23 @@ def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "bounded.db").stat().st_size < 2 << 20
 
 
-@pytest.mark.skipif(hasattr(kvstore.Store, "limit"), reason="this version can bound a file")
-def test_a_bound_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="cannot bound"):
-        Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+def test_the_bound_is_kept_in_the_file_and_set_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+    assert tuple(bounded.store().get_limit()) == (1 << 20, "oldest")
+    bounded.close()
+    monkeypatch.setattr(kvstore.Store, "limit", None)  # not called: a second process would write for nothing
+    assert bounded.family() == bounded.family()
+    bounded.close()
+    with kvstore.open(tmp_path / "bounded.db") as store:
+        assert tuple(store.get_limit()) == (1 << 20, "oldest")
+
+
+def test_a_bound_that_cannot_be_leaves_nothing_open(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        Place(tmp_path / "bounded.db", "things", {"max_bytes": 10}).family()
+    with pytest.raises(ValueError, match="policy"):
+        Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20, "policy": "random"}).family()
+    kvstore.open(tmp_path / "bounded.db", exclusive=True).close()
 
 
 def test_a_child_of_a_fork_opens_the_file_anew(here: Place) -> None:

@@ -79,8 +79,6 @@ class Place:
             raise TypeError(f"no such setting of a store: {', '.join(map(str, unknown))}; see help(kvstore.open)")
         if options.get("max_bytes") is None and options.get("policy") is not None:
             raise TypeError("a policy is for a bounded store: give max_bytes, too")
-        if options.get("max_bytes") is not None and not hasattr(Store, "limit"):
-            raise TypeError("this version of kvstore cannot bound a file: leave max_bytes away")
         self.path = text
         self.name = name
         self._options = dict(options)
@@ -137,7 +135,6 @@ class Place:
 
 def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:
     """Bounds the file, if it is not bounded so already."""
-    bounded: Any = store
     limit = (max_bytes, policy or "oldest")
-    if tuple(bounded.get_limit()) != limit:
-        bounded.limit(*limit)
+    if tuple(store.get_limit()) != limit:
+        store.limit(*limit)

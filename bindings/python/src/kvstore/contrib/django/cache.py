@@ -19,7 +19,7 @@ OPTIONS may have
   Those keys are culled that expire first. Keys are counted for it, so a bound in bytes is faster.
 - ``FAMILY``: the family that the cache is kept in; ``django_cache``. Caches of one LOCATION and family share their
   keys, but for KEY_PREFIX and VERSION, and ``clear`` empties the family.
-- ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"json"``); otherwise values are
+- ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"kvstore.JSON"``); otherwise values are
   pickled, so nobody who is not trusted may be able to write the file.
 - settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``, and
   ``MAX_VALUE_SIZE`` (10 MiB): a value that is longer is a ValueError.
