@@ -513,8 +513,12 @@ class Store(Family):
         """
         number = _choice(policy, _POLICIES, "policy")
         most = 0 if max_bytes is None else _count(max_bytes, "max_bytes")
-        self._shared.check(lib.kvstore_set_limit(self._shared.handle(), most, number))
-        self._shared.changed()
+        shared = self._shared
+        rc = lib.kvstore_set_limit(shared.handle(), most, number)
+        if rc == lib.KVSTORE_ERROR:
+            raise InvalidError(error_text(shared.kv))
+        shared.check(rc)
+        shared.changed()
 
     def get_limit(self) -> Limit:
         """What the data may take in the file (``max_bytes``; 0: as much as it wants), and what makes room."""
