@@ -11,7 +11,7 @@ from kvstore.recipes import RateLimiter
 user, password = sys.argv[1:]
 
 with kvstore.open("logins.db") as db:
-    logins = RateLimiter(db, limit=5, period=60, name="logins")
+    logins = RateLimiter(db, "logins", limit=5, period=60)
     decision = logins.hit(user)
     if not decision.allowed:
         sys.exit(f"too many tries; come back in {decision.retry_after:.0f} seconds")

@@ -18,7 +18,7 @@ from kvstore.recipes import Lock, Queue, RateLimiter, RLock, Semaphore, Tags, me
 
 store = kvstore.open(sys.argv[1], busy_timeout=60)
 lock, again, slots = Lock(store, "l", renew=True), RLock(store, "r"), Semaphore(store, "s", 2)
-limiter, jobs, tags = RateLimiter(store, 10**6, 3600), Queue(store, "q"), Tags(store)
+limiter, jobs, tags = RateLimiter(store, "n", 10**6, 3600), Queue(store, "q"), Tags(store)
 
 @memoize(store, ttl=1000, early=1.0, stale=1000)
 def f(x):
@@ -64,7 +64,7 @@ def test_in_children_of_a_fork_while_threads_of_the_parent_use_them(path: Path) 
 def test_in_a_process_that_is_spawned(path: Path, method: str) -> None:
     with kvstore.open(path, busy_timeout=60) as store:
         recipes = (
-            Lock(store, "l"), RLock(store, "r"), Semaphore(store, "s", 2), RateLimiter(store, 5, 3600, name="n"),
+            Lock(store, "l"), RLock(store, "r"), Semaphore(store, "s", 2), RateLimiter(store, "n", 5, 3600),
             Queue(store, "q", visibility=60), Tags(store),
         )  # fmt: skip
         recipes[4].put(b"x")

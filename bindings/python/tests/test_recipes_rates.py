@@ -30,7 +30,7 @@ def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
 
 @every_algorithm
 def test_the_limit_is_allowed_at_once_and_no_more(store: kvstore.Store, algorithm: str) -> None:
-    limiter = RateLimiter(store, 3, 60, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 3, 60, algorithm=algorithm)
     decisions = [limiter.hit("k") for _ in range(4)]
     assert [d.allowed for d in decisions] == [True, True, True, False]
     assert [d.remaining for d in decisions] == [2, 1, 0, 0]
@@ -41,7 +41,7 @@ def test_the_limit_is_allowed_at_once_and_no_more(store: kvstore.Store, algorith
 
 @every_algorithm
 def test_a_hit_is_allowed_exactly_when_retry_after_is_over(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
-    limiter = RateLimiter(store, 3, 7, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 3, 7, algorithm=algorithm)
     for _ in range(50):
         decision = limiter.hit("k")
         if decision.allowed:
@@ -55,7 +55,7 @@ def test_a_hit_is_allowed_exactly_when_retry_after_is_over(store: kvstore.Store,
 
 @every_algorithm
 def test_after_reset_after_all_is_as_at_first(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
-    limiter = RateLimiter(store, 5, 10, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 5, 10, algorithm=algorithm)
     first = limiter.peek("k")
     for _ in range(4):
         decision = limiter.hit("k")
@@ -67,7 +67,7 @@ def test_after_reset_after_all_is_as_at_first(store: kvstore.Store, clock: Clock
 
 @every_algorithm
 def test_a_hit_that_is_refused_is_not_counted(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
-    limiter = RateLimiter(store, 2, 10, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 2, 10, algorithm=algorithm)
     limiter.hit("k", 2)
     for _ in range(100):
         assert not limiter.hit("k").allowed
@@ -77,7 +77,7 @@ def test_a_hit_that_is_refused_is_not_counted(store: kvstore.Store, clock: Clock
 
 @every_algorithm
 def test_cost_counts(store: kvstore.Store, algorithm: str) -> None:
-    limiter = RateLimiter(store, 10, 60, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 10, 60, algorithm=algorithm)
     assert limiter.hit("k", 7) == limiter.hit("other", cost=7)
     assert not limiter.hit("k", 4).allowed
     assert limiter.hit("k", 3) == Decision(True, 0, 0.0, 60.0)
@@ -87,7 +87,7 @@ def test_cost_counts(store: kvstore.Store, algorithm: str) -> None:
 
 @every_algorithm
 def test_peek_says_what_hit_would_and_counts_nothing(store: kvstore.Store, algorithm: str) -> None:
-    limiter = RateLimiter(store, 2, 60, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 2, 60, algorithm=algorithm)
     assert [limiter.peek("k").remaining for _ in range(3)] == [2, 2, 2]
     limiter.hit("k", 2)
     assert limiter.peek("k") == limiter.hit("k")
@@ -95,7 +95,7 @@ def test_peek_says_what_hit_would_and_counts_nothing(store: kvstore.Store, algor
 
 @every_algorithm
 def test_reset_forgets(store: kvstore.Store, algorithm: str) -> None:
-    limiter = RateLimiter(store, 1, 60, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 1, 60, algorithm=algorithm)
     limiter.hit("k")
     limiter.hit("other")
     limiter.reset("k")
@@ -105,7 +105,7 @@ def test_reset_forgets(store: kvstore.Store, algorithm: str) -> None:
 
 @pytest.mark.parametrize("limit", [3, 64, 65, 500])
 def test_a_sliding_window_never_allows_more_than_its_limit_within_a_period(store: kvstore.Store, clock: Clock, limit: int) -> None:
-    limiter = RateLimiter(store, limit, 10, algorithm="sliding_window")
+    limiter = RateLimiter(store, "n", limit, 10, algorithm="sliding_window")
     chance = random.Random(limit)
     allowed: list[tuple[float, int]] = []
     refused_too_long = 0.0
@@ -127,7 +127,7 @@ def test_a_sliding_window_never_allows_more_than_its_limit_within_a_period(store
 
 
 def test_a_fixed_window_begins_with_its_first_hit(store: kvstore.Store, clock: Clock) -> None:
-    limiter = RateLimiter(store, 2, 10, algorithm="fixed_window")
+    limiter = RateLimiter(store, "n", 2, 10, algorithm="fixed_window")
     assert limiter.hit("k").reset_after == 10
     clock.advance(9)
     assert limiter.hit("k").reset_after == 1
@@ -136,7 +136,7 @@ def test_a_fixed_window_begins_with_its_first_hit(store: kvstore.Store, clock: C
 
 
 def test_a_token_bucket_fills_evenly_up_to_its_burst(store: kvstore.Store, clock: Clock) -> None:
-    limiter = RateLimiter(store, 10, 60, algorithm="token_bucket", burst=3)
+    limiter = RateLimiter(store, "n", 10, 60, algorithm="token_bucket", burst=3)
     assert [limiter.hit("k").allowed for _ in range(4)] == [True, True, True, False]
     given = 0
     for _ in range(600):
@@ -148,7 +148,7 @@ def test_a_token_bucket_fills_evenly_up_to_its_burst(store: kvstore.Store, clock
 
 
 def test_no_token_is_lost_to_rounding(store: kvstore.Store, clock: Clock) -> None:
-    limiter = RateLimiter(store, 7, 1, algorithm="token_bucket", burst=7)
+    limiter = RateLimiter(store, "n", 7, 1, algorithm="token_bucket", burst=7)
     limiter.hit("k", 7)
     given = 0
     for millisecond in range(1, 10_001):
@@ -162,12 +162,12 @@ def test_a_clock_that_was_ahead_makes_nobody_wait_longer_than_a_period(path: Pat
     for ahead in (0, 1000):
         with kvstore.open(path) as store:
             store.set_clock(Clock(START_S + ahead))
-            limiter = RateLimiter(store, 1, 10, algorithm=algorithm)
+            limiter = RateLimiter(store, "n", 1, 10, algorithm=algorithm)
             limiter.hit("k")
     with kvstore.open(path) as store:  # it has been put right
         clock = Clock(START_S + 500)
         store.set_clock(clock)
-        limiter = RateLimiter(store, 1, 10, algorithm=algorithm)
+        limiter = RateLimiter(store, "n", 1, 10, algorithm=algorithm)
         assert 0 <= limiter.hit("k").retry_after <= 10
         clock.advance(10)
         limiter.hit("k")
@@ -177,7 +177,7 @@ def test_a_clock_that_was_ahead_makes_nobody_wait_longer_than_a_period(path: Pat
 
 @every_algorithm
 def test_state_is_gone_when_it_says_nothing_any_more(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
-    limiter = RateLimiter(store, 5, 10, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 5, 10, algorithm=algorithm)
     for number in range(20):
         limiter.hit(str(number))
     clock.advance(10)
@@ -185,7 +185,7 @@ def test_state_is_gone_when_it_says_nothing_any_more(store: kvstore.Store, clock
 
 
 def test_names_and_algorithms_count_apart(store: kvstore.Store) -> None:
-    limiters = [RateLimiter(store, 1, 60, algorithm=a, name=n) for a in ALGORITHMS for n in ("a", "ab", b"\0")]
+    limiters = [RateLimiter(store, n, 1, 60, algorithm=a) for a in ALGORITHMS for n in ("a", "ab", b"\0")]
     for key in ("x", b"bx", "\0"):
         assert all(limiter.hit(key).allowed for limiter in limiters)
         assert not any(limiter.hit(key).allowed for limiter in limiters)
@@ -193,7 +193,7 @@ def test_names_and_algorithms_count_apart(store: kvstore.Store) -> None:
 
 @every_algorithm
 def test_a_hit_inside_a_transaction_is_undone_with_it(store: kvstore.Store, algorithm: str) -> None:
-    limiter = RateLimiter(store, 1, 60, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 1, 60, algorithm=algorithm)
     with pytest.raises(LookupError):
         with store.transaction():
             assert limiter.hit("k").allowed and not limiter.hit("k").allowed
@@ -205,16 +205,16 @@ def test_a_hit_inside_a_transaction_is_undone_with_it(store: kvstore.Store, algo
 
 def test_wait_waits_for_its_turn_or_not_at_all(path: Path) -> None:
     with kvstore.open(path) as store:
-        limiter = RateLimiter(store, 1, 0.05, algorithm="token_bucket")
+        limiter = RateLimiter(store, "n", 1, 0.05, algorithm="token_bucket")
         assert all(limiter.wait("k") for _ in range(4))
-        slow = RateLimiter(store, 1, 3600, name="slow")
+        slow = RateLimiter(store, "slow", 1, 3600)
         assert slow.wait("k", timeout=0)
         assert not slow.wait("k", timeout=1)
         assert slow.peek("k").remaining == 0
 
 
 def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store) -> None:
-    limiter = RateLimiter(store, 4, 60, algorithm="token_bucket", burst=9, name="n", family="f")
+    limiter = RateLimiter(store, "n", 4, 60, algorithm="token_bucket", burst=9, family="f")
     make, arguments = limiter.__reduce__()
     again = make(*arguments)
     limiter.hit("k", 9)
@@ -233,11 +233,11 @@ def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store) -> None:
 )  # fmt: skip
 def test_a_bad_setting_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        RateLimiter(store, **{"limit": 5, "period": 60, **bad})
+        RateLimiter(store, **{"name": "n", "limit": 5, "period": 60, **bad})
 
 
 def test_bad_hits(store: kvstore.Store) -> None:
-    limiter = RateLimiter(store, 5, 60)
+    limiter = RateLimiter(store, "n", 5, 60)
     for key, cost, error in (("", 1, ValueError), (5, 1, TypeError), ("k", 0, ValueError), ("k", -1, ValueError), ("k", 1.0, TypeError)):
         with pytest.raises(error):
             limiter.hit(key, cost)  # type: ignore[arg-type, unused-ignore]
@@ -245,7 +245,7 @@ def test_bad_hits(store: kvstore.Store) -> None:
 
 @every_algorithm
 def test_threads_get_no_more_than_the_limit(store: kvstore.Store, algorithm: str) -> None:
-    limiter = RateLimiter(store, 50, 3600, algorithm=algorithm)
+    limiter = RateLimiter(store, "n", 50, 3600, algorithm=algorithm)
     allowed: list[bool] = []
 
     def work() -> None:
@@ -265,12 +265,12 @@ def test_processes_get_no_more_than_the_limit_also_if_one_is_killed(path: Path, 
 import os, sys, kvstore
 from kvstore.recipes import RateLimiter
 store = kvstore.open(sys.argv[1], busy_timeout=60)
-limiter = RateLimiter(store, 1000, 36000, algorithm={algorithm!r})
+limiter = RateLimiter(store, "n", 1000, 36000, algorithm={algorithm!r})
 while limiter.hit("k").allowed:
     os.write(1, b"x")
 """
     with kvstore.open(path, busy_timeout=60) as store:
-        limiter = RateLimiter(store, 1000, 36000, algorithm=algorithm)
+        limiter = RateLimiter(store, "n", 1000, 36000, algorithm=algorithm)
         command = [sys.executable, "-c", code, str(path)]
         children = [subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)]
         assert children[0].stdout is not None

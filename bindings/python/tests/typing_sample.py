@@ -233,7 +233,7 @@ def recipes(store: kvstore.Store[str, str]) -> None:
     kvstore.recipes.Queue(store, "q", codec=kvstore.JSON).put({"a": 1})
     kvstore.recipes.Queue(store, "q").put({"a": 1})  # type: ignore[arg-type]
     kvstore.recipes.Lock("path", "l")  # type: ignore[arg-type]
-    assert_type(kvstore.recipes.RateLimiter(store, 5).hit("k").allowed, bool)
+    assert_type(kvstore.recipes.RateLimiter(store, "l", 5).hit("k").allowed, bool)
 
     @kvstore.recipes.memoize(store, ttl=60, early=1.0, stale=60)
     def double(x: int) -> int:

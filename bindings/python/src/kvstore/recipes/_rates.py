@@ -129,14 +129,14 @@ class RateLimiter:
       up to twice the limit can pass within a short time. "token_bucket": tokens come in evenly, ``limit`` in
       a period; up to ``burst`` of them are kept.
     - ``burst``: what a full bucket holds (default: ``limit``). For the token bucket only.
-    - ``name``: limiters of the same name and algorithm in a family count together. Give them the same
-      numbers.
+
+    Limiters of the same ``name`` and algorithm in a family count together: give them the same numbers.
 
     A hit that is refused is not counted, reads only, and waits for nobody. State ends by itself when it says
     nothing any more. Time is that of the store's clock, in milliseconds.
 
     >>> db = kvstore.open(":memory:")
-    >>> logins = kvstore.recipes.RateLimiter(db, limit=2, period=60, name="logins")
+    >>> logins = kvstore.recipes.RateLimiter(db, "logins", limit=2, period=60)
     >>> [logins.hit("ada").allowed for _ in range(3)], logins.hit("bob").remaining
     ([True, True, False], 1)
     >>> 59 < logins.peek("ada").retry_after <= 60
@@ -146,12 +146,12 @@ class RateLimiter:
     def __init__(
         self,
         store: Store[Any, Any],
+        name: Name,
         limit: int,
         period: Duration = 1.0,
         *,
         algorithm: str = "sliding_window",
         burst: Optional[int] = None,
-        name: Name = "default",
         family: str = _FAMILY,
     ) -> None:
         if algorithm not in _ALGORITHMS:
@@ -166,7 +166,8 @@ class RateLimiter:
             raise ValueError(f"a limit is at most {_MAX_LIMIT}, not {max(limit, burst)}")
         self._rule = _Rule(limit, ttl_ms(period), burst)
         letter, self._algorithm = _ALGORITHMS[algorithm]
-        self._arguments = {"period": period, "algorithm": algorithm, "name": name}
+        self._name = name
+        self._arguments = {"period": period, "algorithm": algorithm}
         self._partition = letter + to_name(name, "a limiter's name")
         self._store = store
         self._family = family_of(store, family)
@@ -223,14 +224,14 @@ class RateLimiter:
         arguments = {**self._arguments, "family": self._family.name}
         if self._algorithm is _token_bucket:
             arguments["burst"] = self._rule.burst
-        return _made_anew, (self._store, self._rule.limit, arguments)
+        return _made_anew, (self._store, self._name, self._rule.limit, arguments)
 
     def __repr__(self) -> str:
         return f"<kvstore.recipes.RateLimiter {self._rule.limit} in {self._rule.period_ms / 1000} s>"
 
 
-def _made_anew(store: Store[Any, Any], limit: int, arguments: dict[str, Any]) -> RateLimiter:
-    return RateLimiter(store, limit, **arguments)
+def _made_anew(store: Store[Any, Any], name: Name, limit: int, arguments: dict[str, Any]) -> RateLimiter:
+    return RateLimiter(store, name, limit, **arguments)
 
 
 def _decision(step: _Step) -> Decision:
