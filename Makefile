@@ -51,6 +51,7 @@ SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
 test-full: test
 	@.ci/setup full
 	bindings/python/run-tests --full
+	bindings/python/run-contrib-tests
 	tests/asan
 	fuzz/run 60
 	tests/soak/run 600

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// The sources of the header, in its order.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "codes.rs",
     "types.rs",
     "library.rs",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 14] = [
     "many.rs",
     "transactions.rs",
     "maintenance.rs",
+    "limit.rs",
 ];
 
 /// The SQLite whose internal declarations are in src/db/file/engine/btree/raw.rs.

@@ -158,6 +158,7 @@ fn draw(function: &Function, at: usize) -> String {
         "int *" => "w.int_output()".into(),
         "int64_t *" => "w.int64_output()".into(),
         "KVStoreStats *" => "w.stats()".into(),
+        "KVEntry *" => "w.entries()".into(),
         "const KVStoreConfig *" => "w.config()".into(),
         "const KVWriteOptions *" => "w.options()".into(),
         "const char *" if name == "path" => format!("w.path({})", function.name == "kvstore_backup"),
@@ -166,6 +167,7 @@ fn draw(function: &Function, at: usize) -> String {
         "callback" if name == "progress" => "w.progress()".into(),
         "int" if function.name == "kvstore_malloc" => "w.malloc_size()".into(),
         "int" if name == "cap" => "w.capacity()".into(),
+        "int" if name == "max" => "w.rows()".into(),
         "int" if name == "count" => "w.count()".into(),
         "int" if name.starts_with('n') && at > 0 && function.arguments[at - 1].0 == "const void *" => {
             "w.length()".into()
@@ -173,6 +175,7 @@ fn draw(function: &Function, at: usize) -> String {
         "int" if name == "journalMode" => "w.journal_mode()".into(),
         "int" => "w.small()".into(),
         "int64_t" if name == "interval_ms" => "w.interval()".into(),
+        "int64_t" if name == "max_bytes" => "w.max_bytes()".into(),
         "int64_t" => "w.time()".into(),
         other => panic!("{}: no way to draw {other} {name}", function.name),
     }
@@ -201,7 +204,7 @@ fn main() {
     for name in ["KVStore", "KVColumnFamily", "KVIterator", "KVBatch"] {
         writeln!(out, "#[repr(C)] pub struct {name} {{ _opaque: [u8; 0] }}").unwrap();
     }
-    for name in ["KVStoreConfig", "KVWriteOptions", "KVStoreStats"] {
+    for name in ["KVStoreConfig", "KVWriteOptions", "KVStoreStats", "KVEntry"] {
         writeln!(out, "#[repr(C)] #[derive(Clone, Copy)] pub struct {name} {{").unwrap();
         for (c, field) in fields(&header, name) {
             writeln!(out, "    pub {field}: {c},").unwrap();

@@ -107,7 +107,7 @@
 #define KVSTORE_NOTADB 26
 
 /**
- * The disk is full.
+ * The disk is full, or the store has reached its limit (kvstore_set_limit).
  */
 #define KVSTORE_FULL 113
 
@@ -217,6 +217,21 @@
 #define KVSTORE_RANGE_KEYS_ONLY 8
 
 /**
+ * kvstore_set_limit: nothing makes room; a write that would pass the limit is KVSTORE_FULL.
+ */
+#define KVSTORE_EVICT_NONE 0
+
+/**
+ * kvstore_set_limit: expired keys make room, then those that would expire soonest.
+ */
+#define KVSTORE_EVICT_SOONEST 1
+
+/**
+ * kvstore_set_limit: expired keys make room, then those that were written longest ago.
+ */
+#define KVSTORE_EVICT_OLDEST 2
+
+/**
  * A documented number of families that surely works. Not a limit.
  */
 #define KVSTORE_MAX_COLUMN_FAMILIES 64
@@ -323,7 +338,8 @@ typedef struct {
      */
     int holdReads;
     /**
-     * How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. It is written back into the database while it
+     * How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store
+     * (kvstore_set_limit) if that is less. It is written back into the database while it
      * grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
      * and those of one transaction.
      * Readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
@@ -427,7 +443,7 @@ typedef struct {
      */
     uint64_t nTtlExpired;
     /**
-     * Keys removed by purges.
+     * Expired keys removed by purges, or to make room.
      */
     uint64_t nTtlPurged;
     /**
@@ -443,9 +459,18 @@ typedef struct {
      */
     uint64_t nMisses;
     /**
+     * Keys that were removed alive to make room (kvstore_set_limit).
+     */
+    uint64_t nEvicted;
+    /**
+     * What the data takes in the file now, in bytes: its pages less the free ones, which is what kvstore_set_limit
+     * bounds; not reset.
+     */
+    uint64_t nSizeBytes;
+    /**
      * Zero.
      */
-    uint64_t reserved[6];
+    uint64_t reserved[4];
 } KVStoreStats;
 
 #ifdef __cplusplus
@@ -624,9 +649,14 @@ void kvstore_cf_close(KVColumnFamily *cf);
  * Errors: KVSTORE_ERROR (a NULL pointer, a bad length), KVSTORE_BUSY (another handle is writing; only
  * outside a transaction), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
  * KVSTORE_CORRUPT, KVSTORE_MISUSE. Nothing is changed then; inside a transaction a failure for I/O,
- * space or memory leaves only the rollback.
+ * space or memory leaves only the rollback (but KVSTORE_FULL for a limit, kvstore_set_limit, leaves it as it was before
+ * the call).
  */
-int kvstore_put(KVStore *kv, const void *pKey, int nKey, const void *pValue, int nValue);
+int kvstore_put(KVStore *kv,
+                const void *pKey,
+                int nKey,
+                const void *pValue,
+                int nValue);
 
 /**
  * kvstore_put in any family.
@@ -1500,6 +1530,52 @@ int kvstore_backup(KVStore *kv,
                    const char *path,
                    int (*progress)(void *context, int remaining, int total),
                    void *context);
+
+/**
+ * Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of
+ * KVSTORE_EVICT_*. 0 bytes: no limit, whatever the policy. It is kept in the file, and every handle and process obeys
+ * it from its next write on; kvstore_backup copies it.
+ *
+ * Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
+ * The file itself never gets longer than the limit either; and unless KVStoreConfig.walPages says otherwise, the WAL
+ * of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and no reader that
+ * stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for, and the pages
+ * of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
+ *
+ * Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
+ * that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
+ * those that have expired, then those that were written longest ago; over all families, and never those that the write
+ * itself has put. A thirty-second part of the pages (at least one, at most 256) is kept free, so that a write has to
+ * remove few keys as a rule. KVStoreStats.nEvicted counts those that were alive; the expired ones count as purged.
+ *
+ * When nothing is left that may go, a write that needs more pages than there are answers KVSTORE_FULL, and nothing of it
+ * has happened; a transaction of the caller's goes on. Deletes, purges, kvstore_cf_persist, and whatever else
+ * only removes, are never refused.
+ *
+ * KVSTORE_EVICT_OLDEST needs write tracking, and switches it on: for every family that is there, whose keys count as
+ * written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another
+ * policy leaves it on.
+ *
+ * The call is a write itself. If the data takes more than the new limit, it makes room at once.
+ *
+ * Errors: KVSTORE_ERROR (less than 32 pages of the file, which is 131072 bytes with pages of 4096; a negative number;
+ * an unknown policy; kv is NULL); KVSTORE_FULL (the data takes more, and may not be removed); otherwise as kvstore_put.
+ * Nothing is changed then.
+ */
+int kvstore_set_limit(KVStore *kv,
+                      int64_t max_bytes,
+                      int policy);
+
+/**
+ * The limit that kvstore_set_limit has set, through whatever handle: `*pMaxBytes` is 0 if there is none, and `*pPolicy`
+ * KVSTORE_EVICT_NONE then. Both may be NULL.
+ *
+ * Errors: KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_NOMEM, KVSTORE_MISUSE,
+ * KVSTORE_ERROR (kv is NULL).
+ */
+int kvstore_get_limit(KVStore *kv,
+                      int64_t *pMaxBytes,
+                      int *pPolicy);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -13,7 +13,7 @@ pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
 pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
 /// Default length of the WAL, in pages, and its bounds.
 pub(crate) const DEFAULT_WAL_PAGES: u32 = 4000;
-const MIN_WAL_PAGES: u32 = 16;
+pub(crate) const MIN_WAL_PAGES: u32 = 16;
 const MAX_WAL_PAGES: u32 = 1_000_000;
 /// Default of the longest value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
@@ -91,7 +91,8 @@ pub(crate) struct FileConfig {
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
     pub(crate) checkpoint_every: Option<u32>,
-    pub(crate) wal_pages: u32,
+    /// `None`: the default one, which a limit of the store's makes less.
+    pub(crate) wal_pages: Option<u32>,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
     /// `None`: while this process is alone with the file.
@@ -118,7 +119,7 @@ impl Default for FileConfig {
             cache_pages: DEFAULT_CACHE_PAGES,
             page_size: DEFAULT_PAGE_SIZE,
             checkpoint_every: None,
-            wal_pages: DEFAULT_WAL_PAGES,
+            wal_pages: None,
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
             hold_reads: None,
@@ -192,12 +193,13 @@ impl Config {
         self
     }
 
-    /// How long the WAL gets, in pages (default 4000, from 16 to 1 000 000): it is written back into the database while
+    /// How long the WAL gets, in pages (from 16 to 1 000 000; default 4000, or an eighth of the
+    /// [limit](crate::Store::set_limit) if that is less): it is written back into the database while
     /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
     /// and those of one transaction. [`checkpoint_every`](Config::checkpoint_every) comes before it.
     #[must_use]
     pub fn wal_pages(mut self, pages: u32) -> Config {
-        self.file.wal_pages = pages;
+        self.file.wal_pages = Some(pages);
         self
     }
 
@@ -283,10 +285,11 @@ impl FileConfig {
                 i32::MAX
             )));
         }
-        if !(MIN_WAL_PAGES..=MAX_WAL_PAGES).contains(&self.wal_pages) {
+        if let Some(pages) = self.wal_pages
+            && !(MIN_WAL_PAGES..=MAX_WAL_PAGES).contains(&pages)
+        {
             return Err(Error::invalid(format!(
-                "WAL (walPages) of {} pages: must be from {MIN_WAL_PAGES} to {MAX_WAL_PAGES}",
-                self.wal_pages
+                "WAL (walPages) of {pages} pages: must be from {MIN_WAL_PAGES} to {MAX_WAL_PAGES}"
             )));
         }
         if self.checkpoint_every == Some(0) {

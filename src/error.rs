@@ -15,6 +15,8 @@ pub struct Error {
     /// SQLite has failed in a way that has no kind of its own: unlike a refused argument, it may have stopped
     /// half-way.
     is_failure: bool,
+    /// Whatever the call had done was undone, so that the transaction around it can go on.
+    is_undone: bool,
     message: String,
 }
 
@@ -48,7 +50,7 @@ pub enum ErrorKind {
     Misuse,
     /// Not a store.
     NotADatabase,
-    /// The disk is full.
+    /// The disk is full, or the store has reached its [limit](crate::Store::set_limit).
     Full,
 }
 
@@ -115,13 +117,18 @@ impl Error {
     pub(crate) fn full(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Full, message)
     }
+
+    /// The store has reached the limit that its users have set, and the write was undone.
+    pub(crate) fn over_limit(message: impl Into<String>) -> Error {
+        Error { is_undone: true, ..Error::new(ErrorKind::Full, message) }
+    }
 }
 
 impl Error {
     /// An error of a caller's own, such as one that makes a [transaction](crate::Store::transaction) roll back.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, is_failure: false, message: message.into() }
+        Error { kind, is_failure: false, is_undone: false, message: message.into() }
     }
 
     /// The kind of this error.
@@ -147,6 +154,7 @@ impl Error {
         match self.kind {
             ErrorKind::Error => self.is_failure,
             ErrorKind::NotFound | ErrorKind::ReadOnly | ErrorKind::Misuse => false,
+            ErrorKind::Full => !self.is_undone,
             _ => true,
         }
     }

@@ -62,7 +62,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, row_key};
 pub use fork::{INHERITED, generation as fork_generation};
-pub use options::PutOptions;
+pub use options::{Eviction, Limit, PutOptions};
 pub use shared::Stats;
 pub use store::{PurgeStep, Store, Transaction, WriteBatch};
 

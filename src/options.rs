@@ -68,3 +68,33 @@ impl PutOptions {
         self
     }
 }
+
+/// How much a store may take, and what makes room when that is not enough: see
+/// [`Store::set_limit`](crate::Store::set_limit).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// What the data may take in the file, in bytes.
+    pub max_bytes: u64,
+    /// What goes first.
+    pub eviction: Eviction,
+}
+
+impl Limit {
+    /// At most so many bytes, for which these keys make room.
+    #[must_use]
+    pub fn new(max_bytes: u64, eviction: Eviction) -> Limit {
+        Limit { max_bytes, eviction }
+    }
+}
+
+/// Which keys a store with a [`Limit`] removes to make room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Eviction {
+    /// None: a write that would pass the limit fails with [`Full`](crate::ErrorKind::Full).
+    None,
+    /// Those that have expired, then those that would expire soonest. Keys without a TTL stay.
+    Soonest,
+    /// Those that have expired, then those that were written longest ago.
+    Oldest,
+}

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use c_common::{compiler, found, library_dir, root, run};
 
 /// The areas, by their files; `everything.cpp` includes all.
-const AREAS: [&str; 11] = [
+const AREAS: [&str; 12] = [
     "batches",
     "callbacks",
     "conditional",
@@ -22,6 +22,7 @@ const AREAS: [&str; 11] = [
     "iteration",
     "maintenance",
     "moved",
+    "ranges",
     "threads",
     "transactions",
     "ttl",
@@ -124,6 +125,7 @@ scenarios! {
     families_are_made_opened_listed_and_dropped
     a_store_in_a_file_is_there_when_it_is_opened_again
     the_settings_of_a_config_reach_the_store
+    a_value_comes_out_as_any_container_of_bytes
     a_row_key_keeps_the_rows_of_a_partition_together
     the_library_tells_its_versions
     an_error_has_a_code_a_text_and_says_whether_to_retry
@@ -143,9 +145,25 @@ scenarios! {
     writing_and_erasing_is_possible_in_a_walk
     an_error_in_a_walk_is_an_exception
     the_objects_are_small
-    walks_are_input_ranges_of_cpp20
+    algorithms_of_cpp17_take_a_walk
+    a_map_is_made_of_a_walk
+    a_key_of_a_walk_is_a_string_view_that_becomes_a_string
+    what_is_kept_of_a_walk_owns_its_bytes
+    a_walk_goes_on_without_what_it_was_made_of
+    find_gives_a_position_at_a_live_key_or_the_end
+    a_range_shows_what_was_alive_when_it_was_fetched_and_rows_what_is_alive_now
+    a_walk_reads_every_row_once_whatever_its_size
+    the_end_of_a_walk_stays_the_end
+    positions_outlive_their_iterator_and_tell_that_their_store_is_closed
+    what_a_position_shows_stays_until_its_next_step
+    a_cursor_and_its_range_are_one_walk
+    an_exception_in_an_algorithm_comes_out_of_it
+    a_walk_sees_its_transaction_and_goes_on_after_it
+    expiring_keys_are_a_range_too
+    ranges_and_views_of_cpp20_take_a_walk
     stats_count_what_was_done
     a_store_is_synced_checkpointed_vacuumed_and_checked
+    a_bounded_store_makes_room_or_says_that_it_is_full
     a_damaged_file_is_told_by_its_first_disagreement
     a_backup_is_a_store_with_all_ttls
     a_backup_is_stopped_by_the_answer_false
@@ -163,6 +181,9 @@ scenarios! {
     a_transaction_that_is_not_committed_is_rolled_back
     a_second_begin_is_refused_and_the_first_goes_on
     a_function_in_a_transaction_commits_or_its_exception_rolls_back
+    a_transaction_within_a_transaction_is_refused_and_the_outer_one_goes_on
+    a_transaction_whose_function_closes_moves_or_ends_it_says_so
+    a_commit_that_fails_rolls_back_and_the_store_goes_on
     a_snapshot_sees_one_moment_and_writes_nothing
     another_writer_is_told_to_retry
     closing_rolls_back_and_leaves_a_harmless_transaction
@@ -299,14 +320,34 @@ fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
     assert!(missing.is_empty(), "the C++ headers do not call, or no test reaches: {missing:?}");
 }
 
+/// Compiles an example in each standard, with each compiler, and runs it twice: the second time it finds its store.
+fn example_prints(name: &str, expected: &str) {
+    for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
+        for standard in STANDARDS {
+            let directory = tempfile::tempdir().unwrap();
+            let program = directory.path().join("example");
+            run(link(
+                cpp(&compiler, standard).arg("-o").arg(&program).arg(root().join("examples").join(name)),
+            ));
+            for _ in 0..2 {
+                let output = run(Command::new(&program).current_dir(&directory));
+                assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{compiler} {standard}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_quickstart_of_the_readme_runs() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("quickstart");
-    let example = root().join("examples/quickstart.cpp");
-    run(link(cpp("g++", "c++17").arg("-o").arg(&program).arg(example)));
-    for _ in 0..2 {
-        let output = run(Command::new(&program).current_dir(&directory));
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), "user:1 is Ada\nuser:1 = Ada\nuser:2 = Bob\n");
-    }
+    example_prints("quickstart.cpp", "user:1 is Ada\nuser:1 = Ada\nuser:2 = Bob\n");
+}
+
+#[test]
+fn the_example_of_the_standard_library_runs() {
+    let expected = "3 sessions, 1 of them for ever\n\
+                    ada has 40 bytes\n\
+                    kept: session:ada session:bob session:eve\n\
+                    balance 90, refused: not enough\n\
+                    balance 90\n";
+    example_prints("standard_library.cpp", expected);
 }

@@ -318,6 +318,27 @@ fn the_unwinder_finds_its_way_through_the_static_and_the_shared_library() {
 }
 
 #[test]
+fn install_strip_leaves_what_a_linker_needs_and_nothing_for_debuggers() {
+    let Some(installed) = Installed::new() else { return };
+    let [shared, archive] = ["libkvstore.so", "libkvstore.a"].map(|name| installed.lib().join(name));
+    let sections =
+        |file: &Path| String::from_utf8(run(Command::new("readelf").arg("-SW").arg(file)).stdout).unwrap();
+    for library in [&shared, &archive] {
+        assert!(sections(library).contains(" .debug_"), "{} has no debug information", library.display());
+    }
+    let whole = fs::metadata(&shared).unwrap().len();
+    make("install-strip", &[("PREFIX", installed.prefix.path())]);
+    let left = sections(&shared);
+    assert!(
+        left.contains(" .dynsym ") && !left.contains(" .symtab ") && !left.contains(" .debug_"),
+        "{left}"
+    );
+    let left = sections(&archive);
+    assert!(left.contains(" .symtab ") && !left.contains(" .debug_"), "{left}");
+    assert!(fs::metadata(&shared).unwrap().len() < whole);
+}
+
+#[test]
 fn a_program_can_link_another_static_library_in_rust() {
     let Some(installed) = Installed::new() else { return };
     let other = installed.work.path().join("libother.a");

@@ -20,7 +20,7 @@ fn size(path: &Path) -> u64 {
 
 /// Without the two live figures.
 fn counters(mut stats: Stats) -> Stats {
-    (stats.db_pages, stats.wal_frames) = (0, 0);
+    (stats.db_pages, stats.wal_frames, stats.size_bytes) = (0, 0, 0);
     stats
 }
 
@@ -158,6 +158,8 @@ fn resetting_sets_the_counters_to_zero_and_leaves_the_live_figures() {
     let pages = python(&scratch.path(), "print(*con.execute('pragma page_count').fetchone())");
     assert_eq!(after.db_pages.to_string(), pages);
     assert!(after.db_pages > 25);
+    let free = python(&scratch.path(), "print(*con.execute('pragma freelist_count').fetchone())");
+    assert_eq!(after.size_bytes, (after.db_pages - free.parse::<u64>().unwrap()) * 4096);
 }
 
 // ---- checkpoints ---------------------------------------------------------------------------------

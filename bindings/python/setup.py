@@ -1,9 +1,11 @@
 """Builds the Rust library as a static one and links it into the extension: one file, nothing beside it.
 
 Environment:
-  KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (packagers, sanitizers)
+  KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (packagers)
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
+
+The extension is stripped, unless the build is one for debugging (``build_ext --debug``).
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class BuildExtension(build_ext):
             ext.extra_link_args = ["-Wl,-exported_symbol,_PyInit__kvstore", "-Wl,-dead_strip"]
         else:
             ext.extra_link_args = ["-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]
-            if "KVSTORE_STATIC_LIB" not in os.environ:
+            if not self.debug:
                 ext.extra_link_args.append("-Wl,--strip-all")
             ext.libraries = ["pthread", "dl", "m"]
         super().build_extension(ext)

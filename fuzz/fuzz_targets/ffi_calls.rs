@@ -48,6 +48,8 @@ pub enum Kind {
 const MAX_CALLS: usize = 150;
 /// How deep callbacks call.
 const MAX_DEPTH: usize = 3;
+/// How many rows are fetched at most.
+const ROWS: usize = 40;
 /// What outputs hold before a call.
 const UNTOUCHED: i64 = 0x5A5A_5A5A_5A5A_5A5A;
 /// The longest value of stores with the default configuration. No store here is opened with more.
@@ -84,6 +86,7 @@ struct Frame {
     config: Option<Box<KVStoreConfig>>,
     options: Option<Box<KVWriteOptions>>,
     stats: Option<Box<KVStoreStats>>,
+    entries: Option<Box<[KVEntry; ROWS]>>,
     /// The length that belongs to the last pointer.
     length: c_int,
     count: c_int,
@@ -334,6 +337,11 @@ impl World {
         })
     }
 
+    /// Limits of a store: such as are refused, and such as are soon reached.
+    fn max_bytes(&self) -> i64 {
+        self.of(&[0, -1, 1, 16_384, 17_000, 32_768, 131_072, 150_000, 2_097_152, 5_000_000, i64::MIN, i64::MAX])
+    }
+
     fn int64_output(&self) -> *mut i64 {
         if self.byte() == 255 {
             return null_mut();
@@ -411,6 +419,22 @@ impl World {
         // SAFETY: a struct of numbers.
         let stats = Box::new(unsafe { std::mem::zeroed::<KVStoreStats>() });
         self.frame(|frame| &raw mut **frame.stats.insert(stats))
+    }
+
+    fn entries(&self) -> *mut KVEntry {
+        if self.byte() < 4 {
+            return null_mut();
+        }
+        // SAFETY: a struct of numbers and pointers.
+        let entries = Box::new(unsafe { std::mem::zeroed::<[KVEntry; ROWS]>() });
+        self.frame(|frame| frame.entries.insert(entries).as_mut_ptr())
+    }
+
+    fn rows(&self) -> c_int {
+        match self.byte() {
+            0..4 => self.of(&[-1, c_int::MIN]),
+            n => c_int::from(n) % (ROWS as c_int + 1),
+        }
     }
 
     // ---- arrays -------------------------------------------------------------------------------
@@ -613,6 +637,17 @@ impl World {
             let empty =
                 frame.pointers.iter().all(|pointer| pointer.is_null() || **pointer as i64 == UNTOUCHED);
             return assert!(empty, "{name} found nothing and gave out memory");
+        }
+        if let (Some(entries), Some(count)) = (&frame.entries, frame.ints.first()) {
+            for entry in &entries[..usize::try_from(**count).expect("a count")] {
+                // SAFETY: the iterator's, until it moves.
+                unsafe {
+                    read(entry.pKey.cast_mut(), entry.nKey, false);
+                    if !entry.pValue.is_null() {
+                        read(entry.pValue.cast_mut(), entry.nValue, false);
+                    }
+                }
+            }
         }
         let Some(pointer) = frame.pointers.first() else { return };
         let length = **frame.ints.first().expect("a call that gives out memory tells its length");

@@ -20,6 +20,8 @@ mod cursors;
 #[allow(dead_code)] // the strategies
 #[path = "../../tests/model/history.rs"]
 mod history;
+#[path = "../../tests/model/met.rs"]
+mod met;
 #[path = "../../tests/model/on_family.rs"]
 mod on_family;
 #[path = "../../tests/model/table.rs"]

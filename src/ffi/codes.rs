@@ -34,7 +34,7 @@ pub const KVSTORE_PROTOCOL: c_int = 15;
 pub const KVSTORE_MISUSE: c_int = 21;
 /// The file is not a store.
 pub const KVSTORE_NOTADB: c_int = 26;
-/// The disk is full.
+/// The disk is full, or the store has reached its limit (kvstore_set_limit).
 pub const KVSTORE_FULL: c_int = 113;
 
 /// Journal mode: a write-ahead log (the default). Readers and a writer do not block each other.
@@ -84,6 +84,13 @@ pub const KVSTORE_RANGE_CLOSED: c_int = 2;
 pub const KVSTORE_RANGE_OPEN: c_int = 4;
 /// Ranges: read no values; kvstore_iterator_value is KVSTORE_ERROR.
 pub const KVSTORE_RANGE_KEYS_ONLY: c_int = 8;
+
+/// kvstore_set_limit: nothing makes room; a write that would pass the limit is KVSTORE_FULL.
+pub const KVSTORE_EVICT_NONE: c_int = 0;
+/// kvstore_set_limit: expired keys make room, then those that would expire soonest.
+pub const KVSTORE_EVICT_SOONEST: c_int = 1;
+/// kvstore_set_limit: expired keys make room, then those that were written longest ago.
+pub const KVSTORE_EVICT_OLDEST: c_int = 2;
 
 /// A documented number of families that surely works. Not a limit.
 pub const KVSTORE_MAX_COLUMN_FAMILIES: c_int = 64;
@@ -135,7 +142,7 @@ pub(super) fn name_of(code: c_int) -> &'static CStr {
         KVSTORE_PROTOCOL => c"locking protocol failed",
         KVSTORE_MISUSE => c"the handle is closed or may not be used",
         KVSTORE_NOTADB => c"the file is not a store",
-        KVSTORE_FULL => c"the disk is full",
+        KVSTORE_FULL => c"full: the disk, or the limit of the store",
         _ => c"unknown code",
     }
 }

@@ -45,7 +45,8 @@ where
 /// Errors: KVSTORE_ERROR (a NULL pointer, a bad length), KVSTORE_BUSY (another handle is writing; only
 /// outside a transaction), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
 /// KVSTORE_CORRUPT, KVSTORE_MISUSE. Nothing is changed then; inside a transaction a failure for I/O,
-/// space or memory leaves only the rollback.
+/// space or memory leaves only the rollback (but KVSTORE_FULL for a limit, kvstore_set_limit, leaves it as it was before
+/// the call).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_put(
     kv: *mut KVStore,

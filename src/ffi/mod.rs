@@ -28,6 +28,7 @@ mod families;
 mod handle;
 mod iterators;
 mod library;
+mod limit;
 mod maintenance;
 mod many;
 mod ranges;

@@ -99,7 +99,8 @@ pub struct KVStoreConfig {
     /// negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
     /// anew.
     pub holdReads: c_int,
-    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. It is written back into the database while it
+    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store
+    /// (kvstore_set_limit) if that is less. It is written back into the database while it
     /// grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
     /// and those of one transaction.
     /// Readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
@@ -135,7 +136,7 @@ pub struct KVStoreStats {
     /// Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_cf_get_many
     /// that meets one counts.
     pub nTtlExpired: u64,
-    /// Keys removed by purges.
+    /// Expired keys removed by purges, or to make room.
     pub nTtlPurged: u64,
     /// Pages of the database now; not reset.
     pub nDbPages: u64,
@@ -143,8 +144,13 @@ pub struct KVStoreStats {
     pub nWalFrames: u64,
     /// Gets (of several keys, each) and exists that found no live key.
     pub nMisses: u64,
+    /// Keys that were removed alive to make room (kvstore_set_limit).
+    pub nEvicted: u64,
+    /// What the data takes in the file now, in bytes: its pages less the free ones, which is what kvstore_set_limit
+    /// bounds; not reset.
+    pub nSizeBytes: u64,
     /// Zero.
-    pub reserved: [u64; 6],
+    pub reserved: [u64; 4],
 }
 
 impl KVStoreConfig {
@@ -230,7 +236,9 @@ impl KVStoreStats {
             nDbPages: stats.db_pages,
             nWalFrames: stats.wal_frames,
             nMisses: stats.misses,
-            reserved: [0; 6],
+            nEvicted: stats.evicted,
+            nSizeBytes: stats.size_bytes,
+            reserved: [0; 4],
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
-use crate::db::{Db, FileIdentity, Tables, TransactionState, is_at};
+use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
 use stats::Counters;
@@ -190,11 +190,13 @@ impl Shared {
     /// Runs a write: in the caller's transaction, or in one of its own, which also removes the dead rows that reads
     /// have met. May run `f` twice: the second time after all that the first one has done was rolled back.
     pub(crate) fn write<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        let f = |db: &Db| db.within_limit(&self.clock, &f);
         self.write_and(f, |db, f| self.write_and_remove_dead(db, f), |db| self.committed(db))
     }
 
     /// The same for a write that can be run only once: it removes nothing else.
     pub(crate) fn write_once<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        let f = |db: &Db| db.within_limit(&self.clock, f);
         self.write_and(f, |db, f| db.in_own_transaction(true, f), |db| self.committed(db))
     }
 
@@ -224,15 +226,16 @@ impl Shared {
             match db.transaction() {
                 TransactionState::None => {
                     let done = in_own_transaction(db, f)?;
+                    self.count_removed(db);
                     committed(db);
                     Ok(done)
                 }
                 TransactionState::Write => {
                     let done = db.write_or_doom(f);
-                    if let Err(e) = &done
-                        && e.dooms_transaction()
-                    {
-                        db.doom(e);
+                    match &done {
+                        Ok(_) => self.count_removed(db),
+                        Err(e) if e.dooms_transaction() => db.doom(e),
+                        Err(_) => {}
                     }
                     done
                 }
@@ -244,6 +247,15 @@ impl Shared {
                 ))),
             }
         })
+    }
+
+    /// Counts what a write has removed to make room.
+    #[inline]
+    fn count_removed(&self, db: &Db) {
+        if let Some(Removed { live, expired }) = db.take_removed() {
+            self.counters.evicted.add(live);
+            self.counters.ttl_purged.add(expired);
+        }
     }
 
     pub(crate) fn committed(&self, db: &mut Db) {

@@ -27,7 +27,7 @@ pub struct Stats {
     /// Times a get, exists or ttl met an expired key: a row that is noted for its removal only once, by a
     /// `get_many` each time.
     pub ttl_expired: u64,
-    /// Keys removed by purges.
+    /// Expired keys removed by purges, or to make room.
     pub ttl_purged: u64,
     /// Pages of the database, now (not a counter).
     pub db_pages: u64,
@@ -35,6 +35,12 @@ pub struct Stats {
     pub wal_frames: u64,
     /// Gets and exists that found no live key; of many keys, each.
     pub misses: u64,
+    /// Keys removed to make room ([`Store::set_limit`](crate::Store::set_limit)) that were alive; the expired ones
+    /// count as purged.
+    pub evicted: u64,
+    /// What the data takes in the file, in bytes, now: its pages without the free ones, which is what a limit bounds
+    /// (not a counter).
+    pub size_bytes: u64,
 }
 
 #[derive(Default)]
@@ -51,6 +57,7 @@ pub(crate) struct Counters {
     pub(crate) ttl_expired: Counter,
     pub(crate) ttl_purged: Counter,
     pub(crate) misses: Counter,
+    pub(crate) evicted: Counter,
 }
 
 #[derive(Default)]
@@ -67,8 +74,8 @@ impl Counter {
 }
 
 impl Counters {
-    /// The counters, with the two live figures beside them.
-    pub(crate) fn read(&self, db_pages: u64, wal_frames: u64) -> Stats {
+    /// The counters, with the live figures beside them.
+    pub(crate) fn read(&self, db_pages: u64, wal_frames: u64, size_bytes: u64) -> Stats {
         Stats {
             puts: self.puts.get(),
             gets: self.gets.get(),
@@ -84,6 +91,8 @@ impl Counters {
             db_pages,
             wal_frames,
             misses: self.misses.get(),
+            evicted: self.evicted.get(),
+            size_bytes,
         }
     }
 
@@ -101,6 +110,7 @@ impl Counters {
             &self.ttl_expired,
             &self.ttl_purged,
             &self.misses,
+            &self.evicted,
         ] {
             counter.0.store(0, Relaxed);
         }

@@ -5,6 +5,7 @@
 mod backup;
 mod batch;
 mod cleaner;
+mod limit;
 mod purge;
 mod transactions;
 
@@ -214,8 +215,9 @@ impl Store {
     /// # Errors
     /// Failures to read the file's size.
     pub fn stats(&self) -> Result<Stats> {
-        let (pages, frames) = self.shared.with(|db| Ok((db.page_count()?, db.wal_frames())))?;
-        Ok(self.shared.counters.read(pages, u64::from(frames)))
+        let (pages, used, frames) =
+            self.shared.with(|db| Ok((db.page_count()?, db.used_bytes()?, db.wal_frames())))?;
+        Ok(self.shared.counters.read(pages, u64::from(frames), used))
     }
 
     /// Sets the counters to zero.

@@ -59,7 +59,9 @@ FIELD(KVStoreStats, nTtlPurged, 80, uint64_t);
 FIELD(KVStoreStats, nDbPages, 88, uint64_t);
 FIELD(KVStoreStats, nWalFrames, 96, uint64_t);
 FIELD(KVStoreStats, nMisses, 104, uint64_t);
-FIELD(KVStoreStats, reserved, 112, uint64_t[6]);
+FIELD(KVStoreStats, nEvicted, 112, uint64_t);
+FIELD(KVStoreStats, nSizeBytes, 120, uint64_t);
+FIELD(KVStoreStats, reserved, 128, uint64_t[4]);
 
 CODE(KVSTORE_OK, 0);
 CODE(KVSTORE_ERROR, 1);
@@ -97,6 +99,9 @@ CODE(KVSTORE_RANGE_REVERSE, 1);
 CODE(KVSTORE_RANGE_CLOSED, 2);
 CODE(KVSTORE_RANGE_OPEN, 4);
 CODE(KVSTORE_RANGE_KEYS_ONLY, 8);
+CODE(KVSTORE_EVICT_NONE, 0);
+CODE(KVSTORE_EVICT_SOONEST, 1);
+CODE(KVSTORE_EVICT_OLDEST, 2);
 CODE(KVSTORE_MAX_COLUMN_FAMILIES, 64);
 CODE(KVSTORE_NO_TTL, -1);
 

@@ -53,6 +53,7 @@ static void call_back(void)
     REFUSED(KVSTORE_MISUSE, kvstore_purge_expired(kv, &out.n));
     REFUSED(KVSTORE_MISUSE, kvstore_integrity_check(kv, NULL));
     REFUSED(KVSTORE_MISUSE, kvstore_repair(kv, &out.big));
+    REFUSED(KVSTORE_MISUSE, kvstore_set_limit(kv, 1 << 20, KVSTORE_EVICT_OLDEST));
 }
 
 static void is_called_back(void)

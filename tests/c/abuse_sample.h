@@ -204,6 +204,8 @@ static inline void store_functions_give(int code, KVStore *kv)
     REFUSED(code, kvstore_integrity_check(kv, &message));
     CHECK(message == NULL);
     REFUSED(code, kvstore_repair(kv, &out.big));
+    REFUSED(code, kvstore_set_limit(kv, 1 << 20, KVSTORE_EVICT_OLDEST));
+    REFUSED(code, kvstore_get_limit(kv, &out.big, &out.n));
     REFUSED(code, kvstore_sync(kv));
     REFUSED(code, kvstore_incremental_vacuum(kv, 0));
     REFUSED(code, kvstore_checkpoint(kv, KVSTORE_CHECKPOINT_TRUNCATE, &out.n, &out.m));

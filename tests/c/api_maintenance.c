@@ -14,7 +14,7 @@ static KVStoreStats stats_of(KVStore *kv)
     KVStoreStats stats;
     memset(&stats, 0xff, sizeof stats);
     OK(kvstore_stats(kv, &stats));
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 4; i++) {
         CHECK(stats.reserved[i] == 0);
     }
     return stats;
@@ -35,6 +35,7 @@ static void grown(KVStore *kv, KVStoreStats *last, const KVStoreStats *by)
     GREW(nTtlExpired);
     GREW(nTtlPurged);
     GREW(nMisses);
+    GREW(nEvicted);
 #undef GREW
     *last = now;
 }

@@ -690,8 +690,10 @@ COUNTER(nTtlPurged, 10);
 COUNTER(nDbPages, 11);
 COUNTER(nWalFrames, 12);
 COUNTER(nMisses, 13);
-COUNTER(reserved[0], 14);
-_Static_assert(sizeof ((KVStoreStats *)0)->reserved == 6 * sizeof(uint64_t), "six are reserved");
+COUNTER(nEvicted, 14);
+COUNTER(nSizeBytes, 15);
+COUNTER(reserved[0], 16);
+_Static_assert(sizeof ((KVStoreStats *)0)->reserved == 4 * sizeof(uint64_t), "four are reserved");
 _Static_assert(sizeof(KVStoreStats) == 20 * sizeof(uint64_t), "and there is nothing else");
 
 SCENARIOS({"in_memory", in_memory}, {"in_a_file", in_a_file}, {"files_of_wal_mode", files_of_wal_mode},

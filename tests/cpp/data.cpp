@@ -74,11 +74,32 @@ SCENARIO(get_into_fills_the_callers_buffer_and_answers_the_whole_length) {
     CHECK(std::memcmp(buffer, "0123456789", 10) == 0);
     CHECK(db.get_into("key", nullptr, 0) == std::size_t{10});
     CHECK(db.get_into("missing", buffer, sizeof buffer) == std::nullopt);
-#if __cplusplus >= 202002L
     std::array<std::byte, 4> bytes{};
     CHECK(db.get_into("key", bytes) == std::size_t{10});
     CHECK(bytes[3] == std::byte{'3'});
+    std::vector<unsigned char> vector(12, '-');
+    CHECK(db.get_into("key", vector) == std::size_t{10} && vector[9] == '9' && vector[10] == '-');
+    CHECK(db.get_into("missing", vector) == std::nullopt);
+    CHECK(db.get_into("key", buffer) == std::size_t{10});
+#if __cplusplus >= 202002L
+    bytes = {};
+    CHECK(db.get_into("key", std::span(bytes).first(2)) == std::size_t{10});
+    CHECK(bytes[1] == std::byte{'1'} && bytes[2] == std::byte{0});
+    CHECK(db.get_into("key", std::span<std::byte>()) == std::size_t{10});
 #endif
+}
+
+SCENARIO(a_value_comes_out_as_any_container_of_bytes) {
+    kvstore::store db(":memory:");
+    const std::vector<std::byte> bytes{std::byte{0}, std::byte{0xff}, std::byte{7}};
+    db.put(bytes, bytes);
+    CHECK(db.get<std::vector<std::byte>>(bytes) == bytes);
+    CHECK((db.get<std::vector<unsigned char>>(bytes) == std::vector<unsigned char>{0, 0xff, 7}));
+    CHECK(db.get<std::vector<char>>(bytes)->size() == 3);
+    CHECK((db.get(bytes) == std::string("\0\xff\7", 3)));
+    CHECK(db.get<std::vector<std::byte>>("missing") == std::nullopt);
+    db.put("empty", "");
+    CHECK(db.get<std::vector<std::byte>>("empty")->empty());
 }
 
 SCENARIO(get_buffer_gives_the_librarys_memory_and_frees_it) {

@@ -69,7 +69,11 @@ SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
     CHECK(db.native_handle() && cf.native_handle() && it.native_handle() && batch.native_handle());
     db.close();
     CHECK(!db.native_handle());
-    THROWS(misuse, db.close());
+    db.close();
+    db.close();
+    THROWS(misuse, db.items());
+    THROWS(misuse, db.find("key"));
+    THROWS(misuse, db.contains("key"));
     THROWS(misuse, db.get("key"));
     THROWS(misuse, db.begin());
     THROWS(misuse, db.stats());
@@ -78,6 +82,8 @@ SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
     THROWS(misuse, cf.name());
     THROWS(misuse, it.eof());
     THROWS(misuse, it.first());
+    THROWS(misuse, it.begin());
+    THROWS(misuse, it.fetch(1));
     THROWS(misuse, batch.count());
     try {
         (void)cf.get("key");

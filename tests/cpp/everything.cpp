@@ -8,6 +8,7 @@
 #include "main.cpp"
 #include "maintenance.cpp"
 #include "moved.cpp"
+#include "ranges.cpp"
 #include "threads.cpp"
 #include "transactions.cpp"
 #include "ttl.cpp"

@@ -1,15 +1,11 @@
-// Walks: items, keys, ranges, rows, expiring keys; as range-for, as cursors, and as C++20 ranges.
+// Walks: items, keys, ranges, rows, expiring keys; as range-for and as cursors.
 #include "check.hpp"
-#if __cplusplus >= 202002L
-#include <algorithm>
-#include <ranges>
-#endif
 
 using namespace std::chrono_literals;
 using kvstore::direction;
 using kvstore::range_flags;
 
-static void fill(kvstore::store& db) {
+static void fill_with_users(kvstore::store& db) {
     for (const char* key : {"a", "user:1", "user:2", "user:3", "z"}) {
         db.put(key, std::string("value of ") + key);
     }
@@ -27,7 +23,7 @@ static std::string keys_of(Walk&& walk) {
 
 SCENARIO(a_range_for_walks_over_items_in_order) {
     kvstore::store db(":memory:");
-    fill(db);
+    fill_with_users(db);
     std::string seen;
     for (auto [key, value] : db.items("user:")) {
         CHECK(value == "value of " + std::string(key));
@@ -56,7 +52,7 @@ SCENARIO(a_range_for_walks_over_a_family) {
 
 SCENARIO(keys_walk_without_values_up_to_the_end_of_their_prefix) {
     kvstore::store db(":memory:");
-    fill(db);
+    fill_with_users(db);
     db.put("\xff", "1");
     db.put("\xff\xff", "2");
     db.put("user;", "after the prefix");
@@ -133,7 +129,7 @@ SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
 
 SCENARIO(entries_are_fetched_many_at_a_time) {
     check::timed_store s;
-    fill(s.db);
+    fill_with_users(s.db);
     s.db.put("b", "", 1s);
     kvstore::iterator it = s.db.items();
     CHECK(it.fetch(0).empty() && it.key() == "a");
@@ -152,7 +148,7 @@ SCENARIO(entries_are_fetched_many_at_a_time) {
 
 SCENARIO(an_iterator_moves_as_a_cursor) {
     kvstore::store db(":memory:");
-    fill(db);
+    fill_with_users(db);
     kvstore::iterator it = db.items();
     CHECK(!it.eof() && it.key() == "a" && it.expire_time() == kvstore::never);
     CHECK(it.seek("user:2") && it.key() == "user:2" && it.value() == "value of user:2");
@@ -174,7 +170,7 @@ SCENARIO(an_iterator_moves_as_a_cursor) {
 
 SCENARIO(a_walk_may_begin_where_a_cursor_stands) {
     kvstore::store db(":memory:");
-    fill(db);
+    fill_with_users(db);
     kvstore::iterator it = db.items();
     it.seek("user:3");
     CHECK(keys_of(it) == "user:3 z ");
@@ -186,7 +182,7 @@ SCENARIO(a_walk_may_begin_where_a_cursor_stands) {
 
 SCENARIO(writing_and_erasing_is_possible_in_a_walk) {
     kvstore::store db(":memory:");
-    fill(db);
+    fill_with_users(db);
     for (auto [key, value] : db.items("user:")) {
         (void)value;
         db.erase(std::string(key));
@@ -196,7 +192,7 @@ SCENARIO(writing_and_erasing_is_possible_in_a_walk) {
 
 SCENARIO(an_error_in_a_walk_is_an_exception) {
     kvstore::store db(":memory:");
-    fill(db);
+    fill_with_users(db);
     kvstore::iterator it = db.items();
     std::size_t steps = 0;
     bool thrown = false;
@@ -215,7 +211,7 @@ SCENARIO(an_error_in_a_walk_is_an_exception) {
 
 SCENARIO(the_objects_are_small) {
     static_assert(sizeof(kvstore::iterator) <= 4 * sizeof(void*));
-    static_assert(sizeof(kvstore::position<kvstore::entry>) == sizeof(void*));
+    static_assert(sizeof(kvstore::position<kvstore::entry>) <= 2 * sizeof(void*));
     static_assert(sizeof(kvstore::key_range) == sizeof(kvstore::iterator));
     static_assert(sizeof(kvstore::store) <= 3 * sizeof(void*));
     static_assert(sizeof(kvstore::family) <= 3 * sizeof(void*));
@@ -224,22 +220,4 @@ SCENARIO(the_objects_are_small) {
     static_assert(sizeof(kvstore::buffer) <= 2 * sizeof(void*));
     static_assert(sizeof(kvstore::bytes_view) == sizeof(std::string_view));
     static_assert(sizeof(kvstore::lifespan) <= 16);
-}
-
-SCENARIO(walks_are_input_ranges_of_cpp20) {
-#if __cplusplus >= 202002L
-    static_assert(std::ranges::input_range<kvstore::iterator>);
-    static_assert(std::ranges::input_range<kvstore::key_range>);
-    static_assert(!std::ranges::forward_range<kvstore::iterator>);
-    static_assert(std::input_iterator<kvstore::position<kvstore::entry>>);
-    static_assert(std::sentinel_for<kvstore::end_of_entries, kvstore::position<kvstore::entry>>);
-    kvstore::store db(":memory:");
-    fill(db);
-    std::string seen;
-    for (auto key : db.items("user:") | std::views::transform(&kvstore::entry::key) | std::views::take(2)) {
-        seen.append(key).append(" ");
-    }
-    CHECK(seen == "user:1 user:2 ");
-    CHECK(std::ranges::count_if(db.keys(), [](std::string_view key) { return key.size() == 1; }) == 2);
-#endif
 }

@@ -42,6 +42,29 @@ SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
     THROWS(busy, db.checkpoint());
 }
 
+SCENARIO(a_bounded_store_makes_room_or_says_that_it_is_full) {
+    kvstore::store db("bounded.db");
+    CHECK(db.limit().max_bytes == 0 && db.limit().policy == kvstore::eviction::none);
+    THROWS(error, db.set_limit(1000));
+    THROWS(error, db.set_limit(-1));
+    db.set_limit(256 << 10, kvstore::eviction::oldest);
+    for (int i = 0; i < 1000; i++) {
+        db.put(std::to_string(i), std::string(1000, 'x'));
+    }
+    const kvstore::stats s = db.stats();
+    CHECK(s.evicted > 0 && s.size_bytes <= 256 << 10);
+    CHECK(db.count() == 1000 - s.evicted && !db.get("0") && db.get("999"));
+    db.set_limit(256 << 10);
+    CHECK(kvstore::store("bounded.db").limit().max_bytes == 256 << 10);
+    THROWS(full, [&] {
+        for (int i = 1000; i < 2000; i++) {
+            db.put(std::to_string(i), std::string(1000, 'x'));
+        }
+    }());
+    db.set_limit(0);
+    db.put("1", "more");
+}
+
 SCENARIO(a_damaged_file_is_told_by_its_first_disagreement) {
     kvstore::config config;
     config.journal = kvstore::journal_mode::rollback;

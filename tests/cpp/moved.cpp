@@ -30,7 +30,11 @@ static void everything_throws(Keyspace& from) {
     THROWS(misuse, from.get_buffer("k"));
     THROWS(misuse, from.get_into("k", buffer, 1));
     THROWS(misuse, from.get_ttl("k"));
+    THROWS(misuse, from.template get<std::vector<char>>("k"));
+    THROWS(misuse, from.get_into("k", buffer));
     THROWS(misuse, from.get_many({"k"}));
+    THROWS(misuse, from.contains("k"));
+    THROWS(misuse, from.find("k"));
     THROWS(misuse, from.exists("k"));
     THROWS(misuse, from.count());
     THROWS(misuse, from.count_live());
@@ -130,6 +134,7 @@ SCENARIO(an_iterator_that_was_moved_from_answers_every_call_with_an_error) {
     THROWS(misuse, from.next());
     THROWS(misuse, from.prev());
     THROWS(misuse, from.fetch(1));
+    THROWS(misuse, from.begin());
     THROWS(misuse, from.seek("key"));
     THROWS(misuse, [&] { for (auto item : from) { (void)item; } }());
     from = std::move(to);

@@ -74,6 +74,71 @@ SCENARIO(a_function_in_a_transaction_commits_or_its_exception_rolls_back) {
     db.begin().commit(); // none is left open
 }
 
+SCENARIO(a_transaction_within_a_transaction_is_refused_and_the_outer_one_goes_on) {
+    kvstore::store db(":memory:");
+    const int answer = db.transaction([&] {
+        db.put("outer", "1");
+        bool ran = false;
+        THROWS(error, db.transaction([&] { ran = true; }));
+        THROWS(error, db.snapshot());
+        CHECK(!ran && db.get("outer") == "1");
+        return 7;
+    });
+    CHECK(answer == 7 && db.get("outer") == "1");
+    THROWS(error, db.transaction([&] {
+        db.put("outer", "2");
+        db.transaction([&] { db.put("inner", "2"); });
+    }));
+    CHECK(db.get("outer") == "1" && !db.contains("inner"));
+}
+
+SCENARIO(a_transaction_whose_function_closes_moves_or_ends_it_says_so) {
+    kvstore::store db("ends.db");
+    THROWS(misuse, db.transaction([&] {
+        db.put("key", "closed");
+        db.close();
+    }));
+    db = kvstore::store("ends.db");
+    CHECK(!db.contains("key"));
+    std::vector<kvstore::store> kept;
+    db.transaction([&] { // the transaction is that of the store, wherever it is moved to
+        db.put("key", "moved");
+        kept.push_back(std::move(db));
+    });
+    CHECK(kept[0].get("key") == "moved");
+    THROWS(misuse, db.transaction([] {}));
+    bool caught = false;
+    try {
+        kept[0].transaction([&]() -> int {
+            kept[0].put("key", "thrown");
+            kept[0].close();
+            throw 42;
+        });
+    } catch (int thrown) {
+        caught = thrown == 42;
+    }
+    CHECK(caught && kvstore::store("ends.db").get("key") == "moved");
+}
+
+SCENARIO(a_commit_that_fails_rolls_back_and_the_store_goes_on) {
+    kvstore::config config;
+    config.journal = kvstore::journal_mode::rollback;
+    kvstore::store db("refused.db", config);
+    kvstore::store other("refused.db", config);
+    db.put("key", "1");
+    {
+        auto snapshot = other.snapshot();
+        CHECK(other.get("key") == "1");
+        THROWS(busy, db.transaction([&] {
+            db.put("key", "2");
+            return 1;
+        }));
+    }
+    CHECK(db.get("key") == "1");
+    CHECK(db.transaction([&] { return db.increment("key", 2); }) == 3);
+    CHECK(other.get("key") == "3");
+}
+
 SCENARIO(a_snapshot_sees_one_moment_and_writes_nothing) {
     kvstore::store db("snapshot.db");
     kvstore::store other("snapshot.db");

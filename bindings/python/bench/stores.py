@@ -30,6 +30,8 @@ class Store:
     """The base of the adapters. The bound methods ``get``, ``put`` and ``put_ttl`` are set by each."""
 
     name: str
+    #: What pip calls it, if not by its name.
+    distribution: Optional[str] = None
     #: Of many operations it does one in so many: for stores that would take most of the time otherwise.
     share = 1
     #: How many rows of a scan are read at most.
@@ -44,7 +46,7 @@ class Store:
 
     @classmethod
     def version(cls) -> str:
-        return version(cls.name)
+        return version(cls.distribution or cls.name)
 
     def gets(self, keys: Iterable[bytes]) -> list[Optional[bytes]]:
         get = self.get
@@ -69,6 +71,7 @@ class Store:
 
 class Kvstore(Store):
     name = "kvstore"
+    distribution = "kvstore-ttl"
 
     def __init__(self, folder: Path) -> None:
         self.db = kvstore.open(folder / "kvstore.db")
@@ -104,11 +107,8 @@ class _SnkvInterface(Store):
 
 class KvstoreSnkv(_SnkvInterface):
     name = "kvstore.snkv"
+    distribution = "kvstore-ttl"
     module = kvstore.snkv
-
-    @classmethod
-    def version(cls) -> str:
-        return version("kvstore")
 
 
 class Snkv(_SnkvInterface):

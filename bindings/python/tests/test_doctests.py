@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 
 import kvstore
+from kvstore import aio, recipes
 
-MODULES = ["kvstore", *(f"kvstore.{m.name}" for m in pkgutil.iter_modules(kvstore.__path__) if m.name != "_kvstore")]
+MODULES = [
+    "kvstore",
+    *(f"kvstore.{m.name}" for m in pkgutil.iter_modules(kvstore.__path__) if m.name != "_kvstore"),
+    *(m.name for part in (recipes, aio) for m in pkgutil.iter_modules(part.__path__, f"{part.__name__}.")),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
 import kvstore
+import kvstore.aio
+import kvstore.recipes
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
@@ -197,3 +199,45 @@ def wrong(db: kvstore.Store) -> None:
     left: float = db.ttl("k")  # type: ignore[assignment]
     kvstore.memoize({})  # type: ignore[arg-type]
     print(value, left, number)
+
+
+async def right_in_asyncio(path: Path) -> None:
+    async with kvstore.aio.open(path, readers=2, busy_timeout=1) as db:
+        assert_type(db, kvstore.aio.Store[bytes, bytes])
+        assert_type(await db.get("k"), Optional[bytes])
+        assert_type(await db.get("k", 5), Union[bytes, int])
+        assert_type(await db.put("k", b"v", ttl=timedelta(days=1), if_absent=True), bool)
+        assert_type(await db.incr("n"), int)
+        assert_type(await db.get_many(["a"]), dict[str, bytes])
+        async for key, value in db.items(prefix="a"):
+            assert_type((key, value), tuple[bytes, bytes])
+        async with db.transaction() as tx:
+            assert_type(await tx.ttl("k"), Optional[float])
+            assert_type(await tx.family("p", create=True, codec=kvstore.TEXT, keys=str), kvstore.aio.Family[str, str])
+    documents = await kvstore.aio.open(path, codec=kvstore.TEXT, keys=str)
+    assert_type(await documents.pop("k"), str)
+
+
+async def wrong_in_asyncio(db: kvstore.aio.Store) -> None:
+    await db.put(5, b"v")  # type: ignore[arg-type]
+    await db.put("k", b"v", ttl="60")  # type: ignore[arg-type]
+    db.keys("prefix")  # type: ignore[call-arg]
+    kvstore.aio.open(None, no_such=1)  # type: ignore[call-overload]
+
+
+def recipes(store: kvstore.Store[str, str]) -> None:
+    with kvstore.recipes.Lock(store, "l", ttl=timedelta(minutes=1)) as lock:
+        assert_type(lock, kvstore.recipes.Lock)
+        assert_type(lock.fencing_token, int)
+    assert_type(kvstore.recipes.Queue(store, "q").get().value, bytes)
+    kvstore.recipes.Queue(store, "q", codec=kvstore.JSON).put({"a": 1})
+    kvstore.recipes.Queue(store, "q").put({"a": 1})  # type: ignore[arg-type]
+    kvstore.recipes.Lock("path", "l")  # type: ignore[arg-type]
+    assert_type(kvstore.recipes.RateLimiter(store, 5).hit("k").allowed, bool)
+
+    @kvstore.recipes.memoize(store, ttl=60, early=1.0, stale=60)
+    def double(x: int) -> int:
+        return x * 2
+
+    assert_type(double(3), int)
+    double("3")  # type: ignore[arg-type]

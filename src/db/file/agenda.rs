@@ -1,15 +1,17 @@
 //! When something is due in each family, as far as this connection knows: so that with nothing due nobody has
-//! to look at every family to say so.
+//! to look at every family to say so. There are two, for the two indexes by time: when the first key of a family ends,
+//! and when the oldest one was written. What is said here of the one holds for the other.
 //!
 //! For each family it has a time before which nothing in it ends. Such a bound is only ever a bound: whoever
 //! needs to know looks at the family itself, beginning with the least bound, and stops at the first that lies
 //! in the future. A bound holds
 //! - as long as no other connection commits, which SQLite's data version tells in each transaction: after a
 //!   commit of others all families have to be looked at again;
-//! - while this connection writes, because it tells each time that it sets (`expiry_set`). What it removes only
+//! - while this connection writes, because it tells each time that it sets (`time_set`). What it removes only
 //!   makes a bound less exact;
 //! - but not over a rollback of what the family was like when it was looked at: that forgets all bounds.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -86,7 +88,9 @@ impl Agenda {
     /// Forgets all bounds, and families that are not among these.
     fn begin_anew(&mut self, names: Vec<String>, version: u32) {
         self.version = Some(version);
-        if self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
+        // One that was dropped has a name, but no place.
+        let is_whole = self.places.len() == self.families.len();
+        if !is_whole || self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
             let before = std::mem::take(&mut self.families);
             let places = std::mem::take(&mut self.places);
             self.order.clear();
@@ -105,11 +109,34 @@ impl Agenda {
         self.order = self.families.iter().enumerate().map(|(place, entry)| (entry.bound, place)).collect();
     }
 
+    fn family_changed(&mut self, family: &str, made: bool) {
+        if self.version.is_none() {
+            return;
+        }
+        self.tentative = true;
+        if made {
+            self.add(family.to_owned());
+        } else if let Some(place) = self.places.remove(family) {
+            // Its place stays empty until the next time that all begins anew.
+            let bound = self.families.get(place).map(|entry| entry.bound);
+            bound.map(|bound| self.order.remove(&(bound, place)));
+            if self.families.len() > 2 * self.places.len() + PER_LOOK {
+                self.version = None;
+            }
+        }
+    }
+
     /// The first family after this one, by bound.
     fn after(&self, last: Option<(When, usize)>) -> Option<(When, usize)> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.order.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()
     }
+}
+
+/// Where a walk over the families by the time of their first entry is.
+pub(super) struct FamiliesBy {
+    index: TimeIndex,
+    last: Option<(When, usize)>,
 }
 
 /// What is due.
@@ -134,7 +161,7 @@ impl Db {
             return Ok(due);
         }
         self.in_snapshot(|db| {
-            db.refresh_agenda()?;
+            db.refresh_agenda(TimeIndex::Expiry)?;
             due.known = db.agenda.borrow().places.len();
             let begun = db.agenda.borrow().looks;
             let mut last = None;
@@ -147,7 +174,7 @@ impl Db {
                     due.complete &= due.looked_at % PER_LOOK != PER_LOOK - 1 || in_time();
                     if due.complete {
                         due.looked_at += 1;
-                        db.look_at(place)?;
+                        db.look_at(TimeIndex::Expiry, place)?;
                         continue; // with whatever is the first one now
                     }
                 } else if let When::At(expire_ms) = bound
@@ -165,13 +192,13 @@ impl Db {
     /// The earliest end of life in all families, but for dead rows that reads have met.
     pub(crate) fn next_expiry(&self, clock: &Clock) -> Result<Option<i64>> {
         self.in_snapshot(|db| {
-            db.refresh_agenda()?;
+            db.refresh_agenda(TimeIndex::Expiry)?;
             let (mut first, mut last) = (None, None);
             loop {
                 let next = db.agenda.borrow().after(last);
                 let next = next.filter(|(bound, _)| first.map_or(When::Never, When::At) > *bound);
                 let Some((bound, place)) = next else { return Ok(first) };
-                if db.look_at(place)? != bound {
+                if db.look_at(TimeIndex::Expiry, place)? != bound {
                     continue; // with whatever is the first one now
                 }
                 // The others have none that is earlier, but its own first ones may be hidden.
@@ -203,24 +230,62 @@ impl Db {
         Ok(false)
     }
 
+    fn agenda_by(&self, index: TimeIndex) -> &RefCell<Agenda> {
+        match index {
+            TimeIndex::Expiry => &self.agenda,
+            TimeIndex::Written => &self.ages,
+        }
+    }
+
     /// Makes the bounds hold in the open transaction.
-    fn refresh_agenda(&self) -> Result<()> {
+    fn refresh_agenda(&self, index: TimeIndex) -> Result<()> {
         let version = self.commits_of_others()?;
-        if self.agenda.borrow().version != Some(version) {
+        if self.agenda_by(index).borrow().version != Some(version) {
             let names = self.families()?;
-            self.note_look();
-            self.agenda.borrow_mut().begin_anew(names, version);
+            self.note_look(index);
+            self.agenda_by(index).borrow_mut().begin_anew(names, version);
         }
         Ok(())
     }
 
+    /// Begins to walk over the families by the time of their first entry, in a write transaction.
+    pub(super) fn families_by(&self, index: TimeIndex) -> Result<FamiliesBy> {
+        self.refresh_agenda(index)?;
+        self.agenda_by(index).borrow_mut().tentative = true; // what is learnt is of this transaction
+        Ok(FamiliesBy { index, last: None })
+    }
+
+    /// The next family of a walk, with the time of its first entry; `None`: no other has one at `last_ms` or before.
+    pub(super) fn next_family(&self, walk: &mut FamiliesBy, last_ms: i64) -> Result<Option<Arc<Tables>>> {
+        loop {
+            let next = self.agenda_by(walk.index).borrow().after(walk.last);
+            let Some((bound, place)) = next.filter(|(bound, _)| bound.may_be_by(last_ms)) else {
+                return Ok(None);
+            };
+            if self.look_at(walk.index, place)? != bound {
+                continue; // with whatever is the first one now
+            }
+            walk.last = next;
+            let tables = self
+                .agenda_by(walk.index)
+                .borrow()
+                .families
+                .get(place)
+                .map(|entry| Arc::clone(&entry.tables));
+            if tables.is_some() {
+                return Ok(tables);
+            }
+        }
+    }
+
     /// Looks when the first entry of a family ends, and makes that its bound.
-    fn look_at(&self, place: usize) -> Result<When> {
-        let tables = self.agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
+    fn look_at(&self, index: TimeIndex, place: usize) -> Result<When> {
+        let agenda = self.agenda_by(index);
+        let tables = agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
         let Some(tables) = tables else { return Ok(When::Never) };
-        let first = self.first_expiry(&tables)?.map_or(When::Never, When::At);
-        self.note_look();
-        let mut agenda = self.agenda.borrow_mut();
+        let first = self.first_time(&tables, index)?.map_or(When::Never, When::At);
+        self.note_look(index);
+        let mut agenda = agenda.borrow_mut();
         agenda.set(place, first);
         agenda.looks += 1;
         let look = agenda.looks;
@@ -230,25 +295,25 @@ impl Db {
         Ok(first)
     }
 
-    fn note_look(&self) {
+    fn note_look(&self, index: TimeIndex) {
         if *self.transaction() == TransactionState::Write {
-            self.agenda.borrow_mut().tentative = true;
+            self.agenda_by(index).borrow_mut().tentative = true;
         }
     }
 
-    /// The earliest end of life in a family.
-    pub(crate) fn first_expiry(&self, tables: &Tables) -> Result<Option<i64>> {
+    /// The earliest time in an index of a family.
+    fn first_time(&self, tables: &Tables, index: TimeIndex) -> Result<Option<i64>> {
         let mut first = None;
-        self.rows().by_time(tables, TimeIndex::Expiry, from_time(i64::MIN), |expire_ms, _| {
-            first = Some(expire_ms);
+        self.rows().by_time(tables, index, from_time(i64::MIN), |time_ms, _| {
+            first = Some(time_ms);
             Ok(Step::Stop)
         })?;
         Ok(first)
     }
 
-    /// To be told before an entry is made in a family's expiry index.
-    pub(super) fn expiry_set(&self, tables: &Tables, expire_ms: i64) {
-        let mut agenda = self.agenda.borrow_mut();
+    /// To be told before an entry is made in an index by time of a family.
+    pub(super) fn time_set(&self, tables: &Tables, index: TimeIndex, time_ms: i64) {
+        let mut agenda = self.agenda_by(index).borrow_mut();
         if agenda.version.is_none() {
             return;
         }
@@ -256,40 +321,32 @@ impl Db {
             agenda.version = None; // a family that it does not know: it has to begin anew
             return;
         };
-        if agenda.families.get(place).is_some_and(|entry| When::At(expire_ms) < entry.bound) {
-            agenda.set(place, When::At(expire_ms));
+        if agenda.families.get(place).is_some_and(|entry| When::At(time_ms) < entry.bound) {
+            agenda.set(place, When::At(time_ms));
         }
     }
 
     /// To be told when this connection has made or dropped a family.
     pub(super) fn family_changed(&self, tables: &Tables, made: bool) {
-        let mut agenda = self.agenda.borrow_mut();
-        if agenda.version.is_none() {
-            return;
-        }
-        agenda.tentative = true;
-        if made {
-            agenda.add(tables.family().to_owned());
-        } else if let Some(place) = agenda.places.remove(tables.family()) {
-            // Its place stays empty until the next time that all begins anew.
-            let bound = agenda.families.get(place).map(|entry| entry.bound);
-            bound.map(|bound| agenda.order.remove(&(bound, place)));
-            if agenda.families.len() > 2 * agenda.places.len() + PER_LOOK {
-                agenda.version = None;
-            }
+        for agenda in [&self.agenda, &self.ages] {
+            agenda.borrow_mut().family_changed(tables.family(), made);
         }
     }
 
     /// To be told when times are set otherwise than one by one.
     pub(super) fn forget_all_bounds(&self) {
-        self.agenda.borrow_mut().version = None;
+        for agenda in [&self.agenda, &self.ages] {
+            agenda.borrow_mut().version = None;
+        }
     }
 
     /// To be told when something is rolled back.
     pub(super) fn forget_agenda(&self) {
-        let mut agenda = self.agenda.borrow_mut();
-        if std::mem::take(&mut agenda.tentative) {
-            agenda.version = None;
+        for agenda in [&self.agenda, &self.ages] {
+            let mut agenda = agenda.borrow_mut();
+            if std::mem::take(&mut agenda.tentative) {
+                agenda.version = None;
+            }
         }
     }
 }
@@ -387,6 +444,21 @@ mod tests {
             assert_eq!(db.next_expiry(&clock).unwrap(), Some(5000));
             assert!(looks(&db) >= before + all);
         }
+    }
+
+    #[test]
+    fn a_family_that_was_made_anew_behind_its_back_is_known_when_it_is_dropped() {
+        let mut db = Db::open(None, &Config::new(), 1).unwrap();
+        let tables = Tables::of("again");
+        db.in_own_transaction(true, |db| db.create_family(&tables, 1)).unwrap();
+        assert!(db.due(1, 10, || true).unwrap().complete);
+        db.in_own_transaction(true, |db| db.drop_family(&tables)).unwrap();
+        db.forget_all_bounds();
+        db.in_own_transaction(true, |db| db.create_family(&tables, 1)).unwrap();
+        assert!(db.due(1, 10, || true).unwrap().complete);
+        db.in_own_transaction(true, |db| db.drop_family(&tables)).unwrap();
+        assert!(db.due(1, 10, || true).unwrap().families.is_empty());
+        assert_eq!(db.next_expiry(&Clock::default()).unwrap(), None);
     }
 
     #[test]

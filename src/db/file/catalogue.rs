@@ -1,4 +1,4 @@
-//! The families of a store and their settings, as its catalogue has them.
+//! The families of a store and their settings, as its catalogue has them; and the settings of the store itself.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,42 @@ use rusqlite::FileControl;
 
 use super::connection::Db;
 use super::failure::translate;
+use super::limit::Bound;
 use super::schema::{self, Settings, Tables};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::options::Eviction;
 
-/// Settings of families as read at a certain state of the file.
+/// Settings as read at a certain state of the file.
 #[derive(Default)]
 pub(super) struct SettingsCache {
     version: u32,
     of: BTreeMap<String, Settings>,
+    limit: Known,
+}
+
+/// What is known of the limit of a store.
+#[derive(Default, Clone, Copy)]
+enum Known {
+    #[default]
+    Nothing,
+    Unlimited,
+    Limited(Bound),
+}
+
+impl SettingsCache {
+    /// Forgets what was read at another state.
+    #[inline]
+    fn renew(&mut self, version: u32) {
+        if self.version != version {
+            self.version = version;
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.of.clear();
+        self.limit = Known::Nothing;
+    }
 }
 
 impl Db {
@@ -22,16 +50,25 @@ impl Db {
         if self.family_exists(tables.family())? {
             return Ok(false);
         }
+        self.note_growth();
         self.settings.borrow_mut().of.remove(tables.family());
         self.family_changed(tables, true);
+        self.make_family(tables, now_ms)?;
+        if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+            self.set_write_tracking(tables, true, now_ms)?;
+        }
+        Ok(true)
+    }
+
+    fn make_family(&self, tables: &Tables, now_ms: i64) -> Result<()> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && direct.create_family(self, tables, now_ms)?
         {
-            return Ok(true);
+            return Ok(());
         }
         schema::create_family(self.switch_to_sql()?, tables, now_ms)?;
-        Ok(true)
+        Ok(())
     }
 
     /// Drops a family, inside a write transaction; `false`: there is none.
@@ -79,16 +116,58 @@ impl Db {
     pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
         let version = self.data_version()?;
         let mut cache = self.settings.borrow_mut();
-        if cache.version != version {
-            cache.version = version;
-            cache.of.clear();
-        }
+        cache.renew(version);
         if let Some(settings) = cache.of.get(tables.family()) {
             return Ok(*settings);
         }
         let settings = self.read_settings(tables)?;
         cache.of.insert(tables.family().to_owned(), settings);
         Ok(settings)
+    }
+
+    /// The limit of the store, as it is in the open transaction: as [`settings`](Db::settings).
+    #[inline]
+    pub(super) fn limit(&self) -> Result<Option<Bound>> {
+        let version = self.data_version()?;
+        let known = {
+            let mut cache = self.settings.borrow_mut();
+            cache.renew(version);
+            cache.limit
+        };
+        match known {
+            Known::Unlimited => Ok(None),
+            Known::Limited(bound) => Ok(Some(bound)),
+            Known::Nothing => self.look_up_limit(),
+        }
+    }
+
+    /// Whether the store is known to have no limit; otherwise [`limit`](Db::limit) says what it has.
+    #[inline]
+    pub(super) fn is_known_unlimited(&self) -> bool {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            let cache = self.settings.borrow();
+            return matches!(cache.limit, Known::Unlimited) && cache.version == direct.commits_of_others();
+        }
+        false
+    }
+
+    #[cold]
+    fn look_up_limit(&self) -> Result<Option<Bound>> {
+        let limit = self.read_limit()?;
+        self.settings.borrow_mut().limit = limit.map_or(Known::Unlimited, Known::Limited);
+        Ok(limit)
+    }
+
+    /// What kvstore_meta has under these names, if that is an integer.
+    pub(super) fn read_meta<const N: usize>(&self, names: [&str; N]) -> Result<[Option<i64>; N]> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(found) = direct.meta(self, names)?
+        {
+            return Ok(found);
+        }
+        schema::meta(self.switch_to_sql()?, names)
     }
 
     /// Changes when the open transaction sees commits of other connections. No statement is run.
@@ -128,7 +207,17 @@ impl Db {
         if self.settings(tables)?.track_writes == on {
             return Ok(());
         }
+        if !on && self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+            return Err(Error::invalid(
+                "this store makes room by removing what was written longest ago (kvstore_set_limit), for which every \
+                 family tracks write times: set another policy first",
+            ));
+        }
+        if on {
+            self.note_growth();
+        }
         self.forget_settings();
+        self.forget_all_bounds(); // SQL sets the times
         match on {
             true => schema::track_writes(self.switch_to_sql()?, tables, now_ms),
             false => schema::forget_writes(self.switch_to_sql()?, tables),
@@ -136,7 +225,7 @@ impl Db {
     }
 
     pub(super) fn forget_settings(&self) {
-        self.settings.borrow_mut().of.clear();
+        self.settings.borrow_mut().forget();
     }
 
     /// Makes the index tables of a family, unless they are there.

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::connection::{Db, TransactionState};
 use super::failure::translate;
+use super::os::{FRAME_HEADER, WAL_HEADER};
 use super::write_back::{Aim, WriteBack};
-use crate::config::{CheckpointMode, FileConfig};
+use crate::config::{CheckpointMode, DEFAULT_WAL_PAGES, FileConfig, MIN_WAL_PAGES};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a checkpoint that nobody has asked for waits for others.
@@ -20,9 +21,14 @@ const MAX_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalLimit(u32);
 
+/// Of the limit of a store, in pages, the WAL takes this part, where nothing else is asked for.
+const PART_OF_LIMIT: u32 = 8;
+
 impl WalLimit {
-    pub(super) fn of(config: &FileConfig) -> WalLimit {
-        WalLimit(config.wal_pages)
+    /// `given`: what the configuration asks for; `limit`: of the store, in pages.
+    pub(super) fn of(given: Option<u32>, limit: Option<u32>) -> WalLimit {
+        let by_limit = || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, DEFAULT_WAL_PAGES));
+        WalLimit(given.or_else(by_limit).unwrap_or(DEFAULT_WAL_PAGES))
     }
 
     /// From so many on it is to begin anew, where it is written back while it grows.
@@ -50,6 +56,10 @@ impl WalLimit {
 /// What a connection knows of its checkpoints.
 pub(super) struct Checkpoints {
     limit: WalLimit,
+    /// What the configuration says of it.
+    given: Option<u32>,
+    /// For which limit of the store it was set.
+    for_limit: Option<u32>,
     /// Commits after which there is one, in place of a length of the WAL.
     every: Option<u32>,
     commits: u32,
@@ -65,9 +75,11 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     pub(super) fn new(config: &FileConfig) -> Checkpoints {
-        let limit = WalLimit::of(config);
+        let limit = WalLimit::of(config.wal_pages, None);
         Checkpoints {
             limit,
+            given: config.wal_pages,
+            for_limit: None,
             every: config.checkpoint_every,
             commits: 0,
             at: limit.0,
@@ -160,8 +172,36 @@ impl Db {
         Ok((log.max(0).unsigned_abs(), done.max(0).unsigned_abs()))
     }
 
+    /// Sets the length of the WAL for a limit of the store, in pages.
+    #[cold]
+    pub(super) fn set_length_of_wal(&mut self, limit: Option<u32>) -> Result<()> {
+        let checkpoints = &mut self.checkpoints;
+        checkpoints.for_limit = limit;
+        checkpoints.limit = WalLimit::of(checkpoints.given, limit);
+        checkpoints.at = checkpoints.first();
+        let most = checkpoints.limit.most();
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &mut self.direct {
+            direct.set_long(most);
+        }
+        self.limit_wal(
+            u64::from(WAL_HEADER) + u64::from(most) * (u64::from(FRAME_HEADER) + self.page_size()?),
+        )
+    }
+
+    /// The greatest length of the WAL, in frames, where readers do not make it longer.
+    #[cfg(kvstore_btree)]
+    pub(super) fn most_frames(&self) -> u32 {
+        self.checkpoints.limit.most()
+    }
+
     /// To be called after each write commit.
     pub(crate) fn note_commit(&mut self) {
+        let limit = self.limit_in_pages();
+        if limit != self.checkpoints.for_limit {
+            // Set by this write, or by others. What fails now leaves a longer file when the WAL begins anew.
+            let _ = self.set_length_of_wal(limit);
+        }
         let frames = self.wal_frames();
         let checkpoints = &mut self.checkpoints;
         if frames < checkpoints.last {

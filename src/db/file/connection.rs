@@ -20,6 +20,7 @@ use super::engine::sql::SqlEngine;
 use super::failure::{name_the_forbidden, translate};
 use super::frozen::Frozen;
 use super::leftovers::Leftovers;
+use super::limit::Room;
 use super::open;
 use super::os::{FileIdentity, Presence};
 use super::watch::Watched;
@@ -68,6 +69,9 @@ pub(crate) struct Db {
     /// Tells other processes that this one has the file open; in WAL mode only.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) agenda: RefCell<Agenda>,
+    /// The same for write times.
+    pub(super) ages: RefCell<Agenda>,
+    pub(super) room: Room,
     pub(super) dead: RefCell<DeadRows>,
     /// After the connection, so that it is dropped later. Only of a file that is read only.
     pub(super) _leftovers: Option<Leftovers>,
@@ -155,8 +159,11 @@ impl Db {
             TransactionState::Lost(why) => return Err(lost(why)),
             TransactionState::Read | TransactionState::Write => {}
         }
-        let there = if self.transaction == TransactionState::Write { self.check_place() } else { Ok(()) };
-        match there.and_then(|()| self.commit_by_sql()) {
+        let ready = match self.transaction {
+            TransactionState::Write => self.check_place().and_then(|()| self.shrink_to_limit()),
+            _ => Ok(()),
+        };
+        match ready.and_then(|()| self.commit_by_sql()) {
             Ok(()) => {
                 self.transaction = TransactionState::None;
                 Ok(())

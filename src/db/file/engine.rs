@@ -170,6 +170,9 @@ pub(super) trait Engine: Sized {
     /// Stores a large value and gives its id; `None`: the table is not made yet.
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>>;
 
+    /// Stores a large value under an id, if that is free; says whether it was.
+    fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool>;
+
     /// Overwrites a large value in its place.
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()>;
 
@@ -300,6 +303,10 @@ impl Engine for Rows<'_> {
         either!(self, tables, engine => engine.blob_insert(tables, value))
     }
 
+    fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool> {
+        either!(self, tables, engine => engine.blob_insert_at(tables, id, value))
+    }
+
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
         either!(self, tables, engine => engine.blob_update(tables, id, value))
     }
@@ -313,7 +320,7 @@ impl Engine for Rows<'_> {
             return Ok(true);
         }
         if let Some(expire_ms) = new {
-            self.db().expiry_set(tables, expire_ms);
+            self.db().time_set(tables, TimeIndex::Expiry, expire_ms);
         }
         either!(self, tables, engine => engine.index(tables, key, old, new))
     }
@@ -325,6 +332,9 @@ impl Engine for Rows<'_> {
     fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
         if old == new {
             return Ok(true);
+        }
+        if let Some(written_ms) = new {
+            self.db().time_set(tables, TimeIndex::Written, written_ms);
         }
         either!(self, tables, engine => engine.index_written(tables, key, old, new))
     }

@@ -66,6 +66,8 @@ impl Db {
     pub(crate) fn repair(&self, now_ms: i64) -> Result<u64> {
         self.forget_settings();
         self.forget_all_bounds(); // it sets times by SQL
-        repair::repair(self.switch_to_sql()?, now_ms)
+        let fixed = repair::repair(self.switch_to_sql()?, now_ms)?;
+        self.track_all_if_needed(now_ms)?; // also what it has entered in the catalogue
+        Ok(fixed)
     }
 }

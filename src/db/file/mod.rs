@@ -3,7 +3,7 @@
 //! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`]
 //! which rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] sees to it that the WAL begins anew and
 //! [`write_back`] writes it back before that, [`maintenance`] keeps the file in order, [`catalogue`] knows the families
-//! and [`agenda`] when something is due in them, [`dead`] removes together the dead rows that reads have met, [`open`]
+//! and [`agenda`] when something is due in them, [`limit`] makes room in a store that has one, [`dead`] removes together the dead rows that reads have met, [`open`]
 //! opens the file after [`probe`] has looked at it, [`pragmas`] sets how, [`schema`] owns the tables, [`engine`] the
 //! operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost its name,
 //! [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one. Time is an
@@ -21,6 +21,7 @@ mod filling;
 mod frozen;
 mod integrity;
 mod leftovers;
+mod limit;
 mod look_up;
 mod maintenance;
 mod open;
@@ -36,6 +37,7 @@ mod write_back;
 pub(crate) use agenda::Due;
 pub(crate) use backup::copy;
 pub(crate) use connection::{Db, TransactionState};
+pub(crate) use limit::Removed;
 pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
 pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, Tables};

@@ -15,14 +15,15 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::INLINE_PAGE_FRACTION;
-use super::checkpoint::{Checkpoints, WalLimit};
+use super::checkpoint::Checkpoints;
 use super::connection::{Db, TransactionState, beside};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::failure::{LAST_RESORT, forbidden, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
 use super::leftovers::Leftovers;
-use super::os::{self, FRAME_HEADER, OsFile, Place, Presence, WAL_HEADER, WalIndex};
+use super::limit::Room;
+use super::os::{self, OsFile, Place, Presence, WalIndex};
 use super::probe::{Looked, check_files_beside, check_kind, look_at, not_ours};
 use super::schema;
 use super::watch::Watched;
@@ -291,6 +292,8 @@ fn set_up(
         frozen,
         presence: None,
         agenda: RefCell::default(),
+        ages: RefCell::default(),
+        room: Room::default(),
         dead: RefCell::default(),
         _leftovers: leftovers,
     };
@@ -301,7 +304,15 @@ fn set_up(
     db.set_busy_timeout(TURN)?;
     until_free(config, || db.configure(&config.file))?;
     // In one snapshot: beside writers without pause each lock for reading in DELETE mode is a matter of luck.
-    let is_known = |db: &Db| Ok(db.is_ours()? && check_format(db).map(|()| true)?);
+    let is_known = |db: &Db| {
+        if !db.is_ours()? {
+            return Ok(false);
+        }
+        check_format(db)?;
+        // For the length of the WAL; what fails here, fails again where it counts.
+        let _ = db.read_limit();
+        Ok(true)
+    };
     if !until_free(config, || db.in_snapshot(is_known))? {
         if config.read_only {
             return Err(not_ours());
@@ -325,9 +336,7 @@ fn set_up(
     if config.file.sync == SyncLevel::Full {
         os::vfs::syncs_commits(&db.conn)?;
     }
-    let frames = WalLimit::of(&config.file).most();
-    let wal_size = u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size);
-    db.limit_wal(wal_size)?;
+    db.set_length_of_wal(db.limit_in_pages())?;
     db.set_busy_timeout(config.busy_timeout)?;
     // Prepared now, so that they need no memory when there is none.
     for sql in ["BEGIN", "COMMIT", "ROLLBACK"] {
@@ -370,7 +379,7 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
             // Where nothing tells, an idle handle must not make other processes' WAL grow.
             (None, None) | (Some(false), _) => Keep::Never,
         };
-        direct.watch(&db.conn, alone, keep, WalLimit::of(&config.file).most());
+        direct.watch(&db.conn, alone, keep, db.most_frames());
     }
     db.direct = Some(direct);
 }

@@ -52,8 +52,11 @@ impl Contents<'_> {
         let rows = self.rows();
         let plain =
             expire_ms.is_none() && !settings.track_writes && !options.keep_ttl && options.only.is_none();
-        if plain && self.is_inline(key, value) && rows.put_plain(self.tables, key, value)? {
-            return Ok(true);
+        if plain && self.is_inline(key, value) {
+            self.note_put(key, value.len())?;
+            if rows.put_plain(self.tables, key, value)? {
+                return Ok(true);
+            }
         }
         let old = rows.head(self.tables, key)?;
         let live = old.filter(|head| !self.is_expired(*head));
@@ -288,6 +291,7 @@ impl<'c> Contents<'c> {
 
     /// Writes one row and all that belongs to it. `old` is the head of the row it replaces.
     fn write_row(self, key: &[u8], value: &[u8], expire_ms: Option<i64>, old: Option<Head>) -> Result<()> {
+        self.note_put(key, value.len())?;
         let (rows, tables) = (self.rows(), self.tables);
         let old_blob = old.and_then(|head| head.blob_id);
         let inline = self.is_inline(key, value);
@@ -318,6 +322,9 @@ impl<'c> Contents<'c> {
             return self.delete_row(key, old);
         }
         if new != old {
+            if expire_ms.is_some() {
+                self.note_put(key, 0)?;
+            }
             self.rows().set_expiry(self.tables, key, expire_ms)?;
         }
         self.index(key, Some(old), Some(new))
@@ -334,6 +341,11 @@ impl<'c> Contents<'c> {
     }
 
     fn insert_blob(self, value: &[u8]) -> Result<i64> {
+        if let Some(id) = self.take_hole()
+            && self.rows().blob_insert_at(self.tables, id, value)?
+        {
+            return Ok(id);
+        }
         if let Some(id) = self.rows().blob_insert(self.tables, value)? {
             return Ok(id);
         }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rusqlite::Connection;
 
-use super::engine::sql::Statements;
+use super::engine::sql::{Statements, is_missing_table};
 use super::failure::{damaged, translate};
 use crate::error::{Error, Result};
 
@@ -116,13 +116,16 @@ pub(super) fn quote(name: &str) -> String {
 pub(super) const CATALOGUE: &str = "(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, \
      track_writes INTEGER) WITHOUT ROWID";
 
+/// The same for the table of facts about the store.
+pub(super) const META: &str = "(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID";
+
 /// Makes the two tables every store has, the default family, and the marks of the format. In a
 /// transaction of the caller's.
 pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
     run(
         conn,
         &format!(
-            "CREATE TABLE kvstore_meta(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+            "CREATE TABLE kvstore_meta{META};
              CREATE TABLE kvstore_family{CATALOGUE};
              INSERT INTO kvstore_meta VALUES('created_by', CAST('kvstore {}' AS BLOB));
              PRAGMA application_id = {APPLICATION_ID};
@@ -235,6 +238,37 @@ pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Setting
     let integer =
         |column: usize| row.get_ref(column).map(|value| value.as_i64().unwrap_or(0)).map_err(translate);
     Ok(Some(Settings { default_ttl_ms: integer(0)?.max(0), track_writes: integer(1)? != 0 }))
+}
+
+/// What kvstore_meta has under these names, if that is an integer.
+pub(super) fn meta<const N: usize>(conn: &Connection, names: [&str; N]) -> Result<[Option<i64>; N]> {
+    let mut found = [None; N];
+    let mut statement = match conn.prepare_cached("SELECT value FROM kvstore_meta WHERE name = ?1") {
+        Err(e) if is_missing_table(&e) => return Ok(found),
+        prepared => prepared.map_err(translate)?,
+    };
+    for (number, name) in found.iter_mut().zip(names) {
+        let mut rows = statement.query([name]).map_err(translate)?;
+        if let Some(row) = rows.next().map_err(translate)? {
+            *number = row.get_ref(0).map_err(translate)?.as_i64().ok();
+        }
+    }
+    Ok(found)
+}
+
+/// Sets a number in kvstore_meta; `None` removes it.
+pub(super) fn set_meta(conn: &Connection, name: &str, number: Option<i64>) -> Result<()> {
+    let done = match number {
+        Some(number) => conn
+            .prepare_cached(
+                "INSERT INTO kvstore_meta VALUES(?1, ?2) ON CONFLICT(name) DO UPDATE SET value = excluded.value",
+            )
+            .and_then(|mut s| s.execute((name, number))),
+        None => conn
+            .prepare_cached("DELETE FROM kvstore_meta WHERE name = ?1")
+            .and_then(|mut s| s.execute([name])),
+    };
+    done.map_err(translate).map(drop)
 }
 
 pub(super) fn set_default_ttl(conn: &Connection, family: &str, ttl_ms: i64) -> Result<()> {

@@ -9,9 +9,9 @@
 #include <memory>
 #include <utility>
 
+#include "access.hpp"
 #include "bytes.hpp"
 #include "family.hpp"
-#include "keyspace.hpp"
 #include "session.hpp"
 #include "time.hpp"
 

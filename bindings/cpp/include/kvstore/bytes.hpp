@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "error.hpp"
 
@@ -32,6 +33,26 @@ struct is_byte_range<T, std::void_t<decltype(std::data(std::declval<const T&>())
                                     decltype(std::size(std::declval<const T&>()))>>
     : std::bool_constant<
           is_byte<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<const T&>()))>>>> {};
+
+/// Whether what a T refers to is such a range, and its bytes may be written.
+template <class T, class = void>
+inline constexpr bool is_writable_byte_range = false;
+template <class T>
+inline constexpr bool is_writable_byte_range<T, std::void_t<decltype(std::data(std::declval<T&>())),
+                                                            decltype(std::size(std::declval<T&>()))>> =
+    is_byte<std::remove_pointer_t<decltype(std::data(std::declval<T&>()))>>;
+
+/// A container of bytes, made of these.
+template <class Bytes>
+Bytes copy_of(std::string_view bytes) {
+    using byte = typename Bytes::value_type;
+    static_assert(is_byte<byte>, "a container of std::byte, or of a char type, is needed");
+    const auto* first = reinterpret_cast<const byte*>(bytes.data());
+    return Bytes(first, first + bytes.size());
+}
+
+template <class Handle>
+class access;
 
 /// A length for C: it takes no more than INT_MAX, and what is longer must not be cut.
 inline int c_length(std::size_t size, const char* what) {
@@ -116,7 +137,7 @@ public:
 
 private:
     template <class Handle>
-    friend class keyspace;
+    friend class detail::access;
     buffer(void* memory, int size) noexcept : memory_(memory), size_(static_cast<std::size_t>(size)) {}
 
     detail::memory memory_;

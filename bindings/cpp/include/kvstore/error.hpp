@@ -26,7 +26,7 @@ enum class errc : int {
     protocol = KVSTORE_PROTOCOL,       ///< The locking protocol of the file failed.
     misuse = KVSTORE_MISUSE,           ///< Closed, moved from, inherited through a fork, or unusable.
     notadb = KVSTORE_NOTADB,           ///< The file is not a store.
-    full = KVSTORE_FULL,               ///< The disk is full.
+    full = KVSTORE_FULL,               ///< The disk is full, or the store has reached its limit.
 };
 
 /// What a code means, in a few words. The text is static.

@@ -8,15 +8,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
+#if __cplusplus >= 202002L
+#include <ranges>
+#endif
 
 #include "bytes.hpp"
+#include "entry.hpp"
 #include "error.hpp"
+#include "position.hpp"
 #include "session.hpp"
 #include "time.hpp"
 
@@ -47,45 +50,42 @@ constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
     return static_cast<range_flags>(static_cast<int>(a) & static_cast<int>(b));
 }
 
-/// A key and its value, in memory of the iterator they came from: valid until it moves or is gone.
-struct entry {
-    std::string_view key;   ///< The key; in a walk over rows its clustering part.
-    std::string_view value; ///< The value.
-};
-
-/// An entry with its end of life, as iterator::fetch shows it, in memory of the iterator: valid until it moves,
-/// fetches again or is gone.
-struct fetched_entry {
-    std::string_view key;   ///< The key; in a walk over rows its clustering part.
-    std::string_view value; ///< The value; empty in a walk with range_flags::keys_only.
-    expiry expire_time;     ///< When it expires.
-};
-
-/// The end of a walk in a range-for.
-struct end_of_entries {};
-
-template <class Value>
-class position;
-
-/// A position among the live entries of a family, and the rest of the walk from there on:
+/// A position among the live entries of a family, and the rest of the walk from there on, as a range of the standard
+/// library:
 /// @code
 /// for (auto [key, value] : db.items("user:")) ...
 /// @endcode
-/// Keys and values are views of the iterator's memory: copy what must outlive the step.
+/// It holds no lock: writing, committing and closing are always possible meanwhile. In C++20 it is a
+/// `std::ranges::input_range`, and a borrowed one. Used by one thread at a time.
 ///
-/// It holds no lock: writing, committing and closing are always possible meanwhile. Outside a transaction it
-/// sees, ahead of its position, what its store writes, and what others commit, sooner or later. In C++20 it
-/// is a `std::ranges::input_range`: a walk in one pass. Used by one thread at a time.
+/// **Fast or fresh.** The range (begin() and end(), and so a range-for and all algorithms) fetches up to 64 entries at
+/// a time, a fraction of the work of moving to each. All of them are alive when they are fetched. What is written,
+/// rolled back or expires while they are shown is seen from the next 64 on: from there, outside a transaction, what
+/// this store has written, and what others have committed, sooner or later. To see every entry as it is when the walk
+/// comes to it, move row by row:
+/// @code
+/// for (kvstore::iterator it = db.items("user:"); !it.eof(); it.next()) use(it.key(), it.value());
+/// @endcode
+/// That passes over every entry that has expired by then, and sees what this store has written ahead of it.
+///
+/// **Whose memory.** Keys and values are views of the iterator's memory: valid until it, or a position that came from
+/// it, makes its next step, until a call here moves it, or until all of them are gone. Neither a write nor closing the
+/// store touches them. Copy what must live longer: entry says how.
 ///
 /// Every call throws errc::misuse if the iterator was moved from or the store is closed; those that move also
 /// what reading may throw: errc::ioerr, errc::nomem, errc::corrupt, and errc::busy (only in DELETE journal
 /// mode). After such a failure, also of a seek, it is at the end; next() goes on after the last entry it was at.
 class iterator {
 public:
+    /// The other one throws errc::misuse from now on.
+    iterator(iterator&& other) noexcept = default;
+    /// Leaves the walk this had. The other one throws errc::misuse from now on.
+    iterator& operator=(iterator&& other) noexcept = default;
+
     /// Whether there is no entry here.
     bool eof() const {
-        detail::usable(session_);
-        return kvstore_iterator_eof(handle_.get()) != 0;
+        open();
+        return kvstore_iterator_eof(walk_->handle()) != 0;
     }
 
     /// The key here. Valid until the iterator moves or is gone.
@@ -100,9 +100,9 @@ public:
     /// @throws error errc::error at the end.
     expiry expire_time() const {
         std::int64_t ms = 0;
-        const detail::session& session = detail::usable(session_);
-        session.check(kvstore_iterator_expire_ms(handle_.get(), &ms));
-        return ms == KVSTORE_NO_TTL ? expiry(never) : expiry(detail::from_ms(ms));
+        const detail::session& session = open();
+        session.check(kvstore_iterator_expire_ms(walk_->handle(), &ms));
+        return detail::expiry_of(ms);
     }
 
     /// Moves to the first entry of the walk (of a reverse one: the greatest). Whether there is one.
@@ -123,148 +123,118 @@ public:
     /// in the range of the walk.
     /// @throws error errc::error for a key of a bad length, and on a walk over expiring keys.
     bool seek(bytes_view key) {
-        const detail::session& session = detail::usable(session_);
-        session.check(kvstore_iterator_seek(handle_.get(), key.data(), detail::c_length(key.size(), "key")));
-        return !eof();
+        const detail::session& session = walk().moving();
+        session.check(kvstore_iterator_seek(walk_->handle(), key.data(), detail::c_length(key.size(), "key")));
+        return kvstore_iterator_eof(walk_->handle()) == 0;
     }
 
     /// The live entries from here on, at most `max`, and moves behind them: what key(), value() and next() show one
     /// by one, in a fraction of the time. Maybe fewer than there are; none only at the end (or if `max` is 0).
     /// @throws error as a move does; the iterator stays where it is then.
     std::vector<fetched_entry> fetch(std::size_t max) {
-        const detail::session& session = detail::usable(session_);
-        std::vector<KVEntry> shown((std::min)(max, std::size_t{1024}));
+        const detail::session& session = walk().moving();
+        std::vector<KVEntry> rows((std::min)(max, std::size_t{1024}));
         int count = 0;
-        session.check(kvstore_iterator_fetch(handle_.get(), shown.data(), static_cast<int>(shown.size()), &count));
+        session.check(kvstore_iterator_fetch(walk_->handle(), rows.data(), static_cast<int>(rows.size()), &count));
+        rows.resize(static_cast<std::size_t>(count));
         std::vector<fetched_entry> entries;
-        entries.reserve(static_cast<std::size_t>(count));
-        for (int n = 0; n < count; n++) {
-            const KVEntry& one = shown[static_cast<std::size_t>(n)];
-            entries.push_back({view_of(one.pKey, one.nKey), view_of(one.pValue, one.nValue),
-                               one.expireMs == KVSTORE_NO_TTL ? expiry(never)
-                                                              : expiry(detail::from_ms(one.expireMs))});
+        entries.reserve(rows.size());
+        for (const KVEntry& row : rows) {
+            entries.push_back({detail::view_of(row.pKey, row.nKey), detail::view_of(row.pValue, row.nValue),
+                               detail::expiry_of(row.expireMs)});
         }
         return entries;
     }
 
-    /// The rest of the walk, from here. Not a copy: both move together.
-    position<entry> begin();
+    /// The rest of the walk, from here. It is the iterator's own: this is behind what was fetched for it, and moving
+    /// this moves it.
+    position<entry> begin() {
+        open();
+        return position<entry>(walk_);
+    }
     /// The end of the walk.
-    end_of_entries end() const noexcept { return {}; }
+    position<entry> end() const noexcept { return {}; }
 
-    /// The handle, for calls of the C API. It stays this object's; null if this was moved from.
-    KVIterator* native_handle() const noexcept { return handle_.get(); }
+    /// The handle, for calls of the C API. It stays this object's; null if this was moved from. A call that moves it
+    /// ends the life of what positions show.
+    KVIterator* native_handle() const noexcept { return walk_ ? walk_->handle() : nullptr; }
 
 private:
     template <class Handle>
-    friend class keyspace;
-    template <class Value>
-    friend class position;
+    friend class walks;
+    friend class key_range;
 
-    struct close {
-        void operator()(KVIterator* it) const noexcept { kvstore_iterator_close(it); }
-    };
+    iterator(std::shared_ptr<detail::session> session, KVIterator* made)
+        : walk_(made_walk(std::move(session), made)) {}
 
-    iterator(std::shared_ptr<detail::session> session, KVIterator* made, bool keys_only) noexcept
-        : session_(std::move(session)), handle_(made), keys_only_(keys_only) {}
-
-    bool move(int (*how)(KVIterator*)) {
-        step(how);
-        return !eof();
+    static std::shared_ptr<detail::walk> made_walk(std::shared_ptr<detail::session> session, KVIterator* made) {
+        try {
+            return std::make_shared<detail::walk>(std::move(session), made);
+        } catch (...) {
+            kvstore_iterator_close(made);
+            throw;
+        }
     }
 
-    void step(int (*how)(KVIterator*)) {
-        const detail::session& session = detail::usable(session_);
-        session.check(how(handle_.get()));
+    detail::walk& walk() const {
+        if (!walk_) {
+            detail::moved_from();
+        }
+        return *walk_;
+    }
+
+    const detail::session& open() const { return walk().open(); }
+
+    bool move(int (*how)(KVIterator*)) {
+        const detail::session& session = walk().moving();
+        session.check(how(walk_->handle()));
+        return kvstore_iterator_eof(walk_->handle()) == 0;
     }
 
     std::string_view view(int (*what)(KVIterator*, void**, int*)) const {
         void* data = nullptr;
         int size = 0;
-        const detail::session& session = detail::usable(session_);
-        session.check(what(handle_.get(), &data, &size));
-        return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
+        const detail::session& session = open();
+        session.check(what(walk_->handle(), &data, &size));
+        return detail::view_of(data, size);
     }
 
-    static std::string_view view_of(const void* data, int size) noexcept {
-        return data ? std::string_view(static_cast<const char*>(data), static_cast<std::size_t>(size))
-                    : std::string_view();
-    }
-
-    std::shared_ptr<detail::session> session_;
-    std::unique_ptr<KVIterator, close> handle_;
-    bool keys_only_;
+    std::shared_ptr<detail::walk> walk_;
 };
 
 /// A walk over keys alone, without reading values:
 /// @code
 /// for (std::string_view key : db.keys("user:")) ...
 /// @endcode
-/// Otherwise as iterator.
+/// Otherwise as the range that an iterator is.
 class key_range {
 public:
     /// The rest of the walk.
-    position<std::string_view> begin();
+    position<key_view> begin() {
+        walk_.open();
+        return position<key_view>(walk_.walk_);
+    }
     /// The end of the walk.
-    end_of_entries end() const noexcept { return {}; }
+    position<key_view> end() const noexcept { return {}; }
 
 private:
     template <class Handle>
-    friend class keyspace;
-    explicit key_range(iterator&& walk) noexcept : walk_(std::move(walk)) {}
+    friend class walks;
+    explicit key_range(iterator&& made) noexcept : walk_(std::move(made)) {}
 
     iterator walk_;
 };
 
-/// Where a range-for is: points to the iterator it came from, which must stay where it is. Its values are
-/// views that are valid until the next step.
-template <class Value>
-class position {
-public:
-    /// One pass: a step moves all positions of a walk.
-    using iterator_concept = std::input_iterator_tag;
-    /// An entry, or a key.
-    using value_type = Value;
-    /// As every iterator has it.
-    using difference_type = std::ptrdiff_t;
-
-    /// The entry or key here.
-    Value operator*() const {
-        if constexpr (std::is_same_v<Value, entry>) {
-            return {walk_->key(), walk_->keys_only_ ? std::string_view() : walk_->value()};
-        } else {
-            return walk_->key();
-        }
-    }
-
-    /// Moves to the next entry.
-    position& operator++() {
-        walk_->step(&kvstore_iterator_next);
-        return *this;
-    }
-    /// Moves to the next entry.
-    void operator++(int) { ++*this; }
-
-    /// Whether the walk is over.
-    friend bool operator==(const position& at, end_of_entries) { return at.walk_->eof(); }
-    /// Whether there is an entry.
-    friend bool operator!=(const position& at, end_of_entries) { return !at.walk_->eof(); }
-    /// Whether the walk is over.
-    friend bool operator==(end_of_entries, const position& at) { return at.walk_->eof(); }
-    /// Whether there is an entry.
-    friend bool operator!=(end_of_entries, const position& at) { return !at.walk_->eof(); }
-
-private:
-    friend class iterator;
-    friend class key_range;
-    explicit position(iterator* walk) noexcept : walk_(walk) {}
-
-    iterator* walk_;
-};
-
-inline position<entry> iterator::begin() { return position<entry>(this); }
-inline position<std::string_view> key_range::begin() { return position<std::string_view>(&walk_); }
-
 } // namespace kvstore
+
+#if __cplusplus >= 202002L
+/// @cond
+// A position keeps its walk alive.
+template <>
+inline constexpr bool std::ranges::enable_borrowed_range<kvstore::iterator> = true;
+template <>
+inline constexpr bool std::ranges::enable_borrowed_range<kvstore::key_range> = true;
+/// @endcond
+#endif
 
 #endif

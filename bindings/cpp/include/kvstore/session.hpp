@@ -131,10 +131,14 @@ private:
     std::unique_ptr<clock> clock_;
 };
 
+[[noreturn]] inline void moved_from() {
+    throw error(errc::misuse, "this object was moved from: use the one it was moved to");
+}
+
 /// The session of an object, if it was not moved from and its store is open.
 inline session& usable(const std::shared_ptr<session>& of) {
     if (!of) {
-        throw error(errc::misuse, "this object was moved from: use the one it was moved to");
+        moved_from();
     }
     if (!of->is_open()) {
         throw error(errc::misuse, "the store is closed");

@@ -86,9 +86,22 @@ struct config {
     bool exclusive = false;
     /// Whether the store keeps a read snapshot between calls; nullopt: while no other process has the file open.
     std::optional<bool> hold_reads = std::nullopt;
-    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000. With one writer it never has more than twice as
+    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store. With one writer it never has more than twice as
     /// many and those of one transaction.
     int wal_pages = 0;
+};
+
+/// Which keys a store with a limit removes to make room.
+enum class eviction : int {
+    none = KVSTORE_EVICT_NONE,       ///< None: a write that would pass the limit fails with errc::full.
+    soonest = KVSTORE_EVICT_SOONEST, ///< Expired ones, then those that would expire soonest; never one without a TTL.
+    oldest = KVSTORE_EVICT_OLDEST    ///< Expired ones, then those that were written longest ago.
+};
+
+/// How much a store may take.
+struct limit {
+    std::int64_t max_bytes = 0;               ///< What the data may take in the file; 0: there is no limit.
+    eviction policy = eviction::none; ///< What makes room.
 };
 
 /// What a store has done since it was opened or store::reset_stats was called. Only calls that succeeded
@@ -108,6 +121,8 @@ struct stats {
     std::uint64_t db_pages;      ///< Pages of the database now; not reset.
     std::uint64_t wal_frames;    ///< Frames in the WAL after the last commit or checkpoint; not reset.
     std::uint64_t misses;        ///< Gets (of several keys, each) and exists that found no live key.
+    std::uint64_t evicted;       ///< Keys that were removed alive to make room (store::set_limit).
+    std::uint64_t size_bytes;    ///< What the data takes in the file now: its pages less the free ones; not reset.
 };
 
 /// What store::purge_step did.
@@ -165,11 +180,14 @@ public:
     }
 
     /// Rolls back an open transaction, and closes the file. Families, iterators, batches and transactions
-    /// that are left throw errc::misuse from now on, and so does this object.
-    /// @throws error errc::misuse if it is closed already, or called by a callback of this store; otherwise
-    /// what failed while closing: it is closed all the same.
+    /// that are left throw errc::misuse from now on, and so does this object; but to close it once more does nothing.
+    /// @throws error errc::misuse if it was moved from, or called by a callback of this store; otherwise what failed
+    /// while closing: it is closed all the same.
     void close() {
-        const int code = usable().close();
+        if (!session_) {
+            detail::moved_from();
+        }
+        const int code = session_->close();
         if (code != KVSTORE_OK) {
             throw error(static_cast<errc>(code), kvstore_errmsg(nullptr));
         }
@@ -363,7 +381,8 @@ public:
         session.check(kvstore_stats(session.kv, &s));
         return {s.nPuts,         s.nGets,       s.nDeletes,     s.nIterations, s.nErrors,
                 s.nBytesRead,    s.nBytesWritten, s.nWalCommits, s.nCheckpoints, s.nTtlExpired,
-                s.nTtlPurged,    s.nDbPages,    s.nWalFrames,   s.nMisses};
+                s.nTtlPurged,    s.nDbPages,    s.nWalFrames,   s.nMisses,     s.nEvicted,
+                s.nSizeBytes};
     }
 
     /// Sets the counters to zero.
@@ -397,6 +416,24 @@ public:
         std::int64_t fixed = 0;
         session.check(kvstore_repair(session.kv, &fixed));
         return static_cast<std::uint64_t>(fixed);
+    }
+
+    /// Sets how much the data may take in the file, in bytes, and which keys make room; 0: no limit. It is kept in
+    /// the file, and every store and process obeys it. kvstore_set_limit says more.
+    /// @throws error errc::full if the data takes more and may not be removed; errc::error if it is less than 32
+    /// pages; what writing throws. Nothing is changed then.
+    void set_limit(std::int64_t max_bytes, eviction policy = eviction::none) {
+        const detail::session& session = usable();
+        session.check(kvstore_set_limit(session.kv, max_bytes, static_cast<int>(policy)));
+    }
+
+    /// The limit of this store, set through whatever handle.
+    [[nodiscard]] kvstore::limit limit() const {
+        const detail::session& session = usable();
+        std::int64_t max_bytes = 0;
+        int policy = KVSTORE_EVICT_NONE;
+        session.check(kvstore_get_limit(session.kv, &max_bytes, &policy));
+        return {max_bytes, static_cast<eviction>(policy)};
     }
 
     /// Makes every commit so far survive a power cut. Never commits or ends an open transaction.

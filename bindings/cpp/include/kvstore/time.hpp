@@ -159,6 +159,21 @@ private:
     std::chrono::milliseconds left_ = std::chrono::milliseconds::max();
 };
 
+/// @cond
+namespace detail {
+
+/// From what the C API answers.
+constexpr expiry expiry_of(std::int64_t ms) noexcept {
+    return ms == KVSTORE_NO_TTL ? expiry(never) : expiry(from_ms(ms));
+}
+
+constexpr time_left time_left_of(std::int64_t ms) noexcept {
+    return ms == KVSTORE_NO_TTL ? time_left(never) : time_left(std::chrono::milliseconds(ms));
+}
+
+} // namespace detail
+/// @endcond
+
 /// How long a key is to live, as an argument: a TTL that counts from the call (`30s`), a moment
 /// (`system_clock::now() + 1h`, or an expiry that another call answered), or kvstore::never.
 ///

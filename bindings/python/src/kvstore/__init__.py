@@ -60,7 +60,7 @@ from kvstore._errors import (
     StoreIOError,
 )
 from kvstore._family import Family
-from kvstore._maintenance import Checkpoint, Stats
+from kvstore._maintenance import Checkpoint, Limit, Stats
 from kvstore._memoize import memoize
 from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
@@ -84,6 +84,7 @@ __all__ = [
     "Family",
     "FullError",
     "InvalidError",
+    "Limit",
     "LockedError",
     "MisuseError",
     "NotFoundError",

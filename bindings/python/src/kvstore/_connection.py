@@ -26,7 +26,7 @@ _IDLE = 4
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
 #: Not counted, but as they are now.
-GAUGES = ("nDbPages", "nWalFrames")
+GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
 
 class Connection:

@@ -78,7 +78,7 @@ class AuthError(Error):
 
 
 class FullError(Error):
-    """The disk is full."""
+    """The disk is full, or the store has reached its limit."""
 
     code: int = _lib.KVSTORE_FULL
 

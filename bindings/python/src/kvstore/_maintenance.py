@@ -1,4 +1,4 @@
-"""The methods of a store on its file: copies, checks, checkpoints; and its statistics.
+"""The methods of a store on its file: its limit, copies, checks, checkpoints; and its statistics.
 
 Mixed into Store. Must not read or write keys.
 """
@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from kvstore._errors import CorruptError
+from kvstore._errors import CorruptError, InvalidError
 from kvstore._handle import Handle
 from kvstore._native import NULL, ffi, lib
 from kvstore._options import choice, count
@@ -27,6 +27,22 @@ _CHECKPOINTS = {
 }
 
 
+_POLICIES = {
+    "none": lib.KVSTORE_EVICT_NONE,
+    "soonest": lib.KVSTORE_EVICT_SOONEST,
+    "oldest": lib.KVSTORE_EVICT_OLDEST,
+}
+
+
+class Limit(NamedTuple):
+    """How much a store may take."""
+
+    #: What the data may take in the file, in bytes; 0: as much as it wants.
+    max_bytes: int
+    #: What makes room: "none", "soonest" or "oldest".
+    policy: str
+
+
 class Checkpoint(NamedTuple):
     """What a checkpoint did."""
 
@@ -40,9 +56,9 @@ class Checkpoint(NamedTuple):
 class Stats:
     """What a store has done, in all threads of this process, since it was opened or ``stats_reset`` was called.
 
-    ``hits / (hits + misses)`` says how well a cache does. The names are those of the fields of KVStoreStats in kvstore.h: ``nTtlExpired`` there is
-    ``ttl_expired`` here. :meth:`Store.stats` fills in all that the C structure has, so it fails if this
-    list has not all of them, or more.
+    ``hits / (hits + misses)`` says how well a cache does. The names are those of the fields of
+    KVStoreStats in kvstore.h: ``nTtlExpired`` there is ``ttl_expired`` here. :meth:`Store.stats` fills in all that the
+    C structure has, so it fails if this list has not all of them, or more.
     """
 
     #: Keys written.
@@ -73,6 +89,10 @@ class Stats:
     wal_frames: int
     #: Gets (of several keys, each) and ``in`` that found no live key.
     misses: int
+    #: Keys that were removed alive to make room (:meth:`Store.limit`).
+    evicted: int
+    #: What the data takes in the file now, in bytes: its pages less the free ones; not reset.
+    size_bytes: int
 
     @property
     def hits(self) -> int:
@@ -153,6 +173,39 @@ class MaintenanceMethods(Handle):
         self._shared.check(lib.kvstore_repair(self._shared.handle(), fixed))
         self._shared.changed()
         return int(fixed[0])
+
+    def limit(self, max_bytes: Optional[int], policy: str = "none") -> None:
+        """Sets how much the data may take in the file, in bytes, and which keys make room; None or 0: no limit.
+        It is kept in the file, and every store and process obeys it. :meth:`get_limit` tells it.
+
+        ``policy``: "none": none; a write that would pass the limit raises FullError. "soonest": expired keys,
+        then those that would expire soonest; keys without a TTL stay. "oldest": expired keys, then those that
+        were written longest ago; it switches write tracking on for every family. Keys that a write itself has
+        put never make room for it, and what only removes is never refused.
+
+        ValueError for a limit of less than 32 pages (131072 bytes with pages of 4096), FullError if the data takes
+        more and may not be removed: nothing is changed then.
+
+        >>> db = kvstore.open(":memory:")
+        >>> db.limit(4_000_000, "soonest")
+        >>> db.get_limit()
+        Limit(max_bytes=4000000, policy='soonest')
+        """
+        number = choice(policy, _POLICIES, "policy")
+        most = 0 if max_bytes is None else count(max_bytes, "max_bytes")
+        shared = self._shared
+        rc = lib.kvstore_set_limit(shared.handle(), most, number)
+        if rc == lib.KVSTORE_ERROR:
+            raise InvalidError(shared.error_text())
+        shared.check(rc)
+        shared.changed()
+
+    def get_limit(self) -> Limit:
+        """What the data may take in the file (``max_bytes``; 0: as much as it wants), and what makes room."""
+        max_bytes, policy = ffi.new("int64_t *"), ffi.new("int *")
+        self._shared.check(lib.kvstore_get_limit(self._shared.handle(), max_bytes, policy))
+        names = {number: name for name, number in _POLICIES.items()}
+        return Limit(int(max_bytes[0]), names[int(policy[0])])
 
     def stats(self) -> Stats:
         """What this store has done since it was opened or :meth:`stats_reset` was called.

@@ -1,8 +1,9 @@
 """memoize: results of a function, kept in a store.
 
 A result is under ``module.qualname:=digest``, where the digest is of the arguments. Whoever computes one
-holds a lease, the key ``module.qualname:~digest``, with a TTL; others wait for it to go. Uses public
-methods of families only (and no codec).
+holds a lease, the key ``module.qualname:~digest``, with a TTL; others wait for it to go. How long the
+computation took is under ``module.qualname:+digest``, if early recomputation needs it. Uses public methods of
+families only (and no codec).
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import functools
 import hashlib
 import inspect
 import io
+import math
 import os
 import pickle
+import random
 import struct
 import threading
 import time
@@ -21,8 +24,9 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, TypeVar
 
+from kvstore._errors import BusyError, MisuseError
 from kvstore._family import Family
-from kvstore._time import Duration, duration_ms, ttl_ms
+from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
+#: After a recomputation in the background that failed, in seconds.
+_NEXT_TRY = 1.0
 
 #: Told whenever a computation of this process has ended.
 _ended = threading.Condition()
@@ -51,11 +57,14 @@ _ended = threading.Condition()
 _counting = threading.Lock()
 #: What this thread is computing.
 _mine = threading.local()
+#: What threads of this process are recomputing in the background.
+_refreshing: set[tuple[int, bytes]] = set()
 
 
 def _after_fork() -> None:
     global _ended, _counting
     _ended, _counting = threading.Condition(), threading.Lock()  # threads that the child has not may have had them
+    _refreshing.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -82,6 +91,8 @@ def memoize(
     ignore: Iterable[str] = (),
     serializer: Any = pickle,
     lease: Duration = 60.0,
+    early: float = 0.0,
+    stale: Duration = 0.0,
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """A decorator that keeps the results of a function in a store or family, by its arguments.
 
@@ -97,6 +108,16 @@ def memoize(
     - ``ignore``: names of parameters that make no difference, such as "self".
     - ``serializer``: an object with ``dumps`` and ``loads``, such as pickle, json or marshal. With
       pickle, whoever can write to the file can run code in this process.
+    - ``early``: recompute now and then before a result ends, so that it is never missing: at each hit with a
+      probability that grows towards the end, and with the time that the computation took. 1.0 is the optimum
+      of the source, more is earlier; 0: never. (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal
+      Probabilistic Cache Stampede Prevention", PVLDB 8(8), 2015.)
+    - ``stale``: for so long after its ``ttl`` a result is still returned, and recomputed meanwhile
+      (stale-while-revalidate, as in RFC 5861).
+
+    Both need a ``ttl``, and recompute in a thread, while callers go on with the result that is there; one
+    thread at a time for a result, over all processes. An exception there goes to threading.excepthook; the
+    result stays until it ends, and a second later another hit tries again.
 
     How arguments are passed, by place, name or default, makes no difference. Numbers, text, bytes, None
     and containers of them are told apart by value; other objects by their pickle, so they must have
@@ -120,22 +141,56 @@ def memoize(
         raise ValueError("a lease must be positive")
     if ttl is not None:
         ttl_ms(ttl)  # a bad one is told here, not at the first result
+    if isinstance(early, bool) or not isinstance(early, (int, float)):
+        raise TypeError(f"early must be a number, not {type(early).__name__}")
+    if not 0 <= early < math.inf:
+        raise ValueError(f"early cannot be {early}: 0 is never, 1 the optimum")
+    times = _Times(float(early), duration_ms(stale, "stale") / 1000, ttl)
     ignored = frozenset((ignore,) if isinstance(ignore, str) else ignore)
     plain = store._plain()  # results are the serializer's, and not the codec's
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         if asyncio.iscoroutinefunction(function):
             raise TypeError("memoize keeps results, and the result of a coroutine function is no value")
-        made: Memoized[P, R] = _memoized(function, plain, ttl, name, typed, ignored, serializer, lease)
+        made: Memoized[P, R] = _memoized(function, plain, times, name, typed, ignored, serializer, lease)
         return made
 
     return decorate
 
 
+class _Times:
+    """How long results are kept, and when they are recomputed before they are gone."""
+
+    __slots__ = ("early", "kept", "stale")
+
+    def __init__(self, early: float, stale: float, ttl: Optional[Duration]) -> None:
+        self.early = early
+        self.stale = stale
+        #: The TTL in the store.
+        self.kept = ttl
+        if self.refreshes:
+            if ttl is None or ttl == FOREVER:
+                raise ValueError("early and stale need a ttl: results that do not end are not recomputed")
+            self.kept = ttl_ms(ttl) / 1000 + stale
+
+    @property
+    def refreshes(self) -> bool:
+        return self.early > 0 or self.stale > 0
+
+    def is_due(self, left: Optional[float], took: Callable[[], float]) -> bool:
+        """Whether a hit on a result that is kept for ``left`` seconds more should recompute it."""
+        if left is None:
+            return False
+        fresh = left - self.stale
+        if fresh <= 0 or not self.early:
+            return fresh <= 0
+        return took() * self.early * -math.log(1.0 - random.random()) >= fresh
+
+
 def _memoized(
     function: Any,
     store: Family[Any, Any],
-    ttl: Optional[Duration],
+    times: _Times,
     name: Optional[str],
     typed: bool,
     ignored: frozenset[str],
@@ -163,36 +218,100 @@ def _memoized(
         return prefix + b"=" + digest(args, kwargs)
 
     def find(key: bytes) -> Any:
-        """A list of the result, or an empty one."""
-        kept = store.get(key)
+        """A list of the result, or an empty one; and how many seconds it is kept, if that matters."""
+        left = None
+        if times.refreshes:
+            kept, left = store.get_with_ttl(key) or (None, None)
+        else:
+            kept = store.get(key)
         if kept is not None:
             try:
-                return [serializer.loads(kept)]
+                return [serializer.loads(kept)], left
             except Exception:  # noqa: BLE001 # another version's, or damaged: compute it anew
                 store.compare_and_delete(key, kept)
-        return []
+        return [], None
 
-    def compute(key: bytes, lease_key: bytes, token: bytes, args: Any, kwargs: Any) -> Any:
-        mine = _mine.__dict__.setdefault("leases", set())
-        mine.add((id(store), lease_key))
+    def took(arguments: bytes) -> float:
+        """How many seconds it took to compute a result."""
         try:
-            found = find(key)  # it may have come while the lease was taken
-            if found:
-                count("hits")
-                return found[0]
-            count("misses")
-            result = function(*args, **kwargs)
-            # Whoever has lost the lease (it took too long, or the results were cleared) keeps nothing.
-            if store.get(lease_key) == token:
-                store.put(key, serializer.dumps(result), ttl)
-            return result
-        finally:
-            mine.discard((id(store), lease_key))
+            return float(store.get(prefix + b"+" + arguments, b"0"))
+        except ValueError:
+            return 0.0
+
+    def compute(arguments: bytes, token: bytes, args: Any, kwargs: Any) -> Any:
+        """To be called by who has the lease."""
+        began = time.perf_counter()
+        result = function(*args, **kwargs)
+        seconds = time.perf_counter() - began
+        key, lease_key = prefix + b"=" + arguments, prefix + b"~" + arguments
+        # Whoever has lost the lease (it took too long, or the results were cleared) keeps nothing.
+        if store.get(lease_key) == token:
+            if times.early:
+                store.put(prefix + b"+" + arguments, repr(seconds), times.kept)
+            store.put(key, serializer.dumps(result), times.kept)
+        return result
+
+    class Leased:
+        """What is done under a lease, which ends with it."""
+
+        def __init__(self, lease_key: bytes, token: bytes) -> None:
+            self.lease_key = lease_key
+            self.token = token
+            self.mine = _mine.__dict__.setdefault("leases", set())
+
+        def __enter__(self) -> None:
+            self.mine.add((id(store), self.lease_key))
+
+        def __exit__(self, *error: Any) -> None:
+            self.mine.discard((id(store), self.lease_key))
             try:
-                store.compare_and_delete(lease_key, token)
+                store.compare_and_delete(self.lease_key, self.token)
             finally:
                 with _ended:
                     _ended.notify_all()
+
+    def refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
+        """In a thread: computes a result anew, unless somebody else does."""
+        key, lease_key, token = prefix + b"=" + arguments, prefix + b"~" + arguments, uuid.uuid4().bytes
+        try:
+            known = store.get_with_ttl(key)
+            if known is None or not store.add(lease_key, token, lease):
+                return
+            with Leased(lease_key, token):
+                now = store.get_with_ttl(key)
+                if now is None or now[0] != known[0] or (now[1] or 0) > (known[1] or 0):
+                    return  # somebody else has just done it
+                count("misses")
+                try:
+                    compute(arguments, token, args, kwargs)
+                except BaseException:
+                    # The lease stays a little, under a token that nobody has: not each hit is to try.
+                    store.compare_and_swap(lease_key, token, b"failed", _NEXT_TRY)
+                    raise
+        except BusyError:
+            pass  # the next hit tries again
+        except MisuseError:
+            if not store.closed:
+                raise
+        finally:
+            _refreshing.discard((id(store), lease_key))
+
+    def begin_refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
+        lease_key = prefix + b"~" + arguments
+        this = (id(store), lease_key)
+        with _counting:
+            if this in _refreshing:
+                return
+            _refreshing.add(this)
+        try:
+            if lease_key in store:
+                _refreshing.discard(this)
+            else:
+                threading.Thread(target=refresh, args=(arguments, args, kwargs), name="kvstore-memoize", daemon=True).start()
+        except BaseException as e:
+            _refreshing.discard(this)
+            if not isinstance(e, RuntimeError):  # no more threads: the result that is there is returned
+                raise
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -201,14 +320,22 @@ def _memoized(
         wait = _FIRST_WAIT
         token = uuid.uuid4().bytes
         while True:
-            found = find(key)
+            found, left = find(key)
             if found:
                 count("hits")
+                if times.refreshes and times.is_due(left, lambda: took(arguments)):
+                    begin_refresh(arguments, args, kwargs)
                 return found[0]
             if (id(store), lease_key) in getattr(_mine, "leases", ()):
                 return function(*args, **kwargs)
             if store.add(lease_key, token, lease):
-                return compute(key, lease_key, token, args, kwargs)
+                with Leased(lease_key, token):
+                    found, left = find(key)  # it may have come while the lease was taken
+                    if found:
+                        count("hits")
+                        return found[0]
+                    count("misses")
+                    return compute(arguments, token, args, kwargs)
             with _ended:
                 _ended.wait(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
@@ -217,6 +344,7 @@ def _memoized(
         """Forgets all results of the function, also those that are being computed."""
         cleared = store.delete_range(prefix=prefix + b"=")
         store.delete_range(prefix=prefix + b"~")
+        store.delete_range(prefix=prefix + b"+")
         return cleared
 
     def cache_info() -> CacheInfo:

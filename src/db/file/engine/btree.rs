@@ -242,6 +242,22 @@ impl Engine for Visit<'_> {
         }
     }
 
+    fn blob_insert_at(&self, _: &Tables, id: i64, value: &[u8]) -> Result<bool> {
+        if self.roots.blob == 0 {
+            return Ok(false);
+        }
+        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            if cursor.seek_rowid(id)? {
+                return Ok(false);
+            }
+            self.with_record(value.len(), |record| {
+                record::blob_row(record, value);
+                cursor.put_rowid(id, record)
+            })?;
+            Ok(true)
+        })
+    }
+
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
         if self.roots.blob == 0 {
             return Err(dangling(tables));

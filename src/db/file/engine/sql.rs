@@ -28,6 +28,7 @@ pub(in crate::db) struct Statements {
     clear: [String; 5],
     blob: String,
     blob_insert: String,
+    blob_insert_at: String,
     blob_update: String,
     blob_delete: String,
     key_put: String,
@@ -91,6 +92,9 @@ impl Statements {
             clear: tables.all().map(|table| format!("DELETE FROM {table}")),
             blob: format!("SELECT value FROM {blob} WHERE id = ?1"),
             blob_insert: format!("INSERT INTO {blob}(value) VALUES(?1)"),
+            blob_insert_at: format!(
+                "INSERT INTO {blob}(id, value) VALUES(?1, ?2) ON CONFLICT(id) DO NOTHING"
+            ),
             blob_update: format!("UPDATE {blob} SET value = ?2 WHERE id = ?1"),
             blob_delete: format!("DELETE FROM {blob} WHERE id = ?1"),
             key_put: format!(
@@ -265,6 +269,11 @@ impl Engine for SqlEngine<'_> {
         inserted.map(|_| Ok(self.db.switch_to_sql()?.last_insert_rowid())).transpose()
     }
 
+    fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool> {
+        let inserted = self.execute_optional(&tables.statements().blob_insert_at, &[&id, &value])?;
+        Ok(inserted.is_some_and(|rows| rows > 0))
+    }
+
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
         match self.execute(tables, &tables.statements().blob_update, &[&id, &value])? {
             0 => Err(dangling(tables)),
@@ -412,7 +421,7 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
 /// What SQLite says when it has no text for an error.
 const NO_TEXT: &str = "SQL logic error";
 
-pub(super) fn is_missing_table(error: &rusqlite::Error) -> bool {
+pub(in crate::db::file) fn is_missing_table(error: &rusqlite::Error) -> bool {
     let (code, message) = match error {
         rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
         rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),

@@ -31,6 +31,35 @@ impl Direct {
         Ok((root != 0).then_some(Catalogue { here, root }))
     }
 
+    /// What kvstore_meta has under these names, if that is an integer; `None`: SQL has to read it.
+    pub(in crate::db) fn meta<const N: usize>(
+        &self,
+        db: &Db,
+        names: [&str; N],
+    ) -> Result<Option<[Option<i64>; N]>> {
+        let (here, _) = self.enter_list(db)?;
+        let root = self.list.borrow().meta;
+        if root == 0 {
+            return Ok(None);
+        }
+        let mut found = [None; N];
+        here.with(root, Order::Key, |tree, cursor| {
+            for (number, name) in found.iter_mut().zip(names) {
+                if tree.seek(cursor, |sought| record::name_row(sought, name))? != Ordering::Equal {
+                    continue;
+                }
+                let mut columns = Columns::of(cursor.record()?).map_err(|_| not_a_record("kvstore_meta"))?;
+                let mut column = || columns.next().map_err(|_| not_a_record("kvstore_meta"));
+                let [_name, value] = [column()?, column()?];
+                if let Value::Integer(value) = value {
+                    *number = Some(value);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Some(found))
+    }
+
     /// Makes the tables of a new family and enters it in the catalogue, in the open write transaction; `false`:
     /// SQL has to do it.
     pub(in crate::db) fn create_family(&self, db: &Db, tables: &Tables, now_ms: i64) -> Result<bool> {
@@ -78,11 +107,11 @@ impl Catalogue<'_> {
             if tree.seek(cursor, |sought| record::name_row(sought, family))? != Ordering::Equal {
                 return Ok(None);
             }
-            let mut columns = Columns::of(cursor.record()?).map_err(|_| not_a_record())?;
+            let mut columns = Columns::of(cursor.record()?).map_err(|_| not_a_record("kvstore_family"))?;
             let mut number = || match columns.next() {
                 Ok(Value::Integer(number)) => Ok(number),
                 Ok(_) => Ok(0), // what is no integer counts as 0; the integrity check reports it
-                Err(_) => Err(not_a_record()),
+                Err(_) => Err(not_a_record("kvstore_family")),
             };
             let [_name, _created, default_ttl_ms, track_writes] =
                 [number()?, number()?, number()?, number()?];
@@ -99,7 +128,7 @@ impl Catalogue<'_> {
             while there {
                 room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
                 let name = Columns::of(cursor.record()?).and_then(|mut columns| columns.next());
-                let name = match name.map_err(|_| not_a_record())? {
+                let name = match name.map_err(|_| not_a_record("kvstore_family"))? {
                     Value::Text(name) => std::str::from_utf8(name).ok(),
                     _ => None,
                 };
@@ -111,8 +140,8 @@ impl Catalogue<'_> {
     }
 }
 
-fn not_a_record() -> Error {
-    damaged("a row of kvstore_family is not a record")
+fn not_a_record(table: &str) -> Error {
+    damaged(format!("a row of {table} is not a record"))
 }
 
 /// Tables being made for a family.

@@ -64,6 +64,8 @@ pub(super) const BTREE_SAVEPOSITION: c_int = 0x02;
 pub(super) const PAGER_GET_READONLY: c_int = 0x02;
 /// The number for `sqlite3BtreeGetMeta` of what changes with commits of other connections, and only with these.
 pub(super) const BTREE_DATA_VERSION: c_int = 15;
+/// The number of how many pages are free.
+pub(super) const BTREE_FREE_PAGE_COUNT: c_int = 0;
 /// The numbers of the schema cookie and of the encoding of texts, of which 1 is UTF-8.
 pub(super) const BTREE_SCHEMA_VERSION: c_int = 1;
 pub(super) const BTREE_TEXT_ENCODING: c_int = 5;
@@ -93,6 +95,7 @@ unsafe extern "C" {
 
     pub(super) fn sqlite3BtreeBeginTrans(btree: *mut Btree, write: c_int, cookie: *mut c_int) -> c_int;
     pub(super) fn sqlite3BtreeGetMeta(btree: *mut Btree, number: c_int, value: *mut u32);
+    pub(super) fn sqlite3BtreeIncrVacuum(btree: *mut Btree) -> c_int;
     pub(super) fn sqlite3BtreeUpdateMeta(btree: *mut Btree, number: c_int, value: u32) -> c_int;
     pub(super) fn sqlite3BtreeCreateTable(btree: *mut Btree, root: *mut u32, flags: c_int) -> c_int;
     pub(super) fn sqlite3ResetAllSchemasOfConnection(db: *mut sqlite3);

@@ -15,7 +15,7 @@ use super::walk;
 use crate::db::file::connection::Db;
 use crate::db::file::engine::sql::is_missing_table;
 use crate::db::file::failure::translate;
-use crate::db::file::schema::{CATALOGUE, KINDS, Tables, quote};
+use crate::db::file::schema::{CATALOGUE, KINDS, META, Tables, quote};
 use crate::error::Result;
 
 /// The root page of SQLite's list of tables.
@@ -76,6 +76,8 @@ pub(super) struct TableList {
     families: HashMap<Box<str>, Listed>,
     /// The root page of the catalogue of families, if that is as we make it; otherwise 0.
     pub(super) catalogue: u32,
+    /// The same of the table of facts about the store.
+    pub(super) meta: u32,
 }
 
 /// What is listed of one family.
@@ -97,7 +99,7 @@ impl TableList {
     /// Reads the list in the open transaction, in a file whose texts are in UTF-8.
     pub(super) fn read(tree: &Tree, stamp: u64) -> Result<TableList> {
         let mut list = TableList { stamp, is_plain: true, ..TableList::default() };
-        let mut odd_catalogue = false;
+        let (mut odd_catalogue, mut odd_meta) = (false, false);
         let mut cursor = tree.cursor(LIST, Order::Rowid, false)?;
         let mut room = tree.pages().room();
         let mut there = cursor.first()?;
@@ -113,12 +115,19 @@ impl TableList {
                     odd_catalogue |= list.catalogue != 0 || !row.is_defined_as(CATALOGUE);
                     list.catalogue = row.root;
                 }
+                _ if row.is_about("kvstore_meta") => {
+                    odd_meta |= list.meta != 0 || !row.is_defined_as(META);
+                    list.meta = row.root;
+                }
                 _ => list.note(&row, rowid),
             }
             there = cursor.next()?;
         }
         if odd_catalogue {
             list.catalogue = 0;
+        }
+        if odd_meta {
+            list.meta = 0;
         }
         Ok(list)
     }

@@ -130,6 +130,31 @@ impl Direct {
         self.keep.now() && self.hold.may_keep(header)
     }
 
+    /// Snapshots are kept while the WAL has fewer frames than this, from now on.
+    pub(in crate::db) fn set_long(&mut self, long: u32) {
+        if let Hold::ByHeader(_, frames) = &mut self.hold {
+            *frames = long;
+        }
+    }
+
+    /// How many pages the file has, and how many of them are free: in the open transaction or one of its own.
+    #[inline]
+    pub(in crate::db) fn size(&self, db: &Db) -> Result<(u32, u32)> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.size())
+    }
+
+    /// Gives at most so many free pages back to the file system, in the open write transaction.
+    pub(in crate::db) fn take_pages_off(&self, pages: u32) -> Result<()> {
+        self.clear();
+        for _ in 0..pages {
+            if !self.tree.take_page_off()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the place of another connection's: what was remembered of the tables counts no more.
     pub(in crate::db) fn follow(&mut self, before: &Direct) {
         self.epoch.set(before.epoch.get().wrapping_add(1).max(1));

@@ -202,6 +202,22 @@ impl Tree {
         value
     }
 
+    /// How many pages the file has, and how many of them are free, as the open transaction sees it.
+    #[inline]
+    pub(super) fn size(&self) -> (u32, u32) {
+        (self.pages().count(), self.meta(raw::BTREE_FREE_PAGE_COUNT))
+    }
+
+    /// Takes the last page off the file, in the open write transaction: what is on it moves to a free one. `false`:
+    /// none is free, or the file is not made for that. To be called without open cursors or pages.
+    pub(super) fn take_page_off(&self) -> Result<bool> {
+        if !self.is_writing() {
+            return Err(not_writing());
+        }
+        // SAFETY: the tree of an open connection, which is in a write transaction.
+        moved(unsafe { raw::sqlite3BtreeIncrVacuum(self.btree.as_ptr()) })
+    }
+
     /// Makes an empty table in the open write transaction; gives its root page. To be called without open
     /// cursors: the page that was there may move.
     pub(super) fn create(&self, order: Order) -> Result<u32> {

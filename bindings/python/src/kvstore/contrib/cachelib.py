@@ -1,0 +1,170 @@
+"""A cache of cachelib's in a file; also for Flask-Session.
+
+>>> from kvstore.contrib.cachelib import KVStoreCache
+>>> cache = KVStoreCache(":memory:", default_timeout=300)
+>>> cache.set("greeting", {"text": "hello"}), cache.get("greeting"), cache.inc("visits")
+(True, {'text': 'hello'}, 1)
+
+With Flask-Session::
+
+    app.config["SESSION_TYPE"] = "cachelib"
+    app.config["SESSION_CACHELIB"] = KVStoreCache("/var/lib/site/sessions.db", key_prefix="session:")
+
+The rules are cachelib's: a timeout of None is the default one, 0 is no end, a negative one is over at once.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Optional, Union
+
+from cachelib.base import BaseCache
+
+import kvstore
+from kvstore.contrib._culling import make_room
+from kvstore.contrib._places import Place
+from kvstore.contrib._values import Values, change
+
+#: A time to live in seconds, or as a timedelta.
+Timeout = Union[float, timedelta]
+
+
+class KVStoreCache(BaseCache):
+    """A cache in a family of a file, which all threads and processes may use.
+
+    - ``path`` of the file; ":memory:" for one in memory.
+    - ``default_timeout`` in seconds, or a timedelta; 0: keys never expire.
+    - ``threshold``: the most keys there are; 0: as many as come. One in three is removed then, those first that
+      expire first. ``max_bytes`` bounds the file instead, and costs less.
+    - ``key_prefix``: before each key; ``clear`` removes the keys that have it.
+    - ``family``: the family of the file.
+    - ``serializer``: an object with ``dumps`` and ``loads``, also as an attribute; otherwise values are pickled, so
+      nobody who is not trusted may be able to write the file.
+    - ``options``: settings of :func:`kvstore.open`; also ``max_bytes`` and ``policy``, of ``Store.limit``.
+
+    ``add``, ``inc`` and ``dec`` are one step for everybody; so are ``set_many`` and ``delete_many``. The key that
+    ``inc`` changes keeps the time it has left.
+    """
+
+    serializer: Optional[Any] = None
+
+    def __init__(
+        self,
+        path: Any,
+        default_timeout: Timeout = 300,
+        threshold: int = 0,
+        key_prefix: str = "",
+        family: str = "cachelib",
+        serializer: Optional[Any] = None,
+        ignore_delete_many_errors: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(int(_seconds(default_timeout)))
+        self.default_timeout = _seconds(default_timeout)
+        self.ignore_delete_many_errors = ignore_delete_many_errors  # there are none: a failure is an exception
+        self.threshold = threshold
+        self.key_prefix = key_prefix
+        if serializer is not None:
+            self.serializer = serializer
+        self._place = Place(path, family, options)
+
+    @property
+    def _values(self) -> Values:
+        return Values(self.serializer)
+
+    def _ttl(self, timeout: Optional[Timeout]) -> Optional[float]:
+        """Seconds to live, FOREVER, or None: not at all."""
+        seconds = self.default_timeout if timeout is None else _seconds(timeout)
+        if seconds == 0:
+            return kvstore.FOREVER
+        return seconds if seconds > 0 else None
+
+    def _name(self, key: str) -> str:
+        return self.key_prefix + key
+
+    def _make_room(self) -> None:
+        if self.threshold > 0:
+            make_room(self._place, self.threshold, 3)
+
+    def get(self, key: str) -> Any:
+        data = self._place.family().get(self._name(key))
+        return None if data is None else self._values.loads(data)
+
+    def get_many(self, *keys: str) -> list[Any]:
+        names = [self._name(key) for key in keys]
+        found = self._place.family().get_many(names)
+        values = self._values
+        return [values.loads(found[name]) if name in found else None for name in names]
+
+    def set(self, key: str, value: Any, timeout: Optional[Timeout] = None) -> bool:
+        data = self._values.dumps(value)
+        ttl = self._ttl(timeout)
+        if ttl is None:
+            self._place.family().delete(self._name(key))
+            return True
+        self._make_room()
+        return self._place.family().put(self._name(key), data, ttl=ttl)
+
+    def add(self, key: str, value: Any, timeout: Optional[Timeout] = None) -> bool:
+        data = self._values.dumps(value)
+        ttl = self._ttl(timeout)
+        if ttl is None:
+            return self._name(key).encode() not in self._place.family()
+        self._make_room()
+        return self._place.family().add(self._name(key), data, ttl=ttl)
+
+    def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
+        """Sets all; returns their keys."""
+        values = self._values
+        items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
+        ttl = self._ttl(timeout)
+        family = self._place.family()
+        if ttl is None:
+            self.delete_many(*mapping)
+        elif self.threshold <= 0:
+            family.put_many(items, ttl=ttl)
+        else:
+            for name, data in items.items():
+                self._make_room()
+                family.put(name, data, ttl=ttl)
+        return list(mapping)
+
+    def delete(self, key: str) -> bool:
+        return self._place.family().delete(self._name(key))
+
+    def delete_many(self, *keys: str) -> list[Any]:
+        """Deletes all; returns all, for a key that was not there is not there now."""
+        self._place.family().delete_many([self._name(key) for key in keys])
+        return list(keys)
+
+    def has(self, key: str) -> bool:
+        return self._name(key).encode() in self._place.family()
+
+    def clear(self) -> bool:
+        if self.key_prefix:
+            self._place.family().delete_range(prefix=self.key_prefix)
+        else:
+            self._place.family().clear()
+        return True
+
+    def inc(self, key: str, delta: int = 1) -> Any:
+        """Adds to a number; a missing key counts as 0, and gets the default timeout. TypeError if the value is no
+        number."""
+        while True:
+            try:
+                return change(self._place, self._name(key), self._values, lambda value: (value or 0) + delta)
+            except KeyError:
+                if self._ttl(None) is None or self.add(key, delta):
+                    return delta
+
+    def dec(self, key: str, delta: int = 1) -> Any:
+        """As :meth:`inc`, by ``-delta``."""
+        return self.inc(key, -delta)
+
+    def close(self) -> None:
+        """Closes the file, if no other backend of this process uses it. The next use opens it again."""
+        self._place.close()
+
+
+def _seconds(timeout: Timeout) -> float:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

@@ -1,0 +1,228 @@
+"""A cache of Django's in a file, for all threads and processes of a machine.
+
+In the settings::
+
+    CACHES = {
+        "default": {
+            "BACKEND": "kvstore.contrib.django.cache.KVStoreCache",
+            "LOCATION": "/var/tmp/site/cache.db",
+            "TIMEOUT": 300,                       # also KEY_PREFIX, VERSION, KEY_FUNCTION, as in Django
+            "OPTIONS": {"MAX_BYTES": 100_000_000},
+        }
+    }
+
+OPTIONS may have
+
+- ``MAX_BYTES``: a bound of the whole file, and ``POLICY``, what makes room: "oldest" (what was written longest
+  ago) unless it is said; see ``kvstore.Store.limit``. Without, the file grows with what is alive in it.
+- ``MAX_ENTRIES`` and ``CULL_FREQUENCY``: as in Django's backends, but there is no such bound unless it is given.
+  Those keys are culled that expire first. Keys are counted for it, so a bound in bytes is faster.
+- ``FAMILY``: the family that the cache is kept in; ``django_cache``. Caches of one LOCATION and family share their
+  keys, but for KEY_PREFIX and VERSION, and ``clear`` empties the family.
+- ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"kvstore.JSON"``); otherwise values are
+  pickled, so nobody who is not trusted may be able to write the file.
+- settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``, and
+  ``MAX_VALUE_SIZE`` (10 MiB): a value that is longer is a ValueError.
+
+``incr`` and ``decr`` are one step, and the key keeps the time it has left; ``add`` and the methods of many keys are
+one step, too. The async methods run in threads. ``close``, which Django calls after each request, leaves the file
+open.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable
+from typing import Any, Callable, Optional, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+import kvstore
+from kvstore.contrib._culling import make_room
+from kvstore.contrib._places import PLACE_OPTIONS, Place
+from kvstore.contrib._values import Values, change
+
+T = TypeVar("T")
+
+_places: dict[tuple[str, str, str], Place] = {}
+
+_OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER"})
+
+
+def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
+    """The place of a LOCATION and of OPTIONS in upper case: one for all threads, each of which has objects of its own,
+    and for as long as the process lives. ImproperlyConfigured if there is something wrong."""
+    if not location:
+        raise ImproperlyConfigured("kvstore needs a LOCATION: the path of a file, or \":memory:\"")
+    settings = {}
+    for name, value in options.items():
+        setting = name.lower() if isinstance(name, str) and name.isupper() else name
+        if setting not in PLACE_OPTIONS or setting == name:
+            raise ImproperlyConfigured(f"{name!r} is no option of kvstore's; see help(kvstore.contrib.django.cache)")
+        settings[setting] = value
+    try:
+        made = Place(location, family, settings)
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"kvstore: {error}") from error
+    return _places.setdefault((made.path, family, repr(sorted(settings.items()))), made)
+
+
+class KVStoreCache(BaseCache):
+    """See the module."""
+
+    def __init__(self, location: Any, params: dict[str, Any]) -> None:
+        super().__init__(params)
+        options = dict(params.get("OPTIONS") or {})
+        if "max_entries" not in params and "MAX_ENTRIES" not in options:
+            self._max_entries: Optional[int] = None
+        serializer = options.get("SERIALIZER")
+        if isinstance(serializer, str):
+            serializer = _imported(serializer)
+        self._values = Values(serializer)
+        family = options.get("FAMILY", "django_cache")
+        self._place = place_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
+
+    def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Optional[float]:
+        """Seconds to live, FOREVER, or None: not at all."""
+        if timeout == DEFAULT_TIMEOUT:
+            timeout = self.default_timeout
+        if timeout is None:
+            return kvstore.FOREVER
+        return timeout if timeout > 0 else None
+
+    def _make_room(self) -> None:
+        if self._max_entries is not None:
+            make_room(self._place, self._max_entries, self._cull_frequency)
+
+    def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
+        name = self.make_and_validate_key(key, version=version)
+        data = self._values.dumps(value)
+        ttl = self.get_backend_timeout(timeout)
+        if ttl is None:
+            return name not in self._place.family()
+        self._make_room()
+        return self._place.family().add(name, data, ttl=ttl)
+
+    def get(self, key: Any, default: Any = None, version: Any = None) -> Any:
+        name = self.make_and_validate_key(key, version=version)
+        data = self._place.family().get(name)
+        return default if data is None else self._values.loads(data)
+
+    def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
+        name = self.make_and_validate_key(key, version=version)
+        data = self._values.dumps(value)
+        ttl = self.get_backend_timeout(timeout)
+        if ttl is None:
+            self._place.family().delete(name)
+            return
+        self._make_room()
+        self._place.family().put(name, data, ttl=ttl)
+
+    def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
+        name = self.make_and_validate_key(key, version=version)
+        ttl = self.get_backend_timeout(timeout)
+        if ttl is None:
+            return self._place.family().delete(name)
+        return self._place.family().expire(name, ttl)
+
+    def delete(self, key: Any, version: Any = None) -> bool:
+        return self._place.family().delete(self.make_and_validate_key(key, version=version))
+
+    def has_key(self, key: Any, version: Any = None) -> bool:
+        return self.make_and_validate_key(key, version=version) in self._place.family()
+
+    def incr(self, key: Any, delta: Any = 1, version: Any = None) -> Any:
+        name = self.make_and_validate_key(key, version=version)
+        try:
+            return change(self._place, name, self._values, lambda value: value + delta)
+        except KeyError:
+            raise ValueError(f"Key {key!r} not found") from None
+
+    # Many keys
+
+    def get_many(self, keys: Any, version: Any = None) -> dict[Any, Any]:
+        names = {self.make_and_validate_key(key, version=version): key for key in keys}
+        found = self._place.family().get_many(list(names))
+        return {names[name]: self._values.loads(data) for name, data in found.items()}
+
+    def set_many(self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> list[Any]:
+        if not data:
+            return []
+        items = {self.make_and_validate_key(k, version=version): self._values.dumps(v) for k, v in data.items()}
+        ttl = self.get_backend_timeout(timeout)
+        if ttl is None:
+            self._place.family().delete_many(list(items))
+            return []
+        if self._max_entries is None:
+            self._place.family().put_many(items, ttl=ttl)
+            return []
+        for name, value in items.items():
+            self._make_room()
+            self._place.family().put(name, value, ttl=ttl)
+        return []
+
+    def delete_many(self, keys: Any, version: Any = None) -> None:
+        self._place.family().delete_many([self.make_and_validate_key(key, version=version) for key in keys])
+
+    def clear(self) -> None:
+        self._place.family().clear()
+
+    def close(self, **kwargs: Any) -> None:
+        """Does nothing: other threads and requests use the file."""
+
+    # As the base class has them, they would go key by key, and incr would be two steps. Any thread will do.
+
+    async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
+        return await _in_thread(self.add)(key, value, timeout, version)
+
+    async def aget(self, key: Any, default: Any = None, version: Any = None) -> Any:
+        return await _in_thread(self.get)(key, default, version)
+
+    async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
+        await _in_thread(self.set)(key, value, timeout, version)
+
+    async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
+        return await _in_thread(self.touch)(key, timeout, version)
+
+    async def adelete(self, key: Any, version: Any = None) -> bool:
+        return await _in_thread(self.delete)(key, version)
+
+    async def ahas_key(self, key: Any, version: Any = None) -> bool:
+        return await _in_thread(self.has_key)(key, version)
+
+    async def aincr(self, key: Any, delta: Any = 1, version: Any = None) -> Any:
+        return await _in_thread(self.incr)(key, delta, version)
+
+    async def aget_many(self, keys: Any, version: Any = None) -> dict[Any, Any]:
+        return await _in_thread(self.get_many)(keys, version)
+
+    async def aset_many(
+        self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None
+    ) -> list[Any]:
+        return await _in_thread(self.set_many)(data, timeout, version)
+
+    async def adelete_many(self, keys: Any, version: Any = None) -> None:
+        await _in_thread(self.delete_many)(keys, version)
+
+    async def aclear(self) -> None:
+        await _in_thread(self.clear)()
+
+
+def _in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    made: Callable[..., Awaitable[T]] = sync_to_async(function, thread_sensitive=False)
+    return made
+
+
+def _imported(name: str) -> Any:
+    """A module, or something in one; a class is called."""
+    try:
+        found = importlib.import_module(name)
+    except ImportError:
+        try:
+            found = import_string(name)
+        except ImportError as error:
+            raise ImproperlyConfigured(f"SERIALIZER: {error}") from error
+    return found() if isinstance(found, type) else found

@@ -1,0 +1,83 @@
+"""Sessions of Django's in a file: each expires by itself, and ``clearsessions`` frees the space.
+
+In the settings::
+
+    SESSION_ENGINE = "kvstore.contrib.django.sessions"
+    SESSION_KVSTORE_PATH = "/var/lib/site/sessions.db"
+    SESSION_KVSTORE_OPTIONS = {"SYNC": "full"}      # as OPTIONS of the cache; FAMILY is "django_sessions"
+
+Sessions are signed, and serialized by SESSION_SERIALIZER (JSON), as in Django's database backend.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Optional
+
+from django.conf import settings
+from django.contrib.sessions.backends.base import CreateError, SessionBase, UpdateError
+from django.core.exceptions import ImproperlyConfigured
+
+from kvstore import InvalidError
+from kvstore.contrib._places import Place
+from kvstore.contrib.django.cache import place_of
+
+
+class SessionStore(SessionBase):
+    """See the module."""
+
+    @classmethod
+    def _place(cls) -> Place:
+        path = getattr(settings, "SESSION_KVSTORE_PATH", None)
+        if not path:
+            raise ImproperlyConfigured("SESSION_KVSTORE_PATH is not set: the file that sessions are kept in")
+        options = dict(getattr(settings, "SESSION_KVSTORE_OPTIONS", None) or {})
+        return place_of(path, options, options.pop("FAMILY", "django_sessions"))
+
+    def load(self) -> dict[str, Any]:
+        data = self._read(self.session_key)
+        if data is None:
+            self._session_key: Optional[str] = None
+            return {}
+        session: dict[str, Any] = self.decode(data.decode())
+        return session
+
+    def exists(self, session_key: Optional[str]) -> bool:
+        return self._read(session_key) is not None
+
+    def _read(self, session_key: Optional[str]) -> Optional[bytes]:
+        try:
+            return self._place().family().get(session_key) if session_key else None
+        except InvalidError:
+            return None  # no key has so many bytes
+
+    def create(self) -> None:
+        while True:
+            self._session_key = self._get_new_session_key()
+            try:
+                self.save(must_create=True)
+            except CreateError:
+                continue
+            self.modified = True
+            return
+
+    def save(self, must_create: bool = False) -> None:
+        if self.session_key is None:
+            self.create()
+            return
+        data = self.encode(self._get_session(no_load=must_create))
+        moment = max(0.001, time.time() + self.get_expiry_age())
+        family = self._place().family()
+        if not family.put(
+            self.session_key, data, expire_at=moment, if_absent=must_create, if_present=not must_create
+        ):
+            raise CreateError if must_create else UpdateError
+
+    def delete(self, session_key: Optional[str] = None) -> None:
+        key = self.session_key if session_key is None else session_key
+        if key:
+            self._place().family().delete(key)
+
+    @classmethod
+    def clear_expired(cls) -> None:
+        cls._place().family().purge_expired()

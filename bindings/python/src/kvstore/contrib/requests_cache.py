@@ -1,0 +1,107 @@
+"""A backend for requests-cache: responses in a file.
+
+::
+
+    from requests_cache import CachedSession
+    from kvstore.contrib.requests_cache import KVStoreCache
+
+    session = CachedSession(backend=KVStoreCache("http_cache.db"), expire_after=3600)
+
+A response is removed when it has been expired for ``ttl_offset``, an hour: until then requests-cache may use it,
+as with ``stale_if_error``, or ask whether it has changed. One that is expired when it is saved lives as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Optional
+
+from requests_cache.backends import BaseCache, BaseStorage
+
+import kvstore
+from kvstore.contrib._places import PLACE_OPTIONS, Place
+
+
+class KVStoreCache(BaseCache):
+    """A cache in two families of a file, ``responses`` and ``redirects``.
+
+    - ``cache_name``: the path of the file, as it is; ":memory:" for one in memory.
+    - ``ttl``: whether responses that have expired are removed; ``ttl_offset``: how many seconds later.
+    - ``max_bytes``, ``policy``: a bound of the file: see ``Store.limit``.
+    - settings of :func:`kvstore.open`; and what requests-cache takes: ``serializer``, ``decode_content``...
+    """
+
+    def __init__(
+        self,
+        cache_name: Any = "http_cache.db",
+        serializer: Optional[Any] = None,
+        ttl: bool = True,
+        ttl_offset: float = 3600,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(cache_name=str(cache_name), **kwargs)
+        chosen = "pickle" if serializer is None else serializer
+        self.responses = KVStoreDict(cache_name, "responses", chosen, ttl=ttl, ttl_offset=ttl_offset, **kwargs)
+        self.redirects = KVStoreDict(cache_name, "redirects", None, ttl=False, **kwargs)
+
+
+class KVStoreDict(BaseStorage):
+    """A mapping in a family of a file. Keys are text; with a serializer of None so are values."""
+
+    def __init__(
+        self,
+        cache_name: Any,
+        family: str = "responses",
+        serializer: Optional[Any] = "pickle",
+        ttl: bool = True,
+        ttl_offset: float = 3600,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(serializer=serializer, **kwargs)
+        self.ttl = ttl
+        self.ttl_offset = ttl_offset
+        self._place = Place(cache_name, family, {k: v for k, v in kwargs.items() if k in PLACE_OPTIONS})
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._value(key, self._place.family()[str(key)])
+
+    def _value(self, key: Any, data: bytes) -> Any:
+        if self.serializer is None:
+            return data.decode()
+        return self.deserialize(key, data)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        data = self.serialize(value)
+        family = self._place.family()
+        left = getattr(value, "expires_delta", None) if self.ttl else None
+        if left is None:
+            family.put(str(key), data, ttl=kvstore.FOREVER)
+        elif max(left, 0) + self.ttl_offset > 0:
+            family.put(str(key), data, ttl=max(left, 0) + self.ttl_offset)
+        else:
+            family.delete(str(key))
+
+    def __delitem__(self, key: Any) -> None:
+        del self._place.family()[str(key)]
+
+    def __contains__(self, key: object) -> bool:
+        return str(key).encode() in self._place.family()
+
+    def __iter__(self) -> Iterator[str]:
+        for key in self._place.family():
+            yield key.decode()
+
+    def __len__(self) -> int:
+        return len(self._place.family())
+
+    def bulk_delete(self, keys: Iterable[Any]) -> None:
+        """Deletes keys, all in one step; those that are missing are no error."""
+        self._place.family().delete_many([str(key) for key in keys])
+
+    def clear(self) -> None:
+        """Removes everything."""
+        self._place.family().clear()
+
+    def close(self) -> None:
+        """Closes the file, if nothing else in this process uses it. The next use opens it again."""
+        self._place.close()

@@ -1,0 +1,159 @@
+"""What the recipes have in common: their families, steps that are one for everybody, time, and waiting.
+
+The only file of the recipes that looks behind the public interface (for the store's clock).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Optional, Union
+
+from kvstore import FOREVER, BusyError, Error, Family, Store
+from kvstore._time import Duration, duration_ms, ttl_ms
+
+#: Names and keys: text, which is kept as UTF-8, or bytes.
+Name = Union[str, bytes]
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
+
+
+class NotOwnedError(Error, RuntimeError):
+    """What was to be released, extended or acknowledged is not held, or no longer: its TTL was over, and
+    somebody else may have it. Also a :exc:`RuntimeError`, as ``threading.Lock`` raises."""
+
+
+def family_of(store: Store[Any, Any], name: str) -> Family:
+    """The family of a recipe, which is made if it is not there."""
+    if not isinstance(store, Store):
+        raise TypeError(f"a recipe needs a store, not {type(store).__name__}; it has a family of its own in it")
+    return store.family(name, create=True, codec=None, keys=bytes)
+
+
+def to_name(name: Name, what: str) -> bytes:
+    """A name as bytes, of at least one."""
+    if isinstance(name, str):
+        name = name.encode()
+    elif not isinstance(name, bytes):
+        raise TypeError(f"{what} must be str or bytes, not {type(name).__name__}")
+    if not name:
+        raise ValueError(f"{what} cannot be empty")
+    return name
+
+
+def finite_ttl(ttl: Duration, what: str) -> int:
+    """A TTL that ends, in milliseconds."""
+    if ttl == FOREVER:
+        raise ValueError(f"{what} must end some day: it is what frees the hold of a process that died")
+    return ttl_ms(ttl)
+
+
+def positive_int(number: int, what: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
+    if number <= 0:
+        raise ValueError(f"{what} must be positive, not {number}")
+    return number
+
+
+def now_ms(family: Family) -> int:
+    """The time by the store's clock."""
+    now: int = family._shared.now_ms()
+    return now
+
+
+def _is_nesting(error: Error) -> bool:
+    return type(error) is Error and "do not nest" in str(error)
+
+
+@contextmanager
+def atomic(store: Store[Any, Any]) -> Iterator[None]:
+    """One transaction around the block; or the one that this thread has open, of which it becomes part."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(store.transaction())
+        except Error as error:
+            if not _is_nesting(error):
+                raise
+        yield
+
+
+@contextmanager
+def reading(store: Store[Any, Any]) -> Iterator[None]:
+    """As :func:`atomic`, for a block that only reads, and sees one moment."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(store.snapshot())
+        except Error as error:
+            if not _is_nesting(error):
+                raise
+        yield
+
+
+def in_transaction(store: Store[Any, Any]) -> bool:
+    """Whether this thread has a transaction open."""
+    try:
+        with store.snapshot():
+            return False
+    except BusyError:
+        return False
+    except Error as error:
+        if _is_nesting(error):
+            return True
+        raise
+
+
+#: Told when a thread of this process has made something free that others may wait for.
+_woken = threading.Condition()
+
+
+def _after_fork() -> None:
+    global _woken
+    _woken = threading.Condition()  # a thread that the child does not have may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def wake() -> None:
+    """Lets those that wait in this process look again. Other processes find out when they look next."""
+    with _woken:
+        _woken.notify_all()
+
+
+class Patience:
+    """Waiting for something that others do, in steps of 1 to 50 ms, for at most ``timeout`` seconds by the
+    monotonic clock (None: for ever)."""
+
+    def __init__(self, timeout: Optional[Duration]) -> None:
+        self._step = _FIRST_WAIT
+        self._end: Optional[float] = None
+        if timeout is not None and timeout != FOREVER:
+            self._end = time.monotonic() + duration_ms(timeout, "a timeout") / 1000
+
+    def over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+    def wait(self) -> bool:
+        """Waits a little; False, at once, if the time is over."""
+        step = self._step
+        if self._end is not None:
+            left = self._end - time.monotonic()
+            if left <= 0:
+                return False
+            step = min(step, left)
+        with _woken:
+            _woken.wait(step)
+        self._step = min(self._step * 2, _LONGEST_WAIT)
+        return True
+
+    def sleep(self, seconds: float) -> bool:
+        """Waits for something that comes by itself in ``seconds``; False, at once, if the time is over before."""
+        if self._end is not None and time.monotonic() + seconds > self._end:
+            return False
+        time.sleep(seconds)
+        return True

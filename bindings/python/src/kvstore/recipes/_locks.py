@@ -1,0 +1,450 @@
+"""Lock, RLock, Semaphore: holds that end by themselves, each with a fencing token.
+
+A hold is a key with a TTL, whose value (16 random bytes and the fencing token) says whose it is. All locks of a
+family draw their fencing tokens from one counter.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import uuid
+import weakref
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any, Optional, TypeVar
+
+from kvstore import FOREVER, BusyError, Error, Store, row_key
+from kvstore._time import Duration
+from kvstore.recipes._base import (
+    Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
+)  # fmt: skip
+
+Self = TypeVar("Self", bound="_Holder")
+
+_FAMILY = "recipes.locks"
+_LAST_TOKEN = b"f"
+_TOKEN = struct.Struct(">Q")
+_VALUE_BYTES = 16 + _TOKEN.size
+#: A hold is renewed after this part of its TTL.
+_RENEWALS = 3
+
+
+class _Hold:
+    """What this process knows of a hold of its own."""
+
+    __slots__ = ("__weakref__", "_pid", "depth", "key", "released", "value")
+
+    def __init__(self, key: bytes, value: bytes) -> None:
+        self.key = key
+        self.value = value
+        self.depth = 1
+        self.released = threading.Event()
+        self._pid = os.getpid()
+
+    def __del__(self, getpid: Any = os.getpid) -> None:  # bound: at exit, globals may be gone
+        if getpid() == self._pid:  # else a thread that this process does not have may have the event's lock
+            self.released.set()  # its renewal ends now
+
+
+class _Mine:
+    """The holds of an object, latest last."""
+
+    pid: int
+    holds: list[_Hold]
+
+
+class _MineOfThread(threading.local, _Mine):
+    pass
+
+
+class _Holder(ContextDecorator):
+    """What Lock, RLock and Semaphore have in common."""
+
+    _reentrant = False
+
+    def __init__(
+        self,
+        store: Store[Any, Any],
+        name: Name,
+        ttl: Duration,
+        blocking_timeout: Optional[Duration],
+        renew: bool,
+        thread_local: bool,
+        family: str,
+    ) -> None:
+        finite_ttl(ttl, "the ttl of a lock")
+        Patience(blocking_timeout)  # a bad one is told here
+        self._store = store
+        self._name = to_name(name, "a lock's name")
+        self._ttl = ttl
+        self._blocking_timeout = blocking_timeout
+        self._renew = bool(renew)
+        self._thread_local = bool(thread_local)
+        self._family = family_of(store, family)
+        self._mine: _Mine = _MineOfThread() if thread_local else _Mine()
+
+    def _free_key(self) -> Optional[bytes]:
+        """The key of a hold that nobody has; None if all are taken."""
+        raise NotImplementedError
+
+    def _holds(self) -> list[_Hold]:
+        mine, pid = self._mine, os.getpid()
+        if getattr(mine, "pid", None) != pid:  # the first use, or that in the child of a fork
+            mine.holds, mine.pid = [], pid
+        return mine.holds
+
+    def _last(self) -> _Hold:
+        holds = self._holds()
+        if not holds:
+            raise NotOwnedError(f"this {'thread' if self._thread_local else 'object'} holds no {self._kind()} here")
+        return holds[-1]
+
+    def _kind(self) -> str:
+        return type(self).__name__
+
+    def _lost(self) -> NotOwnedError:
+        return NotOwnedError(f"the {self._kind()} is no longer held: its ttl was over before it was released or extended")
+
+    # Acquiring
+
+    def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
+        """Takes it; says whether it did.
+
+        If it is not free: False at once without ``blocking``; otherwise waits for at most ``timeout``
+        seconds (default: ``blocking_timeout``; None: for ever) by the monotonic clock, and looks again at
+        least every 50 ms. Who waits longest is not served first.
+
+        Error inside a transaction of the store: nobody would see the hold. BusyError if the store is still
+        busy when the time is over, which can take up to ``busy_timeout`` longer.
+        """
+        if not blocking and timeout is not None:
+            raise ValueError("a timeout makes no sense without blocking")
+        patience = Patience(self._blocking_timeout if timeout is None else timeout)
+        if in_transaction(self._store):
+            raise Error(f"a {self._kind()} cannot be acquired inside a transaction: acquire it before")
+        holds = self._holds()
+        while True:
+            try:
+                # A look first, for which nobody has to wait.
+                hold = None if self._free_key() is None else self._take()
+            except BusyError:
+                if not blocking or patience.over():
+                    raise
+                hold = None
+            if hold is not None:
+                holds.append(hold)
+                if self._renew:
+                    self._start_renewal(hold)
+                return True
+            if not blocking or not patience.wait():
+                return False
+
+    def _take(self) -> Optional[_Hold]:
+        with self._store.transaction():
+            key = self._free_key()
+            if key is None:
+                return None
+            value = uuid.uuid4().bytes + _TOKEN.pack(self._next_token())
+            self._family.put(key, value, self._ttl)
+        return _Hold(key, value)
+
+    def _next_token(self) -> int:
+        """A number above all that were given before. At least the time in milliseconds: so it also is if the
+        counter was lost (a power cut with sync="normal", an older backup, a family that was cleared)."""
+        last = self._family.get(_LAST_TOKEN)
+        token = max(int(last or 0) + 1, now_ms(self._family))
+        self._family.put(_LAST_TOKEN, str(token), FOREVER)
+        return token
+
+    # Holding
+
+    @property
+    def fencing_token(self) -> int:
+        """The number of this hold: greater than those of all earlier holds of any lock of the family. Whoever
+        is written to under the lock refuses a number below the greatest it has seen. NotOwnedError if this
+        thread has not acquired it; whether the hold has ended since is not looked at."""
+        number: int = _TOKEN.unpack(self._last().value[16:])[0]
+        return number
+
+    @property
+    def token(self) -> bytes:
+        """What proves this hold, for :meth:`adopt`. NotOwnedError as for :attr:`fencing_token`."""
+        return self._last().value
+
+    def adopt(self, token: bytes) -> bool:
+        """Takes over a hold that another thread, process or object acquired and gave the ``token`` of; says
+        whether it still lasts. Who gave it away must not release it (nor acquire it in a ``with`` block)."""
+        if not isinstance(token, bytes):
+            raise TypeError(f"a token is bytes, not {type(token).__name__}")
+        if len(token) != _VALUE_BYTES:
+            raise ValueError("this is not the token of a hold")
+        for key in self._keys():
+            if self._family.get(key) == token:
+                hold = _Hold(key, token)
+                self._holds().append(hold)
+                if self._renew:
+                    self._start_renewal(hold)
+                return True
+        return False
+
+    def _keys(self) -> list[bytes]:
+        """The keys of all holds, whoever has them."""
+        raise NotImplementedError
+
+    def owned(self) -> bool:
+        """Whether this thread's hold (of several the latest) lasts. Inside a transaction that writes, the
+        answer stays true until the transaction ends."""
+        holds = self._holds()
+        return bool(holds) and self._family.get(holds[-1].key) == holds[-1].value
+
+    def remaining(self) -> Optional[float]:
+        """How many seconds this thread's hold still lasts, if it is not extended; None if it has none."""
+        holds = self._holds()
+        found = self._family.get_with_ttl(holds[-1].key) if holds else None
+        return found[1] if found is not None and found[0] == holds[-1].value else None
+
+    def locked(self) -> bool:
+        """Whether it is taken (a Semaphore: entirely), by whomever."""
+        return self._free_key() is None
+
+    def extend(self, ttl: Optional[Duration] = None) -> None:
+        """Lets this thread's hold last ``ttl`` seconds from now (default: those it was made with).
+        NotOwnedError if it has ended. Joins an open transaction."""
+        if ttl is not None:
+            finite_ttl(ttl, "the ttl of a lock")
+        hold = self._last()
+        with atomic(self._store):
+            if self._family.get(hold.key) != hold.value:
+                raise self._lost()
+            self._family.expire(hold.key, self._ttl if ttl is None else ttl)
+
+    def release(self) -> None:
+        """Gives back what this thread acquired last. NotOwnedError if it has acquired nothing, or the hold
+        has ended. Error inside a transaction. After a BusyError it is still held."""
+        hold = self._last()
+        if hold.depth > 1:
+            hold.depth -= 1
+            return
+        with self._store.transaction():
+            there = self._family.compare_and_delete(hold.key, hold.value)
+        hold.released.set()
+        self._holds().remove(hold)
+        wake()
+        if not there:
+            raise self._lost()
+
+    def __enter__(self: Self) -> Self:
+        if not self.acquire():
+            raise TimeoutError(f"the {self._kind()} was not free within its blocking_timeout")
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        try:
+            self.release()
+        except Error:
+            if kind is None:
+                raise
+            # The caller must see what went wrong in the block; the hold ends by its TTL.
+
+    # Renewal
+
+    def _start_renewal(self, hold: _Hold) -> None:
+        interval = finite_ttl(self._ttl, "the ttl of a lock") / 1000 / _RENEWALS
+        threading.Thread(
+            target=_keep, args=(self._store, self._family, weakref.ref(hold), hold.released, interval, self._ttl),
+            name=f"kvstore-{self._kind()}", daemon=True,
+        ).start()  # fmt: skip
+
+    # Carrying it about
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "ttl": self._ttl,
+            "blocking_timeout": self._blocking_timeout,
+            "renew": self._renew,
+            "thread_local": self._thread_local,
+            "family": self._family.name,
+        }
+
+    def __reduce__(self) -> Any:
+        return _made_anew, (type(self), self._store, self._name, self._arguments())
+
+    def __repr__(self) -> str:
+        return f"<kvstore.recipes.{self._kind()} in family {self._family.name!r}>"
+
+
+def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[str, Any]) -> Any:
+    return kind(store, name, **arguments)
+
+
+def _keep(
+    store: Store[Any, Any], family: Any, hold: weakref.ref[_Hold], released: threading.Event, interval: float, ttl: Duration
+) -> None:
+    """Renews a hold until it is released or lost, or nobody has the object any more."""
+    while not released.wait(interval):
+        here = hold()
+        if here is None:
+            return
+        key, value = here.key, here.value
+        del here
+        try:
+            with store.transaction():
+                if family.get(key) != value:
+                    return
+                family.expire(key, ttl)
+        except BusyError:
+            pass  # there is time for another try or two
+        except Error:
+            return  # the store is closed, say: the TTL ends the hold
+
+
+class Lock(_Holder):
+    """A lock that one thread of one process holds at a time, by its ``name`` in the store.
+
+    - ``ttl``: seconds (or a timedelta) after which a hold ends by itself, so that a process that dies, or
+      hangs, does not lock out the others for ever. Longer than the work takes; or see ``extend`` and ``renew``.
+    - ``blocking_timeout``: how long ``acquire`` and ``with`` wait at most; None: for ever. A ``with`` that
+      waits in vain raises TimeoutError.
+    - ``renew``: a thread of this process extends the hold at every third of the TTL, until it is released,
+      the process dies, or the object or the thread that holds it is gone.
+    - ``thread_local``: a hold belongs to the thread that acquired it. If False, to the object, and any
+      thread that has the object may release it.
+    - ``family``: where the locks are kept. Locks of one name in one family are the same lock.
+
+    It excludes others for as long as the TTL lasts by the store's clock (the system's), and not longer: a
+    process that stands still for longer than that goes on without the lock. What must not happen twice then
+    needs the :attr:`fencing_token`, or :meth:`owned` in the transaction that writes. See
+    docs/python-recipes.md for what clocks and power cuts do.
+
+    A child of a fork holds nothing of what its parent acquired. The object can be shared by threads; it is
+    pickled without its holds. As a decorator (``@lock``) it is held during each call.
+
+    >>> db = kvstore.open(":memory:")
+    >>> lock = kvstore.recipes.Lock(db, "report", ttl=30)
+    >>> with lock:
+    ...     lock.locked(), lock.owned(), lock.fencing_token > 0
+    (True, True, True)
+    >>> lock.acquire(blocking=False), lock.release(), lock.locked()
+    (True, None, False)
+    """
+
+    def __init__(
+        self,
+        store: Store[Any, Any],
+        name: Name,
+        ttl: Duration = 30.0,
+        *,
+        blocking_timeout: Optional[Duration] = None,
+        renew: bool = False,
+        thread_local: bool = True,
+        family: str = _FAMILY,
+    ) -> None:
+        super().__init__(store, name, ttl, blocking_timeout, renew, thread_local, family)
+        self._key = b"l" + self._name
+
+    def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
+        holds = self._holds()
+        if holds and not self.owned():
+            holds.pop().released.set()  # it has ended, and another one takes its place
+        elif holds and blocking and self._thread_local:
+            raise Error("this thread holds the Lock already and would wait for itself; an RLock can be taken again")
+        return super().acquire(blocking, timeout)
+
+    acquire.__doc__ = _Holder.acquire.__doc__
+
+    def _free_key(self) -> Optional[bytes]:
+        return None if self._key in self._family else self._key
+
+    def _keys(self) -> list[bytes]:
+        return [self._key]
+
+
+class RLock(Lock):
+    """A :class:`Lock` that the thread which holds it can acquire again; it is free when it was released as
+    often. To acquire it again extends the hold. With a Lock of the same name it is one lock.
+
+    >>> db = kvstore.open(":memory:")
+    >>> lock = kvstore.recipes.RLock(db, "report")
+    >>> with lock, lock:
+    ...     lock.locked()
+    True
+    >>> lock.locked()
+    False
+    """
+
+    _reentrant = True
+
+    def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
+        """As :meth:`Lock.acquire`; if this thread holds it, extends the hold and counts. NotOwnedError if
+        the outer hold has ended: it is not taken anew under a block that believes it had it all along."""
+        holds = self._holds()
+        if not holds:
+            return super().acquire(blocking, timeout)
+        self.extend()
+        holds[-1].depth += 1
+        return True
+
+
+class Semaphore(_Holder):
+    """A lock that ``value`` holders have at the same time; a holder has one of the slots 0 to ``value - 1``.
+
+    All who use a name must give the same ``value``. One thread may hold several slots, and releases the
+    latest first. Everything else is as for a :class:`Lock`.
+
+    >>> db = kvstore.open(":memory:")
+    >>> downloads = kvstore.recipes.Semaphore(db, "downloads", 2, ttl=60)
+    >>> with downloads:
+    ...     downloads.slot, downloads.available()
+    (0, 1)
+    """
+
+    def __init__(
+        self,
+        store: Store[Any, Any],
+        name: Name,
+        value: int = 1,
+        ttl: Duration = 30.0,
+        *,
+        blocking_timeout: Optional[Duration] = None,
+        renew: bool = False,
+        thread_local: bool = True,
+        family: str = _FAMILY,
+    ) -> None:
+        self._value = positive_int(value, "the value of a semaphore")
+        super().__init__(store, name, ttl, blocking_timeout, renew, thread_local, family)
+        self._partition = b"s" + self._name
+
+    @property
+    def slot(self) -> int:
+        """The number of the slot this thread took last. NotOwnedError if it has none."""
+        return int.from_bytes(self._last().key[-4:], "big")
+
+    def available(self) -> int:
+        """How many slots are free."""
+        return self._value - sum(1 for slot in self._taken() if slot < self._value)
+
+    def _taken(self) -> list[int]:
+        return [int.from_bytes(slot, "big") for slot, _ in self._family.rows(self._partition)]
+
+    def _free_key(self) -> Optional[bytes]:
+        taken = set(self._taken())
+        for slot in range(self._value):
+            if slot not in taken:
+                return self._key_of(slot)
+        return None
+
+    def _key_of(self, slot: int) -> bytes:
+        return row_key(self._partition, slot.to_bytes(4, "big"))
+
+    def _keys(self) -> list[bytes]:
+        return [self._key_of(slot) for slot in self._taken()]
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"value": self._value, **super()._arguments()}

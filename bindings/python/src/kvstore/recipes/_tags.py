@@ -1,0 +1,199 @@
+"""Tags: keys carry tags, and all keys of a tag are deleted at once.
+
+An index in a family of its own: under ``t`` each tag's keys, under ``k`` each key's tags. Index rows of keys that
+have gone by other ways (their TTL, a delete) are removed a few at a time, by the calls that add tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from kvstore import FOREVER, Family, Store, row_key
+from kvstore._time import Duration, Moment
+from kvstore.recipes._base import Name, atomic, family_of, reading, to_name
+
+_FAMILY = "recipes.tags"
+#: So many keys of the index are looked at by each call that adds tags.
+_LOOKS = 4
+
+
+class Tags:
+    """Tags on the keys of a family (default: the store's own), kept beside it.
+
+    A key and its tags are written in one transaction, and deleted in one; every reader sees the keys of a
+    tag gone at once, whatever way it reads. Each call joins an open transaction of the thread.
+
+    Values go through the codec of the store, if it has one; keys come back as bytes. Keys stay ordinary keys. One that is written by other means keeps its tags (so does one that is deleted
+    and written again, until the index has noticed): what is invalidated may be more than was meant, never
+    less. A key that expires or is deleted has no tags to speak of.
+
+    >>> db = kvstore.open(":memory:")
+    >>> tags = kvstore.recipes.Tags(db)
+    >>> tags.put("page:1", b"...", ["user:ada", "news"], ttl=600)
+    >>> tags.put("page:2", b"...", ["user:bob", "news"], ttl=600)
+    >>> tags.invalidate("user:ada"), list(db), tags.keys("news")
+    (1, [b'page:2'], [b'page:2'])
+    """
+
+    def __init__(self, store: Store[Any, Any], family: Optional[str] = None, *, index: str = _FAMILY) -> None:
+        self._store = store
+        self._index = family_of(store, index)
+        self._data: Family[Any, Any] = store if family is None else store.family(family)
+        name = self._data.name.encode()
+        self._scope = bytes([len(name)]) + name
+
+    def put(
+        self,
+        key: Name,
+        value: Any,
+        tags: Iterable[str],
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+    ) -> None:
+        """Writes a value, as ``Family.put`` does, and gives the key these tags and no others."""
+        where, wanted = to_name(key, "a key"), _tags(tags)
+        with atomic(self._store):
+            self._data.put(key, value, ttl, expire_at)
+            self._set(where, wanted)
+            self._look_after()
+
+    def set(self, key: Name, tags: Iterable[str]) -> bool:
+        """Gives a key these tags and no others; False, and nothing is done, if it is missing."""
+        where, wanted = to_name(key, "a key"), _tags(tags)
+        with atomic(self._store):
+            if key not in self._data:
+                return False
+            self._set(where, wanted)
+            self._look_after()
+        return True
+
+    def add(self, key: Name, *tags: str) -> bool:
+        """Gives a key more tags; False, and nothing is done, if it is missing."""
+        where, more = to_name(key, "a key"), _tags(tags)
+        with atomic(self._store):
+            if key not in self._data:
+                return False
+            self._set(where, self._tags_of(where) | more)
+            self._look_after()
+        return True
+
+    def remove(self, key: Name, *tags: str) -> None:
+        """Takes tags from a key. Those it has not are no error."""
+        where, less = to_name(key, "a key"), _tags(tags)
+        with atomic(self._store):
+            self._set(where, self._tags_of(where) - less)
+
+    def of(self, key: Name) -> list[str]:
+        """The tags of a key, sorted; none if it is missing."""
+        where = to_name(key, "a key")
+        with reading(self._store):
+            return sorted(self._tags_of(where)) if key in self._data else []
+
+    def keys(self, tag: str) -> list[bytes]:
+        """The live keys that carry a tag, in their order."""
+        with reading(self._store):
+            return [key for key in self._keys_of(tag) if key in self._data]
+
+    def invalidate(self, *tags: str) -> int:
+        """Deletes all keys that carry any of the tags, in one transaction; returns how many were alive."""
+        wanted = _tags(tags)
+        deleted = 0
+        with atomic(self._store):
+            for tag in wanted:
+                for key in list(self._keys_of(tag)):
+                    deleted += self._data.delete(key)
+                    self._set(key, frozenset())
+        return deleted
+
+    def purge(self) -> int:
+        """Removes from the index all keys that are gone; returns how many. There is no need to: each call that
+        adds tags looks at four keys of the index in turn."""
+        removed = 0
+        after: Optional[bytes] = None
+        while True:
+            with atomic(self._store):  # not all at once: others may write between
+                after, gone = self._remove_gone(after, 1000)
+            removed += gone
+            if after is None:
+                return removed
+
+    # The index
+
+    def _tag_part(self, tag: str) -> bytes:
+        return b"t" + self._scope + tag.encode()
+
+    def _record(self, key: bytes) -> bytes:
+        return row_key(b"k" + self._scope, key)
+
+    def _keys_of(self, tag: str) -> Iterable[bytes]:
+        return (key for key, _ in self._index.rows(self._tag_part(tag)))
+
+    def _tags_of(self, key: bytes) -> frozenset[str]:
+        return _unpacked(self._index.get(self._record(key)))
+
+    def _set(self, key: bytes, tags: frozenset[str]) -> None:
+        before = self._tags_of(key)
+        for tag in before - tags:
+            self._index.delete(row_key(self._tag_part(tag), key))
+        for tag in tags - before:
+            self._index.put(row_key(self._tag_part(tag), key), b"", FOREVER)
+        if not tags:
+            self._index.delete(self._record(key))
+        elif tags != before:
+            self._index.put(self._record(key), _packed(tags), FOREVER)
+
+    def _look_after(self) -> None:
+        """Looks at a few keys of the index, from where the last call stopped."""
+        cursor = b"c" + self._scope
+        after, _ = self._remove_gone(self._index.get(cursor), _LOOKS)
+        if after is None:
+            self._index.delete(cursor)
+        else:
+            self._index.put(cursor, after, FOREVER)
+
+    def _remove_gone(self, after: Optional[bytes], limit: int) -> tuple[Optional[bytes], int]:
+        """Looks at so many keys; returns the last one (None: there are no more), and how many were gone."""
+        rows = self._index.rows(b"k" + self._scope, start=after, limit=limit + 1)
+        keys = [key for key, _ in rows if key != after][:limit]
+        gone = [key for key in keys if key not in self._data]
+        for key in gone:
+            self._set(key, frozenset())
+        return (keys[-1] if len(keys) == limit else None), len(gone)
+
+    def __reduce__(self) -> Any:
+        name = None if self._data is self._store else self._data.name
+        return _made_anew, (self._store, name, self._index.name)
+
+    def __repr__(self) -> str:
+        return f"<kvstore.recipes.Tags of family {self._data.name!r}>"
+
+
+def _made_anew(store: Store[Any, Any], family: Optional[str], index: str) -> Tags:
+    return Tags(store, family, index=index)
+
+
+def _tags(tags: Iterable[str]) -> frozenset[str]:
+    if isinstance(tags, (str, bytes)):
+        raise TypeError("tags are an iterable of str, not one")
+    wanted = frozenset(tags)
+    for tag in wanted:
+        if not isinstance(tag, str):
+            raise TypeError(f"a tag must be a str, not {type(tag).__name__}")
+        if not tag:
+            raise ValueError("a tag cannot be empty")
+    return wanted
+
+
+def _packed(tags: frozenset[str]) -> bytes:
+    encoded = [tag.encode() for tag in sorted(tags)]
+    return b"".join(len(tag).to_bytes(4, "big") + tag for tag in encoded)
+
+
+def _unpacked(packed: Optional[bytes]) -> frozenset[str]:
+    tags, at = set(), 0
+    while packed and at < len(packed):
+        end = at + 4 + int.from_bytes(packed[at : at + 4], "big")
+        tags.add(packed[at + 4 : end].decode())
+        at = end
+    return frozenset(tags)

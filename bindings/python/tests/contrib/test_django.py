@@ -1,0 +1,280 @@
+"""The cache and the sessions for Django: what Django's own tests do not look at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+django = pytest.importorskip("django")
+pytestmark = pytest.mark.filterwarnings("default")
+
+from django.conf import settings  # noqa: E402
+
+if not settings.configured:
+    settings.configure(SECRET_KEY="x", USE_TZ=True)
+    django.setup()
+
+from django.contrib.sessions.backends.base import UpdateError  # noqa: E402
+from django.core.exceptions import ImproperlyConfigured  # noqa: E402
+from django.test.utils import override_settings  # noqa: E402
+
+import kvstore  # noqa: E402
+from kvstore.contrib.django.cache import KVStoreCache  # noqa: E402
+from kvstore.contrib.django.sessions import SessionStore  # noqa: E402
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "cache.db")
+
+
+@pytest.fixture
+def cache(path: str) -> Iterator[KVStoreCache]:
+    made = KVStoreCache(path, {"OPTIONS": {"SYNC": "off"}})
+    yield made
+    made._place.close()
+
+
+def ttl(path: str, key: str) -> Any:
+    with kvstore.open(path) as store:
+        return store.family("django_cache").ttl(key)
+
+
+@pytest.mark.parametrize(
+    "timeout, left", [({}, 300), ({"timeout": None}, None), ({"timeout": 5.5}, 5.5), ({"timeout": 10**9}, 10**9)]
+)
+def test_a_timeout_is_the_ttl_of_the_key(cache: KVStoreCache, path: str, timeout: Any, left: Any) -> None:
+    cache.set("k", "v", **timeout)
+    found = ttl(path, ":1:k")
+    assert found is None if left is None else left - 5 < found <= left
+
+
+@pytest.mark.parametrize("timeout", [0, -1, -0.5])
+def test_a_timeout_of_nothing_removes_the_key(cache: KVStoreCache, timeout: float) -> None:
+    for write in (cache.set, lambda key, value, timeout: cache.set_many({key: value}, timeout)):
+        cache.set("k", "v")
+        write("k", "v", timeout=timeout)
+        assert cache.get("k") is None
+    assert cache.add("k", "v", timeout=timeout) is True
+    assert cache.get("k") is None
+    cache.set("k", "v")
+    assert cache.add("k", "v", timeout=timeout) is False
+    assert cache.touch("k", timeout=timeout) is True
+    assert cache.touch("k", timeout=timeout) is False
+
+
+def test_incr_keeps_the_time_that_is_left(cache: KVStoreCache, path: str) -> None:
+    cache.set("n", 1, timeout=1000)
+    assert cache.incr("n", 4) == 5
+    assert cache.decr("n") == 4
+    assert 990 < ttl(path, ":1:n") <= 1000
+    cache.set("f", 1.5)
+    assert cache.incr("f") == 2.5
+
+
+def test_no_incr_of_several_threads_is_lost(cache: KVStoreCache) -> None:
+    cache.set("n", 0)
+    threads = [threading.Thread(target=lambda: [cache.incr("n") for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.get("n") == 200
+
+
+def test_of_several_threads_one_adds(cache: KVStoreCache) -> None:
+    results: list[bool] = []
+    threads = [threading.Thread(target=lambda: results.append(cache.add("k", "v"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [False] * 7 + [True]
+
+
+def test_a_worker_that_was_forked_uses_the_cache_of_its_parent(cache: KVStoreCache) -> None:
+    cache.set("parent", 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            cache.set("child", cache.get("parent") + 1)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache.get("child") == 2
+
+
+def test_the_async_methods_do_what_the_others_do(cache: KVStoreCache) -> None:
+    async def walk() -> None:
+        await cache.aset("a", 1)
+        assert await cache.aget("a") == 1
+        assert await cache.aadd("a", 2) is False
+        assert await cache.aincr("a", 5) == 6
+        assert await cache.adecr("a") == 5
+        assert await cache.ahas_key("a")
+        assert await cache.atouch("a", 50)
+        assert await cache.aset_many({"b": 2, "c": 3}) == []
+        assert await cache.aget_many(["a", "b", "x"]) == {"a": 5, "b": 2}
+        assert await cache.aget_or_set("d", lambda: 4) == 4
+        await cache.adelete_many(["a", "b"])
+        assert await cache.adelete("c") is True
+        assert await cache.aincr_version("d") == 2
+        await cache.aclear()
+        assert await cache.aget("d", version=2) is None
+        with pytest.raises(ValueError):
+            await cache.aincr("missing")
+
+    asyncio.run(walk())
+
+
+def test_incr_of_many_tasks_loses_nothing(cache: KVStoreCache) -> None:
+    async def all_of_them() -> None:
+        await cache.aset("n", 0)
+        await asyncio.gather(*(cache.aincr("n") for _ in range(100)))
+
+    asyncio.run(all_of_them())
+    assert cache.get("n") == 100
+
+
+def test_close_leaves_the_file_open(cache: KVStoreCache) -> None:
+    cache.set("k", "v")
+    store = cache._place.store()
+    cache.close()
+    assert not store.closed
+    assert cache.get("k") == "v"
+
+
+def test_all_objects_of_a_process_share_one_store(path: str, cache: KVStoreCache) -> None:
+    assert KVStoreCache(path, {"OPTIONS": {"SYNC": "off"}, "VERSION": 2})._place is cache._place
+
+
+def test_a_cache_without_a_number_is_not_culled(cache: KVStoreCache) -> None:
+    cache.set_many({f"k{n}": n for n in range(1000)})
+    for n in range(20):
+        cache.set(f"more{n}", n)
+    assert len(cache.get_many([f"k{n}" for n in range(1000)])) == 1000
+
+
+def test_a_cache_is_bounded_in_bytes_also_without_timeouts(path: str) -> None:
+    cache = KVStoreCache(path, {"OPTIONS": {"MAX_BYTES": 1 << 20, "FAMILY": "bounded"}, "TIMEOUT": None})
+    for n in range(3000):
+        cache.set(f"k{n}", os.urandom(1000))
+    assert cache.get("k0") is None
+    assert cache.get("k2999") is not None
+    cache._place.close()
+    assert os.path.getsize(path) < 2 << 20
+
+
+@pytest.mark.parametrize("serializer", ["json", "kvstore.JSON", "json.JSON"])
+def test_a_serializer_is_given_by_its_name(path: str, serializer: str) -> None:
+    if serializer == "json.JSON":
+        with pytest.raises(ImproperlyConfigured, match="SERIALIZER"):
+            KVStoreCache(path, {"OPTIONS": {"SERIALIZER": serializer}})
+        return
+    cache = KVStoreCache(path, {"OPTIONS": {"SERIALIZER": serializer, "FAMILY": "json"}})
+    cache.set("k", {"a": [1, None]})
+    assert cache.get("k") == {"a": [1, None]}
+    assert cache._place.family()[":1:k"].replace(b" ", b"") == b'{"a":[1,null]}'
+    cache.set("n", 1)
+    assert cache.incr("n") == 2
+    cache._place.close()
+
+
+@pytest.mark.parametrize(
+    "location, options, message",
+    [
+        ("", {}, "LOCATION"),
+        (None, {}, "LOCATION"),
+        ("x.db", {"COLOUR": 1}, "'COLOUR' is no option"),
+        ("x.db", {"sync": "off"}, "'sync' is no option"),
+        ("x.db", {"POLICY": "oldest"}, "max_bytes"),
+    ],
+)
+def test_wrong_settings_are_said(location: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message):
+        KVStoreCache(location, {"OPTIONS": options})
+
+
+# Sessions
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[str]:
+    path = str(tmp_path / "sessions.db")
+    with override_settings(SESSION_KVSTORE_PATH=path, SESSION_KVSTORE_OPTIONS={"SYNC": "off"}):
+        yield path
+        SessionStore._place().close()
+
+
+def test_a_session_expires_by_itself_and_its_space_is_freed(sessions: str) -> None:
+    session = SessionStore()
+    session["user"] = "ada"
+    session.set_expiry(1000)
+    session.save()
+    key = session.session_key
+    assert SessionStore(key)["user"] == "ada"
+    with kvstore.open(sessions) as store:
+        family = store.family("django_sessions")
+        left = family.ttl(key)
+        assert left is not None and 990 < left <= 1000.01
+        family.expire(key, expire_at=1)
+    assert SessionStore(key).get("user") is None
+    assert not SessionStore().exists(key)
+    SessionStore.clear_expired()
+    assert SessionStore._place().family().count(expired=True) == 0
+
+
+def test_who_has_logged_out_is_not_logged_in_again_by_a_late_request(sessions: str) -> None:
+    session = SessionStore()
+    session["user"] = "ada"
+    session.save()
+    late = SessionStore(session.session_key)
+    late["cart"] = 1
+    session.flush()
+    with pytest.raises(UpdateError):
+        late.save()
+    assert not SessionStore().exists(late.session_key)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 70_000])
+def test_a_key_that_cannot_be_is_no_session(sessions: str, key: str) -> None:
+    assert SessionStore().exists(key) is False
+    session = SessionStore(key)
+    assert session.get("user") is None
+    assert session.session_key is None
+
+
+def test_what_was_tampered_with_is_an_empty_session(sessions: str) -> None:
+    session = SessionStore()
+    session["user"] = "ada"
+    session.save()
+    family = SessionStore._place().family()
+    family[session.session_key] = family[session.session_key][:-1] + b"?"
+    assert SessionStore(session.session_key).get("user") is None
+
+
+def test_the_async_methods_of_sessions_work(sessions: str) -> None:
+    async def walk() -> None:
+        session = SessionStore()
+        session["user"] = "ada"
+        await session.asave()
+        assert await SessionStore().aexists(session.session_key)
+        assert await SessionStore(session.session_key).aget("user") == "ada"
+        await session.aflush()
+        await SessionStore.aclear_expired()
+
+    if hasattr(SessionStore, "asave"):
+        asyncio.run(walk())
+
+
+def test_a_path_that_is_not_set_is_said() -> None:
+    with override_settings(SESSION_KVSTORE_PATH=None):
+        with pytest.raises(ImproperlyConfigured, match="SESSION_KVSTORE_PATH"):
+            SessionStore().exists("abcdefgh")

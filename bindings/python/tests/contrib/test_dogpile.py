@@ -1,0 +1,148 @@
+"""The backend for dogpile.cache: what its own tests do not look at."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("dogpile.cache")
+pytestmark = pytest.mark.filterwarnings("default")
+
+from dogpile.cache import make_region  # noqa: E402
+
+import kvstore  # noqa: E402
+from kvstore.contrib.dogpile import KVStoreBackend  # noqa: E402
+
+
+def region_at(path: Path, **arguments: Any) -> Any:
+    region = make_region()
+    region.configure("kvstore", expiration_time=100, arguments={"path": str(path), "sync": "off", **arguments})
+    return region
+
+
+def test_the_name_is_known_without_an_import(tmp_path: Path) -> None:
+    from helpers import assert_clean, run_python
+
+    program = (
+        "from dogpile.cache import make_region\n"
+        "region = make_region().configure('kvstore', arguments={'path': 'r.db'})\n"
+        "print(region.get_or_create('k', lambda: [1]), region.get('k'))"
+    )
+    assert_clean(run_python(program, cwd=tmp_path), "[1] [1]")
+
+
+def test_a_ttl_is_given_to_every_key(tmp_path: Path) -> None:
+    region = region_at(tmp_path / "r.db", ttl=500)
+    region.set("a", 1)
+    region.set_multi({"b": 2})
+    family = region.backend._place.family()
+    assert [490 < (family.ttl(key) or 0) <= 500 for key in family] == [True, True]
+    region.backend._place.close()
+
+
+@pytest.mark.parametrize("ttl", [None, 0])
+def test_without_a_ttl_keys_stay(tmp_path: Path, ttl: Any) -> None:
+    region = region_at(tmp_path / "r.db", ttl=ttl)
+    region.set("a", 1)
+    assert region.backend._place.family().ttl("a") is None
+    region.backend._place.close()
+
+
+def test_wrong_arguments_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="path"):
+        KVStoreBackend({})
+    with pytest.raises(TypeError, match="max_bytes"):
+        KVStoreBackend({"path": tmp_path / "r.db", "policy": "oldest"})
+
+
+def test_a_lock_is_had_by_one_and_opened_by_who_has_it(tmp_path: Path) -> None:
+    backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True})
+    one, two = backend.get_mutex("k"), backend.get_mutex("k")
+    assert one is not None and two is not None
+    assert one.acquire() is True
+    assert two.acquire(wait=False) is False
+    assert two.locked()
+    two.release()  # it does not have it
+    assert one.locked()
+    one.release()
+    assert not one.locked()
+    assert two.acquire(wait=False) is True
+    two.release()
+    backend._place.close()
+    backend._locks.close()
+
+
+def test_the_lock_of_one_that_has_died_opens_after_its_time(tmp_path: Path) -> None:
+    backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True, "lock_timeout": 0.1})
+    next_one = backend.get_mutex("k")
+    assert next_one is not None
+    child = os.fork()
+    if child == 0:
+        made = backend.get_mutex("k")
+        os._exit(0 if made is not None and made.acquire(wait=False) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert next_one.acquire()
+    next_one.release()
+    backend._locks.close()
+
+
+def test_a_lock_that_is_over_is_not_opened_late(tmp_path: Path) -> None:
+    backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True})
+    late, other = backend.get_mutex("k"), backend.get_mutex("k")
+    assert late is not None and other is not None
+    assert late.acquire()
+    backend._locks.family().clear()  # as if its time were over
+    assert other.acquire(wait=False)
+    late.release()
+    assert other.locked()
+    other.release()
+    backend._locks.close()
+
+
+def make(path: str, made: Any, started: Any) -> None:
+    region = region_at(Path(path), distributed_lock=True)
+
+    def create() -> str:
+        with made.get_lock():
+            made.value += 1
+        return "value"
+
+    started.wait()
+    assert region.get_or_create("k", create) == "value"
+
+
+def test_of_several_processes_one_makes_the_value(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    made, started = context.Value("i", 0), context.Barrier(4)
+    workers = [context.Process(target=make, args=(str(tmp_path / "r.db"), made, started)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
+    assert made.value == 1
+
+
+def test_many_threads_get_one_value(tmp_path: Path) -> None:
+    region = region_at(tmp_path / "r.db", distributed_lock=True)
+    made: list[int] = []
+    results: list[Any] = []
+
+    def create() -> int:
+        made.append(1)
+        return 7
+
+    threads = [threading.Thread(target=lambda: results.append(region.get_or_create("k", create))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), results) == (1, [7] * 8)
+    region.backend._place.close()
+    region.backend._locks.close()
+    assert kvstore.open(tmp_path / "r.db").families() == ["dogpile", "dogpile_locks"]

@@ -1,0 +1,275 @@
+"""What all backends share: one store for a path and process, anew after a fork; culling; values."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import kvstore
+from kvstore.contrib._culling import make_room
+from kvstore.contrib._places import Place
+from kvstore.contrib._values import Values, change
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Place:
+    return Place(tmp_path / "place.db", "things", {"sync": "off"})
+
+
+def test_places_of_one_path_and_settings_share_a_store(tmp_path: Path, here: Place) -> None:
+    same = Place(str(tmp_path / "." / "place.db"), "things", {"sync": "off"})
+    other = Place(tmp_path / "place.db", "others", {"sync": "off"})
+    assert same.store() is other.store() is here.store()
+    assert Place(tmp_path / "place.db", "things", {}).store() is not here.store()
+
+
+def test_a_store_is_closed_with_the_last_place_that_is_forgotten(tmp_path: Path) -> None:
+    one, two = Place(tmp_path / "x.db", "one", {}), Place(tmp_path / "x.db", "two", {})
+    one.family()["a"] = two.family()["a"] = b"1"
+    del one
+    gc.collect()
+    with pytest.raises(kvstore.BusyError):
+        kvstore.open(tmp_path / "x.db", exclusive=True, busy_timeout=0)
+    del two
+    gc.collect()
+    kvstore.open(tmp_path / "x.db", exclusive=True, busy_timeout=0).close()
+
+
+def test_a_path_is_that_of_the_folder_in_which_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Place("relative.db", "things", {})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    made.family()["a"] = b"1"
+    assert (tmp_path / "relative.db").exists()
+    made.close()
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    deep = Place(tmp_path / "a" / "b" / "c.db", "things", {})
+    deep.family()["a"] = b"1"
+    assert (tmp_path / "a" / "b" / "c.db").exists()
+    deep.close()
+
+
+def test_nothing_is_opened_before_it_is_used(tmp_path: Path, here: Place) -> None:
+    assert not (tmp_path / "place.db").exists()
+    here.family()
+    assert (tmp_path / "place.db").exists()
+
+
+def test_closing_one_place_leaves_the_store_to_the_others(tmp_path: Path, here: Place) -> None:
+    other = Place(tmp_path / "place.db", "others", {"sync": "off"})
+    store = other.store()
+    assert here.store() is store
+    here.close()
+    here.close()
+    assert not store.closed
+    other.close()
+    assert store.closed
+    here.family()["a"] = b"1"  # opened again
+    assert here.family()["a"] == b"1"
+    here.close()
+    here.close()
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"colour": "red"}, "no such setting of a store: colour"),
+        ({"codec": None}, "no such setting of a store: codec"),
+        ({"policy": "oldest"}, "give max_bytes, too"),
+    ],
+)
+def test_settings_that_do_not_exist_are_refused_before_anything_is_opened(
+    tmp_path: Path, options: dict[str, object], error: str
+) -> None:
+    with pytest.raises(TypeError, match=error):
+        Place(tmp_path / "x.db", "things", options)
+    with pytest.raises(ValueError, match="path"):
+        Place("", "things", {})
+
+
+def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
+    bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+    for number in range(4000):
+        bounded.family().put(str(number), os.urandom(1000))
+    bounded.close()
+    assert (tmp_path / "bounded.db").stat().st_size < 2 << 20
+
+
+def test_the_bound_is_kept_in_the_file_and_set_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+    assert tuple(bounded.store().get_limit()) == (1 << 20, "oldest")
+    bounded.close()
+    monkeypatch.setattr(kvstore.Store, "limit", None)  # not called: a second process would write for nothing
+    assert bounded.family() == bounded.family()
+    bounded.close()
+    with kvstore.open(tmp_path / "bounded.db") as store:
+        assert tuple(store.get_limit()) == (1 << 20, "oldest")
+
+
+def test_a_bound_that_cannot_be_leaves_nothing_open(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        Place(tmp_path / "bounded.db", "things", {"max_bytes": 10}).family()
+    with pytest.raises(ValueError, match="policy"):
+        Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20, "policy": "random"}).family()
+    kvstore.open(tmp_path / "bounded.db", exclusive=True).close()
+
+
+def test_a_child_of_a_fork_opens_the_file_anew(here: Place) -> None:
+    here.family()["parent"] = b"1"
+    child = os.fork()
+    if child == 0:
+        try:
+            family = here.family()
+            family["child"] = family["parent"]
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert here.family()["child"] == b"1"
+    here.close()
+
+
+def test_a_child_forked_while_another_thread_opens_is_not_locked_out(tmp_path: Path, here: Place) -> None:
+    from kvstore.contrib import _places
+
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with _places._lock:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    child = os.fork()
+    if child == 0:
+        try:
+            here.family()["child"] = b"1"
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert here.family()["child"] == b"1"
+    here.close()
+
+
+# Values
+
+
+@pytest.mark.parametrize("value", [0, -5, 1 << 62, 1 << 70, True, None, 1.5, "5", "", b"5", b"", [1], {"a": (1, 2)}])
+def test_what_is_kept_comes_back_with_its_type(value: object) -> None:
+    values = Values()
+    data = values.dumps(value)
+    assert isinstance(data, bytes)
+    back = values.loads(data)
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_whole_numbers_are_kept_as_text() -> None:
+    assert Values().dumps(-42) == b"-42"
+
+
+def test_a_serializer_is_used_for_everything() -> None:
+    import json
+
+    values = Values(json)
+    assert values.dumps([1]) == "[1]"
+    assert values.loads(b'"5"') == "5"
+    with pytest.raises(TypeError, match="dumps and loads"):
+        Values(object())
+
+
+def test_a_change_keeps_the_time_that_is_left(here: Place) -> None:
+    here.family().put("n", b"1", ttl=1000)
+    assert change(here, "n", Values(), lambda n: n + 1) == 2
+    left = here.family().ttl("n")
+    assert left is not None and 990 < left <= 1000
+    with pytest.raises(KeyError):
+        change(here, "missing", Values(), lambda n: n + 1)
+    here.close()
+
+
+def test_no_change_of_several_threads_is_lost(here: Place) -> None:
+    here.family()["n"] = b"0"
+
+    def count() -> None:
+        for _ in range(100):
+            change(here, "n", Values(), lambda n: n + 1)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert here.family()["n"] == b"400"
+    here.close()
+
+
+def test_a_change_that_fails_changes_nothing_and_leaves_no_transaction_open(here: Place) -> None:
+    here.family()["text"] = Values().dumps("x")
+    with pytest.raises(TypeError):
+        change(here, "text", Values(), lambda value: value + 1)
+    assert Values().loads(here.family()["text"]) == "x"
+    with here.store().transaction():
+        pass
+    here.close()
+
+
+# Culling
+
+
+def test_one_process_never_exceeds_the_number(here: Place) -> None:
+    for number in range(200):
+        make_room(here, 30, 3)
+        here.family().put(f"{number:03}", b"", ttl=1000 + number)
+        assert len(here.family()) <= 30
+    here.close()
+
+
+def test_those_go_first_that_expire_first_and_what_never_expires_last(here: Place) -> None:
+    family = here.family()
+    for number in range(5):
+        family.put(f"late {number}", b"", ttl=2000 + number)
+        family.put(f"soon {number}", b"", ttl=1000 + number)
+        family.put(f"never {number}", b"")
+    make_room(here, 15, 2)  # 7 of 15
+    assert sorted(key.decode() for key in family) == ["late 2", "late 3", "late 4", *(f"never {n}" for n in range(5))]
+    make_room(here, 8, 1)
+    assert len(family) == 0
+    here.close()
+
+
+def test_keys_that_live_for_ever_are_culled_if_there_are_no_others(here: Place) -> None:
+    here.family().update({f"{n:02}": b"" for n in range(10)})
+    make_room(here, 10, 5)
+    assert list(here.family()) == [f"{n:02}".encode() for n in range(2, 10)]
+    here.close()
+
+
+def test_a_frequency_of_zero_empties_the_family(here: Place) -> None:
+    here.family().update({f"{n:02}": b"" for n in range(10)})
+    make_room(here, 10, 0)
+    assert not here.family()
+    here.close()
+
+
+def test_others_keys_are_seen_when_the_number_is_reached(here: Place, tmp_path: Path) -> None:
+    with kvstore.open(tmp_path / "place.db") as other:
+        theirs = other.family("things", create=True)
+        for number in range(300):
+            make_room(here, 100, 3)
+            here.family().put(f"mine {number}", b"", ttl=1000)
+            theirs.put(f"theirs {number}", b"", ttl=2000)
+        assert len(theirs) <= 150
+    here.close()

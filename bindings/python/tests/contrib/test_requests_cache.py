@@ -1,0 +1,134 @@
+"""The backend for requests-cache: what its own tests do not look at. No network: responses are made here."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+requests_cache = pytest.importorskip("requests_cache")
+pytestmark = pytest.mark.filterwarnings("default")
+
+import requests  # noqa: E402
+from requests.adapters import BaseAdapter  # noqa: E402
+
+import kvstore  # noqa: E402
+from kvstore.contrib.requests_cache import KVStoreCache, KVStoreDict  # noqa: E402
+
+
+class Adapter(BaseAdapter):  # type: ignore[misc, unused-ignore]
+    """Answers without a network, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def send(self, request: Any, **kwargs: Any) -> Any:
+        from io import BytesIO
+
+        from urllib3 import HTTPResponse
+
+        self.calls += 1
+        raw = HTTPResponse(BytesIO(b"hello %d" % self.calls), status=200, preload_content=False)
+        response = requests.Response()
+        response.status_code, response.url, response.request, response.raw = 200, request.url, request, raw
+        return response
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[KVStoreCache]:
+    made = KVStoreCache(tmp_path / "http.db", sync="off")
+    yield made
+    made.close()
+
+
+def session_with(backend: KVStoreCache, **settings: Any) -> tuple[Any, Adapter]:
+    session = requests_cache.CachedSession(backend=backend, **settings)
+    adapter = Adapter()
+    session.mount("http://", adapter)
+    return session, adapter
+
+
+def test_a_response_comes_from_the_file_the_second_time(backend: KVStoreCache) -> None:
+    session, adapter = session_with(backend)
+    first, second = session.get("http://a/"), session.get("http://a/")
+    assert (first.from_cache, second.from_cache, adapter.calls) == (False, True, 1)
+    assert first.text == second.text == "hello 1"
+
+
+@pytest.mark.parametrize("expire_after, left", [(100, 3700), (None, None), (-1, None)])
+def test_a_response_lives_an_hour_longer_than_it_is_fresh(
+    backend: KVStoreCache, expire_after: Any, left: Any
+) -> None:
+    session, _ = session_with(backend, expire_after=expire_after)
+    session.get("http://a/")
+    family = backend.responses._place.family()
+    [key] = family
+    ttl = family.ttl(key)
+    assert ttl is None if left is None else ttl is not None and left - 10 < ttl <= left + 1
+
+
+@pytest.mark.parametrize("offset, left", [(3600, 3600), (0, None)])
+def test_a_response_that_has_expired_when_it_is_saved_lives_for_the_offset(
+    tmp_path: Path, offset: int, left: Any
+) -> None:
+    backend = KVStoreCache(tmp_path / "http.db", ttl_offset=offset)
+    session, _ = session_with(backend, expire_after=100)
+    session.get("http://a/")
+    [key] = backend.responses
+    response = backend.responses[key]
+    response.expires = type(response.expires).fromtimestamp(time.time() - 4000, response.expires.tzinfo)
+    backend.responses[key] = response
+    assert (key in backend.responses) is (left is not None)
+    if left is not None:
+        assert left - 10 < (backend.responses._place.family().ttl(key) or 0) <= left
+    backend.close()
+
+
+def test_without_ttl_nothing_is_removed(tmp_path: Path) -> None:
+    backend = KVStoreCache(tmp_path / "http.db", ttl=False)
+    session, _ = session_with(backend, expire_after=1)
+    session.get("http://a/")
+    family = backend.responses._place.family()
+    assert [family.ttl(key) for key in family] == [None]
+    backend.close()
+
+
+def test_after_close_the_next_use_opens_the_file_again(backend: KVStoreCache, tmp_path: Path) -> None:
+    session, adapter = session_with(backend)
+    session.get("http://a/")
+    session.close()
+    with kvstore.open(tmp_path / "http.db", exclusive=True) as store:  # nobody has it open
+        assert store.families() == ["redirects", "responses"]
+    session.mount("http://", adapter)
+    assert session.get("http://a/").from_cache
+
+
+def test_a_mapping_without_a_serializer_keeps_text(tmp_path: Path) -> None:
+    mapping = KVStoreDict(tmp_path / "http.db", "plain", serializer=None)
+    mapping["a"] = "ä"
+    assert dict(mapping) == {"a": "ä"}
+    with pytest.raises(KeyError):
+        mapping["b"]
+    with pytest.raises(KeyError):
+        del mapping["b"]
+    mapping.bulk_delete(["a", "b"])
+    assert len(mapping) == 0
+    mapping.close()
+
+
+def test_what_cannot_be_read_any_more_is_fetched_anew(backend: KVStoreCache) -> None:
+    session, adapter = session_with(backend)
+    session.get("http://a/")
+    family = backend.responses._place.family()
+    for key in family:
+        family[key] = pickle.dumps("not a response")[:-3]
+    assert session.get("http://a/").from_cache is False
+    assert adapter.calls == 2

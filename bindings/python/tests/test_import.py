@@ -1,0 +1,426 @@
+"""``python -m kvstore import``: shelves, files of dbm, and all that is not special to another package.
+
+Sources made by diskcache, sqlitedict and snkv: contrib/test_import_packages.py.
+"""
+
+from __future__ import annotations
+
+import dbm.dumb
+import importlib
+import json
+import os
+import pickle
+import shelve
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import assert_clean, run_python
+
+import kvstore
+from kvstore.__main__ import main
+from kvstore._sources import SourceError, find
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    path = tmp_path / "shelf"
+    with shelve.Shelf(dbm.dumb.open(str(path), "n")) as made:  # type: ignore[arg-type, unused-ignore]
+        made["text"] = "Ada"
+        made["number"] = 5
+        made["list"] = [1, {"a": None}]
+        made["ä"] = b"\xff"
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target.db"
+
+
+def run(*arguments: Any) -> int:
+    return main(["import", *map(str, arguments)])
+
+
+def content(target: Path, family: str = "default") -> dict[bytes, bytes]:
+    with kvstore.open(target, read_only=True) as store:
+        return dict(store.family(family).items())
+
+
+def fake_diskcache(folder: Path, rows: list[tuple[Any, ...]]) -> Path:
+    """A cache.db as diskcache makes it: for what the package itself does not write."""
+    folder.mkdir()
+    connection = sqlite3.connect(folder / "cache.db")
+    connection.execute(
+        "CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL, expire_time REAL,"
+        " access_time REAL, access_count INTEGER DEFAULT 0, tag BLOB, size INTEGER DEFAULT 0, mode INTEGER DEFAULT 0,"
+        " filename TEXT, value BLOB)"
+    )
+    connection.executemany(
+        "INSERT INTO Cache(key, raw, expire_time, mode, filename, value) VALUES (?, ?, ?, ?, ?, ?)", rows
+    )
+    connection.commit()
+    connection.close()
+    return folder
+
+
+def test_a_shelf_is_recognised_and_its_pickles_are_kept(shelf: Path, target: Path, capsys: Any) -> None:
+    assert run(shelf, target) == 0
+    found = content(target)
+    assert {key.decode(): pickle.loads(value) for key, value in found.items()} == {
+        "text": "Ada",
+        "number": 5,
+        "list": [1, {"a": None}],
+        "ä": b"\xff",
+    }
+    assert capsys.readouterr().out.split("\n")[:2] == [
+        "           4  imported from shelve into family 'default'",
+        "           0  of them with a TTL",
+    ]
+
+
+@pytest.mark.parametrize("ending", [".dat", ".dir"])
+def test_a_shelf_is_found_by_the_name_of_its_file(shelf: Path, target: Path, ending: str) -> None:
+    assert run(shelf.with_name(shelf.name + ending), target) == 0
+    assert len(content(target)) == 4
+
+
+@pytest.mark.parametrize("name", ["dumb", "gnu", "ndbm", "sqlite3"])
+def test_shelves_of_every_dbm_that_this_python_has(tmp_path: Path, target: Path, name: str) -> None:
+    try:
+        module = importlib.import_module(f"dbm.{name}")
+    except ImportError:
+        return  # and so it has no files of it either
+    with shelve.Shelf(module.open(str(tmp_path / "shelf"), "n")) as made:
+        made["a"] = [1]
+    assert run(tmp_path / "shelf", target) == 0
+    assert pickle.loads(content(target)[b"a"]) == [1]
+
+
+def test_a_shelf_of_a_newer_python_is_read_by_every_python(tmp_path: Path, target: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "shelf")
+    connection.execute("CREATE TABLE Dict (key BLOB UNIQUE NOT NULL, value BLOB NOT NULL)")
+    connection.execute("INSERT INTO Dict VALUES (?, ?)", (b"a", pickle.dumps([1])))
+    connection.commit()
+    connection.close()
+    assert run(tmp_path / "shelf", target) == 0
+    assert pickle.loads(content(target)[b"a"]) == [1]
+
+
+def test_values_become_json_if_pickles_may_be_read(shelf: Path, target: Path, capsys: Any) -> None:
+    assert run(shelf, target, "--values", "json", "--unpickle") == 1
+    assert content(target) == {b"text": b'"Ada"', b"number": b"5", b"list": b'[1, {"a": null}]'}
+    assert "skipped: its value is no JSON: it is of type bytes" in capsys.readouterr().out
+
+
+def test_values_become_what_they_are_if_pickles_may_be_read(shelf: Path, target: Path) -> None:
+    assert run(shelf, target, "--unpickle") == 0
+    found = content(target)
+    assert (found[b"text"], found[b"number"], found["ä".encode()]) == (b"Ada", b"5", b"\xff")
+    assert pickle.loads(found[b"list"]) == [1, {"a": None}]
+
+
+def test_nothing_is_unpickled_unless_told(tmp_path: Path, target: Path, capsys: Any) -> None:
+    bomb = b"\x80\x04cos\nsystem\n(S'touch " + os.fsencode(tmp_path / "exploded") + b"'\ntR."
+    with dbm.dumb.open(str(tmp_path / "shelf"), "n") as made:
+        made["a"] = bomb
+    assert run(tmp_path / "shelf", target) == 0
+    assert run(tmp_path / "shelf", target, "--values", "pickle", "--overwrite") == 0
+    assert content(target) == {b"a": bomb}
+    assert run(tmp_path / "shelf", target, "--values", "json", "--overwrite") == 1
+    assert "its value is a pickle; --unpickle reads it" in capsys.readouterr().out
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_pickle_that_cannot_be_read_is_skipped_with_the_reason(tmp_path: Path, target: Path, capsys: Any) -> None:
+    with dbm.dumb.open(str(tmp_path / "shelf"), "n") as made:
+        made["a"] = b"\x80\x04cno.such.module\nThing\n."
+        made["b"] = pickle.dumps("fine")
+    assert run(tmp_path / "shelf", target, "--unpickle") == 1
+    assert content(target) == {b"b": b"fine"}
+    assert "a pickle cannot be read: ModuleNotFoundError" in capsys.readouterr().out
+
+
+def test_dbm_keeps_bytes_as_they_are(shelf: Path, target: Path) -> None:
+    assert run(shelf, target, "--from", "dbm", "--values", "pickle") == 0
+    assert pickle.loads(pickle.loads(content(target)[b"text"])) == "Ada"
+
+
+def test_a_family_with_keys_is_refused_unless_it_is_said_what_to_do(shelf: Path, target: Path, capsys: Any) -> None:
+    with kvstore.open(target) as store:
+        store["text"] = b"mine"
+    assert run(shelf, target) == 3
+    assert "family 'default' of the target has keys already: say --skip-existing" in capsys.readouterr().err
+    assert content(target) == {b"text": b"mine"}
+    assert run(shelf, target, "--family", "other") == 0
+    assert len(content(target, "other")) == 4
+    assert run(shelf, target, "--skip-existing") == 0
+    assert "1  skipped: already in the target" in capsys.readouterr().out
+    assert content(target)[b"text"] == b"mine"
+    assert run(shelf, target, "--overwrite") == 0
+    assert pickle.loads(content(target)[b"text"]) == "Ada"
+    assert run(shelf, target, "--overwrite", "--skip-existing") == 2
+
+
+def test_an_import_that_was_interrupted_goes_on(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    source = tmp_path / "shelf"
+    with dbm.dumb.open(str(source), "n") as made:
+        for number in range(2500):
+            made[str(number)] = b"x"
+    from kvstore import _import
+
+    written = 0
+    count = _import._count
+
+    def count_and_stop(*arguments: Any) -> None:
+        nonlocal written
+        written += 1
+        if written == 1500:
+            raise KeyboardInterrupt
+        count(*arguments)
+
+    monkeypatch.setattr(_import, "_count", count_and_stop)
+    assert run(source, target) == 130
+    assert "--skip-existing" in capsys.readouterr().err
+    assert len(content(target)) == 1000  # whole transactions
+    monkeypatch.undo()
+    assert run(source, target, "--skip-existing") == 0
+    assert len(content(target)) == 2500
+
+
+def test_a_dry_run_makes_nothing(shelf: Path, target: Path, capsys: Any) -> None:
+    assert run(shelf, target, "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "kind": "shelve",
+        "imported": {"default": 4},
+        "with_ttl": 0,
+        "skipped": {},
+        "complete": True,
+    }
+    assert not target.exists()
+
+
+def test_ttls_are_kept_as_moments_and_what_has_expired_stays_behind(
+    tmp_path: Path, target: Path, capsys: Any
+) -> None:
+    moment = time.time() + 1000.5
+    cache = fake_diskcache(
+        tmp_path / "cache",
+        [("a", 1, moment, 1, None, "1"), ("b", 1, None, 1, None, "2"), ("c", 1, 1.0, 1, None, "3")],
+    )
+    with kvstore.open(target) as store:
+        store.family("default").default_ttl = 5
+    assert run(cache, target) == 0
+    with kvstore.open(target) as store:
+        assert dict(store.items()) == {b"a": b"1", b"b": b"2"}
+        found = store.expire_time("a")
+        assert found is not None and abs(found - moment) < 0.002
+        assert store.expire_time("b") is None
+    out = capsys.readouterr().out
+    assert "1  of them with a TTL" in out
+    assert "1  skipped: expired in the source" in out
+
+
+def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
+    rows = [
+        ("text", 1), (b"\x00bytes", 1), (7, 1), (1.5, 1), ("7", 1), (pickle.dumps(("user", 7)), 0),
+        (pickle.dumps(2**70), 0), (pickle.dumps(object), 0), ("", 1), ("x" * 65_537, 1),
+    ]  # fmt: skip
+    cache = fake_diskcache(tmp_path / "cache", [(key, raw, None, 1, None, "v") for key, raw in rows])
+    assert run(cache, target) == 1
+    assert list(content(target)) == [b"\x00bytes", b"1.5", b"7", b"text"]
+    out = capsys.readouterr().out
+    assert "3  skipped: its key is a pickle; --unpickle reads it" in out
+    assert "1  skipped: its key, as text, is that of another entry" in out
+    assert "2  skipped: a key is empty or longer than 65536 bytes" in out
+    assert run(cache, target, "--unpickle", "--skip-existing") == 1
+    assert b'["user", 7]' in content(target)
+    assert b"%d" % 2**70 in content(target)
+    assert "its key is no JSON: it is of type type" in capsys.readouterr().out
+
+
+def test_what_is_wrong_in_a_cache_is_skipped_and_no_file_outside_of_it_is_read(tmp_path: Path, target: Path, capsys: Any) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "cache-2").mkdir()
+    (tmp_path / "cache-2" / "x").write_text("secret")
+    cache = fake_diskcache(
+        tmp_path / "cache",
+        [
+            ("a", 1, None, 2, "../secret", None),
+            ("b", 1, None, 2, str(tmp_path / "secret"), None),
+            ("c", 1, None, 2, "../cache-2/x", None),
+            ("d", 1, None, 2, "gone.val", None),
+            ("e", 1, None, 9, None, b"?"),
+            ("f", 1, None, 1, None, None),
+            (None, 1, None, 1, None, "no key"),
+            (None, 0, None, 1, None, "no key"),
+            ("g", 1, None, 4, None, 5),
+            ("h", 1, None, 2, 7, None),
+            ("i", 1, "soon", 1, None, "1"),
+            ("j", 1, 1e300, 1, None, "1"),
+        ],
+    )
+    assert run(cache, target) == 1
+    assert content(target) == {}
+    out = capsys.readouterr().out
+    assert "3  skipped: the file of a value is outside the cache's folder" in out
+    assert "2  skipped: the file of a value cannot be read: No such file or directory" in out
+    assert "2  skipped: a value of a mode that is not diskcache's" in out
+    assert "2  skipped: NULL for a key or value" in out
+    assert "2  skipped: its expiry is no moment" in out
+    for values in ("pickle", "json"):
+        assert run(cache, target, "--values", values, "--unpickle") == 1
+        assert content(target) == {}
+        assert "2  skipped: NULL for a key or value" in capsys.readouterr().out
+
+
+def test_what_expires_never_in_diskcache_never_does(tmp_path: Path, target: Path) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, float("inf"), 1, None, "1")])
+    assert run(cache, target) == 0
+    with kvstore.open(target) as store:
+        assert store.ttl("a") is None
+
+
+def test_a_damaged_file_of_dbm_is_an_error(tmp_path: Path, target: Path, capsys: Any) -> None:
+    (tmp_path / "shelf.dat").write_bytes(b"")
+    (tmp_path / "shelf.dir").write_bytes(b"'a', (0, 5)\n'b', (here\n")
+    assert run(tmp_path / "shelf", target) == 3
+    assert "shelf cannot be read" in capsys.readouterr().err
+
+
+def test_a_value_that_is_too_long_is_skipped_unless_it_is_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:
+    long = b"x" * (11 << 20)
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, long), ("b", 1, None, 1, None, "1")])
+    assert run(cache, target) == 1
+    assert list(content(target)) == [b"b"]
+    assert run(cache, target, "--skip-existing", "--max-value-size", 20 << 20) == 0
+    assert list(content(target)) == [b"a", b"b"]
+
+
+def test_text_that_is_not_utf_8_is_kept_as_it_is(tmp_path: Path, target: Path) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
+    connection = sqlite3.connect(cache / "cache.db")
+    connection.execute("UPDATE Cache SET value = CAST(x'ff61' AS TEXT)")
+    connection.commit()
+    connection.close()
+    assert run(cache, target) == 0
+    assert content(target) == {b"a": b"\xffa"}
+
+
+def test_the_source_is_not_touched(tmp_path: Path, target: Path) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
+    connection = sqlite3.connect(cache / "cache.db")
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.close()
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in cache.iterdir()}
+    cache.chmod(0o500)
+    try:
+        assert run(cache, target) == 0
+    finally:
+        cache.chmod(0o700)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in cache.iterdir()} == before
+
+
+def test_what_another_process_has_written_last_is_imported_whatever_it_does_meanwhile(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
+    connection = sqlite3.connect(cache / "cache.db")
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('b', 1, 1, '2')")
+    connection.commit()  # in the write-ahead log
+    from kvstore import _import
+
+    ready = _import._ready
+
+    def ready_and_write(*arguments: Any) -> Any:
+        connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('c', 1, 1, '3')")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint")
+        return ready(*arguments)
+
+    monkeypatch.setattr(_import, "_ready", ready_and_write)
+    assert run(cache, target) == 0
+    connection.close()
+    assert content(target) == {b"a": b"1", b"b": b"2"}
+
+
+def test_a_source_that_changes_meanwhile_is_an_error(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
+    from kvstore import _import
+
+    ready = _import._ready
+
+    def ready_and_write(*arguments: Any) -> Any:
+        with open(cache / "cache.db", "ab") as file:
+            file.write(b"\0")
+        return ready(*arguments)
+
+    monkeypatch.setattr(_import, "_ready", ready_and_write)
+    assert run(cache, target) == 3
+    assert "was written to while it was read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda path: None, "there is nothing at"),
+        (lambda path: path.mkdir(), "a folder without a cache.db"),
+        (lambda path: path.write_bytes(b""), "cannot tell what"),
+        (lambda path: path.write_bytes(b"hello, world. this is text\n"), "cannot tell what"),
+        (lambda path: kvstore.open(path).close(), "is a store of kvstore's already"),
+    ],
+)
+def test_what_is_no_source_is_said(tmp_path: Path, make: Any, message: str) -> None:
+    path = tmp_path / "source"
+    make(path)
+    with pytest.raises(SourceError, match=message):
+        find(path)
+
+
+def test_a_table_must_be_told_if_there_are_several(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "dict.sqlite")
+    for table in ("one", "two"):
+        connection.execute(f'CREATE TABLE "{table}" (key TEXT PRIMARY KEY, value BLOB)')
+    connection.execute("CREATE TABLE three (a, b)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(SourceError, match="several tables: one, two; say --table"):
+        find(tmp_path / "dict.sqlite")
+    assert find(tmp_path / "dict.sqlite", table="one").kind == "sqlitedict"
+    for table in ("three", "four"):
+        with pytest.raises(SourceError, match=f"has no table '{table}' of key and value; it has one, two"):
+            find(tmp_path / "dict.sqlite", table=table)
+
+
+@pytest.mark.parametrize("kind", ["diskcache", "sqlitedict", "shelve", "dbm", "snkv"])
+def test_a_wrong_kind_is_an_error_and_makes_no_target(tmp_path: Path, target: Path, kind: str, capsys: Any) -> None:
+    (tmp_path / "source").write_bytes(b"hello, world. this is text\n")
+    assert run(tmp_path / "source", target, "--from", kind) == 3
+    assert capsys.readouterr().err.startswith("import: ")
+
+
+def test_the_target_cannot_be_the_source(shelf: Path, capsys: Any) -> None:
+    assert run(shelf, shelf.with_name("shelf.dat")) == 3
+    assert "the target is the source" in capsys.readouterr().err
+
+
+def test_a_target_that_is_no_store_is_an_error(shelf: Path, target: Path, capsys: Any) -> None:
+    target.write_text("not a database, but a text that is long enough to be looked at " * 20)
+    assert run(shelf, target) == 3
+    assert capsys.readouterr().err.startswith("import: ")
+
+
+def test_the_program_says_what_it_can(tmp_path: Path) -> None:
+    program = "import runpy, sys; sys.argv[0] = 'kvstore'; runpy.run_module('kvstore', run_name='__main__')"
+    result = run_python(program, "import", "--help")
+    assert result.returncode == 0
+    assert "WARNING: a pickle can run any program" in " ".join(result.stdout.split())
+    assert_clean(run_python(program, "--version"), f"kvstore {kvstore.__version__}")
+    assert run_python(program).returncode == 2

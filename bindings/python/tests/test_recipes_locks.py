@@ -1,0 +1,568 @@
+"""Lock, RLock and Semaphore: one holder at a time over threads and processes, holds that end, fencing tokens."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Clock
+
+import kvstore
+from kvstore.recipes import Lock, NotOwnedError, RLock, Semaphore
+
+
+@pytest.fixture
+def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
+    with kvstore.open(path, busy_timeout=30, sync="off") as opened:
+        opened.set_clock(clock)
+        yield opened
+
+
+def in_a_thread(work: Callable[[], Any]) -> Any:
+    """What work returns, or raises, in another thread."""
+    result: list[Any] = []
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except BaseException as e:
+            result.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    assert result, "the thread hangs"
+    if isinstance(result[0], BaseException):
+        raise result[0]
+    return result[0]
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "Lock": lambda store, **more: Lock(store, "l", **{"ttl": 30, **more}),
+    "RLock": lambda store, **more: RLock(store, "l", **{"ttl": 30, **more}),
+    "Semaphore": lambda store, **more: Semaphore(store, "l", 1, **{"ttl": 30, **more}),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+def test_only_one_has_it(store: kvstore.Store, kind: str) -> None:
+    mine, other = KINDS[kind](store), KINDS[kind](store)
+    assert mine.acquire()
+    assert (mine.locked(), mine.owned(), other.locked(), other.owned()) == (True, True, True, False)
+    assert not in_a_thread(lambda: other.acquire(blocking=False))
+    assert not in_a_thread(lambda: other.acquire(timeout=0.01))
+    mine.release()
+    assert (mine.locked(), mine.owned()) == (False, False)
+    assert other.acquire(blocking=False)
+
+
+@every_kind
+def test_a_block_holds_it_and_gives_it_back_also_on_an_exception(store: kvstore.Store, kind: str) -> None:
+    lock = KINDS[kind](store)
+    with lock as same:
+        assert same is lock and lock.owned()
+    with pytest.raises(LookupError):
+        with lock:
+            raise LookupError
+    assert not lock.locked()
+
+
+@every_kind
+def test_as_a_decorator_it_is_held_during_each_call(store: kvstore.Store, kind: str) -> None:
+    lock = KINDS[kind](store)
+
+    @lock
+    def work(x: int) -> bool:
+        return bool(lock.owned()) and x == 1
+
+    assert work(1) and work(x=1)
+    assert not lock.locked()
+
+
+@every_kind
+def test_a_hold_ends_with_its_ttl(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    mine, other = KINDS[kind](store, ttl=30), KINDS[kind](store)
+    mine.acquire()
+    clock.advance(29.999)
+    assert mine.owned() and not in_a_thread(lambda: other.acquire(blocking=False))
+    clock.advance(0.001)
+    assert not mine.owned() and not mine.locked()
+    assert other.acquire(blocking=False)
+
+
+@every_kind
+def test_who_has_lost_it_is_told_when_it_is_released_or_extended(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    mine, other = KINDS[kind](store), KINDS[kind](store)
+    mine.acquire()
+    clock.advance(30)
+    other.acquire()
+    with pytest.raises(NotOwnedError, match="no longer"):
+        mine.extend()
+    with pytest.raises(NotOwnedError, match="no longer"):
+        mine.release()
+    assert other.owned()
+    with pytest.raises(RuntimeError, match="holds no"):
+        mine.release()
+
+
+@every_kind
+def test_a_block_that_has_lost_it_says_so_unless_it_failed_anyway(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    lock = KINDS[kind](store)
+    with pytest.raises(NotOwnedError):
+        with lock:
+            clock.advance(30)
+    with pytest.raises(LookupError):
+        with lock:
+            clock.advance(30)
+            raise LookupError
+
+
+@every_kind
+def test_to_extend_counts_from_now(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    lock = KINDS[kind](store, ttl=30)
+    lock.acquire()
+    clock.advance(20)
+    assert lock.remaining() == 10
+    lock.extend()
+    assert lock.remaining() == 30
+    lock.extend(5)
+    assert lock.remaining() == 5
+    clock.advance(5)
+    assert lock.remaining() is None
+
+
+@every_kind
+def test_fencing_tokens_only_grow(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    tokens = []
+    for step in (0, 0, 30, 0.5, 0, 1000):
+        clock.advance(step)
+        lock = KINDS[kind](store)
+        with lock:
+            tokens.append(lock.fencing_token)
+    assert tokens == sorted(set(tokens))
+    with pytest.raises(NotOwnedError):
+        lock.fencing_token  # noqa: B018
+
+
+def test_fencing_tokens_grow_over_all_locks_of_a_family_and_after_it_was_cleared(store: kvstore.Store, clock: Clock) -> None:
+    with Lock(store, "a") as a, Semaphore(store, "b") as b:
+        tokens = [a.fencing_token, b.fencing_token]
+    clock.advance(1)
+    store.family("recipes.locks").clear()
+    with Lock(store, "a") as a:
+        tokens.append(a.fencing_token)
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_clock_that_goes_back_does_not_make_fencing_tokens_smaller(path: Path) -> None:
+    tokens = []
+    for now in (2_000_000_000.0, 1_000_000_000.0, 3_000_000_000.0):
+        with kvstore.open(path) as store:
+            store.set_clock(Clock(now))
+            with Lock(store, str(now)) as lock:
+                tokens.append(lock.fencing_token)
+    assert tokens == sorted(set(tokens))
+
+
+@every_kind
+def test_a_hold_is_that_of_the_thread_which_acquired_it(store: kvstore.Store, kind: str) -> None:
+    lock = KINDS[kind](store)
+    lock.acquire()
+    with pytest.raises(NotOwnedError, match="thread"):
+        in_a_thread(lock.release)
+    assert not in_a_thread(lock.owned)
+    assert not in_a_thread(lambda: lock.acquire(blocking=False))
+    assert lock.owned()
+
+
+@every_kind
+def test_without_thread_local_any_thread_may_release_it(store: kvstore.Store, kind: str) -> None:
+    lock = KINDS[kind](store, thread_local=False)
+    in_a_thread(lock.acquire)
+    assert lock.owned()
+    lock.release()
+    assert not lock.locked()
+
+
+@every_kind
+def test_a_hold_can_be_handed_over_by_its_token(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    giver, taker = KINDS[kind](store), KINDS[kind](store)
+    giver.acquire()
+    token = giver.token
+    assert in_a_thread(lambda: (taker.adopt(token), taker.fencing_token, taker.release())) == (True, giver.fencing_token, None)
+    assert not giver.locked() and not giver.owned()
+    assert not taker.adopt(token)
+    with pytest.raises(ValueError):
+        taker.adopt(b"short")
+
+
+def test_a_lock_that_waits_for_itself_is_an_error_not_a_standstill(store: kvstore.Store) -> None:
+    lock = Lock(store, "l")
+    lock.acquire()
+    with pytest.raises(kvstore.Error, match="RLock"):
+        lock.acquire()
+    assert not lock.acquire(blocking=False)
+
+
+def test_an_rlock_is_free_when_it_was_released_as_often(store: kvstore.Store, clock: Clock) -> None:
+    lock = RLock(store, "l", ttl=30)
+    for _ in range(3):
+        assert lock.acquire()
+        clock.advance(20)
+    assert lock.remaining() == 10
+    for _ in range(3):
+        assert lock.locked()
+        lock.release()
+    assert not lock.locked()
+
+
+def test_an_rlock_that_has_ended_is_not_taken_anew_inside(store: kvstore.Store, clock: Clock) -> None:
+    lock = RLock(store, "l", ttl=30)
+    lock.acquire()
+    clock.advance(30)
+    with pytest.raises(NotOwnedError):
+        lock.acquire()
+    with pytest.raises(NotOwnedError):
+        lock.release()
+    assert lock.acquire()
+
+
+def test_a_lock_and_an_rlock_of_one_name_exclude_each_other(store: kvstore.Store) -> None:
+    with Lock(store, "l"):
+        assert not RLock(store, "l").acquire(blocking=False)
+        assert RLock(store, "other").acquire(blocking=False)
+        assert RLock(store, "l", family="others").acquire(blocking=False)
+        assert Semaphore(store, "l").acquire(blocking=False)
+
+
+def test_a_semaphore_has_as_many_holders_as_its_value(store: kvstore.Store, clock: Clock) -> None:
+    semaphores = [Semaphore(store, "s", 3, ttl=30) for _ in range(4)]
+    assert [s.acquire(blocking=False) for s in semaphores] == [True, True, True, False]
+    assert [s.slot for s in semaphores[:3]] == [0, 1, 2]
+    assert (semaphores[3].available(), semaphores[3].locked()) == (0, True)
+    semaphores[1].release()
+    assert semaphores[3].available() == 1
+    assert semaphores[3].acquire(blocking=False) and semaphores[3].slot == 1
+    clock.advance(10)
+    semaphores[0].extend()
+    clock.advance(20)
+    assert semaphores[0].available() == 2
+    assert [s.owned() for s in semaphores] == [True, False, False, False]
+
+
+def test_a_thread_may_hold_several_slots_and_releases_the_latest_first(store: kvstore.Store) -> None:
+    semaphore = Semaphore(store, "s", 3)
+    with semaphore, semaphore:
+        assert (semaphore.slot, semaphore.available()) == (1, 1)
+        semaphore.release()
+        assert (semaphore.slot, semaphore.available()) == (0, 2)
+        semaphore.acquire()
+    assert semaphore.available() == 3
+
+
+def test_names_are_not_mixed_up(store: kvstore.Store) -> None:
+    names: list[Any] = ["a", "ab", b"a\0", b"a\xff", "a\x01", "l", "s", "f"]
+    for kind in (Lock, Semaphore):
+        locks = [kind(store, name) for name in names]
+        for lock in locks:
+            assert lock.acquire(blocking=False)
+        assert all(lock.owned() for lock in locks)
+
+
+@every_kind
+def test_it_cannot_be_acquired_or_released_inside_a_transaction(store: kvstore.Store, kind: str) -> None:
+    lock = KINDS[kind](store)
+    with store.transaction():
+        with pytest.raises(kvstore.Error, match="inside a transaction"):
+            lock.acquire()
+    with lock:
+        with store.transaction():
+            assert lock.owned()
+            lock.extend(100)
+            with pytest.raises(kvstore.Error):
+                lock.release()
+        assert lock.owned() and lock.remaining() == 100
+
+
+@every_kind
+def test_renewal_keeps_it_until_it_is_released(store: kvstore.Store, clock: Clock, kind: str) -> None:
+    """The thread waits by a clock that nobody moves; what it gives counts by the store's."""
+    lock = KINDS[kind](store, ttl=0.15, renew=True)
+    with lock:
+        token = lock.token
+        for _ in range(3):
+            clock.advance(0.1)
+            until = time.monotonic() + 30
+            while lock.remaining() != 0.15:
+                assert time.monotonic() < until
+                time.sleep(0.001)
+        assert lock.token == token
+    assert not lock.locked()
+
+
+@every_kind
+def test_renewal_ends_with_the_object_or_the_thread_that_has_it(path: Path, kind: str) -> None:
+    with kvstore.open(path, busy_timeout=30) as store:
+        lock = KINDS[kind](store, ttl=0.2, renew=True)
+        watch = KINDS[kind](store)
+        in_a_thread(lock.acquire)  # and the thread ends
+        assert watch.acquire(timeout=20)
+        watch.release()
+        lock.acquire()
+        del lock
+        assert watch.acquire(timeout=20)
+
+
+def test_a_waiter_is_served_when_it_is_released(store: kvstore.Store) -> None:
+    """The clock stands still, so nothing but the release lets the waiters in."""
+    inside: list[int] = []
+
+    def work(number: int) -> None:
+        with Lock(store, "l"):
+            inside.append(number)
+            assert len(inside) == 1
+            inside.clear()
+
+    with Lock(store, "l"):
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(5)]
+        for thread in threads:
+            thread.start()
+        assert inside == []
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_a_block_that_waits_in_vain_is_a_timeout_error(store: kvstore.Store) -> None:
+    with Lock(store, "l"):
+        with pytest.raises(TimeoutError):
+            with Lock(store, "l", blocking_timeout=0.01):
+                raise AssertionError
+
+
+def test_it_is_pickled_without_its_holds(store: kvstore.Store) -> None:
+    lock = Semaphore(store, "s", 2, 7, renew=True, family="f")
+    kind, arguments = lock.__reduce__()
+    lock.acquire()
+    again = kind(*arguments)
+    assert again.available() == 1 and not again.owned()
+    assert again._arguments() == lock._arguments()
+    store.set_clock(None)
+    try:
+        other = pickle.loads(pickle.dumps(lock))
+    except TypeError as e:
+        assert "Store" in str(e)  # a store that cannot be pickled
+    else:
+        assert not other.owned() and other._arguments() == lock._arguments()
+        other._store.close()
+
+
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        ({"ttl": 0}, ValueError), ({"ttl": -1}, ValueError), ({"ttl": kvstore.FOREVER}, ValueError), ({"ttl": "5"}, TypeError),
+        ({"name": ""}, ValueError), ({"name": 5}, TypeError), ({"blocking_timeout": -1}, ValueError),
+    ],
+)  # fmt: skip
+def test_a_bad_argument_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
+    for kind in (Lock, RLock, Semaphore):
+        with pytest.raises(error):
+            kind(store, **{"name": "l", **bad})
+
+
+def test_other_bad_arguments(store: kvstore.Store) -> None:
+    for value in (0, -1):
+        with pytest.raises(ValueError):
+            Semaphore(store, "s", value)
+    with pytest.raises(TypeError):
+        Semaphore(store, "s", 1.5)  # type: ignore[arg-type, unused-ignore]
+    with pytest.raises(TypeError, match="store"):
+        Lock({}, "l")  # type: ignore[arg-type, unused-ignore]
+    with pytest.raises(ValueError):
+        Lock(store, "l").acquire(blocking=False, timeout=1)
+    with pytest.raises(ValueError):
+        Lock(store, "l").acquire(timeout=-1)
+
+
+def test_a_closed_store_is_a_misuse_error(path: Path) -> None:
+    store = kvstore.open(path)
+    lock = Lock(store, "l")
+    lock.acquire()
+    store.close()
+    for call in (lock.release, lock.acquire, lock.extend, lock.owned, lock.locked):
+        with pytest.raises(kvstore.MisuseError):
+            call()
+
+
+# Several processes
+
+COUNT = """
+import sys, kvstore
+from kvstore.recipes import Lock, RLock, Semaphore
+store = kvstore.open(sys.argv[1], busy_timeout=60)
+lock = {lock}
+tokens = []
+for _ in range(60):
+    with lock:
+        tokens.append(lock.fencing_token)
+        n = int(store.get("n", b"0"))    # not one step: only the lock keeps it right
+        inside = store.incr("inside")
+        assert inside <= {most}, inside
+        store.decr("inside")
+        store["n"] = str(n + 1)
+print(*tokens)
+"""
+
+
+@pytest.mark.parametrize("lock", ["Lock(store, 'l')", "RLock(store, 'l')", "Semaphore(store, 'l', 1)"])
+def test_processes_exclude_each_other(path: Path, lock: str) -> None:
+    kvstore.open(path).close()
+    code = COUNT.format(lock=lock, most=1)
+    children = [subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    tokens = [[int(token) for token in child.communicate(timeout=120)[0].split()] for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    with kvstore.open(path) as store:
+        assert store["n"] == b"180"
+    assert all(own == sorted(own) for own in tokens)
+    assert len({token for own in tokens for token in own}) == 180
+
+
+def test_no_more_processes_than_its_value_are_inside_a_semaphore(path: Path) -> None:
+    kvstore.open(path).close()
+    code = COUNT.format(lock="Semaphore(store, 's', 2)", most=2)
+    children = [subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [child.wait(120) for child in children] == [0] * 4
+
+
+HOLD = """
+import sys, time, kvstore
+from kvstore.recipes import Lock, RLock, Semaphore
+store = kvstore.open(sys.argv[1])
+lock = {lock}
+lock.acquire()
+print(lock.fencing_token, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("renew", [False, True])
+@every_kind
+def test_what_a_killed_process_held_is_free_when_its_ttl_is_over(path: Path, kind: str, renew: bool) -> None:
+    with kvstore.open(path, busy_timeout=30) as store:
+        later = 0.0
+        store.set_clock(lambda: time.time() + later)
+        arguments = "'l', 1" if kind == "Semaphore" else "'l'"
+        code = HOLD.format(lock=f"{kind}(store, {arguments}, ttl=600, renew={renew})")
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None and child.stdin is not None
+        token = int(child.stdout.readline())
+        mine = KINDS[kind](store)
+        assert not mine.acquire(blocking=False)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert not mine.acquire(blocking=False)
+        later = 600.0
+        assert mine.acquire(blocking=False)
+        assert mine.fencing_token > token
+        store.integrity_check()
+        child.stdout.close()
+        child.stdin.close()
+
+
+def test_processes_that_are_killed_again_and_again_leave_a_lock_that_works(path: Path) -> None:
+    """Under the lock each writes two numbers one after the other; what a killed one left is seen by its token."""
+    code = """
+import sys, kvstore
+from kvstore.recipes import Lock, NotOwnedError
+store = kvstore.open(sys.argv[1], busy_timeout=60)
+lock = Lock(store, "l", ttl=0.2)
+print("ready", flush=True)
+while True:
+    try:
+        with lock:
+            token = lock.fencing_token
+            with store.transaction():
+                if lock.owned():
+                    assert token > int(store.get("token", b"0"))
+                    store["token"] = str(token)
+    except NotOwnedError:
+        pass    # it stood still for so long
+"""
+    with kvstore.open(path, busy_timeout=60) as store:
+        for _ in range(4):
+            children = [
+                subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for _ in range(2)
+            ]
+            for child in children:
+                assert child.stdout is not None
+                child.stdout.readline()
+            before = int(store.get("token", b"0"))
+            while int(store.get("token", b"0")) == before:
+                time.sleep(0.001)
+            for child in children:
+                child.kill()
+                assert child.communicate()[1] == ""
+        assert Lock(store, "l").acquire(timeout=30)
+        store.integrity_check()
+
+
+def test_a_child_of_a_fork_holds_nothing_of_its_parents(path: Path) -> None:
+    code = """
+import os, sys, kvstore
+from kvstore.recipes import Lock, NotOwnedError
+store = kvstore.open(sys.argv[1])
+lock = Lock(store, "l")
+lock.acquire()
+child = os.fork()
+if child == 0:
+    try:
+        lock.release()
+    except NotOwnedError:
+        other = Lock(kvstore.open(sys.argv[1]), "l")
+        os._exit(7 if other.locked() and not other.acquire(blocking=False) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+lock.release()
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_busy_while_another_process_writes_is_waited_out_or_told(path: Path) -> None:
+    code = """
+import sys, kvstore
+with kvstore.open(sys.argv[1]) as store, store.transaction():
+    store["k"] = b"theirs"
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+    with kvstore.open(path, busy_timeout=0) as store:
+        lock = Lock(store, "l")
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None and child.stdin is not None
+        child.stdout.readline()
+        for call in (lambda: lock.acquire(blocking=False), lambda: lock.acquire(timeout=0.01)):
+            with pytest.raises(kvstore.BusyError):
+                call()
+        release = threading.Timer(0.1, lambda: (child.stdin.write("\n"), child.stdin.flush()))  # type: ignore[union-attr, func-returns-value, unused-ignore]
+        release.start()
+        assert lock.acquire(timeout=30)
+        release.join()
+        child.communicate(timeout=60)

@@ -1,0 +1,522 @@
+"""Queue: order, visibility, retries, dead letters, and what happens when consumers are killed."""
+
+from __future__ import annotations
+
+import json
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from helpers import START_S, Clock
+
+import kvstore
+from kvstore.recipes import Message, NotOwnedError, Queue, QueueSizes
+
+
+@pytest.fixture
+def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
+    with kvstore.open(path, busy_timeout=30, sync="off") as opened:
+        opened.set_clock(clock)
+        yield opened
+
+
+def take(jobs: Queue[Any]) -> Message[Any]:
+    return jobs.get(block=False)
+
+
+def values(jobs: Queue[Any]) -> list[Any]:
+    """All that can be taken now, which stays taken."""
+    return [message.value for message in jobs.get_many(10**6)]
+
+
+def test_what_is_put_first_is_taken_first_and_acknowledged_is_gone(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    assert [jobs.put(value) for value in (b"a", "b", bytearray(b"c"))] == [1, 2, 3]
+    assert jobs.size() == 3
+    for number, value in ((1, b"a"), (2, b"b"), (3, b"c")):
+        message = take(jobs)
+        assert (message.id, message.value, message.attempts, message.put_time) == (number, value, 1, START_S)
+        message.ack()
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+    with pytest.raises(queue.Empty):
+        take(jobs)
+    assert jobs.put("d") == 4
+
+
+def test_what_is_taken_is_kept_from_others_until_its_visibility_is_over(store: kvstore.Store, clock: Clock) -> None:
+    jobs, others = Queue(store, "jobs", visibility=30), Queue(store, "jobs")
+    jobs.put("a")
+    first = take(jobs)
+    clock.advance(29.999)
+    with pytest.raises(queue.Empty):
+        take(others)
+    assert jobs.sizes() == QueueSizes(0, 0, 1, 0)
+    clock.advance(0.001)
+    assert jobs.sizes() == QueueSizes(1, 0, 0, 0)
+    second = take(others)
+    assert (second.id, second.attempts, second.owned(), first.owned()) == (1, 2, True, False)
+    for call in (first.ack, first.nack, first.extend):
+        with pytest.raises(NotOwnedError):
+            call()
+    second.ack()
+
+
+def test_who_is_late_but_the_first_may_still_acknowledge(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30)
+    jobs.put("a")
+    message = take(jobs)
+    clock.advance(100)
+    assert message.owned()
+    message.ack()
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+    with pytest.raises(NotOwnedError):
+        message.ack()
+
+
+def test_extend_keeps_it_longer(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30)
+    jobs.put("a")
+    message = jobs.get(visibility=5)
+    clock.advance(4)
+    message.extend()
+    clock.advance(29)
+    assert jobs.size() == 0
+    message.extend(1)
+    clock.advance(1)
+    assert jobs.size() == 1
+
+
+def test_a_block_acknowledges_or_gives_back(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    jobs.put("a")
+    with pytest.raises(LookupError):
+        with take(jobs):
+            raise LookupError
+    assert jobs.sizes() == QueueSizes(1, 0, 0, 0)
+    with take(jobs) as message:
+        assert (message.value, message.attempts) == (b"a", 2)
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+    jobs.put("b")
+    with take(jobs) as message:
+        message.ack()
+    jobs.put("c")
+    with take(jobs) as message:
+        message.nack(delay=60)
+    assert jobs.sizes() == QueueSizes(0, 1, 0, 0)
+
+
+def test_a_block_whose_message_somebody_else_has_says_so(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30)
+    jobs.put("a")
+    with pytest.raises(NotOwnedError):
+        with take(jobs):
+            clock.advance(30)
+            take(jobs).ack()
+
+
+def test_a_delay_keeps_it_back(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=600)
+    jobs.put("later", delay=60)
+    jobs.put("now")
+    assert jobs.sizes() == QueueSizes(1, 1, 0, 0)
+    assert values(jobs) == [b"now"]
+    clock.advance(59.999)
+    assert values(jobs) == []
+    clock.advance(0.001)
+    peeked = jobs.peek()
+    assert peeked is not None and peeked.value == b"later"
+    assert values(jobs) == [b"later"]
+
+
+def test_what_comes_back_has_its_old_place(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30)
+    jobs.put_many(["a", "b", "c", "d"])
+    a, b = take(jobs), take(jobs)
+    b.nack()
+    assert take(jobs).value == b"b"
+    clock.advance(30)
+    a.extend()
+    assert values(jobs) == [b"b", b"c", b"d"]
+
+
+def test_after_its_last_attempt_it_is_a_dead_letter(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30, max_attempts=3)
+    jobs.put_many(["nacked", "lost", "good"])
+    for _ in range(3):
+        take(jobs).nack()
+    for _ in range(3):
+        assert take(jobs).value == b"lost"
+        clock.advance(30)
+    assert take(jobs).value == b"good"
+    assert jobs.sizes() == QueueSizes(0, 0, 1, 2)
+    assert [(dead.value, dead.attempts) for dead in jobs.dead_letters()] == [(b"nacked", 3), (b"lost", 3)]
+    assert len(jobs.dead_letters(limit=1)) == 1
+    assert jobs.redrive(1) == 1
+    again = take(jobs)
+    assert (again.value, again.attempts) == (b"nacked", 1)
+    assert jobs.discard_dead_letters() == 1
+    assert jobs.sizes() == QueueSizes(0, 0, 2, 0)
+
+
+def test_an_acknowledgement_from_before_a_redrive_counts_no_more(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs", max_attempts=1)
+    jobs.put("a")
+    old = take(jobs)
+    old.nack()
+    for state in ("dead", "ready", "taken"):
+        if state == "ready":
+            jobs.redrive()
+        if state == "taken":
+            new = take(jobs)
+        assert not old.owned()
+        with pytest.raises(NotOwnedError):
+            old.ack()
+    assert new.owned()
+
+
+def test_without_max_attempts_it_is_tried_for_ever(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs", max_attempts=None)
+    jobs.put("a")
+    for attempt in range(1, 100):
+        message = take(jobs)
+        assert message.attempts == attempt
+        message.nack()
+
+
+def test_retry_delay_is_that_of_a_nack(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", retry_delay=10)
+    jobs.put("a")
+    take(jobs).nack()
+    assert jobs.sizes() == QueueSizes(0, 1, 0, 0)
+    clock.advance(10)
+    take(jobs).nack(delay=0)
+    assert jobs.size() == 1
+
+
+def test_peek_takes_nothing(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30, max_attempts=1)
+    assert jobs.peek() is None
+    jobs.put_many(["a", "b"])
+    for _ in range(2):
+        message = jobs.peek()
+        assert message is not None and (message.value, message.attempts) == (b"a", 0)
+        with pytest.raises(NotOwnedError):
+            message.ack()
+    take(jobs)
+    clock.advance(30)  # the first is exhausted
+    message = jobs.peek()
+    assert message is not None and message.value == b"b"
+
+
+def test_clear_empties_and_numbers_go_on(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    jobs.put_many(["a", "b", "c"], delay=5)
+    jobs.put("d")
+    message = take(jobs)
+    jobs.clear()
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+    with pytest.raises(NotOwnedError):
+        message.ack()
+    assert jobs.put("e") == 5
+
+
+def test_queues_do_not_share_anything(store: kvstore.Store) -> None:
+    first, second = Queue(store, "1"), Queue(store, "2")
+    first.put("a")
+    assert second.size() == 0
+    assert (first.name, repr(first)) == ("1", "<kvstore.recipes.Queue '1'>")
+
+
+def test_a_codec_makes_values(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs", codec=json)
+    jobs.put({"a": [1, None]})
+    assert take(jobs).value == {"a": [1, None]}
+    with pytest.raises(TypeError):
+        jobs.put_many([1, {1, 2}])
+    assert jobs.sizes() == QueueSizes(0, 0, 1, 0)
+
+
+def test_a_value_that_cannot_be_read_is_a_dead_letter_in_the_end(store: kvstore.Store) -> None:
+    Queue(store, "jobs").put(b"no json")
+    jobs = Queue(store, "jobs", codec=json, visibility=30, max_attempts=2)
+    later = Clock()
+    store.set_clock(later)
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            take(jobs)
+        later.advance(30)
+    with pytest.raises(queue.Empty):
+        take(jobs)
+    assert jobs.sizes().dead == 1
+
+
+def test_effects_and_acknowledgement_in_one_transaction_happen_both_or_neither(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=30)
+    jobs.put("a")
+    message = take(jobs)
+    with pytest.raises(LookupError):
+        with store.transaction():
+            store.incr("done")
+            message.ack()
+            raise LookupError
+    assert message.owned() and "done" not in store
+    clock.advance(30)
+    second = take(jobs)
+    with pytest.raises(NotOwnedError):
+        with store.transaction():
+            store.incr("done")
+            message.ack()
+    with store.transaction():
+        store.incr("done")
+        second.ack()
+    assert store["done"] == b"1"
+
+
+def test_put_joins_a_transaction(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    with pytest.raises(LookupError):
+        with store.transaction():
+            jobs.put("a")
+            assert take(jobs).value == b"a"
+            raise LookupError
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+    with store.transaction():
+        store["order"] = b"1"
+        jobs.put("send mail")
+    assert take(jobs).value == b"send mail"
+
+
+def test_get_does_not_wait_inside_a_transaction(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    with store.transaction():
+        with pytest.raises(kvstore.Error, match="block=False"):
+            jobs.get()
+        jobs.put("a")
+        assert jobs.get().value == b"a"
+
+
+def test_get_waits_for_a_put_and_no_longer_than_its_timeout(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    with pytest.raises(queue.Empty):
+        jobs.get(timeout=0.01)
+    got: list[bytes] = []
+    thread = threading.Thread(target=lambda: got.append(jobs.get(timeout=60).value))
+    thread.start()
+    jobs.put("a")
+    thread.join(60)
+    assert got == [b"a"]
+
+
+def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store, clock: Clock) -> None:
+    jobs = Queue(store, "jobs", visibility=7, max_attempts=1, retry_delay=3, codec=json)
+    make, arguments = jobs.__reduce__()
+    again = make(*arguments)
+    jobs.put([1])
+    assert take(again).value == [1]
+    clock.advance(7)
+    with pytest.raises(queue.Empty):
+        take(again)
+    assert again.sizes().dead == 1
+
+
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        ({"visibility": 0}, ValueError), ({"visibility": kvstore.FOREVER}, ValueError), ({"max_attempts": 0}, ValueError),
+        ({"max_attempts": 1.5}, TypeError), ({"retry_delay": -1}, ValueError), ({"retry_delay": kvstore.FOREVER}, ValueError),
+        ({"name": 5}, TypeError), ({"name": "x" * 300}, ValueError),
+    ],
+)  # fmt: skip
+def test_a_bad_setting_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Queue(store, **{"name": "jobs", **bad})
+
+
+def test_bad_calls_change_nothing(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    for call in (
+        lambda: jobs.put(5), lambda: jobs.put_many(["a", None]), lambda: jobs.put("a", delay=-1), lambda: jobs.get_many(0),
+        lambda: jobs.get(timeout=-1), lambda: jobs.get(visibility=0),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError)):
+            call()  # type: ignore[no-untyped-call, unused-ignore]
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+
+
+class Model:
+    """A queue in memory, to compare with: what each message is, and until when."""
+
+    def __init__(self, visibility: float, most: int) -> None:
+        self.visibility, self.most = visibility, most
+        self.messages: dict[int, list[Any]] = {}  # state, until, attempts
+        self.last = 0
+
+    def wake(self, now: float) -> None:
+        for message in self.messages.values():
+            if message[0] in ("delayed", "taken") and message[1] <= now:
+                message[0] = "dead" if message[0] == "taken" and message[2] >= self.most else "ready"
+
+    def get(self, now: float) -> Optional[int]:
+        self.wake(now)
+        for number, message in sorted(self.messages.items()):
+            if message[0] == "ready":
+                message[:] = ["taken", now + self.visibility, message[2] + 1]
+                return number
+        return None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_does_what_a_model_does(store: kvstore.Store, clock: Clock, seed: int) -> None:
+    chance = random.Random(seed)
+    jobs, model = Queue(store, "jobs", visibility=10, max_attempts=3), Model(10, 3)
+    held: list[Message[bytes]] = []
+    for _ in range(300):
+        act = chance.choice(["put", "put", "get", "get", "get", "ack", "nack", "extend", "time", "redrive"])
+        if act == "put":
+            delay = chance.choice([0, 0, 5])
+            model.last += 1
+            model.messages[model.last] = ["delayed" if delay else "ready", clock.now_s + delay, 0]
+            assert jobs.put(str(model.last), delay) == model.last
+        elif act == "get":
+            expected = model.get(clock.now_s)
+            try:
+                message = take(jobs)
+            except queue.Empty:
+                assert expected is None
+            else:
+                assert (message.id, message.value) == (expected, str(expected).encode())
+                assert message.attempts == model.messages[message.id][2]
+                held.append(message)
+        elif act in ("ack", "nack", "extend") and held:
+            message = held.pop(chance.randrange(len(held)))
+            owned = message.owned()
+            newer = any(other.id == message.id and other._delivery > message._delivery for other in held)
+            assert not (owned and newer)
+            try:
+                getattr(message, act)()
+            except NotOwnedError:
+                assert not owned
+            else:
+                here = model.messages[message.id]
+                if act == "ack":
+                    del model.messages[message.id]
+                elif act == "nack":
+                    here[0] = "dead" if here[2] >= 3 else "ready"
+                else:
+                    here[:2] = ["taken", clock.now_s + 10]
+                    held.append(message)
+        elif act == "time":
+            clock.advance(chance.choice([1, 4, 11]))
+        elif act == "redrive":
+            model.wake(clock.now_s)
+            for message_ in model.messages.values():
+                if message_[0] == "dead":
+                    message_[:] = ["ready", 0, 0]
+            jobs.redrive()
+        if act in ("get", "time"):
+            model.wake(clock.now_s)
+            states = [message[0] for message in model.messages.values()]
+            sizes = QueueSizes(*(states.count(state) for state in ("ready", "delayed", "taken", "dead")))
+            assert jobs.sizes() == sizes
+            dead = [number for number, message in sorted(model.messages.items()) if message[0] == "dead"]
+            assert [message.id for message in jobs.dead_letters()] == dead
+
+
+def test_several_threads_get_each_message_once(store: kvstore.Store) -> None:
+    jobs = Queue(store, "jobs")
+    jobs.put_many([str(n) for n in range(200)])
+    got: list[int] = []
+
+    def work() -> None:
+        while True:
+            try:
+                with jobs.get(block=False) as message:
+                    got.append(int(message.value))
+            except queue.Empty:
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(got) == list(range(200))
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+
+
+WORKER = """
+import queue, sys, kvstore
+from kvstore.recipes import NotOwnedError, Queue
+store = kvstore.open(sys.argv[1], busy_timeout=60)
+jobs = Queue(store, "jobs", visibility=float(sys.argv[2]), max_attempts=None)
+done = store.family("done", create=True)
+print("ready", flush=True)
+while True:
+    try:
+        message = jobs.get(timeout=float(sys.argv[3]))
+    except queue.Empty:
+        break
+    try:
+        with store.transaction():     # what is done, and that it is, in one step
+            done.incr(message.value)
+            jobs.put(message.value + b"+") if not message.value.endswith(b"+") else None
+            message.ack()
+    except NotOwnedError:
+        pass
+"""
+
+
+def test_what_is_done_in_one_transaction_is_done_once_whoever_is_killed(path: Path) -> None:
+    """Consumers are killed one after the other; each message has its effect once, and sends on one message."""
+    with kvstore.open(path, busy_timeout=60) as store:
+        jobs = Queue(store, "jobs", max_attempts=None)
+        done = store.family("done", create=True)
+        jobs.put_many([str(n) for n in range(800)])
+        command = [sys.executable, "-c", WORKER, str(path), "0.2"]
+        for _ in range(3):
+            children = [subprocess.Popen([*command, "60"], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+            before = len(done)
+            for child in children:
+                assert child.stdout is not None
+                child.stdout.readline()
+            while len(done) < before + 20:
+                time.sleep(0.001)
+            for child in children:
+                child.send_signal(signal.SIGKILL)
+                child.communicate()
+            store.integrity_check()
+        last = [subprocess.Popen([*command, "1"], stdout=subprocess.DEVNULL) for _ in range(2)]
+        assert [child.wait(120) for child in last] == [0, 0]
+        assert {key: int(count) for key, count in done.items()} == {
+            f"{n}{end}".encode(): 1 for n in range(800) for end in ("", "+")
+        }
+        assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
+        assert len(store.family("recipes.queue.jobs")) == 1  # the counters
+
+
+def test_a_producer_that_is_killed_has_put_all_of_a_put_many_or_nothing(path: Path) -> None:
+    code = """
+import sys, kvstore
+from kvstore.recipes import Queue
+jobs = Queue(kvstore.open(sys.argv[1], busy_timeout=60), "jobs")
+while True:
+    jobs.put_many(["x"] * 7)
+"""
+    with kvstore.open(path, busy_timeout=60) as store:
+        jobs = Queue(store, "jobs")
+        child = subprocess.Popen([sys.executable, "-c", code, str(path)])
+        while jobs.size() < 70:
+            time.sleep(0.001)
+        child.kill()
+        child.wait()
+        size = jobs.size()
+        assert size % 7 == 0
+        assert [message.id for message in jobs.get_many(10**6)] == list(range(1, size + 1))

@@ -1,0 +1,30 @@
+"""A slow function, computed once for all processes and days. Run it twice.
+
+    python cache_decorator.py CITY...
+"""
+
+import sys
+import time
+
+import kvstore
+from kvstore.recipes import Tags, memoize
+
+db = kvstore.open("cache.db")
+tags = Tags(db)
+
+
+# Fresh for ten minutes. Shortly before that, and for an hour after, a thread computes it anew, and nobody waits.
+@memoize(db, ttl=600, early=1.0, stale=3600)
+def forecast(city: str) -> str:
+    print("computing for", city)
+    time.sleep(0.1)
+    return f"sunny in {city}"
+
+
+for city in sys.argv[1:]:
+    if city == "--forget":  # all that was computed here, whatever the city
+        print("forgot", tags.invalidate("forecasts"))
+    else:
+        print(forecast(city))
+        tags.add(forecast.cache_key(city), "forecasts")
+db.close()

@@ -1,0 +1,21 @@
+"""Five tries to log in within a minute, for each user; counted over all processes that use the file.
+
+    python rate_limit.py USER PASSWORD
+"""
+
+import sys
+
+import kvstore
+from kvstore.recipes import RateLimiter
+
+user, password = sys.argv[1:]
+
+with kvstore.open("logins.db") as db:
+    logins = RateLimiter(db, limit=5, period=60, name="logins")
+    decision = logins.hit(user)
+    if not decision.allowed:
+        sys.exit(f"too many tries; come back in {decision.retry_after:.0f} seconds")
+    if password != "secret":
+        sys.exit(f"wrong password; {decision.remaining} tries left")
+    logins.reset(user)
+    print("welcome,", user)

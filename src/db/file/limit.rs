@@ -1,0 +1,467 @@
+//! A limit for what a store takes: what it is, and how a write makes room (ADR 16).
+//!
+//! Counted are the pages of the file less the free ones. A write first does what it is to do, and then, in the same
+//! transaction, removes other keys until the limit holds again; if that cannot be, all of it is undone. What the write
+//! itself has put is never removed. Writes that only remove are never refused.
+//!
+//! Nothing here is in memory that has to be right: the limit is in the file, the pages are counted by SQLite, and the
+//! order of removal is that of the indexes by time.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::agenda::FamiliesBy;
+use super::connection::{Db, TransactionState};
+use super::engine::{Engine, Step, TimeIndex, from_time};
+use super::plan::Contents;
+use super::schema::{self, Tables};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::expiry;
+use crate::options::{Eviction, Limit};
+
+/// The names in kvstore_meta.
+const MAX_BYTES: &str = "max_bytes";
+const EVICTION: &str = "eviction";
+/// The least a store can be limited to, in pages: the tables of a store and of some families, and some data.
+const LEAST_PAGES: u64 = 32;
+
+/// Of a store that makes room, this part is kept free, and at most so many pages: what goes, goes a few keys a write,
+/// and a new page need not come from the end of the file.
+const RESERVE: u32 = 32;
+const MOST_RESERVE: u32 = 256;
+/// Keys that a write removes at most as long as it is only the reserve that is used.
+const KEYS_AHEAD: u32 = 16;
+/// Holes that are remembered of a family, and families of which they are.
+const MOST_HOLES: usize = 1024;
+const MOST_FAMILIES: usize = 64;
+
+/// A limit, in a file of this page size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) limit: Limit,
+    /// So many pages are not too many.
+    pub(super) pages: u32,
+}
+
+impl Bound {
+    /// From so many pages on keys are removed.
+    fn comfortable(self) -> u32 {
+        match self.limit.eviction {
+            Eviction::None => self.pages,
+            _ => self.pages - (self.pages / RESERVE).clamp(1, MOST_RESERVE).min(self.pages),
+        }
+    }
+}
+
+/// What is noted of a write while it runs.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Whether the store has a limit, so that anything is to be noted.
+    watched: Cell<bool>,
+    /// The write may have made the store grow.
+    grown: Cell<bool>,
+    /// What the write has put: key and length of the value, by family.
+    put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
+    bytes: Cell<u64>,
+    removed: Cell<Option<Removed>>,
+    /// Where large values were removed, by family. Those that come next go there: at the end of their table they would
+    /// leave the pages of the others half empty. Whether a place is still free is looked at then.
+    holes: RefCell<HashMap<String, VecDeque<i64>>>,
+    /// The limit in pages as it was read last; 0: none. For the length of the WAL.
+    pages: Cell<u32>,
+}
+
+/// What was removed to make room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// Keys that were alive.
+    pub(crate) live: u64,
+    /// Keys that had expired.
+    pub(crate) expired: u64,
+}
+
+impl Room {
+    fn begin(&self, watched: bool) {
+        if self.watched.get() {
+            self.put.borrow_mut().clear();
+            self.bytes.set(0);
+        }
+        self.watched.set(watched);
+        self.grown.set(false);
+        self.removed.take();
+    }
+
+    fn has_put(&self, family: &str, key: &[u8]) -> bool {
+        self.put.borrow().get(family).is_some_and(|keys| keys.contains_key(key))
+    }
+}
+
+impl Db {
+    // ---- the limit ---------------------------------------------------------------------------
+
+    /// The limit as the file has it, in the open transaction or one of its own. What cannot be understood of it
+    /// forbids more than it should, rather than less.
+    pub(super) fn read_limit(&self) -> Result<Option<Bound>> {
+        let bound = self.read_bound()?;
+        self.room.pages.set(bound.map_or(0, |bound| bound.pages));
+        Ok(bound)
+    }
+
+    fn read_bound(&self) -> Result<Option<Bound>> {
+        let [max_bytes, eviction] = self.read_meta([MAX_BYTES, EVICTION])?;
+        let Some(max_bytes) =
+            max_bytes.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0)
+        else {
+            return Ok(None);
+        };
+        let eviction = match eviction {
+            Some(1) => Eviction::Soonest,
+            Some(2) => Eviction::Oldest,
+            _ => Eviction::None,
+        };
+        self.bound(Limit { max_bytes, eviction }).map(Some)
+    }
+
+    fn bound(&self, limit: Limit) -> Result<Bound> {
+        let pages = limit.max_bytes / self.page_size()?.max(1);
+        Ok(Bound { limit, pages: u32::try_from(pages).unwrap_or(u32::MAX) })
+    }
+
+    /// The limit in pages as it was read last.
+    #[inline]
+    pub(super) fn limit_in_pages(&self) -> Option<u32> {
+        Some(self.room.pages.get()).filter(|pages| *pages > 0)
+    }
+
+    /// The limit that the file has.
+    pub(crate) fn limit_now(&self) -> Result<Option<Limit>> {
+        Ok(self.read_limit()?.map(|bound| bound.limit))
+    }
+
+    /// Sets the limit, inside a write transaction, and makes room if it does not hold. If it cannot, nothing is
+    /// changed.
+    pub(crate) fn set_limit(&self, limit: Option<Limit>, clock: &Clock) -> Result<()> {
+        if let Some(limit) = limit {
+            let least = LEAST_PAGES * self.page_size()?;
+            if limit.max_bytes < least || i64::try_from(limit.max_bytes).is_err() {
+                return Err(Error::invalid(format!(
+                    "a limit of {} bytes: the least for this store is {least}, which is {LEAST_PAGES} of its pages, \
+                     and the greatest {} (0 is no limit)",
+                    limit.max_bytes,
+                    i64::MAX
+                )));
+            }
+        }
+        let eviction = limit.and_then(|limit| match limit.eviction {
+            Eviction::None => None,
+            Eviction::Soonest => Some(1),
+            Eviction::Oldest => Some(2),
+        });
+        let max_bytes = limit.and_then(|limit| i64::try_from(limit.max_bytes).ok());
+        self.in_savepoint(|db| {
+            db.forget_settings();
+            let conn = db.switch_to_sql()?;
+            schema::set_meta(conn, MAX_BYTES, max_bytes)?;
+            schema::set_meta(conn, EVICTION, eviction)?;
+            db.track_all_if_needed(clock.now_ms())?;
+            db.hold(clock, None)
+        })
+    }
+
+    /// Makes every family track write times, if the limit needs that.
+    pub(super) fn track_all_if_needed(&self, now_ms: i64) -> Result<()> {
+        if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+            for family in self.families()? {
+                self.set_write_tracking(&Tables::of(&family), true, now_ms)?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- writes ------------------------------------------------------------------------------
+
+    /// Runs a write inside a write transaction such that the limit of the store holds afterwards. If it cannot,
+    /// nothing of the write is left in the transaction.
+    #[inline]
+    pub(crate) fn within_limit<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        if self.is_known_unlimited() && !self.room.watched.get() {
+            return f(self);
+        }
+        self.watch(clock, f)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn watch<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        let limited = self.limit()?.is_some();
+        if !limited {
+            self.room.begin(false);
+            return f(self);
+        }
+        self.in_savepoint(|db| {
+            let before = db.used_pages()?;
+            db.room.begin(true);
+            let done = f(db)?;
+            if db.room.grown.get() {
+                db.hold(clock, Some(before))?;
+            }
+            Ok(done)
+        })
+    }
+
+    /// To be told when something is written that may make the store grow.
+    #[inline]
+    pub(super) fn note_growth(&self) {
+        self.room.grown.set(true);
+    }
+
+    /// What the last write has removed to make room, once.
+    #[inline]
+    pub(crate) fn take_removed(&self) -> Option<Removed> {
+        self.room.removed.take()
+    }
+
+    /// Pages that are in use.
+    fn used_pages(&self) -> Result<u32> {
+        let (all, free) = self.size_in_pages()?;
+        Ok(all.saturating_sub(free))
+    }
+
+    /// All pages, and those of them that are free.
+    fn size_in_pages(&self) -> Result<(u32, u32)> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return direct.size(self);
+        }
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok((number(self.page_count()?), number(self.free_pages()?)))
+    }
+
+    /// What the data takes in the file, in bytes.
+    pub(crate) fn used_bytes(&self) -> Result<u64> {
+        self.in_snapshot(|db| Ok(u64::from(db.used_pages()?) * db.page_size()?))
+    }
+
+    // ---- making room -------------------------------------------------------------------------
+
+    /// Makes the limit hold, after a write before which so many pages were in use; `None`: whatever was before.
+    fn hold(&self, clock: &Clock, before: Option<u32>) -> Result<()> {
+        let Some(bound) = self.limit()? else { return Ok(()) };
+        let mut used = self.used_pages()?;
+        let mut removed = self.room.removed.get().unwrap_or_default();
+        if used > bound.comfortable() {
+            used = self.make_room(bound, used, clock, &mut removed)?;
+        }
+        if used > bound.pages && before.is_none_or(|before| used > before) {
+            return Err(full(bound.limit, before.is_none()));
+        }
+        self.room.removed.set(Some(removed).filter(|removed| *removed != Removed::default()));
+        if self.transaction == TransactionState::None {
+            self.shrink_to_limit()?; // in a transaction of the caller's with its commit
+        }
+        Ok(())
+    }
+
+    /// Removes keys; gives the number of pages that are in use then.
+    fn make_room(&self, bound: Bound, mut used: u32, clock: &Clock, removed: &mut Removed) -> Result<u32> {
+        let now_ms = clock.now_ms();
+        let order = match bound.limit.eviction {
+            Eviction::None => return Ok(used),
+            Eviction::Soonest => [Some((TimeIndex::Expiry, i64::MAX)), None],
+            Eviction::Oldest => [Some((TimeIndex::Expiry, now_ms)), Some((TimeIndex::Written, i64::MAX))],
+        };
+        let mut keys = 0;
+        for (index, last_ms) in order.into_iter().flatten() {
+            let mut candidates = Candidates::begin(self, index, last_ms)?;
+            while used > bound.pages || used > bound.comfortable() && keys < KEYS_AHEAD {
+                let Some(candidate) = candidates.next()? else { break };
+                let contents = self.contents(&candidate.tables, clock);
+                if let Some(is_live) = contents.evict(index, candidate.time_ms, &candidate.key, now_ms)? {
+                    removed.live += u64::from(is_live);
+                    removed.expired += u64::from(!is_live);
+                }
+                keys += 1;
+                used = self.used_pages()?;
+            }
+        }
+        Ok(used)
+    }
+
+    /// Gives back what the file has of pages over its limit, as far as they are free; inside a write transaction.
+    pub(super) fn shrink_to_limit(&self) -> Result<()> {
+        let Some(bound) = self.limit()? else { return Ok(()) };
+        let (all, free) = self.size_in_pages()?;
+        match all.saturating_sub(bound.pages).min(free) {
+            0 => Ok(()),
+            pages => self.take_pages_off(pages),
+        }
+    }
+
+    #[cold]
+    fn take_pages_off(&self, pages: u32) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return direct.take_pages_off(pages);
+        }
+        self.incremental_vacuum(u64::from(pages))
+    }
+}
+
+impl Contents<'_> {
+    /// To be told before a value of so many bytes is put under a key, or the key gets another end of life.
+    #[inline]
+    pub(super) fn note_put(self, key: &[u8], bytes: usize) -> Result<()> {
+        self.db.note_growth();
+        if self.db.room.watched.get() { self.note_put_of(key, bytes) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn note_put_of(self, key: &[u8], bytes: usize) -> Result<()> {
+        let room = &self.db.room;
+        let mut put = room.put.borrow_mut();
+        let family = self.tables.family();
+        if !put.contains_key(family) {
+            put.insert(family.to_owned(), HashMap::new());
+        }
+        let Some(keys) = put.get_mut(family) else { return Ok(()) };
+        let new = (key.len() + bytes) as u64;
+        let old = match keys.get_mut(key) {
+            Some(noted) => key.len() + std::mem::replace(noted, bytes),
+            None => {
+                keys.insert(key.to_vec(), bytes);
+                0
+            }
+        };
+        room.bytes.set(room.bytes.get().saturating_sub(old as u64).saturating_add(new));
+        // Before it is written: it could be any number of times what the store may take.
+        match self.db.limit()? {
+            Some(bound) if room.bytes.get() > bound.limit.max_bytes => Err(full(bound.limit, false)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the row of an entry of an index by time; says whether it was alive, or `None` if it was not there.
+    fn evict(self, index: TimeIndex, time_ms: i64, key: &[u8], now_ms: i64) -> Result<Option<bool>> {
+        // The row decides, whatever the index says.
+        match self.rows().head(self.tables, key)? {
+            Some(head) if time_ms_of(index, head) == Some(time_ms) => {
+                self.delete_row(key, head)?;
+                // Those that were written longest ago leave whole pages.
+                if let (Some(id), TimeIndex::Expiry) = (head.blob_id, index) {
+                    self.note_hole(id);
+                }
+                Ok(Some(!head.expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms))))
+            }
+            // Only in a damaged store: nobody must meet this entry for ever.
+            _ => self.rows().drop_time_entry(self.tables, index, time_ms, key).map(|()| None),
+        }
+    }
+}
+
+impl Contents<'_> {
+    fn note_hole(self, id: i64) {
+        let mut holes = self.db.room.holes.borrow_mut();
+        let family = self.tables.family();
+        if holes.len() >= MOST_FAMILIES && !holes.contains_key(family) {
+            holes.clear();
+        }
+        let of_family = holes.entry(family.to_owned()).or_default();
+        if of_family.len() >= MOST_HOLES {
+            of_family.pop_front();
+        }
+        of_family.push_back(id);
+    }
+
+    /// An id for a large value that may be free.
+    #[inline]
+    pub(super) fn take_hole(self) -> Option<i64> {
+        if !self.db.room.watched.get() {
+            return None;
+        }
+        self.db.room.holes.borrow_mut().get_mut(self.tables.family())?.pop_front()
+    }
+}
+
+fn time_ms_of(index: TimeIndex, head: super::engine::Head) -> Option<i64> {
+    match index {
+        TimeIndex::Expiry => head.expire_ms,
+        TimeIndex::Written => head.written_ms,
+    }
+}
+
+/// What may go, over all families, in the order of an index by time.
+struct Candidates<'d> {
+    db: &'d Db,
+    index: TimeIndex,
+    last_ms: i64,
+    unopened: FamiliesBy,
+    /// Families that were come to, each with its next candidate, the earliest first.
+    next: BinaryHeap<Reverse<(i64, usize, Vec<u8>)>>,
+    families: Vec<Arc<Tables>>,
+}
+
+/// An entry of an index by time.
+struct Candidate {
+    tables: Arc<Tables>,
+    time_ms: i64,
+    key: Vec<u8>,
+}
+
+impl<'d> Candidates<'d> {
+    /// Those of a time of `last_ms` or before.
+    fn begin(db: &'d Db, index: TimeIndex, last_ms: i64) -> Result<Candidates<'d>> {
+        let unopened = db.families_by(index)?;
+        Ok(Candidates { db, index, last_ms, unopened, next: BinaryHeap::new(), families: Vec::new() })
+    }
+
+    fn next(&mut self) -> Result<Option<Candidate>> {
+        loop {
+            let first_ms = self.next.peek().map_or(i64::MAX, |Reverse((time_ms, ..))| *time_ms);
+            let Some(tables) = self.db.next_family(&mut self.unopened, first_ms.min(self.last_ms))? else {
+                break;
+            };
+            self.families.push(tables);
+            self.add_next(self.families.len() - 1, from_time(i64::MIN))?;
+        }
+        let Some(Reverse((time_ms, at, key))) = self.next.pop() else { return Ok(None) };
+        let Some(tables) = self.families.get(at).map(Arc::clone) else { return Ok(None) };
+        self.add_next(at, (time_ms, &key))?;
+        Ok(Some(Candidate { tables, time_ms, key }))
+    }
+
+    /// Finds the next candidate of a family.
+    fn add_next(&mut self, at: usize, after: (i64, &[u8])) -> Result<()> {
+        let Some(tables) = self.families.get(at) else { return Ok(()) };
+        let mut found = None;
+        self.db.rows().by_time(tables, self.index, after, |time_ms, key| {
+            if time_ms > self.last_ms {
+                return Ok(Step::Stop);
+            }
+            if self.db.room.has_put(tables.family(), key) {
+                return Ok(Step::Continue);
+            }
+            found = Some((time_ms, at, key.to_vec()));
+            Ok(Step::Stop)
+        })?;
+        self.next.extend(found.map(Reverse));
+        Ok(())
+    }
+}
+
+/// What a write answers for which there is no room.
+#[cold]
+fn full(limit: Limit, set: bool) -> Error {
+    let why = match limit.eviction {
+        Eviction::None => "none is removed by itself",
+        Eviction::Soonest => "no other key with a TTL is left to be removed",
+        Eviction::Oldest => "no other key is left to be removed",
+    };
+    let what = if set { "the data takes more than" } else { "the store has reached" };
+    Error::over_limit(format!(
+        "{what} the limit of {} bytes (kvstore_set_limit), and {why}: delete something, or set another limit",
+        limit.max_bytes
+    ))
+}

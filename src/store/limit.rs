@@ -1,0 +1,44 @@
+//! Bounded stores: how much the data may take, and what makes room.
+
+use super::Store;
+use crate::error::Result;
+use crate::options::Limit;
+
+impl Store {
+    /// Sets how much the data of this store may take in its file, and which keys make room; `None`: as much as it
+    /// wants. It is kept in the file, and every handle and process obeys it from its next write on.
+    ///
+    /// Counted are the pages of the file less the free ones ([`Stats::size_bytes`](crate::Stats::size_bytes)). The
+    /// file itself never gets longer than the limit either, and unless
+    /// [`Config::wal_pages`](crate::Config::wal_pages) says otherwise, its WAL is one for an eighth of that (at
+    /// least 16 pages, at most 4000): with one writer, and no reader that stays, both together have at most `max_bytes`,
+    /// twice as many pages as the WAL is for, and those of one transaction.
+    ///
+    /// Keys go inside the write that needs the room, in its transaction, in the order that
+    /// [`Eviction`](crate::Eviction) says, over all families; those that the write itself has put never do. Up to a thirty-second part of
+    /// the pages (at most 256) is kept free, so that a write removes few keys as a rule. When nothing is left that
+    /// may go, a write that needs more pages than there are fails with [`Full`](crate::ErrorKind::Full); nothing of
+    /// it has happened then, and a transaction of the caller's goes on. What only removes is never refused.
+    ///
+    /// With [`Eviction::Oldest`](crate::Eviction::Oldest) every family tracks write times: it is switched on for
+    /// those that are there, whose keys count as written now, and for those that are made later. Another policy
+    /// leaves it on.
+    ///
+    /// This is a write itself, and makes room if the data takes more than the new limit.
+    ///
+    /// # Errors
+    /// `Error` for a limit of less than 32 pages; `Full` if the data takes more and may not be removed; otherwise as
+    /// for a write. Nothing is changed then.
+    pub fn set_limit(&self, limit: Option<Limit>) -> Result<()> {
+        let shared = self.shared();
+        shared.write(|db| db.set_limit(limit, &shared.clock))
+    }
+
+    /// The limit of this store; `None`: there is none.
+    ///
+    /// # Errors
+    /// Failures to read.
+    pub fn limit(&self) -> Result<Option<Limit>> {
+        self.shared().with(|db| db.limit_now())
+    }
+}

@@ -1,0 +1,9 @@
+//! Bounded stores: `Store::set_limit`, what goes to make room, and that the file stays within it.
+
+mod bursts;
+#[path = "../common/mod.rs"]
+mod common;
+mod flash;
+mod model;
+mod processes;
+mod rules;
