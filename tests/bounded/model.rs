@@ -299,15 +299,15 @@ fn histories(eviction: Eviction, seeds: u64, acts: usize) {
 
 #[test]
 fn those_that_end_soonest_go_in_their_order() {
-    histories(Eviction::Soonest, 4, 1500);
+    histories(Eviction::Soonest, 2, 1200);
 }
 
 #[test]
 fn those_that_were_written_longest_ago_go_in_their_order() {
-    histories(Eviction::Oldest, 4, 1500);
+    histories(Eviction::Oldest, 2, 1200);
 }
 
 #[test]
 fn nothing_goes_by_itself_where_nothing_may() {
-    histories(Eviction::None, 2, 1500);
+    histories(Eviction::None, 1, 1000);
 }

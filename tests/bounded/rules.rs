@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Store};
 
-use crate::common::{Random, Scratch, TestClock, kind, memory_at, numbered};
+use crate::common::{Random, Scratch, TestClock, kind, memory_at, numbered, python};
 
 const NOW: i64 = 1_800_000_000_000;
 const EVICTING: [Eviction; 2] = [Eviction::Soonest, Eviction::Oldest];
@@ -163,8 +163,7 @@ fn keys_without_a_ttl_are_never_removed_for_those_that_end_soonest() {
 fn what_a_write_itself_has_put_never_makes_room_for_it() {
     for eviction in EVICTING {
         for config in engines() {
-            let scratch = Scratch::new();
-            let store = scratch.open_with(&config);
+            let store = Store::open_in_memory(&config).unwrap();
             store.set_limit(Some(Limit::new(512 << 10, eviction))).unwrap();
             let clock = TestClock::at(NOW);
             clock.drive(&store);
@@ -202,10 +201,15 @@ fn lowering_a_limit_makes_room_or_changes_nothing() {
         for mode in [JournalMode::Wal, JournalMode::Delete] {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config.clone().journal_mode(mode));
-            for n in 0..4000 {
-                store.put_until(numbered(n * 7919 % 4000), [1; 200], Expiry::At(NOW * 2 + n as i64)).unwrap();
-            }
-            store.put("large", vec![1; 300_000]).unwrap();
+            store
+                .transaction(|tx| {
+                    for n in 0..4000 {
+                        let end = Expiry::At(NOW * 2 + n as i64);
+                        tx.put_until(numbered(n * 7919 % 4000), [1; 200], end)?;
+                    }
+                    tx.put("large", vec![1; 300_000])
+                })
+                .unwrap();
             assert!(size(&store) > 1 << 20);
             let before = (store.count().unwrap(), store.stats().unwrap().db_pages);
             assert_eq!(kind(store.set_limit(Some(Limit::new(1 << 20, Eviction::None)))), ErrorKind::Full);
@@ -293,7 +297,7 @@ fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
             let wal_pages = (pages / 8).clamp(16, 4000);
             let mut random = Random(7);
             let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |found| found.len());
-            for n in 0..3000 {
+            for n in 0..1000 {
                 let key = numbered(random.below(100_000) as usize);
                 let value = vec![1; random.below(u64::from(page_size) * 2) as usize];
                 store.put_until(key, &value, Expiry::At(NOW * 2 + n)).unwrap();
@@ -405,4 +409,100 @@ fn a_vacuum_a_purge_and_the_cleaner_go_on_in_a_full_store() {
     }
     store.stop_cleaner().unwrap();
     store.put("again", [1; 200]).unwrap();
+}
+
+#[test]
+fn whatever_another_program_has_written_for_a_limit_nothing_breaks() {
+    let hostile = [
+        ("1", "1", Some(Limit::new(1, Eviction::Soonest))),
+        ("1", "'2'", Some(Limit::new(1, Eviction::None))),
+        ("4096", "2", Some(Limit::new(4096, Eviction::Oldest))),
+        ("300000", "7", Some(Limit::new(300_000, Eviction::None))),
+        ("9223372036854775807", "1", Some(Limit::new(i64::MAX as u64, Eviction::Soonest))),
+        ("-1", "1", None),
+        ("0", "2", None),
+        ("'300000'", "2", None),
+        ("x'00'", "x'00'", None),
+        ("NULL", "NULL", None),
+        ("1.5", "1", None),
+    ];
+    for (at, (max_bytes, eviction, limit)) in hostile.into_iter().enumerate() {
+        for config in engines().iter().skip(at % 2).take(1) {
+            let scratch = Scratch::new();
+            let store = scratch.open_with(config);
+            store.put("key", "value").unwrap();
+            store.close().unwrap();
+            python(
+                &scratch.path(),
+                &format!(
+                    "con.execute(\"INSERT INTO kvstore_meta VALUES('max_bytes', {max_bytes}), ('eviction', {eviction})\")"
+                ),
+            );
+            let store = scratch.open_with(config);
+            assert_eq!(store.limit().unwrap(), limit);
+            let done = store.put_until("new", vec![1; 20_000], Expiry::At(NOW * 2));
+            let small = limit.is_some_and(|limit| limit.max_bytes < 10_000);
+            assert_eq!(
+                done.map_err(|e| e.kind()),
+                if small { Err(ErrorKind::Full) } else { Ok(()) },
+                "{max_bytes}"
+            );
+            assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+            assert!(store.delete("key").unwrap());
+            store.set_limit(None).unwrap();
+            store.put("key", vec![1; 500_000]).unwrap();
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_family_that_a_repair_brings_back_tracks_writes_where_the_oldest_go() {
+    for config in engines() {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&config);
+        store.create_family("lost").unwrap().put("key", "value").unwrap();
+        store.close().unwrap();
+        python(
+            &scratch.path(),
+            "con.execute(\"DELETE FROM kvstore_family WHERE name = 'lost'\")\ncon.execute(\"INSERT INTO kvstore_meta VALUES('max_bytes', 300000), ('eviction', 2)\")",
+        );
+        let store = scratch.open_with(&config);
+        assert!(store.repair().unwrap() > 0);
+        let family = store.family("lost").unwrap();
+        assert!(family.tracks_writes().unwrap() && store.tracks_writes().unwrap());
+        assert!(family.exists("key").unwrap());
+        for n in 0..1000 {
+            store.put(numbered(n), [1; 500]).unwrap();
+        }
+        assert!(!family.exists("key").unwrap());
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_rollback_brings_back_what_had_to_go() {
+    for eviction in EVICTING {
+        for config in engines() {
+            let store = Store::open_in_memory(&config).unwrap();
+            let clock = TestClock::at(NOW);
+            clock.drive(&store);
+            store.set_limit(Some(Limit::new(256 << 10, eviction))).unwrap();
+            assert_eq!(pour(&store, 0, 2000).1, None);
+            let before: Vec<_> = store.iter().map(|entry| entry.unwrap().0).collect();
+            store.begin(true).unwrap();
+            assert_eq!(pour(&store, 5000, 3000).1, None);
+            assert!(!store.exists(&before[0]).unwrap() && !store.exists(before.last().unwrap()).unwrap());
+            store.rollback().unwrap();
+            assert_eq!(store.iter().map(|entry| entry.unwrap().0).collect::<Vec<_>>(), before);
+            // And what goes next is the first of these.
+            while store.exists(&before[0]).unwrap() {
+                store
+                    .put_until(format!("more {}", store.stats().unwrap().puts), [1; 200], Expiry::At(NOW * 2))
+                    .unwrap();
+            }
+            assert!(store.exists(&before[40]).unwrap());
+            store.integrity_check().unwrap();
+        }
+    }
 }

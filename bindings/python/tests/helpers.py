@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +113,14 @@ def programs() -> list[tuple[str, str]]:
         if blocks:
             found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
     return found
+
+
+def carried_recipes(lock: Any, again: Any, slots: Any, limiter: Any, jobs: Any, tags: Any) -> None:
+    """What a process does with recipes it was passed, of which its parent holds the lock and a slot."""
+    assert not lock.owned() and not lock.acquire(blocking=False)
+    assert again.acquire(blocking=False) and again.acquire()
+    assert slots.acquire(blocking=False) and slots.slot == 1
+    assert limiter.hit("k").remaining == 4
+    with jobs.get(block=False) as message:
+        assert message.value == b"x"
+    tags.put("key", b"v", ["t"])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import pickle
 import subprocess
 import sys
 import threading
@@ -36,6 +37,14 @@ def run(path: Optional[Path], work: Work, **options: Any) -> Any:
 @pytest.fixture(params=["file", "memory"])
 def where(request: pytest.FixtureRequest, path: Path) -> Optional[Path]:
     return path if request.param == "file" else None
+
+
+def threads_end() -> None:
+    """Waits until no worker is left."""
+    until = time.monotonic() + 30
+    while any(thread.name.startswith("kvstore-aio") for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 @contextlib.contextmanager
@@ -372,6 +381,8 @@ def test_who_has_written_reads_what_was_written(path: Path) -> None:
 
 
 def test_there_are_no_more_threads_than_needed(path: Path) -> None:
+    threads_end()  # those of tests before
+
     async def work(db: kvstore.aio.Store) -> None:
         def threads() -> int:
             return sum(thread.name.startswith("kvstore-aio") for thread in threading.enumerate())
@@ -384,7 +395,7 @@ def test_there_are_no_more_threads_than_needed(path: Path) -> None:
         assert threads() <= 4
 
     run(path, work, readers=3)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kvstore-aio")]
+    threads_end()
 
 
 def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) -> None:
@@ -736,6 +747,30 @@ def test_one_that_is_cancelled_while_it_waits_to_begin_never_begins(path: Path) 
     run(path, work, busy_timeout=60)
 
 
+def test_a_commit_that_is_cancelled_before_it_has_begun_is_a_rollback(where: Optional[Path]) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        go = threading.Event()
+
+        async def one() -> None:
+            async with db.transaction() as tx:
+                await tx.put("k", b"v")
+                asyncio.ensure_future(tx._work(True, lambda worker: go.wait(60)))  # the thread is busy
+                await asyncio.sleep(0.01)
+
+        task = asyncio.ensure_future(one())
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        assert not task.done()  # it ends when the transaction has
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await db.count() == 0
+
+    run(where, work)
+
+
 def test_a_backup_that_is_cancelled_stops_and_leaves_no_file(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({str(n): b"v" * 1000 for n in range(3000)})
@@ -816,10 +851,7 @@ def test_one_that_is_forgotten_is_closed(path: Path) -> None:
 
     asyncio.run(main())
     gc.collect()
-    until = time.monotonic() + 30
-    while any(thread.name.startswith("kvstore-aio") for thread in threading.enumerate()):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    threads_end()
     with kvstore.open(path, exclusive=True) as store:
         assert store["k"] == b"v"
 
@@ -1085,3 +1117,14 @@ def test_exclusive_and_read_only_stores(path: Path) -> None:
 
     run(path, write, exclusive=True)
     run(path, read, read_only=True)
+
+
+def test_it_cannot_be_pickled(path: Path) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        family = await db.family("f", create=True)
+        async with db.transaction() as tx:
+            for thing in (db, family, tx):
+                with pytest.raises(TypeError, match="open the store in each process"):
+                    pickle.dumps(thing)
+
+    run(path, work)

@@ -358,13 +358,9 @@ def test_it_is_pickled_without_its_holds(store: kvstore.Store) -> None:
     assert again.available() == 1 and not again.owned()
     assert again._arguments() == lock._arguments()
     store.set_clock(None)
-    try:
-        other = pickle.loads(pickle.dumps(lock))
-    except TypeError as e:
-        assert "Store" in str(e)  # a store that cannot be pickled
-    else:
-        assert not other.owned() and other._arguments() == lock._arguments()
-        other._store.close()
+    other = pickle.loads(pickle.dumps(lock))
+    assert not other.owned() and other._arguments() == lock._arguments()
+    other._store.close()
 
 
 @pytest.mark.parametrize(
@@ -381,7 +377,7 @@ def test_a_bad_argument_is_told_at_once(store: kvstore.Store, bad: dict[str, Any
 
 
 def test_other_bad_arguments(store: kvstore.Store) -> None:
-    for value in (0, -1):
+    for value in (0, -1, 10**6 + 1):
         with pytest.raises(ValueError):
             Semaphore(store, "s", value)
     with pytest.raises(TypeError):
@@ -531,8 +527,7 @@ if child == 0:
     try:
         lock.release()
     except NotOwnedError:
-        other = Lock(kvstore.open(sys.argv[1]), "l")
-        os._exit(7 if other.locked() and not other.acquire(blocking=False) else 1)
+        os._exit(7 if lock.locked() and not lock.owned() and not lock.acquire(blocking=False) else 1)
     os._exit(2)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import signal
 import subprocess
@@ -206,6 +207,24 @@ def test_results_that_were_cleared_meanwhile_stay_cleared(store: kvstore.Store, 
     go.set()
     settled()
     assert len(store) == 0
+
+
+def test_what_another_process_has_just_recomputed_is_not_computed_again(
+    store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f, calls = counting(store, ttl=10, stale=100)
+    f()
+    clock.advance(11)
+    add = kvstore.Family.add
+
+    def after_somebody_else(self: Any, *args: Any) -> bool:
+        store.put(f.cache_key(), pickle.dumps("theirs"), 110)
+        return add(self, *args)
+
+    monkeypatch.setattr(kvstore.Family, "add", after_somebody_else)
+    assert f() == 1
+    settled()
+    assert (f(), len(calls)) == ("theirs", 1)
 
 
 def test_a_function_that_calls_itself_gets_the_stale_result(store: kvstore.Store, clock: Clock) -> None:

@@ -219,8 +219,8 @@ async def right_in_asyncio(path: Path) -> None:
 
 
 async def wrong_in_asyncio(db: kvstore.aio.Store) -> None:
-    await db.put(5, b"v")  # type: ignore[arg-type]
-    await db.put("k", b"v", ttl="60")  # type: ignore[arg-type]
+    await db.put(5, b"v")  # type: ignore[call-overload]
+    await db.put("k", b"v", ttl="60")  # type: ignore[call-overload]
     db.keys("prefix")  # type: ignore[call-arg]
     kvstore.aio.open(None, no_such=1)  # type: ignore[call-overload]
 

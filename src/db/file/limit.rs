@@ -174,9 +174,16 @@ impl Db {
     /// Makes every family track write times, if the limit needs that.
     pub(super) fn track_all_if_needed(&self, now_ms: i64) -> Result<()> {
         if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
-            for family in self.families()? {
-                self.set_write_tracking(&Tables::of(&family), true, now_ms)?;
+            let families = self.families()?;
+            // All by SQL: the engine would read the list of tables anew after each.
+            let conn = self.switch_to_sql()?;
+            for family in families {
+                if schema::settings(conn, &family)?.is_some_and(|settings| !settings.track_writes) {
+                    schema::track_writes(conn, &Tables::of(&family), now_ms)?;
+                }
             }
+            self.forget_settings();
+            self.forget_all_bounds();
         }
         Ok(())
     }

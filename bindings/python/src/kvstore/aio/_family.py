@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, Protocol, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, Callable, Generic, NoReturn, Optional, Protocol, TypeVar, Union, cast, overload
 
 import kvstore
 from kvstore._native import Data, K, V
@@ -102,6 +102,9 @@ class Family(Generic[K, V]):
     def _do(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Awaitable[R]:
         name, options = self._name, self._options
         return self._runner._work(write, lambda worker: call(worker.family(name, options)))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a kvstore.aio.{type(self).__name__} cannot be pickled: open the store in each process")
 
     def __repr__(self) -> str:
         return f"<kvstore.aio.Family {self._name!r}>"

@@ -1,6 +1,6 @@
 """What the recipes have in common: their families, steps that are one for everybody, time, and waiting.
 
-The only file of the recipes that looks behind the public interface (for the store's clock).
+The only file of the recipes that looks behind the public interface: for the store's clock, and its transaction.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def reading(store: Store[Any, Any]) -> Iterator[None]:
 
 def in_transaction(store: Store[Any, Any]) -> bool:
     """Whether this thread has a transaction open."""
-    try:
+    if not store._shared.in_transaction():
+        return False
+    try:  # to begin one ends one that was forgotten, after an interrupt
         with store.snapshot():
             return False
     except BusyError:

@@ -29,6 +29,7 @@ _TOKEN = struct.Struct(">Q")
 _VALUE_BYTES = 16 + _TOKEN.size
 #: A hold is renewed after this part of its TTL.
 _RENEWALS = 3
+_MOST_SLOTS = 1_000_000
 
 
 class _Hold:
@@ -418,6 +419,8 @@ class Semaphore(_Holder):
         family: str = _FAMILY,
     ) -> None:
         self._value = positive_int(value, "the value of a semaphore")
+        if value > _MOST_SLOTS:
+            raise ValueError(f"the value of a semaphore is at most {_MOST_SLOTS}, not {value}")
         super().__init__(store, name, ttl, blocking_timeout, renew, thread_local, family)
         self._partition = b"s" + self._name
 
