@@ -24,11 +24,14 @@ use std::time::{Duration, Instant};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
-use shim::scenario::{Contents, DEFAULT, Step, World, many_steps, steps};
+use shim::scenario::{Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
 use shim::{Call, Fault, Plan, Watch, torture_time};
 
 /// How many faults a test injects that is not told how long it may take.
 const SAMPLE: usize = 150;
+
+/// When all that can expire in `bounded_steps` has.
+const BOUNDED_LOOKED_AT: i64 = 2500;
 
 /// Steps that are done after a fault is over.
 const STEPS_AFTER: usize = 8;
@@ -61,6 +64,10 @@ fn run(
     fault.begin(dir.path());
     let mut world = World::new(dir.path(), config.clone());
     world.alone = alone;
+    if steps.iter().any(|step| matches!(step, Step::Limit(_))) {
+        world.looked_at = BOUNDED_LOOKED_AT; // what has expired makes room
+    }
+    let looked_at = world.looked_at;
     let mut contents = Contents::of_a_new_store();
     tally.runs += 1;
     if let Err(e) = world.open() {
@@ -142,9 +149,10 @@ fn run(
     world.close().map_err(|e| format!("closing: {e}"))?;
     let path = dir.path().join("store.db");
     let store = Store::open_with(&path, config).map_err(|e| format!("it does not open again: {e}"))?;
-    store.set_clock(|| 1);
+    store.set_clock(move || looked_at);
     store.integrity_check().map_err(|e| format!("the integrity check at the end: {e}"))?;
     let found = Contents::of(&store).map_err(|e| format!("reading at the end: {e}"))?;
+    let contents = contents.live(looked_at);
     if found != contents {
         return Err(format!("at the end there is\n{}\ninstead of\n{}", found.sketch(), contents.sketch()));
     }
@@ -233,11 +241,13 @@ fn as_left(world: &World, contents: &[&Contents]) -> Result<(), String> {
     }
     let said = |what: &'static str| move |e: Error| format!("a process killed then would find: {what}: {e}");
     let store = Store::open_with(copy.path().join("store.db"), &world.config).map_err(said("no store"))?;
-    store.set_clock(|| 1);
+    let looked_at = world.looked_at;
+    store.set_clock(move || looked_at);
     store.integrity_check().map_err(said("the integrity check fails"))?;
     let mut found = Contents::of(&store).map_err(said("it cannot be read"))?;
     found.0.get_mut(DEFAULT).unwrap().remove(&b"probe"[..]);
-    if contents.contains(&&found) {
+    let contents: Vec<_> = contents.iter().map(|contents| contents.live(looked_at)).collect();
+    if contents.contains(&found) {
         return Ok(());
     }
     Err(format!("a process killed then would find\n{}\ninstead of\n{}", found.sketch(), contents[0].sketch()))
@@ -824,6 +834,31 @@ fn with_wal_any_call_to_the_system_may_fail_in_the_sql_engine() {
 #[test]
 fn with_a_wal_that_is_written_back_while_it_grows_any_call_to_the_system_may_fail() {
     fail_everywhere_in(&many_steps(), "written back", Config::new().page_size(1024).wal_pages(80), false);
+}
+
+#[test]
+fn while_a_bounded_store_makes_room_any_call_to_the_system_may_fail() {
+    for sql in [false, true] {
+        // The scenario is one only if something is removed.
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new().page_size(1024).sql_engine(sql);
+        let mut world = World::new(dir.path(), config.clone());
+        world.open().unwrap();
+        let mut removed = 0;
+        for step in &bounded_steps()[..bounded_steps().len() - 2] {
+            step.call(&mut world).unwrap();
+            removed = world.store().stats().unwrap().ttl_purged;
+        }
+        assert!(removed > 20 && world.store().stats().unwrap().evicted == 0, "{removed} rows have made room");
+        drop(world);
+        let config = config.cache_pages(8);
+        fail_everywhere_in(
+            &bounded_steps(),
+            if sql { "bounded sql" } else { "bounded btree" },
+            config,
+            false,
+        );
+    }
 }
 
 #[test]

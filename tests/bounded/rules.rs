@@ -297,7 +297,7 @@ fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
             let wal_pages = (pages / 8).clamp(16, 4000);
             let mut random = Random(7);
             let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |found| found.len());
-            for n in 0..1000 {
+            for n in 0..400 {
                 let key = numbered(random.below(100_000) as usize);
                 let value = vec![1; random.below(u64::from(page_size) * 2) as usize];
                 store.put_until(key, &value, Expiry::At(NOW * 2 + n)).unwrap();

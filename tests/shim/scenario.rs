@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use kvstore::{CheckpointMode, Config, Direction, Error, ErrorKind, Expiry, Family, KeyRange, Result, Store};
+use kvstore::{
+    CheckpointMode, Config, Direction, Error, ErrorKind, Eviction, Expiry, Family, KeyRange, Limit, Result,
+    Store,
+};
 
 /// A value with its end of life.
 pub type Entry = (Vec<u8>, Option<i64>);
@@ -106,6 +109,8 @@ pub enum Step {
     Drop(&'static str),
     Clear(&'static str),
     Track(&'static str),
+    /// Room is made by what ends soonest.
+    Limit(u64),
     /// Removes what was written longer ago than these milliseconds, which is these keys.
     Sweep(&'static str, u64, Vec<String>),
     Purge,
@@ -125,6 +130,8 @@ pub struct World {
     pub config: Config,
     /// Whether no other handle may be opened beside.
     pub alone: bool,
+    /// The time by which everything is looked at that is left: what has expired by then may be there or not.
+    pub looked_at: i64,
     clock: Arc<AtomicI64>,
     /// What transactions by hand said that they should not.
     pub complaints: std::cell::RefCell<Vec<String>>,
@@ -137,6 +144,7 @@ impl World {
             path: dir.join("store.db"),
             config,
             alone: false,
+            looked_at: 1,
             clock: Arc::new(AtomicI64::new(1)),
             complaints: std::cell::RefCell::default(),
         }
@@ -238,6 +246,7 @@ impl Step {
             Step::Create(name) => store.create_family(name).map(drop),
             Step::Drop(name) => store.drop_family(name),
             Step::Clear(name) => family(store, name)?.clear(),
+            Step::Limit(bytes) => store.set_limit(Some(Limit::new(*bytes, Eviction::Soonest))),
             Step::Track(name) => family(store, name)?.set_write_tracking(true),
             Step::Sweep(name, age_ms, _) => {
                 family(store, name)?.sweep(Duration::from_millis(*age_ms)).map(drop)
@@ -278,6 +287,7 @@ impl Step {
             Step::At(_)
             | Step::RolledBack(_)
             | Step::Track(_)
+            | Step::Limit(_)
             | Step::Checkpoint(_)
             | Step::Sync
             | Step::Vacuum
@@ -348,6 +358,31 @@ pub fn many_steps() -> Vec<Step> {
         }
     }
     steps.push(Step::Read);
+    steps
+}
+
+/// A store of 96 pages, for pages of 1024 bytes, which first is filled with what ends soon. When that has ended, it makes
+/// room for what stays: nothing that is alive ever goes.
+pub fn bounded_steps() -> Vec<Step> {
+    let name = |n: usize| format!("n{n:03}");
+    let mut steps = vec![Step::At(1000), Step::Create("users"), Step::Limit(96 << 10)];
+    for n in 0..45 {
+        let family = if n % 3 == 0 { "users" } else { DEFAULT };
+        steps.push(Step::One(put(family, name(n), n as u8, 200 + n % 4 * 400, Some(2000 + n as i64))));
+    }
+    steps.push(Step::At(3000));
+    let stays = |n: usize| {
+        put(if n % 5 == 0 { "users" } else { DEFAULT }, name(200 + n), n as u8, 150 + n % 3 * 900, None)
+    };
+    for n in (0..60).step_by(4) {
+        steps.push(Step::One(stays(n)));
+        steps.push(match n / 4 % 3 {
+            0 => Step::Transaction(vec![stays(n + 1), Write::Delete(DEFAULT, name(1)), stays(n + 2)]),
+            1 => Step::Batch(vec![stays(n + 1), stays(n + 2)]),
+            _ => Step::RolledBack(vec![stays(n + 1), stays(n + 2)]),
+        });
+    }
+    steps.extend([Step::Limit(90 << 10), Step::Vacuum, Step::CloseAndOpen, Step::Read]);
     steps
 }
 

@@ -255,14 +255,30 @@ def test_what_the_codec_refuses_is_not_written(path: Path) -> None:
         assert len(text) == 0
 
 
+def test_what_the_codec_cannot_read_is_not_removed(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.JSON) as db:
+        db.family("default", codec=None)["k"] = b"not json"
+        for remove in (lambda: db.pop("k"), lambda: db.pop("k", 1), db.popitem, lambda: db.pop_many(["k"])):
+            with pytest.raises(ValueError):
+                remove()
+        with db.transaction(), pytest.raises(ValueError):
+            db.pop_many(["k"])
+        assert list(db) == [b"k"]
+
+
 def test_an_exception_of_the_codec_leaves_an_iteration_where_it_was(path: Path) -> None:
     with kvstore.open(path) as db:
-        db.update(a=b"1", b=b"not json", c=b"3")
-        values = iter(db.family("default", codec=kvstore.JSON).values())
-        assert next(values) == 1
-        with pytest.raises(ValueError):
-            next(values)
-        assert next(values) == 3
+        db.put_many({b"a": b"1", b"b\xff": b"not json", b"c": b"3"}, ttl=60)
+        coded = db.family("default", codec=kvstore.JSON, keys=str)
+        for rows, first, last in (
+            (coded.values(), 1, 3), (coded.keys(), "a", "c"), (coded.items(), ("a", 1), ("c", 3)),
+            (map(lambda row: row[0], coded.expiring()), "a", "c"),
+        ):  # fmt: skip
+            iterator = iter(rows)
+            assert next(iterator) == first
+            with pytest.raises(ValueError):
+                next(iterator)
+            assert next(iterator) == last
 
 
 def test_results_of_functions_are_kept_by_their_serializer_whatever_the_codec(path: Path) -> None:

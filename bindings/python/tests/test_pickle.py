@@ -146,6 +146,17 @@ def test_what_cannot_travel_is_a_type_error_that_says_why(path: Path, clock: Clo
         pickle.dumps(store)
 
 
+class Mine(kvstore.Store):
+    pass
+
+
+def test_a_subclass_of_store_is_not_pickled_as_something_else(path: Path) -> None:
+    with Mine(path) as store:
+        for thing in (store, store.family("f", create=True)):
+            with pytest.raises(TypeError, match="__reduce__"):
+                pickle.dumps(thing)
+
+
 def test_copies_are_stores_on_the_same_file(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"

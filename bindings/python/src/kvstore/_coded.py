@@ -33,10 +33,12 @@ class CodedFamily(Family[K, V]):
     def _key(self, data: bytes) -> Any:
         return data.decode() if self._coding.text_keys else data  # type: ignore[union-attr]
 
+    def _item(self, row: tuple[bytes, bytes]) -> tuple[Any, Any]:
+        return self._key(row[0]), self._value(row[1])
+
     def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
-        if kind == ITEMS:
-            return ((self._key(key), self._value(value)) for key, value in rows)
-        return map(self._key if kind == KEYS else self._value, rows)
+        # By map, which goes on after an exception; a generator would seem to be at its end.
+        return map(self._item if kind == ITEMS else self._key if kind == KEYS else self._value, rows)
 
     def get(self, key: Data, default: Any = None) -> Any:
         data = Family.get(self, key)
@@ -69,16 +71,24 @@ class CodedFamily(Family[K, V]):
         Family.__setitem__(of_bytes, key, value if type(key) is tuple else self._encode(value))
 
     def pop(self, key: Data, default: Any = _RAISE) -> Any:
-        data = Family.pop(self, key, None)
-        if data is not None:
-            return self._value(data)  # type: ignore[arg-type]
-        if default is _RAISE:
-            raise not_found()
-        return default
+        while True:
+            data: Any = Family.get(self, key)
+            if data is None:
+                if default is _RAISE:
+                    raise not_found()
+                return default
+            value = self._value(data)  # before it is gone: this may raise
+            if self._delete_if(key, data):
+                return value
 
     def popitem(self) -> tuple[K, V]:
-        key, value = Family.popitem(self)
-        return self._key(key), self._value(value)  # type: ignore[arg-type]
+        while True:
+            first = self._first()
+            if first is None:
+                raise not_found()
+            item: tuple[K, V] = self._item(first)
+            if self._delete_if(*first):
+                return item
 
     def setdefault(
         self, key: Data, default: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None

@@ -158,7 +158,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         moment included. Those that have expired, but are still there, are among them."""
         first = _MIN_MS if start is None or start == -FOREVER else moment_ms(start)
         last = _MAX_MS if stop is None or stop == FOREVER else moment_ms(stop)
-        return ((self._key(key), expire_ms / 1000) for key, expire_ms in expiring(self, first, last))
+        return map(lambda row: (self._key(row[0]), row[1] / 1000), expiring(self, first, last))
 
     def next_expiry(self) -> Optional[float]:
         """The earliest moment at which a key of the family expires (or has expired, if it is still

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union, overload
+from typing import Any, Generic, Optional, TypeVar, Union, overload
 
 from kvstore._expiry import ExpiryMethods
 from kvstore._handle import not_found
@@ -18,10 +18,8 @@ from kvstore._ranges import RangeMethods
 from kvstore._reopen import reduced_family
 from kvstore._time import Duration, Moment, ttl_ms
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 T = TypeVar("T")
+Self = TypeVar("Self", bound="Family[Any, Any]")
 
 _get = lib.kvpy_get_short
 _put = lib.kvstore_cf_put
@@ -103,7 +101,7 @@ class Family(
         """Closes the handle; the store stays open. To close it again is allowed."""
         self._detach()
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Self) -> Self:
         self._must_be_open()
         return self
 
@@ -389,14 +387,16 @@ class Family(
 
     def popitem(self) -> tuple[K, V]:
         """Deletes the least key and returns it with its value; NotFoundError if there is none."""
-        first = Range(None, None, None, False, 1)
         while True:
-            for key, value in scan(self, first.source(self, False), ITEMS, 1):
-                if self._delete_if(key, value):
-                    return key, value
-                break
-            else:
+            first: Any = self._first()
+            if first is None:
                 raise not_found()
+            if self._delete_if(*first):
+                return first  # type: ignore[no-any-return]
+
+    def _first(self) -> Optional[tuple[bytes, bytes]]:
+        """The least key with its value, as they are kept."""
+        return next(scan(self, Range(None, None, None, False, 1).source(self, False), ITEMS, 1), None)
 
     @overload
     def setdefault(

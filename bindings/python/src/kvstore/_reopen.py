@@ -26,6 +26,8 @@ _lock: Any = threading.RLock()
 
 def reduced_store(store: Store[Any, Any]) -> tuple[Any, ...]:
     """What a store's __reduce__ returns. TypeError for what another process cannot have."""
+    if not type(store).__module__.startswith("kvstore."):
+        raise TypeError(f"a {type(store).__name__} is not pickled as a Store is: give the class a __reduce__ of its own")
     store._must_be_open()
     connections = store._shared.connections
     if connections.in_memory:

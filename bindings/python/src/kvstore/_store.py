@@ -89,7 +89,7 @@ class Store(MaintenanceMethods, Family[K, V]):
         *,
         codec: Optional[Codec[V]] = None,
         keys: type[K] = bytes,  # type: ignore[assignment]
-        **settings: Unpack[Settings],
+        **settings: Any,  # Settings
     ) -> None:
         """See :func:`kvstore.open`."""
         name = b"" if path is None else os.fsencode(path)
