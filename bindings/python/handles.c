@@ -33,20 +33,19 @@ static unsigned long handles_thread(void)
     return thread;
 }
 
+/* cf: this thread's handle, or None. */
 static PyObject *handles_getattro(PyObject *object, PyObject *name)
 {
     Handles *self = (Handles *)object;
     unsigned long thread;
     HandlesEntry *entry;
+    PyObject *found;
     if (name != handles_cf_name) return PyObject_GenericGetAttr(object, name);
     thread = handles_thread();
     entry = &self->entries[thread & self->mask];
-    if (entry->thread != thread) {
-        PyErr_SetObject(PyExc_AttributeError, name);
-        return NULL;
-    }
-    Py_INCREF(entry->cf);
-    return entry->cf;
+    found = entry->thread == thread ? entry->cf : Py_None;
+    Py_INCREF(found);
+    return found;
 }
 
 /* Twice as many entries; each finds a place of its own again. */

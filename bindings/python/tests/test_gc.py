@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import assert_clean, open_files_of, run_python
@@ -130,6 +132,57 @@ def test_a_clock_without_a_cycle_is_given_free_with_its_store(path: Path) -> Non
     del store
     gc.collect()
     assert reference() is None
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def interrupted_at(step: int, work: Callable[[], Any], *functions: str) -> bool:
+    """Does the work, and raises before the so many-th line of the package's functions with these names; says whether
+    it came to that."""
+    left = [step]
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name not in functions or "kvstore" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                raise Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_open_that_is_interrupted_anywhere_leaves_nothing_open(path: Path) -> None:
+    kvstore.open(path).close()
+    step = 1
+    while interrupted_at(step, lambda: kvstore.open(path), "_open", "lease", "handle", "__init__", "_attach"):
+        gc.collect()
+        assert open_files_of(path) == 0, f"interrupted before line {step}"
+        step += 1
+    assert step > 20
+
+
+def test_a_family_whose_opening_is_interrupted_anywhere_can_be_dropped(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as store:
+        store.family("f", create=True)
+        step = 1
+        while interrupted_at(step, lambda: store.family("f"), "_open_family", "_family_of", "owned", "_attach"):
+            gc.collect()
+            store.drop_family("f")
+            store.family("f", create=True)
+            step += 1
+        assert step > 10
 
 
 def test_opening_and_closing_many_times_does_not_leak(path: Path) -> None:

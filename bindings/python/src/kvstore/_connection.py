@@ -32,14 +32,30 @@ GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 class Connection:
     """A store handle of the library's, and the transaction that is open on it."""
 
-    __slots__ = ("guard", "inherited", "kv", "lock", "task", "transaction", "transaction_thread")
+    __slots__ = ("guard", "inherited", "lock", "out", "task", "transaction", "transaction_thread")
 
-    def __init__(self, kv: Any) -> None:
-        #: NULL once closed.
-        self.kv = kv
+    def __init__(self) -> None:
+        #: Where the library puts the handle: an interrupt (Ctrl-C) just after it has done so loses none.
+        self.out = ffi.new("KVStore **")
         #: This process is a child of the one that opened it.
         self.inherited = False
         self.renew()
+
+    @property
+    def kv(self) -> Any:
+        """The handle; NULL once closed."""
+        return self.out[0]
+
+    def close(self, _close: Any = lib.kvstore_close, _null: Any = NULL) -> int:  # bound: at exit, globals may be gone
+        """Closes the handle, which is NULL from before that on. Returns the result code."""
+        kv = self.out[0]
+        self.out[0] = _null
+        rc: int = _close(kv)
+        return rc
+
+    def __del__(self, at_exit: Any = sys.is_finalizing) -> None:
+        if not getattr(self, "inherited", True) and not at_exit() and self.out[0]:
+            self.close()
 
     def renew(self) -> None:
         """Forgets who had a transaction open."""
@@ -129,24 +145,23 @@ class Connections:
             try:
                 connection = self.idle.pop()
             except IndexError:
-                connection = self._open()
-            return Lease(connection, self)
+                connection = None
+            return Lease(connection or self._open(), self)
         with self.guard:
             if not isinstance(self.for_all, Lease):
                 self.for_all = _LeaseForAll(self._open())
             return self.for_all
 
     def _open(self) -> Connection:
-        out = ffi.new("KVStore **")
         if self.closed:
             raise store_is_closed()
         if self.file is not None and self.file != file_at(self.path):
             raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
-        rc = lib.kvstore_open_v2(self.path, out, self.config)
+        connection = Connection()
+        rc = lib.kvstore_open_v2(self.path, connection.out, self.config)
         if rc == lib.KVSTORE_ERROR:
             raise InvalidError(error_text(NULL))
         check(rc)
-        connection = Connection(out[0])
         with self.guard:
             self.all.append(connection)
             if self.clock_context:
@@ -186,8 +201,7 @@ class Connections:
             return  # by somebody else
         self.add_up(connection, self.ended)
         self.endings += 1
-        kv, connection.kv = connection.kv, NULL
-        lib.kvstore_close(kv)
+        connection.close()
 
     def add_up(self, connection: Connection, sums: dict[str, int]) -> int:
         """Adds what a connection has counted. Returns the result code."""
@@ -214,10 +228,10 @@ class Connections:
                 connection = self._take(first)
                 if connection is None:
                     break
-                kv, connection.kv = connection.kv, NULL
-                rc = lib.kvstore_close(kv)
+                kv = connection.kv
+                rc = connection.close()
                 if rc == lib.KVSTORE_MISUSE and not connection.inherited:
-                    connection.kv = kv
+                    connection.out[0] = kv
                     self.all.append(connection)
                     self.closed = False
                     raise MisuseError(error_text(NULL))

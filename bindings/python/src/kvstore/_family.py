@@ -141,9 +141,8 @@ class Family(
         except IndexError:
             pair = _new_buffer()
         buffer, view = pair
-        try:
-            cf = self._handles.cf
-        except AttributeError:
+        cf = self._handles.cf
+        if cf is None:
             cf = self._here()
         n = _get(cf, key, len(key), buffer)
         if n >= 0:
@@ -164,9 +163,8 @@ class Family(
         except IndexError:
             pair = _new_buffer()
         buffer, view = pair
-        try:
-            cf = self._handles.cf
-        except AttributeError:
+        cf = self._handles.cf
+        if cf is None:
             cf = self._here()
         n = _get(cf, key, len(key), buffer)
         if n >= 0:
@@ -234,9 +232,8 @@ class Family(
             value = to_bytes(value)
         if keep_ttl or if_absent or if_present:
             return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
-        try:
-            cf = self._handles.cf
-        except AttributeError:
+        cf = self._handles.cf
+        if cf is None:
             cf = self._here()
         if ttl is None and expire_at is None:
             rc = _put(cf, key, len(key), value, len(value))
@@ -305,9 +302,8 @@ class Family(
             key = to_bytes(key)  # type: ignore[arg-type]
         if type(value) is not bytes:
             value = to_bytes(value)
-        try:
-            cf = self._handles.cf
-        except AttributeError:
+        cf = self._handles.cf
+        if cf is None:
             cf = self._here()
         rc = _put(cf, key, len(key), value, len(value))
         if rc:
@@ -334,9 +330,8 @@ class Family(
         """Deletes a key; says whether it was there."""
         if type(key) is not bytes:
             key = to_bytes(key)
-        try:
-            cf = self._handles.cf
-        except AttributeError:
+        cf = self._handles.cf
+        if cf is None:
             cf = self._here()
         rc = _delete(cf, key, len(key))
         self._shared.changed()
@@ -353,9 +348,8 @@ class Family(
     def __contains__(self, key: object) -> bool:
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
-        try:
-            cf = self._handles.cf
-        except AttributeError:
+        cf = self._handles.cf
+        if cf is None:
             cf = self._here()
         found: int = _exists(cf, key, len(key))
         if found < 0:

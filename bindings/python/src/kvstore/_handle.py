@@ -60,16 +60,14 @@ class Shared:
         self.families: weakref.WeakSet[Handle] = weakref.WeakSet()
         _open_stores.add(self)
 
-    def __del__(  # bound: at exit, globals may be gone
-        self, _close: Any = lib.kvstore_close, _unregister: Any = unregister
-    ) -> None:
+    def __del__(self, _unregister: Any = unregister) -> None:  # bound: at exit, globals may be gone
         connections = getattr(self, "connections", None)
         if connections is None or connections.closed:
             return
         connections.closed = True
         for connection in connections.all:
             if not connection.inherited:
-                _close(connection.kv)
+                connection.close()
         if connections.clock_context:
             _unregister(connections.clock_context)
 
@@ -87,10 +85,9 @@ class Shared:
         transaction of another one."""
         if self.connections.closed:
             raise store_is_closed()
-        try:
-            lease: Lease = self.local.lease
-        except AttributeError:
-            local = self.local
+        local = self.local
+        lease: Optional[Lease] = getattr(local, "lease", None)
+        if lease is None:
             lease = local.lease = self.connections.lease()
         if lease.connection.task is not None:
             lease.connection.check_task()
@@ -209,7 +206,7 @@ class Handle:
 
     __slots__ = ("__weakref__", "_closed", "_coding", "_handles", "_local", "_name", "_scans", "_shared", "_store")
 
-    #: Its `cf` is this thread's handle, for the fast path; none before the first call, and while each must be looked at.
+    #: Its `cf` is this thread's handle, for the fast path; None before the first call, and while each must be looked at.
     _handles: Any
     #: `kept`: the same, for as long as the thread lives.
     _local: Any
@@ -250,10 +247,8 @@ class Handle:
     def _cf(self) -> Any:
         """This thread's handle: closed with its last reference, so to be passed to the library from here, and
         not to be kept."""
-        try:
-            return self._handles.cf
-        except AttributeError:
-            return self._here()
+        cf = self._handles.cf
+        return self._here() if cf is None else cf
 
     def _here(self) -> Any:
         """The same where there is none yet, or a transaction of a task is open."""
@@ -261,9 +256,8 @@ class Handle:
         lease = self._shared.lease()
         if self._closed:
             raise self._is_closed()
-        try:
-            kept = local.kept
-        except AttributeError:
+        kept = getattr(local, "kept", None)
+        if kept is None:
             kept = local.kept = _Kept(self._open_on(lease.connection), lease, handles)
         connection = lease.connection
         if connection.task is None or connection.transaction_thread != threading.get_ident():
@@ -272,7 +266,7 @@ class Handle:
 
     def _open_on(self, connection: Connection) -> Any:
         """A handle on a connection."""
-        out = ffi.new("KVColumnFamily **")
+        out = place_for_family()
         rc = lib.kvstore_cf_open(connection.kv, self._name.encode(), out)
         if rc:
             self._must_be_open()
@@ -282,7 +276,7 @@ class Handle:
                     "makes it has not been committed"
                 )
             raise exception_for(rc, error_text(connection.kv))
-        return owned(out[0])
+        return owned(out)
 
     # What families of bytes do with keys and values; _coded has others.
 
@@ -347,6 +341,17 @@ def not_found() -> NotFoundError:
     return NotFoundError("no such key")
 
 
-def owned(cf: Any) -> Any:
-    """A family's native handle, closed with the last reference to it."""
-    return ffi.gc(cf, lib.kvstore_cf_close)
+def place_for_family() -> Any:
+    """Where the library puts a family's handle. If an interrupt keeps it from being :func:`owned`, it is closed."""
+    return ffi.gc(ffi.new("KVColumnFamily **"), _close_family_in)
+
+
+def _close_family_in(place: Any, close: Any = lib.kvstore_cf_close) -> None:
+    close(place[0])
+
+
+def owned(place: Any) -> Any:
+    """The handle that is there, closed with the last reference to it."""
+    cf = ffi.gc(place[0], lib.kvstore_cf_close)
+    place[0] = NULL
+    return cf

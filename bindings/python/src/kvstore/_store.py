@@ -12,7 +12,7 @@ from kvstore._connection import Connections, store_is_closed
 from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
 from kvstore._expiry import default_ttl_ms
 from kvstore._family import Family
-from kvstore._handle import Shared, owned
+from kvstore._handle import Shared, owned, place_for_family
 from kvstore._maintenance import MaintenanceMethods, Path
 from kvstore._native import NULL, K, V, ffi, lib
 from kvstore._options import Settings, configuration, count
@@ -99,9 +99,9 @@ class Store(MaintenanceMethods, Family[K, V]):
         if coded is not None and not isinstance(self, CodedFamily):
             raise TypeError(f"a {type(self).__name__} has no codec and no keys=str: derive it from type(kvstore.open(...))")
         shared = Shared(Connections(name, config, for_all=bool(settings.get("exclusive"))))  # closed if anything fails
-        cf = ffi.new("KVColumnFamily **")
+        cf = place_for_family()
         shared.check(lib.kvstore_cf_get_default(shared.handle(), cf))
-        self._attach(shared, "default", owned(cf[0]), coded)
+        self._attach(shared, "default", owned(cf), coded)
         self._path = None if path is None else os.fsdecode(path)
         self._settings = settings
 
@@ -230,13 +230,13 @@ class Store(MaintenanceMethods, Family[K, V]):
 
     def _open_family(self, name: bytes, coded: Optional[Coding]) -> Optional[Family[Any, Any]]:
         shared = self._shared
-        out = ffi.new("KVColumnFamily **")
+        out = place_for_family()
         rc = lib.kvstore_cf_open(shared.handle(), name, out)
         return None if rc == _NOTFOUND else self._family_of(rc, name, coded, out)
 
     def _make_family(self, name: bytes, coded: Optional[Coding]) -> Family[Any, Any]:
         shared = self._shared
-        out = ffi.new("KVColumnFamily **")
+        out = place_for_family()
         rc = _NOTFOUND
         while rc == _NOTFOUND:
             rc = lib.kvstore_cf_create(shared.handle(), name, out)
@@ -269,7 +269,7 @@ class Store(MaintenanceMethods, Family[K, V]):
         shared.check(rc)
         kind: Any = Family if coded is None else CodedFamily
         family: Family[Any, Any] = kind.__new__(kind)
-        family._attach(shared, name.decode(), owned(out[0]), coded, self)
+        family._attach(shared, name.decode(), owned(out), coded, self)
         return family
 
     def families(self) -> list[str]:
