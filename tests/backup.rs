@@ -257,7 +257,10 @@ fn a_target_that_exists_is_refused_and_left_as_it_is() {
     fs::write(scratch.file("empty"), "").unwrap();
     fs::create_dir(scratch.file("directory")).unwrap();
     for target in ["file", "empty", "directory", "store.db"] {
-        assert_eq!(kind(store.backup(scratch.file(target), go_on)), ErrorKind::Error, "{target}");
+        let refused = store.backup(scratch.file(target), go_on).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Error, "{target}");
+        // Not that a log lies beside it: of the store itself it must not be removed.
+        assert!(refused.to_string().contains("exists already"), "{target}: {refused}");
     }
     assert_eq!(fs::read(scratch.file("file")).unwrap(), b"precious");
     assert_eq!(fs::read(scratch.file("empty")).unwrap(), b"");

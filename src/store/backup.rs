@@ -92,6 +92,14 @@ fn file_name(path: &Path) -> Result<PathBuf> {
 }
 
 fn refuse_existing(path: &Path) -> Result<()> {
+    // First: it may be the store itself, whose own log is beside it.
+    match fs::symlink_metadata(path) {
+        Ok(_) => {
+            return Err(Error::invalid("the backup's file exists already: name a new one, or remove it first"));
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(Error::cant_open(format!("cannot look at the backup's path: {e}"))),
+    }
     // It would be taken for the backup's own as soon as that is opened.
     for suffix in ["-wal", "-journal"] {
         let mut log = path.as_os_str().to_owned();
@@ -113,11 +121,7 @@ fn refuse_existing(path: &Path) -> Result<()> {
             )));
         }
     }
-    match fs::symlink_metadata(path) {
-        Ok(_) => Err(Error::invalid("the backup's file exists already: name a new one, or remove it first")),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(Error::cant_open(format!("cannot look at the backup's path: {e}"))),
-    }
+    Ok(())
 }
 
 /// Whether something that may be a database has this name.
