@@ -323,6 +323,25 @@ def test_renewal_ends_with_the_object_or_the_thread_that_has_it(path: Path, kind
         assert watch.acquire(timeout=20)
 
 
+@every_kind
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_block_whose_release_fails_leaves_a_hold_that_ends_by_its_ttl(path: Path, kind: str, raises: bool) -> None:
+    with kvstore.open(path, busy_timeout=30) as store:
+        lock = KINDS[kind](store, ttl=0.2, renew=True)
+        transaction = store.transaction()
+        with pytest.raises(ZeroDivisionError if raises else kvstore.Error):
+            with lock:
+                transaction.__enter__()  # release() refuses to run inside it
+                if raises:
+                    raise ZeroDivisionError
+        transaction.rollback()
+        watch = KINDS[kind](store)
+        assert watch.acquire(timeout=20), "it is renewed for ever"
+        watch.release()
+        assert lock.acquire(timeout=20), "its thread cannot take it again"
+        lock.release()
+
+
 def test_a_waiter_is_served_when_it_is_released(store: kvstore.Store) -> None:
     """The clock stands still, so nothing but the release lets the waiters in."""
     inside: list[int] = []

@@ -247,12 +247,17 @@ class _Holder(ContextDecorator):
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
+        holds = self._holds()
+        hold = holds[-1] if holds else None
         try:
             self.release()
         except Error:
+            if hold is not None and hold in holds:  # nobody releases it any more: it is to end by its TTL
+                hold.released.set()
+                holds.remove(hold)
             if kind is None:
                 raise
-            # The caller must see what went wrong in the block; the hold ends by its TTL.
+            # The caller must see what went wrong in the block.
 
     # Renewal
 
