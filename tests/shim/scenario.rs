@@ -372,7 +372,13 @@ pub fn bounded_steps() -> Vec<Step> {
     }
     steps.push(Step::At(3000));
     let stays = |n: usize| {
-        put(if n % 5 == 0 { "users" } else { DEFAULT }, name(200 + n), n as u8, 150 + n % 3 * 900, None)
+        put(
+            if n.is_multiple_of(5) { "users" } else { DEFAULT },
+            name(200 + n),
+            n as u8,
+            150 + n % 3 * 900,
+            None,
+        )
     };
     for n in (0..60).step_by(4) {
         steps.push(Step::One(stays(n)));

@@ -327,19 +327,26 @@ impl Db {
         if self.transaction == TransactionState::None {
             return f(self); // in a transaction of its own, which is rolled back as a whole
         }
-        self.execute("SAVEPOINT kvstore")?;
-        let roll_back = || {
-            self.rolled_back();
-            if self.is_idle() { Ok(()) } else { self.execute("ROLLBACK TO kvstore") }
-        };
-        let release = || if self.is_idle() { Ok(()) } else { self.execute("RELEASE kvstore") };
+        self.begin_savepoint()?;
         // After a panic the caller's transaction can only be rolled back anyway.
-        let done = or_undo(self, |db| f(db), |_| drop(roll_back().and_then(|()| release())));
-        if done.is_err() {
-            roll_back()?;
-        }
-        release()?;
+        let done = or_undo(self, |db| f(db), |db| drop(db.end_savepoint(true)));
+        self.end_savepoint(done.is_err())?;
         done
+    }
+
+    pub(super) fn begin_savepoint(&self) -> Result<()> {
+        self.execute("SAVEPOINT kvstore")
+    }
+
+    /// Ends a savepoint. `undo`: with nothing left of what was done since it began.
+    pub(super) fn end_savepoint(&self, undo: bool) -> Result<()> {
+        if undo {
+            self.rolled_back();
+            if !self.is_idle() {
+                self.execute("ROLLBACK TO kvstore")?;
+            }
+        }
+        if self.is_idle() { Ok(()) } else { self.execute("RELEASE kvstore") }
     }
 
     /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.

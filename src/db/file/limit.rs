@@ -83,6 +83,14 @@ pub(crate) struct Removed {
     pub(crate) expired: u64,
 }
 
+/// A write under way in a store that has a limit.
+struct Watch {
+    /// Pages that were in use before it.
+    before: u32,
+    /// Whether it is a part of the caller's transaction.
+    savepoint: bool,
+}
+
 impl Room {
     fn begin(&self, watched: bool) {
         if self.watched.get() {
@@ -197,26 +205,48 @@ impl Db {
         if self.is_known_unlimited() && !self.room.watched.get() {
             return f(self);
         }
-        self.watch(clock, f)
+        self.watched(clock, f)
     }
 
     #[cold]
     #[inline(never)]
-    fn watch<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        let limited = self.limit()?.is_some();
-        if !limited {
-            self.room.begin(false);
-            return f(self);
+    fn watched<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        let watch = self.begin_watch()?;
+        let done = f(self);
+        if let Some(watch) = watch {
+            self.end_watch(clock, &watch, done.as_ref().err().cloned())?;
         }
-        self.in_savepoint(|db| {
-            let before = db.used_pages()?;
-            db.room.begin(true);
-            let done = f(db)?;
-            if db.room.grown.get() {
-                db.hold(clock, Some(before))?;
-            }
-            Ok(done)
-        })
+        done
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_watch(&self) -> Result<Option<Watch>> {
+        if self.limit()?.is_none() {
+            self.room.begin(false);
+            return Ok(None);
+        }
+        let watch =
+            Watch { before: self.used_pages()?, savepoint: self.transaction != TransactionState::None };
+        if watch.savepoint {
+            self.begin_savepoint()?; // a transaction of its own is rolled back as a whole
+        }
+        self.room.begin(true);
+        Ok(Some(watch))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_watch(&self, clock: &Clock, watch: &Watch, failure: Option<Error>) -> Result<()> {
+        let done = match failure {
+            Some(e) => Err(e),
+            None if self.room.grown.get() => self.hold(clock, Some(watch.before)),
+            None => Ok(()),
+        };
+        if watch.savepoint {
+            self.end_savepoint(done.is_err())?;
+        }
+        done
     }
 
     /// To be told when something is written that may make the store grow.
