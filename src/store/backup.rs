@@ -95,7 +95,9 @@ fn refuse_existing(path: &Path) -> Result<()> {
     // First: it may be the store itself, whose own log is beside it.
     match fs::symlink_metadata(path) {
         Ok(_) => {
-            return Err(Error::invalid("the backup's file exists already: name a new one, or remove it first"));
+            return Err(Error::invalid(
+                "the backup's file exists already: name a new one, or remove it first",
+            ));
         }
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(Error::cant_open(format!("cannot look at the backup's path: {e}"))),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 
-use kvstore::{Expiry, Store};
+use kvstore::{Config, Eviction, Expiry, Limit, PutOptions, Store};
 
 use super::common::{Scratch, TestClock};
 use super::exercise::{FAMILIES, NOW, config, keys};
@@ -109,4 +109,29 @@ fn every_damage_by_sql_is_repaired_and_nothing_that_could_be_read_is_lost_by_sql
 #[test]
 fn every_damage_by_sql_is_repaired_and_nothing_that_could_be_read_is_lost_directly() {
     repair_all(false);
+}
+
+#[test]
+fn a_store_without_its_table_of_facts_can_be_written_and_is_whole_after_the_repair() {
+    for sql in [true, false] {
+        for damage in ["DROP TABLE kvstore_meta", "ALTER TABLE kvstore_meta RENAME COLUMN value TO other"] {
+            let scratch = Scratch::new();
+            let path = scratch.file("damaged.db");
+            Store::open(&path).unwrap().put("before", "1").unwrap();
+            rusqlite::Connection::open(&path).unwrap().execute_batch(damage).unwrap();
+            let store = Store::open_with(&path, &Config::new().sql_engine(sql)).unwrap();
+            if damage.starts_with("DROP") {
+                store.put_with("key", "value", &PutOptions::new().expiry(Expiry::At(i64::MAX))).unwrap();
+                assert!(
+                    store.integrity_check().unwrap_err().to_string().contains("kvstore_meta"),
+                    "sql: {sql}"
+                );
+            }
+            assert!(store.repair().unwrap() > 0, "{damage}, sql: {sql}");
+            store.integrity_check().unwrap();
+            assert_eq!(store.repair().unwrap(), 0);
+            store.set_limit(Some(Limit::new(1 << 20, Eviction::Soonest))).unwrap();
+            assert_eq!(store.get("before").unwrap().as_deref(), Some(&b"1"[..]));
+        }
+    }
 }

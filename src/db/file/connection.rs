@@ -453,7 +453,7 @@ impl Db {
         {
             return direct.read_first();
         }
-        self.read_number("SELECT count(*) FROM kvstore_meta").map(drop)
+        self.read_number("SELECT 1 FROM sqlite_schema LIMIT 1").map(drop)
     }
 
     pub(super) fn read_number(&self, sql: &str) -> Result<i64> {

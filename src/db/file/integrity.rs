@@ -56,6 +56,11 @@ pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
 /// Each family has its data table and view, and each table belongs to a family.
 fn check_catalogue(conn: &Connection, families: &[String], listed: &HashSet<String>) -> Result<()> {
     let mut expected = HashSet::from(["kvstore_meta".to_owned(), "kvstore_family".to_owned()]);
+    if !listed.contains("kvstore_meta") {
+        return Err(Error::corrupt(
+            "the table kvstore_meta is missing, and with it the limit of the store, if it had one",
+        ));
+    }
     for family in families {
         for kind in KINDS.map(|kind| kind.name).into_iter().chain(["live"]) {
             let name = table_name(kind, family);

@@ -33,6 +33,7 @@ pub(super) fn repair(conn: &Connection, now_ms: i64) -> Result<u64> {
     repair.list_of_tables()?;
     repair.catalogue()?;
     repair.tables_of_no_family()?;
+    repair.facts()?;
     // Read once: the list of tables has no index, and each look into it passes all families.
     let views = integrity::definitions_of_views(conn)?;
     for family in schema::families(conn)? {
@@ -109,6 +110,18 @@ impl Repair<'_> {
             self.enter(DEFAULT_FAMILY)?;
         }
         Ok(())
+    }
+
+    /// Makes the table of facts about the file if there is none. What was in it, such as a limit, is lost.
+    fn facts(&mut self) -> Result<()> {
+        let columns = self.columns("kvstore_meta")?;
+        if columns.iter().map(|(column, at)| (column.as_str(), *at)).eq([("name", 1), ("value", 0)]) {
+            return Ok(());
+        }
+        if !columns.is_empty() {
+            self.remove("kvstore_meta", true)?;
+        }
+        self.make(&format!("CREATE TABLE kvstore_meta{}", schema::META))
     }
 
     /// Enters the family of a table in the catalogue. Its default TTL is lost.

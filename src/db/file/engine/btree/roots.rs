@@ -220,7 +220,7 @@ fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
 /// schema cookie it sees, in this epoch.
 pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
     // A read of SQL's makes SQLite look whether its copy of the schema is the newest.
-    db.read_number("SELECT count(*) FROM kvstore_meta")?;
+    db.read_number("SELECT 1 FROM sqlite_schema LIMIT 1")?;
     let cookie = db.read_number("PRAGMA schema_version")?;
     let stamp = u64::from(epoch) << 32 | (cookie.cast_unsigned() & 0xffff_ffff);
     let mut pages = [0; 5];

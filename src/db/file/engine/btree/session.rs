@@ -184,7 +184,7 @@ impl Direct {
             }
             // SQL learns here of tables that others have made meanwhile. A write that learns of them is undone first,
             // and without memory for that SQLite rolls back the whole transaction, and does the write outside of it.
-            conn.prepare_cached("SELECT 0 FROM kvstore_meta LIMIT 0")
+            conn.prepare_cached("SELECT 0 FROM sqlite_schema LIMIT 0")
                 .and_then(|mut read| read.query([])?.next().map(drop))
                 .map_err(translate)?;
         }
