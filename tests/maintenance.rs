@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Scratch, keys, kind, memory, memory_at, numbered, python};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Stats, Store, SyncLevel};
@@ -533,4 +533,40 @@ fn the_handles_can_be_sent_to_and_shared_by_threads() {
     shared::<kvstore::Family>();
     sent::<kvstore::Cursor>();
     sent::<kvstore::Iter>();
+}
+
+#[test]
+fn several_writers_without_a_pause_do_not_keep_the_wal_from_beginning_anew() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let config = Config::new()
+            .wal_pages(16)
+            .sync(SyncLevel::Normal)
+            .sql_engine(sql)
+            .busy_timeout(Duration::from_secs(20));
+        let stores: Vec<_> = (0..3).map(|_| scratch.open_with(&config)).collect();
+        let value = vec![b'v'; 20_000];
+        let until = Instant::now() + Duration::from_secs(2);
+        let most = thread::scope(|scope| {
+            for (n, store) in stores.iter().enumerate() {
+                let value = &value;
+                scope.spawn(move || {
+                    for at in 0u32.. {
+                        if Instant::now() > until {
+                            break;
+                        }
+                        store.put(format!("{n} {}", at % 100), value).unwrap();
+                    }
+                });
+            }
+            let mut most = 0;
+            while Instant::now() < until {
+                most = most.max(fs::metadata(scratch.wal()).map_or(0, |wal| wal.len()));
+                thread::sleep(Duration::from_millis(1));
+            }
+            most
+        });
+        // Each commit has 6 to 10 pages.
+        assert!(most < 400 * 4120, "sql: {sql}: the WAL had {} frames", most / 4120);
+    }
 }

@@ -242,10 +242,7 @@ impl Db {
         let limit = self.checkpoints.limit;
         let wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
         let done = if may_keep_writers_out && frames >= limit.most() {
-            // A reader that comes when everything is in the file does not stand in the way of a new beginning.
-            let passive = self.checkpoint(CheckpointMode::Passive);
-            let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
-            restart.map(drop).map_err(|e| passive.err().filter(|e| e.kind() == ErrorKind::Io).unwrap_or(e))
+            self.restart_wal(wait)
         } else if self.checkpoints.can_finish(frames) {
             self.checkpoint(CheckpointMode::Passive).map(drop)
         } else {
@@ -260,6 +257,19 @@ impl Db {
                 false
             }
         }
+    }
+
+    /// Lets the WAL begin anew, keeping writers out and waiting for readers.
+    fn restart_wal(&mut self, wait: Duration) -> Result<()> {
+        // At once: this handle has just committed, so nobody writes at this moment. Who waits for a lock sleeps between
+        // two tries, and among several writers that write without a pause a later try would seldom find it free.
+        if self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)).is_ok() {
+            return Ok(());
+        }
+        // A reader that comes when everything is in the file does not stand in the way of a new beginning.
+        let passive = self.checkpoint(CheckpointMode::Passive);
+        let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
+        restart.map(drop).map_err(|e| passive.err().filter(|e| e.kind() == ErrorKind::Io).unwrap_or(e))
     }
 
     pub(crate) fn wal_frames(&self) -> u32 {
