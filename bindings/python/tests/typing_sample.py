@@ -153,6 +153,16 @@ def memoized(db: kvstore.Store) -> None:
     def area(width: int, height: float = 1.0) -> float:
         return width * height
 
+    class Shop:
+        @kvstore.memoize(db, ttl=60, ignore="self")
+        def price(self, item: str, count: int = 1) -> float:
+            return 1.5
+
+    assert_type(Shop().price("pear", count=2), float)
+    assert_type(Shop().price.cache_key("pear"), bytes)
+    assert_type(Shop().price.cache_clear(), int)
+    assert_type(Shop.price(Shop(), "pear"), float)
+    Shop().price(5)  # type: ignore[arg-type]
     assert_type(area(2, 2.5), float)
     assert_type(area(2, height=2.5), float)
     assert_type(area.cache_clear(), int)
