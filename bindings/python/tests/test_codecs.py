@@ -318,3 +318,16 @@ def test_a_subclass_of_store_has_no_codec_by_the_way(path: Path) -> None:
         Mine(path, codec=kvstore.JSON)
     with Mine(path) as db:
         db["k"] = b"v"
+
+
+def test_a_value_of_another_codec_is_an_error_that_says_so(path: Path) -> None:
+    with kvstore.open(path, codec=kvstore.PICKLE) as db:
+        db["k"] = {1}
+        for codec in (kvstore.JSON, kvstore.TEXT):
+            with pytest.raises(kvstore.Error, match=f"family 'default' cannot be read by the codec {codec!r}; was") as e:
+                db.family("default", codec=codec)["k"]
+            assert isinstance(e.value, ValueError) and isinstance(e.value.__cause__, ValueError)
+        db.family("default", codec=None)["k"] = b"text"
+        with pytest.raises(kvstore.InvalidError, match="kvstore.PICKLE; was it written with another codec") as e:
+            list(db.values())
+        assert type(e.value.__cause__).__name__ == "UnpicklingError"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import kvstore
+import kvstore.aio
+import kvstore.recipes
 from kvstore._errors import in_python
 
 CLASSES = [
@@ -316,3 +318,30 @@ def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
             other["k"] = b"v"
         with db.transaction(), pytest.raises(kvstore.BusyError, match="open on this connection"):
             db.checkpoint()
+
+
+@pytest.mark.parametrize("path", ["", b""])
+def test_an_empty_path_is_refused(path: Any) -> None:
+    for opened in (kvstore.open, kvstore.aio.open):
+        with pytest.raises(ValueError, match="the path is empty: None or ':memory:' is a store in memory"):
+            opened(path)
+
+
+def test_a_wrong_type_is_told_of_a_key_or_of_a_value_which_a_codec_could_write(db: kvstore.Store) -> None:
+    anything: Any = db
+    calls = (
+        lambda: anything.__setitem__("a", 5), lambda: anything.put("a", 5), lambda: anything.add("a", 5),
+        lambda: anything.put_many({"a": 5}), lambda: db.family("default", keys=str).put("a", 5),  # type: ignore[call-overload]
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(TypeError, match="^a value must be str or bytes-like, not int; or open the store with a codec"):
+            call()
+    for call in (lambda: anything.__setitem__(1, "x"), lambda: anything.get(1), lambda: anything.delete_many([1])):
+        with pytest.raises(TypeError, match="^a key must be str or bytes-like, not int$"):
+            call()
+
+
+def test_a_recipe_that_is_given_a_family_says_where_its_name_belongs(db: kvstore.Store) -> None:
+    family: Any = db.family("f", create=True)
+    with pytest.raises(TypeError, match="pass the store, and family='name'"):
+        kvstore.recipes.Lock(family, "l", ttl=5)

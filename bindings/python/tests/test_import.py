@@ -201,6 +201,8 @@ def test_a_dry_run_makes_nothing(shelf: Path, target: Path, capsys: Any) -> None
         "skipped": {},
         "complete": True,
     }
+    assert run(shelf, target, "--dry-run") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "           4  would be imported from shelve into family 'default'"
     assert not target.exists()
 
 
@@ -424,3 +426,14 @@ def test_the_program_says_what_it_can(tmp_path: Path) -> None:
     assert "WARNING: a pickle can run any program" in " ".join(result.stdout.split())
     assert_clean(run_python(program, "--version"), f"kvstore {kvstore.__version__}")
     assert run_python(program).returncode == 2
+
+
+def test_pickles_of_diskcache_that_stay_as_they_are_are_told_of_once(tmp_path: Path, target: Path, capsys: Any) -> None:
+    rows = [("text", 1, None, 1, None, "Ada"), *((f"p{n}", 1, None, 4, None, pickle.dumps([n])) for n in range(2))]
+    cache = fake_diskcache(tmp_path / "cache", rows)
+    hint = "Some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
+    for options, times in (("--dry-run",), 1), ((), 1), (("--overwrite", "--values", "pickle"), 0):
+        assert run(cache, target, *options) == 0
+        assert capsys.readouterr().out.count(hint) == times
+    with kvstore.open(target, codec=kvstore.PICKLE, keys=str) as store:
+        assert dict(store) == {"text": "Ada", "p0": [0], "p1": [1]}

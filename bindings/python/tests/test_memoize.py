@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -184,6 +187,41 @@ def test_a_method_is_memoized_by_its_arguments_without_self(db: kvstore.Store) -
 
     assert A().f(1) == A().f(1) == 2
     assert A.f.cache_info().misses == 1
+
+
+def test_a_method_is_bound_with_its_cache_key(db: kvstore.Store) -> None:
+    class A:
+        @kvstore.memoize(db, ignore="self")
+        def f(self, x: int) -> int:
+            """Adds one."""
+            return x + 1
+
+    a = A()
+    assert a.f(1) == 2
+    assert a.f.cache_key(1) == a.f.cache_key(x=1) == A.f.cache_key(None, 1)  # type: ignore[arg-type]
+    assert a.f.cache_key(1) in db
+    assert a.f == a.f != A().f and len({a.f, a.f}) == 1
+    assert (a.f.__name__, a.f.__wrapped__(1), str(inspect.signature(a.f))) == ("f", 2, "(x: 'int') -> 'int'")
+    assert str(inspect.signature(A.f)) == "(self, x: 'int') -> 'int'" and A.f.__doc__ == "Adds one."
+    assert (a.f.cache_clear(), a.f.cache_info().currsize) == (1, 0)
+
+
+class Adder:
+    store = kvstore.open(":memory:")
+
+    @kvstore.memoize(store, ignore="self")
+    def add(self, x: int) -> int:
+        return x + 1
+
+
+@kvstore.memoize(Adder.store)
+def add_two(x: int) -> int:
+    return x + 2
+
+
+def test_memoized_functions_and_methods_are_pickled_by_name_as_others_are() -> None:
+    assert pickle.loads(pickle.dumps(add_two)) is copy.deepcopy(add_two) is add_two
+    assert pickle.loads(pickle.dumps(Adder().add))(1) == 2
 
 
 def test_a_function_may_call_itself(db: kvstore.Store) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, MutableMapping, ValuesView
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import kvstore
 import kvstore.aio
@@ -153,6 +153,16 @@ def memoized(db: kvstore.Store) -> None:
     def area(width: int, height: float = 1.0) -> float:
         return width * height
 
+    class Shop:
+        @kvstore.memoize(db, ttl=60, ignore="self")
+        def price(self, item: str, count: int = 1) -> float:
+            return 1.5
+
+    assert_type(Shop().price("pear", count=2), float)
+    assert_type(Shop().price.cache_key("pear"), bytes)
+    assert_type(Shop().price.cache_clear(), int)
+    assert_type(Shop.price(Shop(), "pear"), float)
+    Shop().price(5)  # type: ignore[arg-type]
     assert_type(area(2, 2.5), float)
     assert_type(area(2, height=2.5), float)
     assert_type(area.cache_clear(), int)
@@ -216,12 +226,29 @@ async def right_in_asyncio(path: Path) -> None:
             assert_type(await tx.family("p", create=True, codec=kvstore.TEXT, keys=str), kvstore.aio.Family[str, str])
     documents = await kvstore.aio.open(path, codec=kvstore.TEXT, keys=str)
     assert_type(await documents.pop("k"), str)
+    for store in (
+        await kvstore.aio.open(path, codec=kvstore.JSON, keys=str),
+        await kvstore.aio.open(path, codec=kvstore.PICKLE, keys=str),
+    ):
+        value_of_any: kvstore.aio.Store[str, Any] = store
+        assert_type(await value_of_any.put("k", {"x": 1}, ttl=5, if_absent=True), bool)
+        assert_type(await value_of_any.add("k", [1], ttl=5), bool)
+        assert_type(await value_of_any.compare_and_swap("k", {"x": 1}, None), bool)
+        assert_type(await value_of_any.compare_and_delete("k", {"x": 1}), bool)
+    people = await kvstore.aio.open(path, codec=People())
+    await people.put("k", Person(), ttl=5)
+    await people.add("k", Person())
+    await people.compare_and_swap("k", Person(), Person())
 
 
 async def wrong_in_asyncio(db: kvstore.aio.Store) -> None:
     await db.put(5, b"v")  # type: ignore[call-overload]
     await db.put("k", b"v", ttl="60")  # type: ignore[call-overload]
     db.keys("prefix")  # type: ignore[call-arg]
+    people = kvstore.aio.open("x", codec=People())
+    await people.put("k", b"bytes")  # type: ignore[arg-type]
+    await people.add("k", 5)  # type: ignore[arg-type]
+    await people.compare_and_delete("k", b"bytes")  # type: ignore[arg-type]
     kvstore.aio.open(None, no_such=1)  # type: ignore[call-overload]
 
 

@@ -82,6 +82,10 @@ JSON = _Json("JSON")
 PICKLE = _Pickle("PICKLE")
 
 
+def _of_bytes(value: Any) -> bytes:
+    return to_bytes(value, "a value")
+
+
 class Coding:
     """The codec and the type of keys of a family."""
 
@@ -90,7 +94,7 @@ class Coding:
     def __init__(self, codec: Optional[Codec[Any]], keys: type) -> None:
         self.codec = codec
         self.text_keys = keys is str
-        self.dumps: Callable[[Any], Any] = to_bytes if codec is None else codec.dumps
+        self.dumps: Callable[[Any], Any] = _of_bytes if codec is None else codec.dumps
         #: None: values stay bytes.
         self.loads: Optional[Callable[[bytes], Any]] = None if codec is None else codec.loads
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional, Union
 
+from kvstore._errors import InvalidError
 from kvstore._family import Family
 from kvstore._handle import not_found
 from kvstore._iteration import ITEMS, KEYS
@@ -27,8 +28,18 @@ class CodedFamily(Family[K, V]):
         return self._coding.encode(value)  # type: ignore[union-attr]
 
     def _value(self, data: bytes) -> Any:
-        loads = self._coding.loads  # type: ignore[union-attr]
-        return data if loads is None else loads(data)
+        coding: Any = self._coding
+        if coding.loads is None:
+            return data
+        try:
+            return coding.loads(data)
+        except MemoryError:
+            raise
+        except Exception as e:
+            raise InvalidError(
+                f"a value of family {self._name!r} cannot be read by the codec {coding.codec!r}; was it written with "
+                "another codec?"
+            ) from e
 
     def _key(self, data: bytes) -> Any:
         return data.decode() if self._coding.text_keys else data  # type: ignore[union-attr]

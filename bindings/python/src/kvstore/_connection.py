@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from kvstore._errors import InvalidError, MisuseError, StoreIOError, error_text
 from kvstore._native import NULL, check, ffi, lib
@@ -342,6 +342,18 @@ def current_task() -> Any:
 
 def store_is_closed() -> MisuseError:
     return MisuseError("the store is closed: open it again")
+
+
+def encoded(path: Union[None, str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> bytes:
+    """A path as bytes; of None, none. ValueError for what is no path."""
+    if path is None:
+        return b""
+    name = os.fsencode(path)
+    if not name:
+        raise ValueError("the path is empty: None or ':memory:' is a store in memory")
+    if b"\0" in name:
+        raise ValueError("a path cannot have a NUL in it")
+    return name
 
 
 def is_in_memory(path: bytes) -> bool:

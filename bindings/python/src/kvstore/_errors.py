@@ -131,6 +131,7 @@ _WORDS = [
     (r"\bexclusive: who\b", "exclusive=: who"),
     (r"^busy timeout ", "busy_timeout= "),
     (r"until the busy timeout was over: retry, or set a longer one", "until busy_timeout= was over: retry, or set a longer one"),
+    (r"\bkvstore_set_limit\b", "limit()"),
     (r"switch write tracking on first", "set write_tracking to True first"),
     (r"open it without that to write", "open it without read_only= to write"),
     (r"without read-only\b", "without read_only="),

@@ -229,7 +229,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)
         if type(value) is not bytes:
-            value = to_bytes(value)
+            value = to_bytes(value, "a value")
         if keep_ttl or if_absent or if_present:
             return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
         cf = self._handles.cf
@@ -301,7 +301,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
         if type(value) is not bytes:
-            value = to_bytes(value)
+            value = to_bytes(value, "a value")
         cf = self._handles.cf
         if cf is None:
             cf = self._here()

@@ -281,7 +281,7 @@ class Handle:
     # What families of bytes do with keys and values; _coded has others.
 
     def _encode(self, value: Any) -> bytes:
-        return to_bytes(value)
+        return to_bytes(value, "a value")
 
     def _key(self, data: bytes) -> Any:
         return data

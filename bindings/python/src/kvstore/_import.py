@@ -52,8 +52,11 @@ class Options(NamedTuple):
 class Report:
     """What was done."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, dry_run: bool = False) -> None:
         self.kind = source.kind
+        self.verb = "would be imported" if dry_run else "imported"
+        #: Whether values were written as the pickles they are.
+        self.raw_pickles = False
         self.imported: Counter[str] = Counter()
         self.with_ttl = 0
         self.skipped: Counter[str] = Counter()
@@ -66,12 +69,14 @@ class Report:
     def lines(self) -> Iterator[str]:
         """For people."""
         for family, count in sorted(self.imported.items()):
-            yield f"{count:>12,}  imported from {self.kind} into family {family!r}"
+            yield f"{count:>12,}  {self.verb} from {self.kind} into family {family!r}"
         if not self.imported:
-            yield f"{0:>12,}  imported from {self.kind}"
+            yield f"{0:>12,}  {self.verb} from {self.kind}"
         yield f"{self.with_ttl:>12,}  of them with a TTL"
         for reason, count in self.skipped.most_common():
             yield f"{count:>12,}  skipped: {reason}"
+        if self.raw_pickles and self.kind == "diskcache":
+            yield "Some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
 
     def as_json(self) -> str:
         """For programs: one object."""
@@ -94,7 +99,7 @@ def import_into(source: Source, target: Path, options: Options) -> Report:
     """
     if any(target.exists() and file.exists() and file.samefile(target) for file in source.files):
         raise SourceError("the target is the source: give the path of another file")
-    report = Report(source)
+    report = Report(source, options.dry_run)
     before = {file: _state(file) for file in source.files if not has_log(file)}
     if options.dry_run:
         for _, entry in _converted(source, options, report):
@@ -126,6 +131,8 @@ class _Ready(NamedTuple):
     key: bytes
     value: bytes
     expire_at: Optional[float]
+    #: Whether the value is a pickle of the source's, among others that are none.
+    raw_pickle: bool
 
 
 def _converted(source: Source, options: Options, report: Report) -> Iterator[tuple[int, _Ready]]:
@@ -155,7 +162,8 @@ def _ready(entry: Entry, options: Options) -> Optional[_Ready]:
     if not 1 <= len(key) <= _MAX_KEY_BYTES:
         raise EntryError(f"a key is empty or longer than {_MAX_KEY_BYTES} bytes")
     family = entry.family or options.family or "default"
-    return _Ready(family, key, _value(entry.value(), options), moment)
+    piece = entry.value()
+    return _Ready(family, key, _value(piece, options), moment, piece.kind == PICKLE and options.values == "raw")
 
 
 def _moment(expire_at: Any) -> Optional[float]:
@@ -293,6 +301,7 @@ class _Writer:
 
 def _count(report: Report, entry: _Ready) -> None:
     report.imported[entry.family] += 1
+    report.raw_pickles = report.raw_pickles or entry.raw_pickle
     report.with_ttl += entry.expire_at is not None
 
 

@@ -56,9 +56,7 @@ class Checkpoint(NamedTuple):
 class Stats:
     """What a store has done, in all threads of this process, since it was opened or ``stats_reset`` was called.
 
-    ``hits / (hits + misses)`` says how well a cache does. The names are those of the fields of
-    KVStoreStats in kvstore.h: ``nTtlExpired`` there is ``ttl_expired`` here. :meth:`Store.stats` fills in all that the
-    C structure has, so it fails if this list has not all of them, or more.
+    ``hits / (hits + misses)`` says how well a cache does.
     """
 
     #: Keys written.

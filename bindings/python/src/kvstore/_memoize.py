@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, TypeVar, overload
 
 from kvstore._errors import BusyError, MisuseError
 from kvstore._family import Family
@@ -31,9 +31,10 @@ from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from typing_extensions import ParamSpec
+    from typing_extensions import Concatenate, ParamSpec
 
     P = ParamSpec("P")
+    Q = ParamSpec("Q")
     R = TypeVar("R", covariant=True)
 
     class Memoized(Protocol[P, R]):
@@ -45,6 +46,12 @@ if TYPE_CHECKING:
         def cache_key(self, *args: P.args, **kwargs: P.kwargs) -> bytes: ...
         def cache_clear(self) -> int: ...
         def cache_info(self) -> CacheInfo: ...
+        @overload
+        def __get__(self, instance: None, owner: Any = None, /) -> Memoized[P, R]: ...
+        @overload
+        def __get__(
+            self: Memoized[Concatenate[Any, Q], R], instance: object, owner: Any = None, /
+        ) -> Memoized[Q, R]: ...
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
@@ -124,7 +131,8 @@ def memoize(
     one, and the same one in each process.
 
     The decorated function has ``cache_clear()`` (forgets all results, and returns how many there
-    were), ``cache_info()``, ``cache_key(*args)`` (where the result is kept) and ``__wrapped__``.
+    were), ``cache_info()``, ``cache_key(*args)`` (where the result is kept) and ``__wrapped__``. Of a method
+    they are got from the object: ``thing.method.cache_key(5)``.
 
     >>> db = kvstore.open(":memory:")
     >>> @kvstore.memoize(db, ttl=60)
@@ -313,8 +321,7 @@ def _memoized(
             if not isinstance(e, RuntimeError):  # no more threads: the result that is there is returned
                 raise
 
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         arguments = digest(args, kwargs)
         key, lease_key = prefix + b"=" + arguments, prefix + b"~" + arguments
         wait = _FIRST_WAIT
@@ -351,10 +358,65 @@ def _memoized(
         with _counting:
             return CacheInfo(counts["hits"], counts["misses"], len(store.keys(prefix=prefix + b"=")))
 
-    wrapper.cache_key = cache_key  # type: ignore[attr-defined]
-    wrapper.cache_clear = cache_clear  # type: ignore[attr-defined]
-    wrapper.cache_info = cache_info  # type: ignore[attr-defined]
-    return wrapper
+    return _Function(function, call, cache_key, cache_clear, cache_info)
+
+
+class _Function:
+    """What memoize makes of a function. Unlike an attribute of a function, its cache_key can be a method's."""
+
+    def __init__(self, function: Any, call: Any, cache_key: Any, cache_clear: Any, cache_info: Any) -> None:
+        functools.update_wrapper(self, function)
+        self._call = call
+        self.cache_key = cache_key
+        self.cache_clear = cache_clear
+        self.cache_info = cache_info
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else _Method(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<memoized {self.__wrapped__!r}>"  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # type: ignore[attr-defined, no-any-return] # as functions are pickled
+
+
+class _Method:
+    """The same, bound to its object; what is not here is the function's."""
+
+    __slots__ = ("__func__", "__self__")
+
+    def __init__(self, function: _Function, instance: Any) -> None:
+        self.__func__ = function
+        self.__self__ = instance
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def cache_key(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__.cache_key(self.__self__, *args, **kwargs)
+
+    @property
+    def __wrapped__(self) -> Any:
+        return self.__func__.__wrapped__.__get__(self.__self__)  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Method) and self.__self__ is other.__self__ and self.__func__ is other.__func__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__self__), id(self.__func__)))
+
+    def __repr__(self) -> str:
+        return f"<memoized {self.__wrapped__!r}>"
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__func__.__name__)  # type: ignore[attr-defined] # as methods are
 
 
 def _canonical(value: Any, typed: bool) -> bytes:

@@ -54,7 +54,7 @@ def check(rc: int, kv: Any = NULL) -> None:
         raise exception_for(rc, None if rc == _NOTFOUND else error_text(kv))
 
 
-def to_bytes(data: Data, what: str = "a key or value") -> bytes:
+def to_bytes(data: Data, what: str = "a key") -> bytes:
     """A key or value as bytes: text as UTF-8, bytes as they are, other bytes-like objects copied.
 
     The result is exactly a bytes, whose length is true: C is told it. ``what`` is what the error texts
@@ -72,7 +72,8 @@ def to_bytes(data: Data, what: str = "a key or value") -> bytes:
         try:
             view = memoryview(data)
         except TypeError:
-            raise TypeError(f"{what} must be str or bytes-like, not {type(data).__name__}") from None
+            hint = "; or open the store with a codec, such as kvstore.JSON" if what == "a value" else ""
+            raise TypeError(f"{what} must be str or bytes-like, not {type(data).__name__}{hint}") from None
         if not view.c_contiguous:
             raise TypeError(f"{what} must be contiguous in memory; this {type(data).__name__} is not")
         result = view.tobytes()

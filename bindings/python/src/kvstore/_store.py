@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union, ove
 
 from kvstore._codec import Codec, Coding, coding
 from kvstore._coded import CodedFamily
-from kvstore._connection import Connections, store_is_closed
+from kvstore._connection import Connections, encoded, store_is_closed
 from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
 from kvstore._expiry import default_ttl_ms
 from kvstore._family import Family
@@ -92,9 +92,7 @@ class Store(MaintenanceMethods, Family[K, V]):
         **settings: Any,  # Settings
     ) -> None:
         """See :func:`kvstore.open`."""
-        name = b"" if path is None else os.fsencode(path)
-        if b"\0" in name:
-            raise ValueError("a path cannot have a NUL in it")
+        name = encoded(path)
         config, coded = configuration(**settings), coding(codec, keys)
         if coded is not None and not isinstance(self, CodedFamily):
             raise TypeError(f"a {type(self).__name__} has no codec and no keys=str: derive it from type(kvstore.open(...))")

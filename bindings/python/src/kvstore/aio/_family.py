@@ -153,13 +153,88 @@ class Family(Generic[K, V]):
         key = frozen(key)
         return await self._do(True, lambda family: family.get_and_touch(key, ttl, default))
 
-    put = _writes(kvstore.Family.put)
-    add = _writes(kvstore.Family.add)
+    # A family of bytes takes all of Data as values, one with a codec what the codec takes.
+
+    @overload
+    async def put(
+        self: Family[Any, bytes], key: Data, value: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    async def put(
+        self, key: Data, value: V,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
+    ) -> bool: ...  # fmt: skip
+    async def put(
+        self,
+        key: Data,
+        value: Any,
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+        *,
+        keep_ttl: bool = False,
+        if_absent: bool = False,
+        if_present: bool = False,
+    ) -> bool:
+        """Writes a value; says whether it did (False only if a condition did not hold): as
+        :meth:`kvstore.Family.put`."""
+        name, new = frozen(key), self._frozen(value)
+        conditions = {"keep_ttl": keep_ttl, "if_absent": if_absent, "if_present": if_present}
+        return await self._do(True, lambda family: family.put(name, new, ttl, expire_at, **conditions))
+
+    @overload
+    async def add(
+        self: Family[Any, bytes], key: Data, value: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    async def add(
+        self, key: Data, value: V, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> bool: ...
+    async def add(
+        self, key: Data, value: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+    ) -> bool:
+        """Writes a value only if the key is missing; says whether it did."""
+        name, new = frozen(key), self._frozen(value)
+        return await self._do(True, lambda family: family.add(name, new, ttl, expire_at))
+
     delete = _writes(kvstore.Family.delete)
     incr = _writes(kvstore.Family.incr)
     decr = _writes(kvstore.Family.decr)
-    compare_and_swap = _writes(kvstore.Family.compare_and_swap)
-    compare_and_delete = _writes(kvstore.Family.compare_and_delete)
+
+    @overload
+    async def compare_and_swap(
+        self: Family[Any, bytes], key: Data, expected: Data, value: Data,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    async def compare_and_swap(
+        self, key: Data, expected: V, value: V,
+        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+    ) -> bool: ...  # fmt: skip
+    async def compare_and_swap(
+        self,
+        key: Data,
+        expected: Any,
+        value: Any,
+        ttl: Optional[Duration] = None,
+        expire_at: Optional[Moment] = None,
+    ) -> bool:
+        """Writes a value only if the key is there with the value ``expected``; says whether it did. The TTL the key
+        had is replaced, as by put."""
+        name, old, new = frozen(key), self._frozen(expected), self._frozen(value)
+        return await self._do(True, lambda family: family.compare_and_swap(name, old, new, ttl, expire_at))
+
+    @overload
+    async def compare_and_delete(self: Family[Any, bytes], key: Data, expected: Data) -> bool: ...
+    @overload
+    async def compare_and_delete(self, key: Data, expected: V) -> bool: ...
+    async def compare_and_delete(self, key: Data, expected: Any) -> bool:
+        """Deletes a key only if its value is ``expected``; says whether it did."""
+        name, old = frozen(key), self._frozen(expected)
+        return await self._do(True, lambda family: family.compare_and_delete(name, old))
 
     async def popitem(self) -> tuple[K, V]:
         """Deletes the least key and returns it with its value; NotFoundError if there is none."""

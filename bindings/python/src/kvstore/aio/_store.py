@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overl
 
 import kvstore
 from kvstore import Error, MisuseError
+from kvstore._connection import encoded
 from kvstore._native import K, V
 from kvstore._options import Settings as OpenSettings
 from kvstore._time import ClockFunction, Duration
@@ -69,7 +70,7 @@ class Store(Families[K, V]):
         self._coded = options.get("codec") is not None
         super().__init__(self, "default")
         self._path = None if path is None else os.fsdecode(path)
-        self._settings = Settings(b"" if path is None else os.fsencode(path), options)
+        self._settings = Settings(encoded(path) or b":memory:", options)
         self._readers = 0 if self._settings.in_memory or options.get("exclusive") else readers
         self._pool: Optional[Pool] = Pool(self._settings, self._readers)
         self._closing: list[Future[None]] = []

@@ -28,6 +28,8 @@ class NotOwnedError(Error, RuntimeError):
 
 def family_of(store: Store[Any, Any], name: str) -> Family:
     """The family of a recipe, which is made if it is not there."""
+    if isinstance(store, Family) and not isinstance(store, Store):
+        raise TypeError("a recipe has a family of its own: pass the store, and family='name'")
     if not isinstance(store, Store):
         raise TypeError(f"a recipe needs a store, not {type(store).__name__}; it has a family of its own in it")
     return store.family(name, create=True, codec=None, keys=bytes)
