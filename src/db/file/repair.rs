@@ -24,11 +24,7 @@ const CATALOGUE: [(&str, u32); 4] =
 /// added, removed or changed. If it fails, that transaction is to be rolled back.
 pub(super) fn repair(conn: &Connection, now_ms: i64) -> Result<u64> {
     // Whoever writes to a tree that is damaged can lose what may still be read.
-    integrity::check_sqlite(conn).map_err(|e| {
-        e.with_message(format!(
-            "{e}: this is below what a repair can mend, and nothing was changed; {LAST_RESORT}"
-        ))
-    })?;
+    check_sqlite(conn)?;
     let mut repair = Repair { conn, now_ms, fixed: 0 };
     repair.list_of_tables()?;
     repair.catalogue()?;
@@ -40,7 +36,20 @@ pub(super) fn repair(conn: &Connection, now_ms: i64) -> Result<u64> {
         repair.family(&Tables::of(&family), &views)?;
     }
     integrity::check_tables(conn)?; // what is still wrong is of a kind that is not known here
-    Ok(repair.fixed)
+    let fixed = repair.fixed;
+    if fixed > 0 {
+        // A list of tables that was changed by hand can be wrong about free pages in a way that only shows afterwards.
+        check_sqlite(conn)?;
+    }
+    Ok(fixed)
+}
+
+fn check_sqlite(conn: &Connection) -> Result<()> {
+    integrity::check_sqlite(conn).map_err(|e| {
+        e.with_message(format!(
+            "{e}: this is below what a repair can mend, and nothing was changed; {LAST_RESORT}"
+        ))
+    })
 }
 
 struct Repair<'c> {
