@@ -708,6 +708,23 @@ fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {
     store.sync().unwrap();
 }
 
+#[test]
+fn a_failed_sync_of_a_checkpoint_that_keeps_writers_out_is_answered_by_the_next_sync_once() {
+    for sql in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = Watch::on(dir.path(), false);
+        let config = Config::new().wal_pages(16).sql_engine(sql);
+        let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
+        store.put("short", "1").unwrap(); // the beginning of a WAL is synced
+        let fault = Fault::Code(ffi::SQLITE_IOERR);
+        watch.fail(Plan { call: Call::Sync, nth: 1, fault, from_then_on: false });
+        store.put("long", [7; 200_000]).unwrap(); // more pages than the WAL is to have
+        assert_eq!(watch.injected(), 1, "no checkpoint");
+        assert_eq!(store.sync().unwrap_err().kind(), ErrorKind::Io);
+        store.sync().unwrap();
+    }
+}
+
 /// An open that answers OK has made the store as it is to be.
 #[test]
 fn a_store_whose_making_could_not_be_synced_is_not_left_in_the_other_journal_mode() {

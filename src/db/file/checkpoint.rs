@@ -263,8 +263,11 @@ impl Db {
     fn restart_wal(&mut self, wait: Duration) -> Result<()> {
         // At once: this handle has just committed, so nobody writes at this moment. Who waits for a lock sleeps between
         // two tries, and among several writers that write without a pause a later try would seldom find it free.
-        if self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)).is_ok() {
-            return Ok(());
+        match self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)) {
+            Ok(_) => return Ok(()),
+            // A sync that has failed is told once: the next one may end well although pages are lost.
+            Err(e) if e.kind() == ErrorKind::Io => return Err(e),
+            Err(_) => {}
         }
         // A reader that comes when everything is in the file does not stand in the way of a new beginning.
         let passive = self.checkpoint(CheckpointMode::Passive);
