@@ -19,6 +19,8 @@ use crate::error::Result;
 /// The columns of the catalogue, each with its place in the primary key.
 const CATALOGUE: [(&str, u32); 4] =
     [("name", 1), ("created_ms", 0), ("default_ttl_ms", 0), ("track_writes", 0)];
+/// The same of the facts about the file.
+const FACTS: [(&str, u32); 2] = [("name", 1), ("value", 0)];
 
 /// Repairs everything, inside a write transaction of its own; says how many rows, entries and tables it has
 /// added, removed or changed. If it fails, that transaction is to be rolled back.
@@ -29,7 +31,7 @@ pub(super) fn repair(conn: &Connection, now_ms: i64) -> Result<u64> {
     repair.list_of_tables()?;
     repair.catalogue()?;
     repair.tables_of_no_family()?;
-    repair.facts()?;
+    repair.table_of_the_store("kvstore_meta", &FACTS, schema::META)?; // a limit that was in it is lost
     // Read once: the list of tables has no index, and each look into it passes all families.
     let views = integrity::definitions_of_views(conn)?;
     for family in schema::families(conn)? {
@@ -81,12 +83,21 @@ impl Repair<'_> {
         mended.and(told).and(read_again)
     }
 
+    /// Makes a table that every store has, if it is missing or has other columns.
+    fn table_of_the_store(&mut self, name: &str, columns: &[(&str, u32)], definition: &str) -> Result<()> {
+        let found = self.columns(name)?;
+        if found.iter().map(|(column, at)| (column.as_str(), *at)).eq(columns.iter().copied()) {
+            return Ok(());
+        }
+        if !found.is_empty() {
+            self.remove(name, true)?;
+        }
+        self.make(&format!("CREATE TABLE {name}{definition}"))
+    }
+
     /// Leaves only names in the catalogue that a family can have, and the default one always.
     fn catalogue(&mut self) -> Result<()> {
-        if self.columns("kvstore_family")?.iter().map(|(column, at)| (column.as_str(), *at)).ne(CATALOGUE) {
-            self.remove("kvstore_family", true)?;
-            self.make(&format!("CREATE TABLE kvstore_family{}", schema::CATALOGUE))?;
-        }
+        self.table_of_the_store("kvstore_family", &CATALOGUE, schema::CATALOGUE)?;
         self.change(
             "UPDATE OR IGNORE kvstore_family SET name = CAST(name AS TEXT) WHERE typeof(name) = 'blob'",
         )?;
@@ -119,18 +130,6 @@ impl Repair<'_> {
             self.enter(DEFAULT_FAMILY)?;
         }
         Ok(())
-    }
-
-    /// Makes the table of facts about the file if there is none. What was in it, such as a limit, is lost.
-    fn facts(&mut self) -> Result<()> {
-        let columns = self.columns("kvstore_meta")?;
-        if columns.iter().map(|(column, at)| (column.as_str(), *at)).eq([("name", 1), ("value", 0)]) {
-            return Ok(());
-        }
-        if !columns.is_empty() {
-            self.remove("kvstore_meta", true)?;
-        }
-        self.make(&format!("CREATE TABLE kvstore_meta{}", schema::META))
     }
 
     /// Enters the family of a table in the catalogue. Its default TTL is lost.
