@@ -13,7 +13,8 @@ use crate::{Eviction, Limit};
 /// it from its next write on; kvstore_backup copies it.
 ///
 /// Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
-/// The file itself never gets longer than the limit either; and unless KVStoreConfig.walPages says otherwise, the WAL
+/// The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
+/// otherwise, the WAL
 /// of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and no reader that
 /// stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for, and the pages
 /// of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.

@@ -9,16 +9,17 @@ impl Store {
     /// wants. It is kept in the file, and every handle and process obeys it from its next write on.
     ///
     /// Counted are the pages of the file less the free ones ([`Stats::size_bytes`](crate::Stats::size_bytes)). The
-    /// file itself never gets longer than the limit either, and unless
-    /// [`Config::wal_pages`](crate::Config::wal_pages) says otherwise, its WAL is one for an eighth of that (at
-    /// least 16 pages, at most 4000): with one writer, and no reader that stays, both together have at most `max_bytes`,
+    /// file itself is kept as short, but for what `docs/bounded-stores.md` names, and unless
+    /// [`Config::wal_pages`](crate::Config::wal_pages) says otherwise, its WAL is one for an eighth of that (at least
+    /// 16 pages, at most 4000): with one writer, and no reader that stays, both together have at most `max_bytes`,
     /// twice as many pages as the WAL is for, and those of one transaction.
     ///
     /// Keys go inside the write that needs the room, in its transaction, in the order that
-    /// [`Eviction`](crate::Eviction) says, over all families; those that the write itself has put never do. Up to a thirty-second part of
-    /// the pages (at most 256) is kept free, so that a write removes few keys as a rule. When nothing is left that
-    /// may go, a write that needs more pages than there are fails with [`Full`](crate::ErrorKind::Full); nothing of
-    /// it has happened then, and a transaction of the caller's goes on. What only removes is never refused.
+    /// [`Eviction`](crate::Eviction) says, over all families; those that the write itself has put never do. Up to a
+    /// thirty-second part of the pages (at most 256) is kept free, so that a write removes few keys as a rule. When
+    /// nothing is left that may go, a write that needs more pages than there are fails with
+    /// [`Full`](crate::ErrorKind::Full); nothing of it has happened then, and a transaction of the caller's goes on.
+    /// What only removes is never refused.
     ///
     /// With [`Eviction::Oldest`](crate::Eviction::Oldest) every family tracks write times: it is switched on for
     /// those that are there, whose keys count as written now, and for those that are made later. Another policy

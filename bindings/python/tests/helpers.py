@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import kvstore
+from kvstore.__main__ import main
 
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
@@ -124,3 +125,14 @@ def carried_recipes(lock: Any, again: Any, slots: Any, limiter: Any, jobs: Any, 
     with jobs.get(block=False) as message:
         assert message.value == b"x"
     tags.put("key", b"v", ["t"])
+
+
+def run_import(*arguments: Any) -> int:
+    """``python -m kvstore import`` in this process; returns its exit code."""
+    return main(["import", *map(str, arguments)])
+
+
+def content(target: Path, family: str = "default") -> dict[bytes, bytes]:
+    """All that a closed store has in a family."""
+    with kvstore.open(target, read_only=True) as store:
+        return dict(store.family(family).items())

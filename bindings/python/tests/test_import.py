@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import assert_clean, run_python
+from helpers import assert_clean, content, run_import as run, run_python
 
 import kvstore
-from kvstore.__main__ import main
 from kvstore._sources import SourceError, find
 
 
@@ -38,15 +37,6 @@ def shelf(tmp_path: Path) -> Path:
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "target.db"
-
-
-def run(*arguments: Any) -> int:
-    return main(["import", *map(str, arguments)])
-
-
-def content(target: Path, family: str = "default") -> dict[bytes, bytes]:
-    with kvstore.open(target, read_only=True) as store:
-        return dict(store.family(family).items())
 
 
 def fake_diskcache(folder: Path, rows: list[tuple[Any, ...]]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sqlite3
 import stat
@@ -13,6 +14,7 @@ import pytest
 from helpers import START_S, Clock
 
 import kvstore
+from kvstore._options import Settings, configuration
 
 
 def test_open_takes_text_and_paths(tmp_path: Path) -> None:
@@ -543,3 +545,11 @@ def test_moments_of_next_expiry_fit_a_timer(db: kvstore.Store, clock: Clock) -> 
     assert db.purge_expired() == 1
     assert db.next_expiry() is None
     assert clock.now_s == START_S + 5
+
+
+def test_the_settings_are_the_same_wherever_they_are_named() -> None:
+    named = inspect.signature(kvstore.open).parameters
+    settings = {name: given.default for name, given in named.items() if name not in ("path", "codec", "keys")}
+    taken = {name: given.default for name, given in inspect.signature(configuration).parameters.items()}
+    assert settings == taken
+    assert set(settings) == set(Settings.__annotations__)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import content, run_import as run
 
 import kvstore
-from kvstore.__main__ import main
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -19,15 +19,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "target.db"
-
-
-def run(*arguments: Any) -> int:
-    return main(["import", *map(str, arguments)])
-
-
-def content(target: Path, family: str = "default") -> dict[bytes, bytes]:
-    with kvstore.open(target, read_only=True) as store:
-        return dict(store.family(family).items())
 
 
 # diskcache
