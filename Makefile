@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-python clean all lib install install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture bench bench-quick bench-python clean all lib command install install-command install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -17,27 +17,31 @@ help:
 	@echo 'make torture       an hour of power cuts, faults, bad files, fuzzing; MINUTES=... for another time'
 	@echo 'make bench         speed, against LMDB, redb, fjall, SQLite, SNKV; make bench-quick: a short look'
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
-	@echo 'make all           the libraries that make install installs'
+	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
+	@echo '                   COMMAND=no: without the command kvstore'
 	@echo 'make uninstall     remove what make install installed with the same variables'
 	@echo 'make docs          the documentation of all languages, in $(DOCS)'
 	@echo 'make clean         remove what was built'
 
 demo:
 	@.ci/setup demo
-	cargo build --release --locked
+	cargo build --release --locked --workspace
 	$(CC) -std=c11 $(CFLAGS) $(WARN) -Iinclude examples/session_cache.c \
 	    -L'$(BUILT)' -lkvstore -Wl,-rpath,'$(abspath $(BUILT))' -o '$(BUILT)/session_cache'
-	@store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && \
-	    '$(BUILT)/session_cache' '$(DIR)' "$$store/demo.db"
+	@store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && set -e && \
+	    '$(BUILT)/session_cache' '$(DIR)' "$$store/demo.db" && cd "$$store" && \
+	    for arguments in 'info demo.db' 'expiring demo.db --chart' 'check demo.db'; do \
+	        printf '\n$$ kvstore %s\n' "$$arguments"; '$(abspath $(BUILT))/kvstore' $$arguments; done
 
 test:
 	@.ci/setup test
-	@if cargo fmt --version >/dev/null 2>&1; then set -x; cargo fmt --check; \
-	    else echo 'SKIPPED: cargo fmt --check (rustfmt is not installed)'; fi
-	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --all-targets --locked -- -D warnings; \
+	@if cargo fmt --version >/dev/null 2>&1; then set -x; cargo fmt --all --check; \
+	    else echo 'SKIPPED: cargo fmt --all --check (rustfmt is not installed)'; fi
+	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --workspace --all-targets --locked -- -D warnings; \
 	    else echo 'SKIPPED: cargo clippy (it is not installed)'; fi
-	cargo test --locked --no-fail-fast
+	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET_DIR)' # else nobody sees that it broke
+	cargo test --locked --workspace --no-fail-fast
 	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
 	bindings/python/run-tests
 
@@ -71,7 +75,7 @@ bench-python:
 clean:
 	cargo clean
 
-# ---- The libraries to be installed --------------------------------------------------------------------
+# ---- What is to be installed ----------------------------------------------------------------------------
 #
 # They are built apart from target/release, which has no SONAME: a program linked there runs with the
 # library of its rpath, not with one of the system.
@@ -97,7 +101,11 @@ STAGE := $(TARGET_DIR)/install
 CARGO_OUT := $(STAGE)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
 SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
 
-all: lib
+# The command can be left out: COMMAND=no.
+COMMAND ?= yes
+WITH_COMMAND := $(filter-out 0 no,$(COMMAND))
+
+all: lib $(if $(WITH_COMMAND),command)
 
 lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
@@ -125,6 +133,24 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(AR) rcsD '$@.tmp' '$(STAGE)/kvstore.o'
 	mv '$@.tmp' '$@'
 
+command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
+
+$(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
+	$(CARGO) build --release $(CARGOFLAGS) --package kvstore-cli --bin kvstore --target-dir '$(STAGE)'
+	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
+	mv '$@.tmp' '$@'
+
+# What the command says about itself. Who builds for another machine names a kvstore that runs on this one.
+RUN_COMMAND ?= $(STAGE)/kvstore
+
+$(STAGE)/manual/kvstore.1: $(STAGE)/kvstore
+	rm -rf '$(STAGE)/manual'
+	mkdir -p '$(STAGE)/manual.tmp'
+	'$(RUN_COMMAND)' man '$(STAGE)/manual.tmp'
+	for shell in bash zsh fish; do \
+	    '$(RUN_COMMAND)' completions $$shell >"$(STAGE)/manual.tmp/completions.$$shell" || exit; done
+	mv '$(STAGE)/manual.tmp' '$(STAGE)/manual'
+
 # ---- Installation, by the conventions of GNU ----------------------------------------------------------
 #
 # Each folder may be given in upper or in lower case. DESTDIR is put before all of them.
@@ -132,6 +158,8 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 exec_prefix ?= $(prefix)
+BINDIR ?= $(exec_prefix)/bin
+bindir ?= $(BINDIR)
 LIBDIR ?= $(exec_prefix)/lib
 libdir ?= $(LIBDIR)
 INCLUDEDIR ?= $(prefix)/include
@@ -148,7 +176,7 @@ CMAKEDIR ?= $(libdir)/cmake/kvstore
 cmakedir ?= $(CMAKEDIR)
 
 # make has lists of words, and a folder with a space in its name would be two.
-ifneq ($(words $(DESTDIR)$(libdir)$(includedir)$(mandir)$(docdir)$(pkgconfigdir)$(cmakedir)),1)
+ifneq ($(words $(DESTDIR)$(bindir)$(libdir)$(includedir)$(datarootdir)$(mandir)$(docdir)$(pkgconfigdir)$(cmakedir)),1)
 $(error the folders to install to must be given, without spaces in their names)
 endif
 
@@ -164,7 +192,13 @@ INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/libkvstore.so $(li
     $(cmakedir)/kvstoreConfig.cmake $(cmakedir)/kvstoreConfigVersion.cmake \
     $(addprefix $(includedir)/,$(C_HEADERS) $(CPP_HEADERS)) \
     $(mandir)/man3/kvstore.3 \
-    $(addprefix $(docdir)/,$(DOCUMENTS))
+    $(addprefix $(docdir)/,$(DOCUMENTS)) $(INSTALLED_COMMAND)
+
+# Where each shell looks for the completions of what is installed.
+BASH_COMPLETION = $(datarootdir)/bash-completion/completions/kvstore
+ZSH_COMPLETION = $(datarootdir)/zsh/site-functions/_kvstore
+FISH_COMPLETION = $(datarootdir)/fish/vendor_completions.d/kvstore.fish
+INSTALLED_COMMAND = $(bindir)/kvstore $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 
 # The folders that are ours alone, the inner ones first.
 OWN_FOLDERS = $(cmakedir) $(addprefix $(includedir)/,$(filter-out ./,$(call inner_first,$(CPP_HEADERS)))) \
@@ -185,7 +219,7 @@ FILL = sed \
     -e 's|@version@|$(VERSION)|' -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|' \
     -e 's|@soname@|$(SONAME)|' -e 's|@shared_library@|$(SHARED)|'
 
-install: lib
+install: lib $(if $(WITH_COMMAND),install-command)
 	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(cmakedir)' \
 	    '$(DESTDIR)$(includedir)' '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(docdir)'
 	$(INSTALL_PROGRAM) '$(STAGE)/$(SHARED)' '$(DESTDIR)$(libdir)/$(SHARED)'
@@ -210,11 +244,20 @@ endif
 	for document in $(DOCUMENTS); do \
 	    $(INSTALL_DATA) -D "$$document" '$(DESTDIR)$(docdir)'/"$$document" || exit; done
 
+install-command: command
+	$(INSTALL) -d '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man1'
+	$(INSTALL_PROGRAM) '$(STAGE)/kvstore' '$(DESTDIR)$(bindir)/kvstore'
+	$(INSTALL_DATA) '$(STAGE)'/manual/*.1 '$(DESTDIR)$(mandir)/man1'
+	$(INSTALL_DATA) -D '$(STAGE)/manual/completions.bash' '$(DESTDIR)$(BASH_COMPLETION)'
+	$(INSTALL_DATA) -D '$(STAGE)/manual/completions.zsh' '$(DESTDIR)$(ZSH_COMPLETION)'
+	$(INSTALL_DATA) -D '$(STAGE)/manual/completions.fish' '$(DESTDIR)$(FISH_COMPLETION)'
+
 install-strip:
 	$(MAKE) install INSTALL_STRIP=1
 
 uninstall:
-	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)')
+	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)') '$(DESTDIR)$(mandir)'/man1/kvstore.1 \
+	    '$(DESTDIR)$(mandir)'/man1/kvstore-*.1
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ]; then rmdir --ignore-fail-on-non-empty "$$folder"; fi; done
 

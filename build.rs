@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// The sources of the header, in its order.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "codes.rs",
     "types.rs",
     "library.rs",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 15] = [
     "many.rs",
     "transactions.rs",
     "maintenance.rs",
+    "recover.rs",
     "limit.rs",
 ];
 

@@ -162,9 +162,12 @@ fn draw(function: &Function, at: usize) -> String {
         "const KVStoreConfig *" => "w.config()".into(),
         "const KVWriteOptions *" => "w.options()".into(),
         "const char *" if name == "path" => format!("w.path({})", function.name == "kvstore_backup"),
+        "const char *" if name == "newPath" => "w.path(true)".into(),
         "const char *" => "w.name()".into(),
         "callback" if name == "now_ms" => "w.clock()".into(),
+        "callback" if name == "progress" && function.name == "kvstore_copy" => "w.copied()".into(),
         "callback" if name == "progress" => "w.progress()".into(),
+        "callback" if name == "report" => "w.report()".into(),
         "int" if function.name == "kvstore_malloc" => "w.malloc_size()".into(),
         "int" if name == "cap" => "w.capacity()".into(),
         "int" if name == "max" => "w.rows()".into(),
@@ -217,9 +220,15 @@ fn main() {
         write!(out, "    pub fn {}(", function.name).unwrap();
         for (c, name) in &function.arguments {
             let c = match (c.as_str(), name.as_str()) {
+                ("callback", "progress") if function.name == "kvstore_copy" => {
+                    "Option<unsafe extern \"C\" fn(*mut c_void, i64, i64) -> c_int>".into()
+                }
                 ("callback", "now_ms") => "Option<unsafe extern \"C\" fn(*mut c_void) -> i64>".into(),
                 ("callback", "progress") => {
                     "Option<unsafe extern \"C\" fn(*mut c_void, c_int, c_int) -> c_int>".into()
+                }
+                ("callback", "report") => {
+                    "Option<unsafe extern \"C\" fn(*mut c_void, *const c_char, i64, i64) -> c_int>".into()
                 }
                 (c, _) => rust_type(c),
             };

@@ -342,7 +342,8 @@ typedef struct {
      * (kvstore_set_limit) if that is less. It is written back into the database while it
      * grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
      * and those of one transaction.
-     * Readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
+     * A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
+     * its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
      * more. For small flash. Not used where walSizeLimit is set.
      */
     int walPages;
@@ -1532,16 +1533,71 @@ int kvstore_backup(KVStore *kv,
                    void *context);
 
 /**
+ * Copies all live keys of all families of `from` into `to`, with their TTLs and write times, and the families'
+ * settings: the state of one moment, in one transaction of `to`. After a failure, or if the process dies, nothing was
+ * copied, and it may be run again. Others go on reading and writing `from` meanwhile; `to` takes no other writes.
+ *
+ * Families that `to` does not have are made. One that it has must have no live key; it gets the default TTL of the
+ * one in `from`, and tracks write times if that one does. The limit of `from` (kvstore_set_limit) is copied if `to`
+ * has none and no key at all. The WAL of `to` grows as long as what is copied.
+ *
+ * `progress` (may be NULL) is called now and then with `context`, the keys that were copied and their total, which
+ * may not be reached if keys expire meanwhile; what it returns, if not 0, stops the copy. It may use both stores
+ * (writes to `to` find it busy), but not one in memory or an exclusive one: a transaction of the copy's is open on its
+ * handle.
+ *
+ * Errors: KVSTORE_ERROR (a NULL handle; a family of `to` has live keys; `from` and `to` are the same store; a value is
+ * longer than `to` takes; stopped by progress), KVSTORE_BUSY (others write to `to`; a transaction is open on `to`, or
+ * on `from` if that is in memory or exclusive), KVSTORE_READONLY (`to`), KVSTORE_FULL (also if it does not fit into
+ * the limit of `to`), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if one of the stores is no longer at the path it was
+ * opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (one of the stores is closed, also meanwhile; or
+ * progress has ended the copy's transaction). Nothing was copied then. The text is that of `from`:
+ * kvstore_errmsg(from).
+ */
+int kvstore_copy(KVStore *from,
+                 KVStore *to,
+                 int (*progress)(void *context, int64_t done, int64_t total),
+                 void *context);
+
+/**
+ * Saves every row that can be read of the file `path`, which may be damaged, into a new store at `newPath`: with its
+ * value, its TTL, its write time and its family, whose settings are kept. Rows that have expired are left out.
+ * `*pSaved` (may be NULL) is the number of rows saved, `*pLost` (may be NULL) that of all that was found to be lost:
+ * rows, pages, tables; 0: everything is there. The text of the calls that fail is in kvstore_errmsg(NULL).
+ *
+ * The file is read as bytes and never written, with the -wal or the rollback journal beside it. Nobody may have it
+ * open meanwhile. `newPath` must not exist; it appears when the new store is whole and synced.
+ *
+ * `report` (may be NULL) is called with `context` and `text`, a line about something that is lost, which is valid during
+ * the call and has the key of a lost row, if that is known; and now and then with NULL as `text`. `done` and `total`
+ * are how many pages were read, and are about to be. What it returns, if not 0, stops the recovery.
+ *
+ * No row is invented: pages of which anything does not agree, and free ones, which may have deleted rows, are not used;
+ * what a damaged page led to is given to a family only if the file says to which one. Rows whose family nothing names
+ * are saved in families called "recovered-1" and so on. But a byte that was changed inside a key, a value or a time is
+ * not noticed.
+ *
+ * Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (nothing in it is of a store), KVSTORE_ERROR (a path
+ * is NULL; `newPath` exists or cannot be a store's; stopped by report), KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
+ * KVSTORE_BUSY. No file is left then.
+ */
+int kvstore_recover(const char *path,
+                    const char *newPath,
+                    int (*report)(void *context, const char *text, int64_t done, int64_t total),
+                    void *context,
+                    int64_t *pSaved,
+                    int64_t *pLost);
+
+/**
  * Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of
  * KVSTORE_EVICT_*. 0 bytes: no limit, whatever the policy. It is kept in the file, and every handle and process obeys
  * it from its next write on; kvstore_backup copies it.
  *
  * Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
  * The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
- * otherwise, the WAL
- * of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and no reader that
- * stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for, and the pages
- * of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
+ * otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and
+ * no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for,
+ * and the pages of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
  *
  * Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
  * that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
@@ -1557,7 +1613,9 @@ int kvstore_backup(KVStore *kv,
  * written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another
  * policy leaves it on.
  *
- * The call is a write itself. If the data takes more than the new limit, it makes room at once.
+ * The call is a write itself. If the data takes more than the new limit, it makes room at once. Outside a transaction
+ * a new limit also makes a checkpoint, which cuts the file and the WAL, unless others stand in the way; then the next
+ * one does.
  *
  * Errors: KVSTORE_ERROR (less than 32 pages of the file, which is 131072 bytes with pages of 4096; a negative number;
  * an unknown policy; kv is NULL); KVSTORE_FULL (the data takes more, and may not be removed); otherwise as kvstore_put.

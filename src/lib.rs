@@ -50,7 +50,9 @@ mod expiry;
 mod family;
 mod ffi;
 mod fork;
+mod info;
 mod options;
+mod recovery;
 mod shared;
 mod store;
 mod unwind;
@@ -60,11 +62,13 @@ pub(crate) use clock::is_far_off;
 pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
-pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, row_key};
+pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, PurgeStep, row_key};
 pub use fork::{INHERITED, generation as fork_generation};
+pub use info::{FamilyInfo, FamilySizes, StoreInfo};
 pub use options::{Eviction, Limit, PutOptions};
+pub use recovery::{Loss, Recovered, Recovering, recover};
 pub use shared::Stats;
-pub use store::{PurgeStep, Store, Transaction, WriteBatch};
+pub use store::{Checked, Checking, Store, Transaction, WriteBatch};
 
 /// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
 /// than it was before in this process.

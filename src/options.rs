@@ -1,5 +1,6 @@
 //! How a value is to be written: what `family` is told, and what a home of the data does.
 
+use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 
 /// How to write a value with [`Family::put_with`](crate::Family::put_with). The default writes always, a key
@@ -10,6 +11,7 @@ pub struct PutOptions {
     pub(crate) keep_ttl: bool,
     pub(crate) default_ttl: bool,
     pub(crate) expiry: Expiry,
+    pub(crate) written_ms: Option<i64>,
 }
 
 /// What a conditional write asks of the key.
@@ -21,7 +23,13 @@ pub(crate) enum Presence {
 
 impl Default for PutOptions {
     fn default() -> PutOptions {
-        PutOptions { only: None, keep_ttl: false, default_ttl: false, expiry: Expiry::Never }
+        PutOptions {
+            only: None,
+            keep_ttl: false,
+            default_ttl: false,
+            expiry: Expiry::Never,
+            written_ms: None,
+        }
     }
 }
 
@@ -54,6 +62,16 @@ impl PutOptions {
         self
     }
 
+    /// The value counts as written at this moment, in milliseconds since the Unix epoch (not negative), instead of now:
+    /// for copies of what was written elsewhere. It may be in the future, too; a sweep, and a store that removes what
+    /// was written longest ago, go by it. A family that does not
+    /// [track write times](crate::Family::set_write_tracking) keeps none, and this changes nothing there.
+    #[must_use]
+    pub fn written_at(mut self, written_ms: i64) -> PutOptions {
+        self.written_ms = Some(written_ms);
+        self
+    }
+
     /// Write only if the key is missing or expired.
     #[must_use]
     pub fn if_absent(mut self) -> PutOptions {
@@ -66,6 +84,18 @@ impl PutOptions {
     pub fn if_present(mut self) -> PutOptions {
         self.only = Some(Presence::Present);
         self
+    }
+}
+
+impl PutOptions {
+    /// Refuses times that are none.
+    pub(crate) fn check(&self) -> Result<()> {
+        if let Some(written_ms @ ..0) = self.written_ms {
+            return Err(Error::invalid(format!(
+                "a write time of {written_ms} ms: times are milliseconds since 1970, and not negative"
+            )));
+        }
+        self.expiry.check()
     }
 }
 

@@ -55,6 +55,21 @@ fn a_backup_overwrites_nothing() {
     run_scenario("tests/c/api_backup.c", "refuses");
 }
 
+#[test]
+fn a_copy_to_another_store_has_everything_with_its_times() {
+    run_scenario("tests/c/api_backup.c", "to_another_store");
+}
+
+#[test]
+fn a_copy_that_is_stopped_has_copied_nothing() {
+    run_scenario("tests/c/api_backup.c", "to_another_store_and_stopped");
+}
+
+#[test]
+fn a_store_may_be_closed_while_it_is_copied_or_copied_to() {
+    run_scenario("tests/c/api_backup.c", "to_another_store_that_is_closed_meanwhile");
+}
+
 // ---- valgrind ---------------------------------------------------------------------------------------
 
 #[test]

@@ -135,6 +135,7 @@ scenarios! {
     what_belongs_to_a_store_may_outlive_it
     a_range_for_walks_over_items_in_order
     a_range_for_walks_over_a_family
+    values_walk_in_the_order_of_their_keys
     keys_walk_without_values_up_to_the_end_of_their_prefix
     a_range_is_closed_below_and_open_above_unless_told_otherwise
     rows_walk_over_one_partition
@@ -162,11 +163,13 @@ scenarios! {
     expiring_keys_are_a_range_too
     ranges_and_views_of_cpp20_take_a_walk
     stats_count_what_was_done
+    what_can_be_read_of_a_damaged_file_is_recovered
     a_store_is_synced_checkpointed_vacuumed_and_checked
     a_bounded_store_makes_room_or_says_that_it_is_full
     a_damaged_file_is_told_by_its_first_disagreement
     a_backup_is_a_store_with_all_ttls
     a_backup_is_stopped_by_the_answer_false
+    a_copy_is_a_store_with_all_ttls
     the_cleaner_starts_and_stops
     handles_are_moved_and_not_copied
     a_store_that_was_moved_from_answers_every_call_with_an_error
@@ -320,6 +323,24 @@ fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
     assert!(missing.is_empty(), "the C++ headers do not call, or no test reaches: {missing:?}");
 }
 
+#[test]
+fn a_range_for_over_a_store_says_what_to_walk_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("walk.cpp");
+    let walk =
+        "#include <kvstore.hpp>\nvoid walk(kvstore::store& db) { for (auto& entry : db) (void)entry; }\n";
+    fs::write(&file, walk).unwrap();
+    for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
+        for standard in STANDARDS {
+            let output = cpp(&compiler, standard).arg("-fsyntax-only").arg(&file).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{compiler} {standard}");
+            assert!(said.contains("a kvstore::store is no range"), "{compiler} {standard}: {said}");
+            assert!(said.lines().count() < 25, "{compiler} {standard}: {said}");
+        }
+    }
+}
+
 /// Compiles an example in each standard, with each compiler, and runs it twice: the second time it finds its store.
 fn example_prints(name: &str, expected: &str) {
     for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
@@ -350,4 +371,57 @@ fn the_example_of_the_standard_library_runs() {
                     balance 90, refused: not enough\n\
                     balance 90\n";
     example_prints("standard_library.cpp", expected);
+}
+
+/// The C++ part of the document for people who come from other stores.
+fn for_comers() -> String {
+    let text = fs::read_to_string(root().join("docs/coming-from.md")).unwrap();
+    text.split_once("\n## C++").expect("a C++ part").1.to_owned()
+}
+
+/// What the right columns of its tables say: each cell a function that has what the text promises.
+fn calls_of_the_tables(text: &str) -> Vec<String> {
+    let cells = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| here |"));
+    let code = |cell: &str| -> String {
+        let marked = cell.split('`').skip(1).step_by(2);
+        marked.filter(|code| code.ends_with(';')).map(|code| format!("{{ {code} }}\n")).collect()
+    };
+    cells.map(|row| code(row.trim_end_matches(" |").rsplit(" | ").next().unwrap())).collect()
+}
+
+#[test]
+fn what_people_who_come_from_other_stores_are_told_compiles() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("calls.cpp");
+    let calls = calls_of_the_tables(&for_comers());
+    assert!(calls.len() > 40 && calls.iter().filter(|code| code.is_empty()).count() <= 1, "{calls:?}");
+    let mut program = "#include <kvstore.hpp>\n#include <map>\nusing namespace std::chrono_literals;\n\
+                       extern kvstore::store db;\nextern kvstore::family cf;\nextern kvstore::config how;\n\
+                       extern std::string key, value;\nextern std::int64_t rows;\n\
+                       template <class... Shown> void use(const Shown&...) {}\n"
+        .to_owned();
+    for (number, code) in calls.iter().enumerate() {
+        program += &format!("void call{number}();\nvoid call{number}() {{\n{code}}}\n");
+    }
+    fs::write(&file, program).unwrap();
+    for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
+        for standard in STANDARDS {
+            let mut command = cpp(&compiler, standard);
+            command.args(["-Wno-unused", "-Wno-unused-result", "-Wno-shadow"]);
+            run(command.arg("-fsyntax-only").arg(&file));
+        }
+    }
+}
+
+#[test]
+fn the_program_that_brings_data_from_other_stores_runs() {
+    let text = for_comers();
+    let program = text.split_once("```cpp\n").unwrap().1.split_once("```").unwrap().0;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("import.cpp");
+    fs::write(&file, program).unwrap();
+    let built = directory.path().join("import");
+    run(link(cpp("g++", "c++17").arg("-o").arg(&built).arg(&file)));
+    let output = run(Command::new(&built).current_dir(&directory));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "user:1 is Ada\nuser:2 is Bob\n");
 }

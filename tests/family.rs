@@ -469,3 +469,24 @@ fn a_value_is_shown_without_a_copy_together_with_its_end_of_life() {
     );
     assert_eq!(store.get_with("b", |_, _| ()).unwrap(), None);
 }
+
+#[test]
+fn a_family_says_when_it_was_made() {
+    for sql_engine in [false, true] {
+        let store = Store::open_in_memory(&Config::new().sql_engine(sql_engine)).unwrap();
+        let clock = TestClock::at(5_000);
+        clock.drive(&store);
+        let family = store.create_family("f").unwrap();
+        clock.set(6_000);
+        family.put("k", "1").unwrap();
+        assert_eq!(family.created_ms().unwrap(), 5_000);
+        assert!(store.created_ms().unwrap() > 5_000); // made by the system's clock
+        let of_a_snapshot = store.snapshot(|_| family.created_ms()).unwrap();
+        assert_eq!(of_a_snapshot, 5_000);
+        let other = store.family("f").unwrap();
+        drop(family);
+        store.begin(true).unwrap();
+        assert_eq!(other.created_ms().unwrap(), 5_000);
+        store.rollback().unwrap();
+    }
+}

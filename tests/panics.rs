@@ -69,7 +69,7 @@ print(con.execute('pragma journal_mode').fetchone()[0])",
 #[test]
 fn a_visitor_that_panics_leaves_no_lock_and_a_handle_that_works() {
     type Call = fn(&Store);
-    let calls: [(&str, Call); 5] = [
+    let calls: [(&str, Call); 6] = [
         ("get_with", |store| drop(store.get_with(numbered(1), |_, _| panic!("of the test")))),
         ("get_with of a large value", |store| {
             drop(store.get_with(numbered(99), |_, _| panic!("of the test")));
@@ -88,6 +88,10 @@ fn a_visitor_that_panics_leaves_no_lock_and_a_handle_that_works() {
         ("backup", |store| {
             let to = std::env::temp_dir().join("kvstore-panic-of-a-backup.db");
             drop(store.backup(to, |_, _| panic!("of the test")));
+        }),
+        ("copy_to", |store| {
+            let to = Store::open_in_memory(&Config::new()).unwrap();
+            drop(store.copy_to(&to, |done, _| done == 0 || panic!("of the test")));
         }),
     ];
     for config in configs() {

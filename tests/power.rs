@@ -18,7 +18,7 @@ use std::time::Instant;
 use kvstore::{Config, JournalMode, Store, SyncLevel};
 use rusqlite::Connection;
 use shim::disk::{Cut, Disk, Random};
-use shim::scenario::{Contents, DEFAULT, Step, World, many_steps, steps};
+use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
 use shim::{Call, Event, Fault, Plan, Watch, torture_time};
 
 /// How many power cuts a test tries that is not told how long it may take.
@@ -40,6 +40,8 @@ struct Recording {
     steps: Vec<String>,
     /// The backups, with the mark before each.
     backups: Vec<(&'static str, usize)>,
+    /// The time by which the contents are looked at: what has expired by then may be there or not.
+    looked_at: i64,
 }
 
 fn record(config: &Config, level: SyncLevel, steps: &[Step]) -> Recording {
@@ -61,7 +63,11 @@ fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<P
         durable: vec![true],
         steps: vec!["the first open".into()],
         backups: Vec::new(),
+        looked_at: world.looked_at,
     };
+    if steps.iter().any(|step| matches!(step, Step::Limit(_))) {
+        recording.looked_at = BOUNDED_LOOKED_AT;
+    }
     world.open().unwrap();
     watch.mark(0);
     plan.into_iter().for_each(|plan| watch.fail(plan));
@@ -115,7 +121,8 @@ impl Recording {
         let said = |what: &'static str| move |e: kvstore::Error| format!("{what}: {:?}: {e}", e.kind());
         let path = dir.join("store.db");
         let store = Store::open_with(&path, &self.config).map_err(said("the store does not open"))?;
-        store.set_clock(|| 1); // so that nothing has expired
+        let now = self.looked_at;
+        store.set_clock(move || now);
         store.integrity_check().map_err(said("the integrity check"))?;
         let mut found = Contents::of(&store).map_err(said("reading"))?;
         let second = found.0.get_mut(DEFAULT).unwrap().remove(SECOND.as_bytes());
@@ -123,13 +130,14 @@ impl Recording {
             return Err("what was acknowledged after the first power cut is not there".into());
         }
         let newest = promise.acknowledged.map_or(0, |mark| mark + 1).min(self.states.len() - 1);
-        if !self.states[promise.oldest..=newest].contains(&found) {
-            let old = self.states.iter().rposition(|state| *state == found);
+        let is_it = |state: &Contents| state.live(now) == found;
+        if !self.states[promise.oldest..=newest].iter().any(is_it) {
+            let old = self.states.iter().rposition(is_it);
             return Err(format!(
                 "the contents are those of mark {old:?} instead of one from {} to {newest}:\n{}\ninstead of\n{}",
                 promise.oldest,
                 found.sketch(),
-                self.states[newest].sketch()
+                self.states[newest].live(now).sketch()
             ));
         }
         for (name, mark) in &self.backups {
@@ -167,6 +175,9 @@ impl Recording {
         entries.insert(b"after the cut".to_vec(), (b"1".to_vec(), None));
         entries.insert(b"large after the cut".to_vec(), (vec![2; 5_000], Some(200_000)));
         assert_eq!(Contents::of(store)?, expected);
+        if let Some(limit) = store.limit()? {
+            assert!(store.stats()?.size_bytes <= limit.max_bytes);
+        }
         store.integrity_check()
     }
 }
@@ -407,6 +418,27 @@ fn while_the_wal_is_written_back_a_power_cut_leaves_a_commit_no_older_than_the_l
 #[test]
 fn while_the_wal_is_written_back_with_full_sync_a_power_cut_loses_no_acknowledged_commit() {
     cut_everywhere_in(&many_steps(), "written back full sql", &short_wal().sql_engine(true), SyncLevel::Full);
+}
+
+#[test]
+fn while_room_is_made_a_power_cut_loses_no_acknowledged_commit() {
+    cut_everywhere_in(&bounded_steps(), "bounded, wal full", &spilling(), SyncLevel::Full);
+}
+
+#[test]
+fn while_room_is_made_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+    cut_everywhere_in(
+        &bounded_steps(),
+        "bounded, wal normal sql",
+        &spilling().sql_engine(true),
+        SyncLevel::Normal,
+    );
+}
+
+#[test]
+fn while_room_is_made_with_a_rollback_journal_a_power_cut_loses_no_acknowledged_commit() {
+    let config = spilling().journal_mode(JournalMode::Delete);
+    cut_everywhere_in(&bounded_steps(), "bounded, journal full", &config, SyncLevel::Full);
 }
 
 /// What a sync of the database was to write may be lost if it fails; then it is written once more before it counts.

@@ -25,6 +25,27 @@ fn fill(store: &Store, family: &Family, count: usize) {
     store.commit().unwrap();
 }
 
+// ---- one family ------------------------------------------------------------------------------------
+
+#[test]
+fn purge_at_most_removes_so_many_of_its_family_the_earliest_first() {
+    let (store, clock) = memory_at(0);
+    let other = store.create_family("other").unwrap();
+    fill(&store, &store, 700);
+    fill(&store, &other, 10);
+    clock.set(1_599); // 600 have expired
+    assert_eq!(store.purge_at_most(0).unwrap(), step(0, true));
+    assert_eq!(store.purge_at_most(1).unwrap(), step(1, true));
+    assert_eq!(store.next_expiry().unwrap(), Some(1_001));
+    assert_eq!(store.purge_at_most(300).unwrap(), step(300, true));
+    assert_eq!(store.count().unwrap(), 399);
+    assert_eq!(store.purge_at_most(299).unwrap(), step(299, false));
+    assert_eq!(store.purge_at_most(u64::MAX).unwrap(), step(0, false));
+    assert_eq!((store.count().unwrap(), other.count().unwrap()), (100, 10));
+    assert_eq!(store.stats().unwrap().ttl_purged, 600);
+    store.integrity_check().unwrap();
+}
+
 // ---- purge_before --------------------------------------------------------------------------------
 
 #[test]

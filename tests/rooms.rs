@@ -14,12 +14,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("shared", &["common", "db"]),
     ("family", &["common", "db", "shared"]),
     ("store", &["common", "db", "shared", "family"]),
+    ("recovery", &["common", "db", "family", "store"]),
     ("ffi", &["lib"]),
-    ("lib", &["common", "db", "shared", "family", "store", "ffi"]),
+    ("lib", &["common", "db", "shared", "family", "store", "recovery", "ffi"]),
 ];
 
 /// The modules everybody may know. They know each other only.
-const COMMON: &[&str] = &["clock", "config", "error", "expiry", "fork", "options", "unwind"];
+const COMMON: &[&str] = &["clock", "config", "error", "expiry", "fork", "info", "options", "unwind"];
 
 /// Where `unsafe` may be: folders and files.
 const UNSAFE: &[&str] = &[

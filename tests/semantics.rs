@@ -406,6 +406,8 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         "default_ttl",
         "next_expiry",
         "count_live",
+        "count_ttl",
+        "created_ms",
         "tracks_writes",
         "write_time",
         "get_many",
@@ -425,6 +427,7 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         "purge_expired",
         "purge_before",
         "purge_step",
+        "purge_at_most",
     ]
     .into();
     // Other forms of writes that are in the table.
@@ -434,6 +437,7 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         ("if_absent", "put_with IF_ABSENT"),
         ("if_present", "put_with IF_PRESENT"),
         ("keep_ttl", "put_with KEEP_TTL"),
+        ("sweep_at_most", "sweep"),
     ]
     .into();
     let table: BTreeSet<&str> = writes().into_keys().collect();

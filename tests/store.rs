@@ -394,3 +394,37 @@ fn settings_at_their_bounds_work() {
         assert!(scratch.open_with(&config).exists("a").unwrap(), "{config:?}");
     }
 }
+
+#[test]
+fn each_commit_of_any_handle_advances_the_counter_by_one() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("k", "1").unwrap();
+    let other = scratch.open();
+    let looking = scratch.open_with(&Config::new().read_only(true));
+    let before = looking.commit_counter().unwrap().unwrap();
+    for n in 0..5 {
+        store.put("k", format!("new {n}")).unwrap();
+        other.put("l", format!("new {n}")).unwrap();
+    }
+    store.put("k", "new 4").unwrap(); // changes nothing
+    assert!(!store.delete("missing").unwrap());
+    store.checkpoint(CheckpointMode::Restart).unwrap();
+    store.begin(true).unwrap();
+    store.put("m", "1").unwrap();
+    store.put("n", "1").unwrap();
+    assert_eq!(looking.commit_counter().unwrap().unwrap().wrapping_sub(before), 10);
+    store.commit().unwrap();
+    for handle in [&store, &other, &looking] {
+        assert_eq!(handle.commit_counter().unwrap().unwrap().wrapping_sub(before), 11);
+    }
+    drop((store, other, looking));
+    let (memory, scratch) = (memory(), Scratch::new());
+    let deleting = scratch.open_with(&delete_mode());
+    let alone = Scratch::new();
+    let alone = alone.open_with(&Config::new().exclusive(true));
+    for store in [memory, deleting, alone] {
+        store.put("k", "1").unwrap();
+        assert_eq!(store.commit_counter().unwrap(), None);
+    }
+}

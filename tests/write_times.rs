@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
-use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Store};
+use kvstore::{Condition, Config, Error, ErrorKind, Eviction, Expiry, Limit, PurgeStep, PutOptions, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
 const CALLS: &str = "KVSTORE_TEST_CALLS";
@@ -186,6 +186,59 @@ fn what_removes_keys_removes_their_write_times() {
     assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
 }
 
+#[test]
+fn a_value_may_count_as_written_at_another_time() {
+    for sql_engine in [false, true] {
+        let store = Store::open_in_memory(&Config::new().sql_engine(sql_engine)).unwrap();
+        let clock = TestClock::at(10_000);
+        clock.drive(&store);
+        let at = |written_ms| PutOptions::new().written_at(written_ms);
+        store.put_with("before tracking", "1", &at(5)).unwrap();
+        store.set_write_tracking(true).unwrap();
+        assert_eq!(store.write_time("before tracking").unwrap(), Some(10_000));
+        for (n, written_ms) in [0, 1, 9_999, 10_000, 20_000, i64::MAX].into_iter().enumerate() {
+            for large in [0, 1] {
+                let key = format!("{n} {large}");
+                store.put(&key, value(1 - large)).unwrap();
+                let options = at(written_ms).expiry(Expiry::At(50_000));
+                assert!(store.put_with(&key, value(large * 5), &options).unwrap());
+                assert_eq!(store.write_time(&key).unwrap(), Some(written_ms));
+                assert_eq!(store.expire_time(&key).unwrap(), Some(Expiry::At(50_000)));
+            }
+        }
+        assert!(!store.put_with("0 0", "1", &at(7).if_absent()).unwrap());
+        assert_eq!(store.write_time("0 0").unwrap(), Some(0));
+        store.integrity_check().unwrap();
+        assert_eq!(kind(store.put_with("new", "1", &at(-1))), ErrorKind::Error);
+        assert!(!store.exists("new").unwrap());
+        // The sweep goes by it.
+        assert_eq!(store.sweep(ms(9_000)).unwrap(), 4);
+        clock.set(21_000);
+        assert_eq!(store.sweep(ms(1_000)).unwrap(), 5);
+        store.put("0 0", "1").unwrap(); // a plain put is written now, as ever
+        assert_eq!(store.write_time("0 0").unwrap(), Some(21_000));
+        assert_eq!(store.write_time("5 1").unwrap(), Some(i64::MAX));
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn what_counts_as_written_long_ago_makes_room_first() {
+    let (store, _clock) = memory_at(1_000_000);
+    store.set_limit(Some(Limit::new(200_000, Eviction::Oldest))).unwrap();
+    for n in 0..60 {
+        store.put_with(numbered(n), [0; 2_000], &PutOptions::new().written_at(1000 - n as i64)).unwrap();
+    }
+    assert_eq!(store.stats().unwrap().evicted, 0);
+    for n in 60..100 {
+        store.put(numbered(n), [0; 2_000]).unwrap();
+    }
+    let evicted = store.stats().unwrap().evicted as usize;
+    assert!(evicted > 0);
+    let left: Vec<_> = (0..60 - evicted).chain(60..100).map(numbered).collect();
+    assert_eq!(keys(store.iter()), left);
+}
+
 // ---- the sweep -----------------------------------------------------------------------------------
 
 #[test]
@@ -241,6 +294,28 @@ fn a_sweep_of_more_than_one_step_removes_all_and_no_step_is_longer_than_256_keys
         assert_eq!(keys(store.iter()), [b"young"]);
         store.integrity_check().unwrap();
     }
+}
+
+#[test]
+fn a_sweep_of_so_many_takes_the_oldest_and_says_whether_there_are_more() {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    fill(&store, 300, Expiry::Never);
+    clock.set(2_000);
+    store.put_until("dead", "1", Expiry::At(2_001)).unwrap();
+    clock.set(2_500);
+    store.put("young", "1").unwrap();
+    let step = |deleted, more| PurgeStep { deleted, more };
+    assert_eq!(store.sweep_at_most(1_000, 10).unwrap(), step(0, false));
+    assert_eq!(store.sweep_at_most(2_500, 0).unwrap(), step(0, true));
+    assert_eq!(store.sweep_at_most(2_500, 299).unwrap(), step(299, true));
+    assert!(store.exists("young").unwrap());
+    // The dead one counts as one of two, but not as alive.
+    assert_eq!(store.sweep_at_most(2_500, 2).unwrap(), step(1, false));
+    assert_eq!(store.count().unwrap(), 1);
+    store.set_write_tracking(false).unwrap();
+    assert_eq!(kind(store.sweep_at_most(2_500, 2)), ErrorKind::Error);
+    store.integrity_check().unwrap();
 }
 
 #[test]

@@ -15,10 +15,13 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 MODULE = "kvstore._kvstore"
 
-#: Python functions that C calls: the clock of kvstore_set_clock, the progress of kvstore_backup.
+#: Python functions that C calls: the clock of kvstore_set_clock, the progress of kvstore_backup and kvstore_copy,
+#: the report of kvstore_recover.
 CALLBACKS = """
 extern "Python" int64_t kvpy_clock(void *context);
 extern "Python" int kvpy_progress(void *context, int remaining, int total);
+extern "Python" int kvpy_copied(void *context, int64_t done, int64_t total);
+extern "Python" int kvpy_report(void *context, const char *text, int64_t done, int64_t total);
 """
 
 
@@ -72,7 +75,7 @@ def ffibuilder(crate: Path | None = None) -> FFI:
     builder.cdef(CALLBACKS)
     builder.set_source(
         MODULE,
-        '#include "kvstore.h"\n#include "shim.h"\n#include "shim.c"\n#include "rows.c"\n#include "handles.c"\n',
+        '#include "kvstore.h"\n#include "shim.h"\n#include "shim.c"\n#include "rows.c"\n#include "handles.c"\n#include "blocks.c"\n',
         include_dirs=[str(crate / "include"), str(HERE)],
     )
     return builder

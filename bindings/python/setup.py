@@ -1,7 +1,9 @@
-"""Builds the Rust library as a static one and links it into the extension: one file, nothing beside it.
+"""Builds the Rust library as a static one and links it into the extension: one file, nothing beside it. And the
+command ``kvstore``, a program of its own, which goes where a wheel has its scripts.
 
 Environment:
   KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (packagers)
+  KVSTORE_COMMAND      use this program as the command; with KVSTORE_STATIC_LIB alone, the wheel has no command
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
 
@@ -19,7 +21,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
@@ -32,6 +34,7 @@ import build_native  # noqa: E402
 CRATE_FILES = [
     "Cargo.toml", "Cargo.lock", "build.rs", "cbindgen.toml", ".cargo/config.toml", "README.md", "LICENSE*",
     "src/**/*.rs", "src/**/*.sql", "src/**/*.c", "src/**/*.h", "include/*", "benches/*.rs",
+    "command/Cargo.toml", "command/src/**/*.rs",
 ]  # fmt: skip
 
 #: The stable ABI of CPython 3.9: one wheel for all later versions. Free-threaded builds do not have it.
@@ -54,6 +57,32 @@ def static_library(crate: Path) -> Path:
         if not path.is_file():
             raise SystemExit(f"kvstore: KVSTORE_STATIC_LIB is {given}, which is no file")
         return path.resolve()
+    for artifact in built(crate, "--package", "kvstore-ttl", "--lib"):
+        if artifact.suffix in (".a", ".lib"):
+            return artifact
+    raise SystemExit("kvstore: cargo named no static library among what it built")
+
+
+#: Whether the wheel has the command: not if the library was built elsewhere, and the command was not.
+WITH_COMMAND = bool(os.environ.get("KVSTORE_COMMAND")) or not os.environ.get("KVSTORE_STATIC_LIB")
+
+
+def command(crate: Path) -> Path:
+    """The path of the program kvstore, which is built if none is given."""
+    given = os.environ.get("KVSTORE_COMMAND")
+    if given:
+        path = Path(given)
+        if not path.is_file():
+            raise SystemExit(f"kvstore: KVSTORE_COMMAND is {given}, which is no file")
+        return path.resolve()
+    for artifact in built(crate, "--package", "kvstore-cli", "--bin", "kvstore"):
+        if artifact.stem == "kvstore" and artifact.suffix in ("", ".exe"):
+            return artifact
+    raise SystemExit("kvstore: cargo named no program among what it built")
+
+
+def built(crate: Path, *what: str) -> list[Path]:
+    """The files of a build by cargo."""
     cargo = os.environ.get("CARGO") or shutil.which("cargo")
     if not cargo:
         raise SystemExit(
@@ -61,17 +90,13 @@ def static_library(crate: Path) -> Path:
             "Or set KVSTORE_STATIC_LIB to a libkvstore.a that was built elsewhere."
         )
     # In the crate's directory: cargo looks from there for .cargo/config.toml, which has SQLite's flags.
-    command = [cargo, "build", "--release", "--locked", "--lib", "--message-format=json-render-diagnostics"]
-    done = subprocess.run(command, cwd=crate, stdout=subprocess.PIPE, text=True, check=False)
+    build = [cargo, "build", "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
+    done = subprocess.run(build, cwd=crate, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"kvstore: {' '.join(command)} failed in {crate}")
-    for line in done.stdout.splitlines():
-        message = json.loads(line) if line.startswith("{") else {}
-        if message.get("reason") == "compiler-artifact" and message["target"]["name"] == "kvstore":
-            for name in message["filenames"]:
-                if name.endswith((".a", ".lib")):
-                    return Path(name)
-    raise SystemExit("kvstore: cargo named no static library among what it built")
+        raise SystemExit(f"kvstore: {' '.join(build)} failed in {crate}")
+    messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    artifacts = [message for message in messages if message.get("reason") == "compiler-artifact"]
+    return [Path(name) for artifact in artifacts if artifact["target"]["name"] == "kvstore" for name in artifact["filenames"]]
 
 
 class BuildExtension(build_ext):
@@ -87,7 +112,7 @@ class BuildExtension(build_ext):
         ext.sources = [str(source)]
         ext.include_dirs = [str(crate / "include"), str(HERE)]
         ext.extra_objects = [str(library)]
-        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c")]
+        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "blocks.c")]
         ext.depends = [str(library), str(crate / "include" / "kvstore.h"), *ours]
         ext.extra_compile_args = ["-fvisibility=hidden"]
         # SQLite is inside: none of its names may be seen from outside, nor bind to another copy's.
@@ -99,6 +124,37 @@ class BuildExtension(build_ext):
                 ext.extra_link_args.append("-Wl,--strip-all")
             ext.libraries = ["pthread", "dl", "m"]
         super().build_extension(ext)
+
+
+class BuildCommand(Command):
+    """Puts the program among the scripts. (setuptools' own build_scripts takes only what is text.)"""
+
+    user_options = [("build-dir=", "d", "directory to copy to"), ("build-temp=", "t", "ignored"),
+                    ("executable=", "e", "ignored"), ("force", "f", "ignored")]  # fmt: skip
+
+    def initialize_options(self) -> None:
+        self.build_dir: str | None = None
+        self.build_temp = self.executable = self.force = None
+
+    def finalize_options(self) -> None:
+        self.set_undefined_options("build", ("build_scripts", "build_dir"))
+
+    def run(self) -> None:
+        program = command(build_native.crate_root())
+        assert self.build_dir is not None
+        target = Path(self.build_dir) / program.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(program, target)
+        strip = shutil.which(os.environ.get("STRIP", "strip"))
+        if strip and sys.platform != "darwin":
+            subprocess.run([strip, "--strip-all", str(target)], check=False)
+        target.chmod(0o755)
+
+    def get_source_files(self) -> list[str]:
+        return []
+
+    def get_outputs(self) -> list[str]:
+        return [str(file) for file in Path(self.build_dir or "").glob("kvstore*")]
 
 
 class SourceDistribution(sdist):
@@ -128,7 +184,9 @@ setup(
             define_macros=[("Py_LIMITED_API", "0x03090000")] if STABLE_ABI else [],
         )
     ],
-    cmdclass={"build_ext": BuildExtension, "sdist": SourceDistribution},
+    cmdclass={"build_ext": BuildExtension, "build_scripts": BuildCommand, "sdist": SourceDistribution},
     options={"bdist_wheel": {"py_limited_api": "cp39"}} if STABLE_ABI else {},
+    # The name of what BuildCommand makes: without one, setuptools installs no scripts.
+    scripts=["kvstore"] if WITH_COMMAND else [],
     zip_safe=False,
 )

@@ -62,3 +62,6 @@ int kvpy_add_rows(void);
 
 /** Adds the type of handles.c to the extension module, as Handles; returns 1 if it has. */
 int kvpy_add_handles(void);
+
+/** Adds the functions of blocks.c to the extension module, as surely and leave; returns 1 if it has. */
+int kvpy_add_blocks(void);

@@ -8,6 +8,8 @@ import sys
 import kvstore
 from kvstore.recipes import RateLimiter
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python rate_limit.py USER PASSWORD")
 user, password = sys.argv[1:]
 
 with kvstore.open("logins.db") as db:

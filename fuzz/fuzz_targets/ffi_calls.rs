@@ -530,6 +530,20 @@ impl World {
         }
     }
 
+    fn copied(&self) -> Option<unsafe extern "C" fn(*mut c_void, i64, i64) -> c_int> {
+        match self.byte() {
+            0..60 => None,
+            _ => Some(calling_copied),
+        }
+    }
+
+    fn report(&self) -> Option<unsafe extern "C" fn(*mut c_void, *const c_char, i64, i64) -> c_int> {
+        match self.byte() {
+            0..60 => None,
+            _ => Some(calling_report),
+        }
+    }
+
     // ---- a call -------------------------------------------------------------------------------
 
     fn step(&self) {
@@ -775,6 +789,16 @@ unsafe extern "C" fn calling_progress(context: *mut c_void, _: c_int, _: c_int) 
     unsafe { call_back(context) };
     // SAFETY: as above.
     c_int::from(unsafe { &*context.cast::<World>() }.byte() > 200)
+}
+
+unsafe extern "C" fn calling_copied(context: *mut c_void, _: i64, _: i64) -> c_int {
+    // SAFETY: as above.
+    unsafe { calling_progress(context, 0, 0) }
+}
+
+unsafe extern "C" fn calling_report(context: *mut c_void, _: *const c_char, _: i64, _: i64) -> c_int {
+    // SAFETY: as above.
+    unsafe { calling_progress(context, 0, 0) }
 }
 
 unsafe fn call_back(context: *mut c_void) {

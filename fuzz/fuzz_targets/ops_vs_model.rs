@@ -163,7 +163,8 @@ impl Draw<'_> {
         let (if_absent, if_present) = self.of(&[(false, false), (true, false), (false, true)]);
         let keep_ttl = self.yes();
         let end = if self.below(3) == 0 { End::Default } else { End::Given(self.moment()) };
-        How { if_absent, if_present, keep_ttl, end }
+        let written = if self.below(4) == 0 { self.moment() } else { None };
+        How { if_absent, if_present, keep_ttl, end, written }
     }
 
     fn range(&mut self, key: fn(&mut Self) -> Vec<u8>) -> Range {

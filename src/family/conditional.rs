@@ -19,6 +19,7 @@ impl Family {
     ) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.check_entry(key, value, options.expiry)?;
+        self.shared().count_failure(options.check())?;
         let written = self.shared().write(|db| self.on(db).put(key, value, options))?;
         if written {
             self.count_put(key, value);

@@ -24,6 +24,7 @@ use crate::expiry::{self, Expiry, Ttl};
 use crate::options::PutOptions;
 use crate::shared::Shared;
 pub use iter::{Cursor, Direction, Entry, Fetched, Iter};
+pub use purge::PurgeStep;
 pub use range::KeyRange;
 pub use row_key::row_key;
 
@@ -73,6 +74,14 @@ impl Family {
     #[must_use]
     pub fn name(&self) -> &str {
         self.target.tables.family()
+    }
+
+    /// When the family was made, in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn created_ms(&self) -> Result<i64> {
+        self.shared().with(|db| db.created_ms(self.tables()))
     }
 
     pub(crate) fn tables(&self) -> &Tables {

@@ -6,6 +6,15 @@ use crate::family::Family;
 /// The most keys one transaction of a purge or sweep removes; between two, other writers get their turn.
 pub(crate) const KEYS_PER_STEP: usize = 256;
 
+/// What a step of a purge or a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PurgeStep {
+    /// Keys removed; by a sweep, those that were alive.
+    pub deleted: u64,
+    /// Whether there is more to remove, or may be, because there was no time to look at all families.
+    pub more: bool,
+}
+
 impl Family {
     /// Removes every key of this family that has expired by now; returns how many, without those that a get, exists
     /// or ttl of this handle has met before. The work grows
@@ -30,22 +39,38 @@ impl Family {
         }
     }
 
+    /// Removes at most so many expired keys of this family, those first that expired first. Otherwise as
+    /// [`purge_expired`](Family::purge_expired): for callers who look up between two steps.
+    ///
+    /// # Errors
+    /// As [`purge_expired`](Family::purge_expired).
+    pub fn purge_at_most(&self, max_keys: u64) -> Result<PurgeStep> {
+        self.purge(i64::MAX, max_keys)
+    }
+
     /// Removes what expired at `last_ms` or before, and by now.
     fn purge_up_to(&self, last_ms: i64) -> Result<u64> {
+        Ok(self.purge(last_ms, u64::MAX)?.deleted)
+    }
+
+    fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
         let now_ms = self.shared().clock.now_ms();
         let last_ms = last_ms.min(now_ms);
-        let mut purged = 0;
+        let mut deleted = 0;
         loop {
             // Looking first needs no lock on the file when there is nothing to do.
-            if self.shared().with(|db| self.on(db).due(last_ms, 1))?.is_empty() {
-                return Ok(purged);
+            let more = !self.shared().with(|db| self.on(db).due(last_ms, 1))?.is_empty();
+            let left = max_keys.saturating_sub(deleted);
+            if !more || left == 0 {
+                return Ok(PurgeStep { deleted, more });
             }
+            let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
             let step = self.shared().write(|db| {
                 db.remove_dead(&self.shared().clock, now_ms)?; // what a read has met is not counted
-                self.on(db).purge(last_ms, now_ms, KEYS_PER_STEP)
+                self.on(db).purge(last_ms, now_ms, max)
             })?;
             self.shared().counters.ttl_purged.add(step);
-            purged += step;
+            deleted += step;
         }
     }
 }

@@ -53,6 +53,18 @@ impl KeyRange {
         KeyRange { lower: prefixed(&self.lower, whole.lower), upper: prefixed(&self.upper, whole.upper) }
     }
 
+    /// Where it begins.
+    #[must_use]
+    pub fn lower(&self) -> Bound<&[u8]> {
+        self.lower.as_ref().map(Vec::as_slice)
+    }
+
+    /// Where it ends.
+    #[must_use]
+    pub fn upper(&self) -> Bound<&[u8]> {
+        self.upper.as_ref().map(Vec::as_slice)
+    }
+
     /// The keys at its two ends.
     pub(crate) fn bounds(&self) -> [Option<&[u8]>; 2] {
         [&self.lower, &self.upper].map(|bound| match bound {
@@ -72,11 +84,7 @@ impl KeyRange {
 
     /// The walk over this range from its least key.
     pub(crate) fn scan(&self) -> Scan<'_> {
-        Scan {
-            lower: self.lower.as_ref().map(Vec::as_slice),
-            upper: self.upper.as_ref().map(Vec::as_slice),
-            reverse: false,
-        }
+        Scan { lower: self.lower(), upper: self.upper(), reverse: false }
     }
 
     /// Whether `key` is in the range.
@@ -111,5 +119,15 @@ mod tests {
             assert!(inside.iter().all(|key| range.contains(key)), "{prefix:?}");
             assert!(!outside.iter().any(|key| range.contains(key)), "{prefix:?}");
         }
+    }
+
+    #[test]
+    fn a_range_says_where_it_begins_and_ends() {
+        let range = KeyRange::prefix(b"ab");
+        assert_eq!(
+            (range.lower(), range.upper()),
+            (Bound::Included(&b"ab"[..]), Bound::Excluded(&b"ac"[..]))
+        );
+        assert_eq!((KeyRange::all().lower(), KeyRange::all().upper()), (Bound::Unbounded, Bound::Unbounded));
     }
 }

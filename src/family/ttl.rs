@@ -106,6 +106,14 @@ impl Family {
         self.shared().with(|db| self.on(db).next_expiry())
     }
 
+    /// Number of keys that have an end of life, also of those that have expired and are still there.
+    ///
+    /// # Errors
+    /// See [`Family`].
+    pub fn count_ttl(&self) -> Result<u64> {
+        self.shared().with(|db| self.on(db).count_ttl())
+    }
+
     /// Number of live keys. Counts the rows and the entries that have expired; looks at no key else.
     ///
     /// # Errors

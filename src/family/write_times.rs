@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::family::purge::KEYS_PER_STEP;
+use crate::family::purge::{KEYS_PER_STEP, PurgeStep};
 
 impl Family {
     /// Switches write tracking on or off, for every handle and process; it is kept in the file. When it
@@ -48,17 +48,30 @@ impl Family {
     /// before the failure stay done.
     pub fn sweep(&self, max_age: Duration) -> Result<u64> {
         let max_age_ms = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
-        let last_ms = self.shared().clock.now_ms().saturating_sub(max_age_ms).saturating_sub(1);
+        let before_ms = self.shared().clock.now_ms().saturating_sub(max_age_ms);
+        Ok(self.sweep_at_most(before_ms, u64::MAX)?.deleted)
+    }
+
+    /// Removes at most so many keys that were written before that moment, the oldest first. Otherwise as
+    /// [`sweep`](Family::sweep): for callers who look up between two steps.
+    ///
+    /// # Errors
+    /// As [`sweep`](Family::sweep).
+    pub fn sweep_at_most(&self, before_ms: i64, max_keys: u64) -> Result<PurgeStep> {
+        let last_ms = before_ms.saturating_sub(1);
         if !self.tracks_writes()? {
             return self.shared().count_failure(Err(not_tracked(self.name())));
         }
-        let mut swept = 0;
+        let (mut left, mut deleted) = (max_keys, 0);
         loop {
-            if !self.shared().with(|db| self.on(db).has_written_by(last_ms))? {
-                return Ok(swept);
+            let more = self.shared().with(|db| self.on(db).has_written_by(last_ms))?;
+            if !more || left == 0 {
+                return Ok(PurgeStep { deleted, more });
             }
-            let step = self.shared().write(|db| self.on(db).sweep(last_ms, KEYS_PER_STEP))?;
-            swept += step;
+            let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
+            let step = self.shared().write(|db| self.on(db).sweep(last_ms, max))?;
+            left -= max as u64;
+            deleted += step;
             self.shared().counters.deletes.add(step);
         }
     }

@@ -14,10 +14,9 @@ use crate::{Eviction, Limit};
 ///
 /// Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
 /// The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
-/// otherwise, the WAL
-/// of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and no reader that
-/// stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for, and the pages
-/// of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
+/// otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and
+/// no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for,
+/// and the pages of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
 ///
 /// Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
 /// that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
@@ -33,7 +32,9 @@ use crate::{Eviction, Limit};
 /// written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another
 /// policy leaves it on.
 ///
-/// The call is a write itself. If the data takes more than the new limit, it makes room at once.
+/// The call is a write itself. If the data takes more than the new limit, it makes room at once. Outside a transaction
+/// a new limit also makes a checkpoint, which cuts the file and the WAL, unless others stand in the way; then the next
+/// one does.
 ///
 /// Errors: KVSTORE_ERROR (less than 32 pages of the file, which is 131072 bytes with pages of 4096; a negative number;
 /// an unknown policy; kv is NULL); KVSTORE_FULL (the data takes more, and may not be removed); otherwise as kvstore_put.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::args::{bad_argument, c_length, malloc_copy, optional_output, output};
-use super::call::call;
+use super::call::{argument, call};
 use super::codes::{
     KVSTORE_CHECKPOINT_FULL, KVSTORE_CHECKPOINT_PASSIVE, KVSTORE_CHECKPOINT_RESTART,
     KVSTORE_CHECKPOINT_TRUNCATE, KVSTORE_OK,
@@ -210,6 +210,47 @@ pub unsafe extern "C" fn kvstore_backup(
                 Some(progress) => {
                     progress(context, c_length(remaining as usize), c_length(total as usize)) == 0
                 }
+                None => true,
+            })?;
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
+/// Copies all live keys of all families of `from` into `to`, with their TTLs and write times, and the families'
+/// settings: the state of one moment, in one transaction of `to`. After a failure, or if the process dies, nothing was
+/// copied, and it may be run again. Others go on reading and writing `from` meanwhile; `to` takes no other writes.
+///
+/// Families that `to` does not have are made. One that it has must have no live key; it gets the default TTL of the
+/// one in `from`, and tracks write times if that one does. The limit of `from` (kvstore_set_limit) is copied if `to`
+/// has none and no key at all. The WAL of `to` grows as long as what is copied.
+///
+/// `progress` (may be NULL) is called now and then with `context`, the keys that were copied and their total, which
+/// may not be reached if keys expire meanwhile; what it returns, if not 0, stops the copy. It may use both stores
+/// (writes to `to` find it busy), but not one in memory or an exclusive one: a transaction of the copy's is open on its
+/// handle.
+///
+/// Errors: KVSTORE_ERROR (a NULL handle; a family of `to` has live keys; `from` and `to` are the same store; a value is
+/// longer than `to` takes; stopped by progress), KVSTORE_BUSY (others write to `to`; a transaction is open on `to`, or
+/// on `from` if that is in memory or exclusive), KVSTORE_READONLY (`to`), KVSTORE_FULL (also if it does not fit into
+/// the limit of `to`), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if one of the stores is no longer at the path it was
+/// opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (one of the stores is closed, also meanwhile; or
+/// progress has ended the copy's transaction). Nothing was copied then. The text is that of `from`:
+/// kvstore_errmsg(from).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_copy(
+    from: *mut KVStore,
+    to: *mut KVStore,
+    progress: Option<unsafe extern "C" fn(context: *mut c_void, done: i64, total: i64) -> c_int>,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(from, |from| {
+            let to = argument(to)?;
+            let count = |keys: u64| i64::try_from(keys).unwrap_or(i64::MAX);
+            from.store.copy_to(&to.store, |done, total| match progress {
+                Some(progress) => progress(context, count(done), count(total)) == 0,
                 None => true,
             })?;
             Ok(KVSTORE_OK)

@@ -32,6 +32,7 @@ mod limit;
 mod maintenance;
 mod many;
 mod ranges;
+mod recover;
 mod store;
 mod transactions;
 mod ttl;

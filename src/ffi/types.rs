@@ -103,7 +103,8 @@ pub struct KVStoreConfig {
     /// (kvstore_set_limit) if that is less. It is written back into the database while it
     /// grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
     /// and those of one transaction.
-    /// Readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
+    /// A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
+    /// its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
     /// more. For small flash. Not used where walSizeLimit is set.
     pub walPages: c_int,
     /// Must be zero.

@@ -61,7 +61,7 @@ impl Shared {
     /// Runs a write in a transaction of its own, which removes the dead rows that are noted, too. If that is what
     /// fails, the write is done without them.
     #[inline]
-    pub(super) fn write_and_remove_dead<R>(&self, db: &mut Db, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+    pub(super) fn write_and_remove_dead(&self, db: &mut Db, f: &impl Fn(&Db) -> Result<()>) -> Result<()> {
         if !db.has_dead_for_a_write() {
             return db.in_own_transaction(true, f);
         }

@@ -6,6 +6,7 @@ pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -64,6 +65,16 @@ impl Seat {
     fn enter(&self) -> MutexGuard<'_, Option<Db>> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a write does beside what it is for.
+#[derive(Clone, Copy)]
+enum Way {
+    /// It removes dead rows, for which it may be run twice.
+    WithDead,
+    Once,
+    /// It leaves a checkpoint to the next one.
+    InHaste,
 }
 
 /// What a handle, its families and its iterators share.
@@ -189,35 +200,32 @@ impl Shared {
 
     /// Runs a write: in the caller's transaction, or in one of its own, which also removes the dead rows that reads
     /// have met. May run `f` twice: the second time after all that the first one has done was rolled back.
+    #[inline]
     pub(crate) fn write<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
-        let f = |db: &Db| db.within_limit(&self.clock, &f);
-        self.write_and(f, |db, f| self.write_and_remove_dead(db, f), |db| self.committed(db))
+        self.write_as(Way::WithDead, f)
     }
 
     /// The same for a write that can be run only once: it removes nothing else.
     pub(crate) fn write_once<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        let f = |db: &Db| db.within_limit(&self.clock, f);
-        self.write_and(f, |db, f| db.in_own_transaction(true, f), |db| self.committed(db))
+        let f = Cell::new(Some(f));
+        self.write_as(Way::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
     /// The same for a write that has little time: it leaves a checkpoint that is due to the next write, once.
-    pub(crate) fn write_in_haste<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        let committed = |db: &mut Db| {
-            self.counters.commits.add(1);
-            db.note_commit();
-            if db.checkpoint_is_overdue() {
-                self.checkpoint_quietly(db, true);
-            }
-        };
-        self.write_and(f, |db, f| db.in_own_transaction(true, f), committed)
+    pub(crate) fn write_in_haste<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        self.write_as(Way::InHaste, f)
     }
 
-    fn write_and<R, F: FnOnce(&Db) -> Result<R>>(
-        &self,
-        f: F,
-        in_own_transaction: impl FnOnce(&mut Db, F) -> Result<R>,
-        committed: impl FnOnce(&mut Db),
-    ) -> Result<R> {
+    /// What a write gives is put aside: so all that is around it is in the library once, and not for each kind of write.
+    #[inline]
+    fn write_as<R>(&self, way: Way, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        let given = Cell::new(None);
+        self.run_write(way, &|db| f(db).map(|r| given.set(Some(r))))?;
+        given.take().ok_or_else(never_run)
+    }
+
+    fn run_write(&self, way: Way, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
+        let f = &|db: &Db| db.within_limit(&self.clock, f);
         self.with(|db| {
             if db.is_read_only() {
                 return Err(read_only());
@@ -225,15 +233,21 @@ impl Shared {
             self.note_change();
             match db.transaction() {
                 TransactionState::None => {
-                    let done = in_own_transaction(db, f)?;
+                    match way {
+                        Way::WithDead => self.write_and_remove_dead(db, f)?,
+                        Way::Once | Way::InHaste => db.in_own_transaction(true, f)?,
+                    }
                     self.count_removed(db);
-                    committed(db);
-                    Ok(done)
+                    match way {
+                        Way::WithDead | Way::Once => self.committed(db),
+                        Way::InHaste => self.committed_in_haste(db),
+                    }
+                    Ok(())
                 }
                 TransactionState::Write => {
                     let done = db.write_or_doom(f);
                     match &done {
-                        Ok(_) => self.count_removed(db),
+                        Ok(()) => self.count_removed(db),
                         Err(e) if e.dooms_transaction() => db.doom(e),
                         Err(_) => {}
                     }
@@ -269,6 +283,14 @@ impl Shared {
         }
     }
 
+    fn committed_in_haste(&self, db: &mut Db) {
+        self.counters.commits.add(1);
+        db.note_commit();
+        if db.checkpoint_is_overdue() {
+            self.checkpoint_quietly(db, true);
+        }
+    }
+
     /// Checkpoints the WAL when it is long, without keeping writers out: the cleaner does that beside them.
     pub(crate) fn checkpoint_if_grown(&self, db: &mut Db) {
         if db.wal_is_long() {
@@ -282,6 +304,18 @@ impl Shared {
         if db.checkpoint_by_itself(may_keep_writers_out) {
             self.counters.checkpoints.add(1);
         }
+    }
+
+    /// Cuts the file to what is in it, and the WAL to nothing, outside a transaction, and if nobody stands in the way.
+    pub(crate) fn cut_files(&self) {
+        // On a closed handle there is nothing to do.
+        let _ = self.with_uncounted(|db| {
+            if *db.transaction() == TransactionState::None {
+                neighbours::let_go(self);
+                self.counters.checkpoints.add(u64::from(db.cut_wal()));
+            }
+            Ok(())
+        });
     }
 
     /// A checkpoint the caller has asked for.
@@ -504,6 +538,11 @@ impl Drop for LetGo<'_> {
 /// What a write on a read-only handle answers.
 pub(crate) fn read_only() -> Error {
     Error::read_only("the store was opened read-only: open it without that to write")
+}
+
+#[cold]
+fn never_run() -> Error {
+    Error::failed("a write was not run")
 }
 
 fn closed() -> Error {

@@ -25,14 +25,24 @@ impl Store {
     /// those that are there, whose keys count as written now, and for those that are made later. Another policy
     /// leaves it on.
     ///
-    /// This is a write itself, and makes room if the data takes more than the new limit.
+    /// This is a write itself, and makes room if the data takes more than the new limit. Outside a transaction a new
+    /// limit also makes a checkpoint, which cuts the file and the WAL, unless others stand in the way; then the next
+    /// one does.
     ///
     /// # Errors
     /// `Error` for a limit of less than 32 pages; `Full` if the data takes more and may not be removed; otherwise as
     /// for a write. Nothing is changed then.
     pub fn set_limit(&self, limit: Option<Limit>) -> Result<()> {
         let shared = self.shared();
-        shared.write(|db| db.set_limit(limit, &shared.clock))
+        let before = shared.write(|db| {
+            let before = db.limit_now()?;
+            db.set_limit(limit, &shared.clock)?;
+            Ok(before)
+        })?;
+        if limit.is_some() && limit != before {
+            shared.cut_files();
+        }
+        Ok(())
     }
 
     /// The limit of this store; `None`: there is none.

@@ -4,8 +4,12 @@
 
 mod backup;
 mod batch;
+mod check;
 mod cleaner;
+mod copy;
+mod info;
 mod limit;
+mod new_file;
 mod purge;
 mod transactions;
 
@@ -21,7 +25,8 @@ use crate::family::Family;
 use crate::shared::neighbours;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
-pub use purge::PurgeStep;
+pub use check::{Checked, Checking};
+pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
 /// The most pages one transaction of a vacuum moves.
@@ -218,6 +223,16 @@ impl Store {
         let (pages, used, frames) =
             self.shared.with(|db| Ok((db.page_count()?, db.used_bytes()?, db.wal_frames())))?;
         Ok(self.shared.counters.read(pages, u64::from(frames), used))
+    }
+
+    /// A counter that each commit which changes the file advances by one, whoever makes it. Only the difference of two looks
+    /// through one handle means something; it wraps. `None` where nobody counts: not in WAL mode, with a file for
+    /// this handle alone, or one that nobody can write.
+    ///
+    /// # Errors
+    /// Only those of a closed handle.
+    pub fn commit_counter(&self) -> Result<Option<u32>> {
+        self.shared.with(|db| Ok(db.commit_counter()))
     }
 
     /// Sets the counters to zero.

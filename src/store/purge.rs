@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::Store;
 use crate::db::{Db, Due, TimeEntry};
 use crate::error::Result;
-use crate::family::Family;
 use crate::family::purge::KEYS_PER_STEP;
+use crate::family::{Family, PurgeStep};
 
 /// Keys removed between two looks at the time budget.
 const KEYS_PER_LOOK: usize = 16;
@@ -18,15 +18,6 @@ const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
 
 /// How long the cleaner looks at families before it lets others in.
 const CLEANERS_TURN: Duration = Duration::from_millis(1);
-
-/// What a step of a purge did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PurgeStep {
-    /// Keys removed.
-    pub deleted: u64,
-    /// Whether expired keys are left, or may be, because there was no time to look at all families.
-    pub more: bool,
-}
 
 /// What a turn of the cleaner did.
 pub(super) struct CleanersTurn {

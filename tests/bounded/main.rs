@@ -4,6 +4,7 @@ mod bursts;
 #[path = "../common/mod.rs"]
 mod common;
 mod flash;
+mod lengths;
 mod model;
 mod processes;
 mod rules;

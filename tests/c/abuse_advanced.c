@@ -29,10 +29,24 @@ static int outputs_are_untouched(void)
            memcmp(now.entries, out.entries, sizeof out.entries) == 0;
 }
 
+static int never_told(void *context, const char *text, int64_t done, int64_t total)
+{
+    (void)context, (void)text, (void)done, (void)total;
+    CHECK(!"the report of a recovery that was refused");
+    return 0;
+}
+
 static int never_called(void *context, int remaining, int total)
 {
     (void)context, (void)remaining, (void)total;
     CHECK(!"the progress of a backup that was refused");
+    return 0;
+}
+
+static int never_copied(void *context, int64_t done, int64_t total)
+{
+    (void)context, (void)done, (void)total;
+    CHECK(!"the progress of a copy that was refused");
     return 0;
 }
 
@@ -115,6 +129,7 @@ static void store_functions_give(int code, KVStore *kv)
     REFUSED_HANDLE(code, b, kvstore_batch_new(kv, &b));
     REFUSED(code, kvstore_backup(kv, "refused.db", never_called, NULL));
     CHECK(!is_there("refused.db"));
+    REFUSED(code, kvstore_copy(kv, kv, never_copied, NULL));
     REFUSED(code, kvstore_set_clock(kv, read_clock, &clock_ms));
 }
 
@@ -242,6 +257,13 @@ static void null_pointers(void)
     ERROR_(kvstore_cf_get_many(h.cf, 1, keys, lens, NULL, &out.n));
     ERROR_(kvstore_cf_get_many(h.cf, 1, keys, lens, &out.pointer, NULL));
     ERROR_(kvstore_backup(h.kv, NULL, never_called, NULL));
+    ERROR_(kvstore_copy(h.kv, NULL, never_copied, NULL));
+    ERROR_(kvstore_copy(NULL, h.kv, never_copied, NULL));
+    ERROR_(kvstore_copy(h.kv, h.kv, never_copied, NULL));
+    ERROR_(kvstore_recover(NULL, "refused.db", never_told, NULL, NULL, NULL));
+    ERROR_(kvstore_recover("refused.db", NULL, never_told, NULL, NULL, NULL));
+    GIVES(KVSTORE_CANTOPEN, kvstore_recover("no such.db", "refused.db", never_told, NULL, &out.big, &out.big));
+    CHECK(!is_there("refused.db"));
     ERROR_(kvstore_cf_range_iterator_create(h.cf, NULL, 0, NULL, 0, 0, NULL));
     ERROR_(kvstore_cf_row_iterator_create(h.cf, K("p"), NULL, 0, NULL, 0, 0, NULL));
     ERROR_(kvstore_cf_expiring_iterator_create(h.cf, 0, INT64_MAX, NULL));

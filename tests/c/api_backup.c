@@ -39,7 +39,7 @@ static void fill(KVStore *kv)
 }
 
 /* The copy has all of it, with the TTLs. */
-static void check_copy(const char *path)
+static void check_copy(const char *path, int dead)
 {
     KVStore *copy = open_at(path, NULL);
     KVColumnFamily *cf = family(copy, "default"), *other = family(copy, "other");
@@ -47,7 +47,7 @@ static void check_copy(const char *path)
     char *message;
     OK(kvstore_integrity_check(copy, &message));
     CHECK(message == NULL);
-    CHECK(rows_of(cf) == KEYS + 1 && live_of(cf) == KEYS);
+    CHECK(rows_of(cf) == KEYS + dead && live_of(cf) == KEYS);
     for (int i = 0; i < KEYS; i++) {
         char key[16];
         int n = snprintf(key, sizeof key, "key %d", i), length = -1;
@@ -89,14 +89,14 @@ static void copies(void)
         OK(kvstore_backup(kv, copy, NULL, NULL));
         OK(kvstore_put(kv, K("after"), K("value"))); /* not in it */
         CHECK(files_like(copy) == 1); /* and nothing beside it */
-        check_copy(copy);
+        check_copy(copy, 1);
         OK(kvstore_integrity_check(kv, NULL));
         OK(kvstore_close(kv));
     }
     KVStore *memory = open_at(NULL, NULL); /* a store in memory gets a file this way */
     fill(memory);
     OK(kvstore_backup(memory, "memory.copy", NULL, NULL));
-    check_copy("memory.copy");
+    check_copy("memory.copy", 1);
     OK(kvstore_close(memory));
 
     KVStoreConfig read_only = {.readOnly = 1};
@@ -104,6 +104,83 @@ static void copies(void)
     OK(kvstore_backup(kv, "read-only.copy", NULL, NULL));
     CHECK(is_there("read-only.copy"));
     OK(kvstore_close(kv));
+}
+
+/* ---- kvstore_copy: the same into a store that is there ------------------------------------------- */
+
+struct copying {
+    int64_t done, total;
+    int calls, stop_at;
+    KVStore *closed;
+};
+
+static int copied(void *context, int64_t done, int64_t total)
+{
+    struct copying *seen = context;
+    CHECK(done >= seen->done && total == KEYS + 1);
+    seen->done = done;
+    if (seen->closed && seen->calls) {
+        OK(kvstore_close(seen->closed));
+        seen->closed = NULL;
+    }
+    return ++seen->calls == seen->stop_at;
+}
+
+static void to_another_store(void)
+{
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        const char *path = in_memory ? "first.db" : "second.db";
+        KVStore *from = open_at(in_memory ? NULL : "from.db", NULL), *to = open_at(path, NULL);
+        struct copying seen = {0};
+        fill(from);
+        clock_ms = 1000;
+        OK(kvstore_copy(from, to, copied, &seen));
+        CHECK(seen.done == KEYS + 1 && seen.calls > 2);
+        GIVES(KVSTORE_ERROR, kvstore_copy(from, to, NULL, NULL));
+        CHECK(strstr(kvstore_errmsg(from), "has keys") != NULL);
+        GIVES(KVSTORE_ERROR, kvstore_copy(to, to, NULL, NULL));
+        OK(kvstore_close(from));
+        OK(kvstore_close(to));
+        check_copy(path, 0);
+    }
+}
+
+static void to_another_store_and_stopped(void)
+{
+    for (int stop_at = 1; stop_at < 4; stop_at++) {
+        KVStore *from = open_at("from.db", NULL), *to = open_at(NULL, NULL);
+        struct copying seen = {.stop_at = stop_at};
+        KVColumnFamily *cf = family(to, "default"), *other = NULL;
+        if (stop_at == 1) {
+            fill(from);
+        }
+        GIVES(KVSTORE_ERROR, kvstore_copy(from, to, copied, &seen));
+        CHECK(seen.calls == stop_at && rows_of(cf) == 0);
+        GIVES(KVSTORE_NOTFOUND, kvstore_cf_open(to, "other", &other));
+        OK(kvstore_put(to, K("key"), K("value"))); /* no transaction is left */
+        kvstore_cf_close(cf);
+        OK(kvstore_close(to));
+        OK(kvstore_close(from));
+    }
+}
+
+static void to_another_store_that_is_closed_meanwhile(void)
+{
+    for (int of_to = 0; of_to < 2; of_to++) {
+        KVStore *from = open_at("from.db", NULL), *to = open_at("to.db", NULL);
+        struct copying seen = {.closed = of_to ? to : from};
+        if (!of_to) {
+            fill(from);
+        }
+        GIVES(KVSTORE_MISUSE, kvstore_copy(from, to, copied, &seen));
+        CHECK(seen.closed == NULL);
+        OK(kvstore_close(of_to ? from : to));
+        to = open_at("to.db", NULL);
+        KVColumnFamily *cf = family(to, "default");
+        CHECK(rows_of(cf) == 0);
+        kvstore_cf_close(cf);
+        OK(kvstore_close(to));
+    }
 }
 
 static void empty_store(void)
@@ -341,4 +418,6 @@ static void refuses(void)
 SCENARIOS({"copies", copies}, {"empty_store", empty_store}, {"progress", progress}, {"stopped", stopped},
           {"stopped_at_the_last_call", stopped_at_the_last_call}, {"calls_back", calls_back},
           {"calls_back_in_memory", calls_back_in_memory}, {"closed_meanwhile", closed_meanwhile},
-          {"beside_a_transaction", beside_a_transaction}, {"refuses", refuses})
+          {"beside_a_transaction", beside_a_transaction}, {"refuses", refuses}, {"to_another_store", to_another_store},
+          {"to_another_store_and_stopped", to_another_store_and_stopped},
+          {"to_another_store_that_is_closed_meanwhile", to_another_store_that_is_closed_meanwhile})

@@ -129,6 +129,7 @@ static void all_functions_are_refused(void)
     unlink("copy of a child");
     GIVES(KVSTORE_MISUSE, kvstore_backup(kv, "copy of a child", NULL, NULL));
     CHECK(!is_there("copy of a child"));
+    GIVES(KVSTORE_MISUSE, kvstore_copy(kv, kv, NULL, NULL));
 }
 
 static void everything_is_closed(void)

@@ -177,6 +177,10 @@ SCENARIO(families_are_made_opened_listed_and_dropped) {
         auto opened = db.family("a");
         b.put("key", "value");
         CHECK(again.get("key") == "value");
+        const std::string_view part = std::string_view("a and more").substr(0, 1);
+        CHECK(db.family(part).name() == "a" && db.family_or_create(part).name() == "a");
+        db.create_family(part.data()).put("key", "value"); // "a and more"
+        db.drop_family(std::string_view("a and more"));
         CHECK((db.families() == std::vector<std::string>{"a", "b"}));
         THROWS(error, db.create_family("a"));
         THROWS(busy, db.drop_family("a"));

@@ -1,4 +1,6 @@
 // Walks: items, keys, ranges, rows, expiring keys; as range-for and as cursors.
+#include <map>
+
 #include "check.hpp"
 
 using namespace std::chrono_literals;
@@ -48,6 +50,50 @@ SCENARIO(a_range_for_walks_over_a_family) {
     CHECK(keys_of(cf.items("a")) == "a1 a2 ");
     CHECK(keys_of(cf.items("a", direction::reverse)) == "a2 a1 ");
     CHECK(keys_of(cf.items({}, direction::reverse)) == "b a2 a1 ");
+    std::string seen;
+    for (auto [key, value] : cf) { // as of items()
+        CHECK(value.empty());
+        seen.append(key).append(" ");
+    }
+    CHECK(seen == "a1 a2 b ");
+    CHECK((std::map<std::string, std::string>(cf.begin(), cf.end()).size()) == 3);
+    for (auto& entry : db.default_family()) {
+        CHECK(entry.key.empty());
+    }
+    db.close();
+    THROWS(misuse, cf.begin());
+}
+
+SCENARIO(values_walk_in_the_order_of_their_keys) {
+    kvstore::store db(":memory:");
+    for (int n = 0; n < 200; n++) {
+        db.put("b" + std::to_string(1000 + n), std::to_string(n));
+    }
+    db.put("a", "first");
+    db.put("c", std::string(100000, 'l'));
+    db.put("d", "gone", 0s);
+    std::size_t rows = 0;
+    std::size_t bytes = 0;
+    for (std::string_view value : db.values()) {
+        rows++;
+        bytes += value.size();
+    }
+    CHECK(rows == 202 && bytes == 10 + 2 * 90 + 3 * 100 + 5 + 100000);
+    int sum = 0;
+    for (std::string value : db.values("b")) { // a copy
+        sum += std::stoi(value);
+    }
+    CHECK(sum == 199 * 200 / 2);
+    auto backwards = db.values("b", direction::reverse);
+    const std::vector reversed(backwards.begin(), backwards.end());
+    static_assert(std::is_same_v<decltype(reversed), const std::vector<std::string>>);
+    CHECK(reversed.size() == 200 && reversed.front() == "199" && reversed.back() == "0");
+    const kvstore::family cf = db.create_family("family");
+    auto none = cf.values();
+    CHECK(none.begin() == none.end());
+    db.close();
+    THROWS(misuse, db.values());
+    THROWS(misuse, backwards.begin());
 }
 
 SCENARIO(keys_walk_without_values_up_to_the_end_of_their_prefix) {
@@ -213,6 +259,7 @@ SCENARIO(the_objects_are_small) {
     static_assert(sizeof(kvstore::iterator) <= 4 * sizeof(void*));
     static_assert(sizeof(kvstore::position<kvstore::entry>) <= 2 * sizeof(void*));
     static_assert(sizeof(kvstore::key_range) == sizeof(kvstore::iterator));
+    static_assert(sizeof(kvstore::value_range) == sizeof(kvstore::iterator));
     static_assert(sizeof(kvstore::store) <= 3 * sizeof(void*));
     static_assert(sizeof(kvstore::family) <= 3 * sizeof(void*));
     static_assert(sizeof(kvstore::batch) <= 3 * sizeof(void*));

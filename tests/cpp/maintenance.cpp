@@ -120,6 +120,37 @@ SCENARIO(a_backup_is_stopped_by_the_answer_false) {
     CHECK(!std::ifstream("part.db"));
 }
 
+SCENARIO(a_copy_is_a_store_with_all_ttls) {
+    check::clock time;
+    kvstore::store from("from.db");
+    from.set_clock(time);
+    from.put("key", "value", 5s);
+    (void)from.create_family("f");
+    kvstore::store to("to.db");
+    to.set_clock(time);
+    CHECK(!from.copy_to(to, [](std::int64_t, std::int64_t) { return false; }));
+    bool caught = false;
+    try {
+        from.copy_to(to, [](std::int64_t, std::int64_t) -> bool { throw std::logic_error("enough"); });
+    } catch (const std::logic_error&) {
+        caught = true;
+    }
+    CHECK(caught && to.count() == 0);
+    std::int64_t last = -1;
+    CHECK(from.copy_to(to, [&](std::int64_t done, std::int64_t total) {
+        CHECK(done <= total);
+        last = done;
+    }));
+    CHECK(last == 1 && to.get_ttl("key")->ttl.duration() == 5s);
+    (void)to.family("f");
+    THROWS(error, from.copy_to(to)); // it has keys
+    THROWS(error, from.copy_to(from));
+    kvstore::store memory(":memory:");
+    memory.set_clock(time);
+    to.copy_to(memory);
+    CHECK(memory.get("key") == "value");
+}
+
 SCENARIO(the_cleaner_starts_and_stops) {
     kvstore::store db("cleaned.db");
     db.start_cleaner(1h, 100);
@@ -130,4 +161,38 @@ SCENARIO(the_cleaner_starts_and_stops) {
     THROWS(error, kvstore::store(":memory:").start_cleaner(1h));
     db.stop_cleaner();
     THROWS(error, db.start_cleaner(0s));
+}
+
+SCENARIO(what_can_be_read_of_a_damaged_file_is_recovered) {
+    {
+        kvstore::store db("to_recover.db");
+        db.transaction([&] {
+            for (int i = 0; i < 3000; i++) {
+                db.put(std::to_string(i), std::string(60, 'x'));
+            }
+        });
+    }
+    CHECK(kvstore::recover("to_recover.db", "recovered_whole.db").saved == 3000);
+    {
+        std::fstream file("to_recover.db", std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(20 * 4096);
+        file << std::string(4096, '\0');
+    }
+    std::uint64_t lines = 0;
+    const kvstore::recovered done = kvstore::recover(
+        "to_recover.db", "recovered.db",
+        [&](const char* text, std::int64_t read, std::int64_t total) { lines += text && read <= total ? 1 : 0; });
+    CHECK(done.lost > 0 && done.lost == lines && done.saved > 2800 && done.saved <= 3000);
+    CHECK(kvstore::store("recovered.db").count() == done.saved);
+    struct enough {};
+    bool thrown = false;
+    try {
+        kvstore::recover("to_recover.db", "recovered_third.db",
+                         [](const char*, std::int64_t, std::int64_t) { throw enough(); });
+    } catch (const enough&) {
+        thrown = true;
+    }
+    CHECK(thrown && !std::ifstream("recovered_third.db"));
+    THROWS(error, kvstore::recover("to_recover.db", "recovered.db"));
+    THROWS(cantopen, kvstore::recover("no such.db", "recovered_third.db"));
 }

@@ -16,6 +16,7 @@ SCENARIO(handles_are_moved_and_not_copied) {
     static_assert(moves_only<kvstore::family>);
     static_assert(moves_only<kvstore::iterator>);
     static_assert(moves_only<kvstore::key_range>);
+    static_assert(moves_only<kvstore::value_range>);
     static_assert(moves_only<kvstore::batch>);
     static_assert(moves_only<kvstore::transaction>);
     static_assert(moves_only<kvstore::snapshot>);
@@ -103,6 +104,8 @@ SCENARIO(a_store_that_was_moved_from_answers_every_call_with_an_error) {
     THROWS(misuse, from.checkpoint());
     THROWS(misuse, from.backup("copy.db"));
     THROWS(misuse, from.backup("copy.db", [](int, int) {}));
+    THROWS(misuse, from.copy_to(to));
+    THROWS(misuse, to.copy_to(from, [](std::int64_t, std::int64_t) {}));
     from = std::move(to);
     CHECK(from.get("key") == "value");
 }

@@ -16,6 +16,7 @@
 using namespace std::chrono_literals;
 using at_entry = kvstore::position<kvstore::entry>;
 using at_key = kvstore::position<kvstore::key_view>;
+using at_value = kvstore::position<kvstore::value_view>;
 
 namespace {
 
@@ -49,6 +50,7 @@ constexpr bool is_input_iterator_of_cpp17 =
 SCENARIO(algorithms_of_cpp17_take_a_walk) {
     static_assert(is_input_iterator_of_cpp17<at_entry>);
     static_assert(is_input_iterator_of_cpp17<at_key>);
+    static_assert(is_input_iterator_of_cpp17<at_value>);
     kvstore::store db(":memory:");
     fill_in_order(db, 1000);
     db.put("other", "x");
@@ -120,6 +122,7 @@ SCENARIO(a_key_of_a_walk_is_a_string_view_that_becomes_a_string) {
     CHECK((unique == std::vector<std::string>{nth(0), nth(1)}));
 #if defined(__cpp_lib_format)
     CHECK(std::format("{:>12}|", *db.keys().begin()) == "   " + nth(0) + "|");
+    CHECK(std::format("{}", *db.values(nth(0)).begin()) == "value of " + nth(0));
 #endif
 }
 
@@ -400,15 +403,19 @@ SCENARIO(expiring_keys_are_a_range_too) {
 
 SCENARIO(ranges_and_views_of_cpp20_take_a_walk) {
 #if __cplusplus >= 202002L
-    static_assert(std::input_iterator<at_entry> && std::input_iterator<at_key>);
+    static_assert(std::input_iterator<at_entry> && std::input_iterator<at_key> && std::input_iterator<at_value>);
     static_assert(!std::forward_iterator<at_entry> && !std::forward_iterator<at_key>);
     static_assert(std::sentinel_for<at_entry, at_entry>);
     static_assert(std::same_as<std::iter_value_t<at_entry>, kvstore::owned_entry>);
     static_assert(std::same_as<std::iter_value_t<at_key>, std::string>);
+    static_assert(std::same_as<std::iter_value_t<at_value>, std::string>);
     static_assert(std::ranges::input_range<kvstore::iterator> && std::ranges::common_range<kvstore::iterator>);
     static_assert(std::ranges::input_range<kvstore::key_range> && std::ranges::common_range<kvstore::key_range>);
     static_assert(std::ranges::borrowed_range<kvstore::iterator> && std::ranges::borrowed_range<kvstore::key_range>);
     static_assert(std::ranges::viewable_range<kvstore::iterator>);
+    static_assert(std::ranges::input_range<kvstore::value_range> && std::ranges::borrowed_range<kvstore::value_range>);
+    static_assert(std::ranges::input_range<const kvstore::family> && std::ranges::borrowed_range<kvstore::family>);
+    static_assert(!std::ranges::range<kvstore::store>); // its begin() begins a transaction
     kvstore::store db(":memory:");
     fill_in_order(db, 1000);
     db.put("other", "x");
@@ -420,6 +427,9 @@ SCENARIO(ranges_and_views_of_cpp20_take_a_walk) {
     CHECK(*std::ranges::find(db.keys(), "other") == "other");
     const auto key_of = [](const auto& e) { return std::string_view(e.key); };
     CHECK(std::ranges::find(db.items(), "other", key_of)->value == "x");
+    CHECK(*std::ranges::find(db.values(), "x") == "x" && std::ranges::count(db.values("key:"), "x") == 0);
+    CHECK(std::ranges::equal(db.values("other"), std::vector<std::string>{"x"}));
+    CHECK(std::ranges::distance(db.default_family()) == 1001);
     CHECK(std::ranges::is_sorted(std::vector<std::string>(db.keys().begin(), at_key())));
     std::vector<kvstore::owned_entry> copied;
     std::ranges::copy(db.items("key:0001"), std::back_inserter(copied));
@@ -438,6 +448,7 @@ SCENARIO(ranges_and_views_of_cpp20_take_a_walk) {
     const auto map = db.items() | std::ranges::to<std::map<std::string, std::string>>();
     CHECK(map.size() == 1001 && map.at("other") == "x");
     CHECK((db.keys("key:0000") | std::ranges::to<std::vector>()).size() == 10);
+    CHECK((db.values("other") | std::ranges::to<std::vector>()) == std::vector<std::string>{"x"});
 #endif
 #endif
 }

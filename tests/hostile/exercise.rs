@@ -161,6 +161,7 @@ fn walk(answers: &mut Answers, call: &str, cursor: &mut Cursor) {
 fn read(answers: &mut Answers, store: &Store, page_size: usize) {
     answers.take("families", store.families());
     answers.take("stats", store.stats());
+    answers.take("info", store.info());
     answers.read(
         "next_expiry_of_all",
         store.next_expiry_of_all(),
@@ -197,6 +198,7 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
     walk(answers, &format!("expiring {name}"), &mut family.expiring(i64::MIN, i64::MAX));
     answers.read(&format!("count {name}"), family.count(), |count| *count);
     answers.take("count_live", family.count_live());
+    answers.take("count_ttl", family.count_ttl());
     answers.read(&format!("next_expiry {name}"), family.next_expiry(), |next| {
         next.unwrap_or(-1).cast_unsigned()
     });

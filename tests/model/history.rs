@@ -159,6 +159,7 @@ pub struct How {
     pub if_present: bool,
     pub keep_ttl: bool,
     pub end: End,
+    pub written: Moment,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +169,11 @@ pub enum End {
 }
 
 impl How {
+    /// The write time it names.
+    pub fn written_ms(self, clock: &TestClock) -> Option<i64> {
+        self.written.map(|time| time.ms(clock).max(0))
+    }
+
     pub fn options(self, clock: &TestClock) -> PutOptions {
         let mut options = PutOptions::new();
         if self.if_absent {
@@ -178,6 +184,9 @@ impl How {
         }
         if self.keep_ttl {
             options = options.keep_ttl();
+        }
+        if let Some(written_ms) = self.written_ms(clock) {
+            options = options.written_at(written_ms);
         }
         match self.end {
             End::Default => options.default_ttl(),
@@ -374,11 +383,13 @@ fn condition() -> impl Strategy<Value = Condition> {
 fn how() -> impl Strategy<Value = How> {
     let end = prop_oneof![1 => Just(End::Default), 2 => moment().prop_map(End::Given)];
     let only = select(vec![(false, false), (true, false), (false, true)]);
-    (only, any::<bool>(), end).prop_map(|((if_absent, if_present), keep_ttl, end)| How {
+    let written = prop_oneof![3 => Just(None), 1 => moment()];
+    (only, any::<bool>(), end, written).prop_map(|((if_absent, if_present), keep_ttl, end, written)| How {
         if_absent,
         if_present,
         keep_ttl,
         end,
+        written,
     })
 }
 

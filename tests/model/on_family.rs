@@ -61,8 +61,9 @@ impl World {
                     End::Default => None,
                     End::Given(moment) => expiry(moment, &self.clock).millis(),
                 };
+                let times = (given, how.written_ms(&self.clock));
                 let table = self.writable_table(side, name);
-                assert_eq!(done, table.map(|table| table.put_with(key, value.bytes(), *how, given, now)));
+                assert_eq!(done, table.map(|table| table.put_with(key, value.bytes(), *how, times, now)));
             }
             Op::CompareAndSwap(key, guess, value, moment) => {
                 let (guess, end) = (self.guess(side, name, key, *guess), expiry(*moment, &self.clock));

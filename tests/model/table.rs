@@ -72,13 +72,13 @@ impl Table {
         self.rows.remove(key).is_some_and(|entry| entry.is_live(now_ms))
     }
 
-    /// `given` is the end of life the options name.
+    /// `given` and `written_ms` are the end of life and the write time the options name.
     pub fn put_with(
         &mut self,
         key: &[u8],
         value: Vec<u8>,
         how: How,
-        given: Option<i64>,
+        (given, written_ms): (Option<i64>, Option<i64>),
         now_ms: i64,
     ) -> bool {
         let old = self.get(key, now_ms).map(|entry| entry.expire_ms);
@@ -91,6 +91,9 @@ impl Table {
             (_, End::Given(_)) => given,
         };
         self.write(key, value, end, now_ms);
+        if let (Some(entry), Some(_), true) = (self.rows.get_mut(key), written_ms, self.tracks) {
+            entry.written_ms = written_ms;
+        }
         true
     }
 

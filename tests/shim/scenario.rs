@@ -361,6 +361,9 @@ pub fn many_steps() -> Vec<Step> {
     steps
 }
 
+/// When all that can expire in `bounded_steps` has.
+pub const BOUNDED_LOOKED_AT: i64 = 2500;
+
 /// A store of 96 pages, for pages of 1024 bytes, which first is filled with what ends soon. When that has ended, it makes
 /// room for what stays: nothing that is alive ever goes.
 pub fn bounded_steps() -> Vec<Step> {

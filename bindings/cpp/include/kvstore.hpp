@@ -10,10 +10,11 @@
 /// - Keys and values that go in are kvstore::bytes_view (any string, or a range of bytes); those that come
 ///   out are `std::string`, or another container of bytes by `get<std::vector<std::byte>>`, or `std::string_view`
 ///   where an iterator owns the memory.
-/// - Walks are ranges of the standard library, with input iterators of C++17 and of C++20:
-///   `for (auto [key, value] : db.items("user:"))`, `std::count_if(db.items().begin(), db.end(), ...)`,
-///   `std::ranges::count_if(db.keys(), ...)`. What they show belongs to the walk, until its next step; what algorithms
-///   keep of it are copies. kvstore::iterator has the rules.
+/// - Walks are ranges of the standard library, with input iterators of C++17 and of C++20: of `items`, `keys` and
+///   `values`, as `for (auto [key, value] : db.items("user:"))`, `std::count_if(db.items().begin(), db.end(), ...)`,
+///   `std::ranges::count_if(db.keys(), ...)`. A family is one, too; a store is none, because its begin() begins a
+///   transaction. What they show belongs to the walk, until its next step; what algorithms keep of it are copies.
+///   kvstore::iterator has the rules.
 /// - Every class owns its handle, is moved and not copied, and its destructor throws nothing. A call on an
 ///   object that was moved from throws errc::misuse. Families, iterators, batches and transactions may
 ///   outlive their store: they throw errc::misuse then.
@@ -33,6 +34,7 @@
 #include "kvstore/keyspace.hpp"
 #include "kvstore/options.hpp"
 #include "kvstore/position.hpp"
+#include "kvstore/recover.hpp"
 #include "kvstore/session.hpp"
 #include "kvstore/store.hpp"
 #include "kvstore/time.hpp"

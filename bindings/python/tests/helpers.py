@@ -127,9 +127,9 @@ def carried_recipes(lock: Any, again: Any, slots: Any, limiter: Any, jobs: Any, 
     tags.put("key", b"v", ["t"])
 
 
-def run_import(*arguments: Any) -> int:
+def run_import(source: Any, target: Any, *options: Any) -> int:
     """``python -m kvstore import`` in this process; returns its exit code."""
-    return main(["import", *map(str, arguments)])
+    return main(["import", str(target), str(source), *map(str, options)])
 
 
 def content(target: Path, family: str = "default") -> dict[bytes, bytes]:

@@ -784,12 +784,61 @@ def test_a_backup_that_is_cancelled_stops_and_leaves_no_file(path: Path, tmp_pat
         while not begun.is_set():
             await asyncio.sleep(0.001)
         task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()  # it ends when the thread has
+        go.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        go.set()
+        assert list(tmp_path.glob("copy*")) == []
 
-    run(path, work)  # closing waits for it
-    assert not (tmp_path / "copy.db").exists()
+    run(path, work)
+
+
+def test_a_copy_has_everything_and_two_do_not_wait_for_each_other(path: Path, tmp_path: Path) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        await db.put_many({str(n): b"v" * 100 for n in range(3000)})
+        steps: list[int] = []
+        for target in (None, tmp_path / "copy.db"):
+            async with kvstore.aio.open(target) as other:
+                await db.copy_to(other, lambda done, total: steps.append(done))
+                assert await other.count() == 3000
+                assert steps[-1] == 3000
+                with pytest.raises(kvstore.Error, match="has keys"):
+                    await db.copy_to(other)
+        with pytest.raises(kvstore.Error, match="into itself"):
+            await db.copy_to(db)
+        with pytest.raises(TypeError):
+            await db.copy_to("x.db")  # type: ignore[arg-type, unused-ignore]
+        async with kvstore.aio.open(None) as one, kvstore.aio.open(None) as two:
+            for _ in range(20):
+                await asyncio.gather(one.copy_to(two), two.copy_to(one))
+            async with two.transaction():
+                with pytest.raises(kvstore.Error, match="has a transaction open"):
+                    await one.copy_to(two)
+
+    run(path, work)
+
+
+def test_a_copy_that_is_cancelled_stops_and_has_copied_nothing(path: Path, tmp_path: Path) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        await db.put_many({str(n): b"v" * 1000 for n in range(3000)})
+        begun, go = threading.Event(), threading.Event()
+
+        def progress(done: int, total: int) -> None:
+            begun.set()
+            go.wait(60)
+
+        async with kvstore.aio.open(tmp_path / "copy.db") as other:
+            task = asyncio.ensure_future(db.copy_to(other, progress))
+            while not begun.is_set():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go.set()
+            assert await other.count() == 0
+
+    run(path, work)
 
 
 # Closing

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pickle
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -316,8 +318,32 @@ def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
             db.sweep(1)
         with db.transaction(), pytest.raises(kvstore.BusyError, match="busy_timeout="):
             other["k"] = b"v"
-        with db.transaction(), pytest.raises(kvstore.BusyError, match="open on this connection"):
+        with db.transaction(), pytest.raises(kvstore.BusyError, match="^a transaction is open: commit or roll back"):
             db.checkpoint()
+
+
+def test_what_another_thread_has_open_is_told(path: Path) -> None:
+    def told(call: Any) -> str:
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return str(thread.submit(call).exception())
+
+    where = "open in another thread, and all threads of this store have one connection (it is in memory, or exclusive=True)"
+    stores = (kvstore.open(None), kvstore.open(path, exclusive=True))
+    for db in stores:
+        family = db.family("f", create=True)
+        with db.snapshot():
+            calls: list[Any] = [
+                lambda db=db: db.put("k", b"v"), lambda db=db: db.put_many({"k": b"v"}), lambda db=db: db.incr("n"),
+                lambda family=family: family.delete("k"), lambda db=db: db.family("g", create=True),
+            ]  # fmt: skip
+            for call in calls:
+                assert told(call) == f"a snapshot is {where}: end it, or use transaction() in its place"
+                with pytest.raises(kvstore.ReadOnlyError, match="^a snapshot is open: end it, or use transaction"):
+                    call()
+        with db.transaction():
+            assert told(db.checkpoint) == f"a transaction is {where}: commit or roll back, then checkpoint"
+        db["k"] = b"v"
+        db.close()
 
 
 @pytest.mark.parametrize("path", ["", b""])
@@ -345,3 +371,14 @@ def test_a_recipe_that_is_given_a_family_says_where_its_name_belongs(db: kvstore
     family: Any = db.family("f", create=True)
     with pytest.raises(TypeError, match="pass the store, and family='name'"):
         kvstore.recipes.Lock(family, "l", ttl=5)
+
+
+def test_messages_of_python_name_the_classes_that_users_know(db: kvstore.Store) -> None:
+    for method, name in (
+        (db.keys, "Family.keys"), (db.delete_range, "Family.delete_range"), (db.stats, "Store.stats"),
+        (db.get_many, "Family.get_many"), (db.ttl, "Family.ttl"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError) as caught:
+            method(1, 2, 3, 4, 5)  # type: ignore[operator]
+        if sys.version_info >= (3, 10):
+            assert str(caught.value).startswith(f"{name}()")

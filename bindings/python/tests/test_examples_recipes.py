@@ -55,6 +55,7 @@ def test_the_sixth_try_within_a_minute_is_too_many(tmp_path: Path) -> None:
         done = run_python(EXAMPLES / "rate_limit.py", "ada", password, cwd=tmp_path)
         return done.returncode, (done.stdout + done.stderr).strip()
 
+    assert run_python(EXAMPLES / "rate_limit.py", cwd=tmp_path).stderr == "usage: python rate_limit.py USER PASSWORD\n"
     for left in (4, 3, 2, 1, 0):
         assert log_in("guess") == (1, f"wrong password; {left} tries left")
     code, text = log_in("secret")

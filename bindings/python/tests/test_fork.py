@@ -550,7 +550,7 @@ def test_memoized_functions_work_in_a_child_whatever_the_threads_of_its_parent_d
         held, release = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with _memoize._ended, _memoize._counting:
+            with _memoize._counting:
                 held.set()
                 release.wait(PATIENCE)
 

@@ -85,3 +85,29 @@ def test_hits_and_misses_say_how_well_a_cache_does(db: kvstore.Store) -> None:
     db.get_many(["a", "c", "d"])
     stats = db.stats()
     assert (stats.hits, stats.misses) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "wrong, error, message",
+    [
+        (["abc"], TypeError, "item 0 is str"),
+        (["ab"], TypeError, "item 0 is str"),
+        ([("a", "1"), b"ab"], TypeError, "item 1 is bytes"),
+        ([("a", "1"), ("b",)], ValueError, "item 1 has 1 elements"),
+        ([("a", "1", "2")], ValueError, "item 0 has 3 elements"),
+        ([5], TypeError, "item 0 is int"),
+        ("ab", TypeError, "not str"),
+        (5, TypeError, "not int"),
+    ],
+)
+def test_what_is_no_pairs_is_said_to_be_none(
+    db: kvstore.Store, wrong: Any, error: type[Exception], message: str
+) -> None:
+    for write in (db.put_many, db.update):
+        with pytest.raises(error, match=f"pairs of key and value are needed.* {message}$"):
+            write(wrong)
+    assert len(db) == 0
+
+
+def test_pairs_may_be_lists(db: kvstore.Store) -> None:
+    assert db.put_many([["a", "1"], ("b", "2")]) == 2  # type: ignore[list-item]

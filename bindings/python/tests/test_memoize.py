@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import json
 import pickle
@@ -138,7 +139,7 @@ def test_cache_clear_forgets_only_the_results_of_its_function(db: kvstore.Store)
 
 
 def test_another_serializer_can_be_given(db: kvstore.Store) -> None:
-    f = kvstore.memoize(db, serializer=json_bytes)(lambda: {"a": [1, 2]})
+    f = kvstore.memoize(db, name="f", serializer=json_bytes)(lambda: {"a": [1, 2]})
     assert f() == f() == {"a": [1, 2]}
     assert json.loads(db[f.cache_key()]) == {"a": [1, 2]}
 
@@ -149,12 +150,12 @@ class json_bytes:
 
 
 def test_a_serializer_that_gives_text_works(db: kvstore.Store) -> None:
-    f = kvstore.memoize(db, serializer=json)(lambda: [1])
+    f = kvstore.memoize(db, name="f", serializer=json)(lambda: [1])
     assert f() == f() == [1]
 
 
 def test_a_result_that_cannot_be_read_is_computed_anew(db: kvstore.Store) -> None:
-    f = kvstore.memoize(db)(lambda: 5)
+    f = kvstore.memoize(db, name="f")(lambda: 5)
     assert f() == 5
     db[f.cache_key()] = b"no pickle"
     assert f() == 5
@@ -163,7 +164,7 @@ def test_a_result_that_cannot_be_read_is_computed_anew(db: kvstore.Store) -> Non
 
 
 def test_an_argument_that_cannot_be_pickled_is_an_error_of_the_caller(db: kvstore.Store) -> None:
-    f = kvstore.memoize(db)(lambda x: 1)
+    f = kvstore.memoize(db, name="f")(lambda x: 1)
     with pytest.raises(Exception):
         f(lambda: 0)
     with pytest.raises(TypeError):
@@ -172,11 +173,11 @@ def test_an_argument_that_cannot_be_pickled_is_an_error_of_the_caller(db: kvstor
 
 
 def test_ignored_parameters_make_no_difference(db: kvstore.Store) -> None:
-    f = kvstore.memoize(db, ignore=["log"])(lambda x, log=None: x)
+    f = kvstore.memoize(db, name="f", ignore=["log"])(lambda x, log=None: x)
     assert f(1, log=object()) == f(1, log=print) == 1
     assert f.cache_info().misses == 1
     with pytest.raises(ValueError, match="no_such"):
-        kvstore.memoize(db, ignore=["no_such"])(lambda x: x)
+        kvstore.memoize(db, name="f", ignore=["no_such"])(lambda x: x)
 
 
 def test_a_method_is_memoized_by_its_arguments_without_self(db: kvstore.Store) -> None:
@@ -295,7 +296,7 @@ def test_a_result_that_comes_after_cache_clear_is_not_kept(db: kvstore.Store) ->
 
 def test_when_a_lease_is_over_another_computes(db: kvstore.Store, clock: Clock) -> None:
     """A process that died in the middle holds up the others no longer than its lease."""
-    f = kvstore.memoize(db, lease=30)(lambda: 5)
+    f = kvstore.memoize(db, name="f", lease=30)(lambda: 5)
     lease_key = f.cache_key().replace(b":=", b":~")
     assert db.add(lease_key, b"the dead", ttl=30)
     waiting = threading.Thread(target=f)
@@ -337,7 +338,7 @@ print([f(n % 5) for n in range(40)] == [n % 5 for n in range(40)])
 
 def test_results_may_be_kept_in_a_family_with_a_default_ttl(db: kvstore.Store, clock: Clock) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
-    f = kvstore.memoize(cache)(lambda: 1)
+    f = kvstore.memoize(cache, name="f")(lambda: 1)
     f()
     assert cache.ttl(f.cache_key()) == 60.0
     assert len(db) == 0
@@ -345,7 +346,7 @@ def test_results_may_be_kept_in_a_family_with_a_default_ttl(db: kvstore.Store, c
 
 def test_a_closed_store_is_a_misuse_error(path: Path) -> None:
     store = kvstore.open(path)
-    f = kvstore.memoize(store)(lambda: 1)
+    f = kvstore.memoize(store, name="f")(lambda: 1)
     store.close()
     with pytest.raises(kvstore.MisuseError):
         f()
@@ -371,8 +372,22 @@ def test_only_a_store_or_a_family_keeps_results() -> None:
         kvstore.memoize({})  # type: ignore[arg-type, unused-ignore]
 
 
-def test_a_coroutine_function_is_refused(db: kvstore.Store) -> None:
-    async def f() -> None: ...
+def test_what_gives_no_result_that_can_be_kept_is_refused(db: kvstore.Store) -> None:
+    async def coroutine() -> None: ...
 
-    with pytest.raises(TypeError):
-        kvstore.memoize(db)(f)
+    async def stream() -> Any:
+        yield 1
+
+    def generator() -> Any:
+        yield 1
+
+    for function, message in ((coroutine, "async"), (stream, "async"), (generator, "a list"), (5, "not int")):
+        with pytest.raises(TypeError, match=message):
+            kvstore.memoize(db)(function)  # type: ignore[arg-type]
+
+
+def test_what_has_no_name_of_its_own_needs_one(db: kvstore.Store) -> None:
+    for function, kind in ((lambda: 1, "a lambda"), (functools.partial(pow, 5), "a partial object")):
+        with pytest.raises(TypeError, match=f"{kind} has no name.*name='...'"):
+            kvstore.memoize(db)(function)
+    assert kvstore.memoize(db, name="five")(functools.partial(pow, 5))(2) == 25

@@ -580,3 +580,35 @@ with kvstore.open(sys.argv[1]) as store, store.transaction():
         assert lock.acquire(timeout=30)
         release.join()
         child.communicate(timeout=60)
+
+
+def test_a_hold_that_another_thread_gives_up_meanwhile_is_no_error(db: kvstore.Store) -> None:
+    """Threads that share a lock: one looks while another one releases."""
+    lock = Lock(db, "l", thread_local=False)
+    family: Any = lock._family
+
+    class Meanwhile:
+        """Its family, in which the hold is gone after each look."""
+
+        def __getattr__(self, name: str) -> Any:
+            method = getattr(family, name)
+            if name not in ("get", "get_with_ttl", "compare_and_delete"):
+                return method
+
+            def call(*arguments: Any) -> Any:
+                lock._holds().clear()
+                return method(*arguments)
+
+            return call
+
+        def __contains__(self, key: object) -> bool:
+            return key in family
+
+    for look in (lock.owned, lock.remaining, lock.release, lambda: lock.acquire(blocking=False)):
+        lock._family = family
+        assert lock.acquire(blocking=False)
+        held = lock._last()
+        lock._family = Meanwhile()  # type: ignore[assignment]
+        look()
+        family.compare_and_delete(held.key, held.value)
+        lock._holds().clear()

@@ -313,6 +313,45 @@ def test_a_progress_that_cannot_be_called_is_a_type_error(db: kvstore.Store, tmp
     assert not (tmp_path / "copy.db").exists()
 
 
+def test_a_copy_has_everything_with_its_times(db: kvstore.Store, tmp_path: Path, clock: Clock) -> None:
+    db.put("a", b"1", ttl=50)
+    family = db.family("f", create=True)
+    family.write_tracking = True
+    family["k"] = b"v"
+    calls: list[tuple[int, int]] = []
+    for target in (":memory:", tmp_path / "copy.db"):
+        with kvstore.open(target) as other:
+            other.set_clock(clock)
+            db.copy_to(other, progress=lambda done, total: calls.append((done, total)))
+            assert (other["a"], other.ttl("a")) == (b"1", 50.0)
+            assert other.family("f")["k"] == b"v"
+            assert other.family("f").write_time("k") == family.write_time("k")
+            assert (calls[0], calls[-1]) == ((0, 2), (2, 2))
+            with pytest.raises(kvstore.Error, match="has keys"):
+                db.copy_to(other)
+
+
+def test_an_exception_in_the_progress_stops_the_copy_and_comes_out(db: kvstore.Store) -> None:
+    db.put_many({f"{n}": b"v" for n in range(2000)})
+
+    def progress(done: int, total: int) -> None:
+        if done > 600:
+            raise LookupError("stop")
+
+    with kvstore.open(":memory:") as other:
+        with pytest.raises(LookupError, match="stop"):
+            db.copy_to(other, progress)
+        assert len(other) == 0
+        with pytest.raises(TypeError):
+            db.copy_to(other, 5)  # type: ignore[arg-type, unused-ignore]
+        with pytest.raises(TypeError):
+            db.copy_to("other.db")  # type: ignore[arg-type, unused-ignore]
+        with pytest.raises(kvstore.Error, match="into itself"):
+            db.copy_to(db)
+        db.copy_to(other)
+        assert len(other) == 2000
+
+
 def test_checkpoint_empties_the_wal(db: kvstore.Store, path: Path) -> None:
     db.put_many({f"{n}": b"x" * 1000 for n in range(100)})
     wal = Path(f"{path}-wal")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -274,3 +276,88 @@ def test_a_snapshot_cannot_be_written_to(db: kvstore.Store) -> None:
         with pytest.raises(kvstore.ReadOnlyError):
             db["a"] = b"1"
     assert len(db) == 0
+
+
+def begun(db: kvstore.Store) -> Iterator[None]:
+    with db.transaction():
+        db["in"] = b"1"
+        yield
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "gone"])
+def test_a_block_that_is_left_in_another_thread_is_an_error_and_rolled_back(
+    db: kvstore.Store, two: kvstore.Store, keep: bool
+) -> None:
+    block = begun(db)
+    next(block)
+    with ThreadPoolExecutor(1) as another:
+        with pytest.raises(kvstore.Error, match="is rolled back, for its block was left in another thread"):
+            another.submit(next, block, None).result()
+        if not keep:
+            del block
+        two["two"] = b"1"
+        assert "in" not in db and "in" not in another.submit(lambda: dict(db.items())).result()
+        db["after"] = b"1"
+        assert two["after"] == b"1"
+        for write in (lambda: db.put("n", b"1"), lambda: another.submit(db.put, "n", b"2").result()):
+            with db.transaction(write=False):  # a new one
+                pass
+            write()
+    with db.transaction():
+        db["in"] = b"2"
+    assert two["in"] == b"2"
+
+
+def test_an_exception_that_leaves_a_block_in_another_thread_comes_out(db: kvstore.Store, two: kvstore.Store) -> None:
+    block = begun(db)
+    next(block)
+
+    def leave() -> None:
+        with pytest.raises(ZeroDivisionError):
+            block.throw(ZeroDivisionError)  # type: ignore[attr-defined]
+
+    with ThreadPoolExecutor(1) as another:
+        another.submit(leave).result()
+    two["two"] = b"1"
+    assert "in" not in db
+
+
+def test_a_block_whose_end_is_the_garbage_collectors_in_another_thread_is_rolled_back(
+    db: kvstore.Store, two: kvstore.Store
+) -> None:
+    blocks = [begun(db)]
+    next(blocks[0])
+    with ThreadPoolExecutor(1) as another:
+        another.submit(blocks.clear).result()
+    db["after"] = b"1"
+    assert dict(two.items()) == {b"after": b"1"}
+
+
+def test_who_waits_for_a_transaction_that_is_left_in_another_thread_gets_its_turn() -> None:
+    with kvstore.open(":memory:") as db, ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        block = begun(db)
+        first.submit(next, block).result()
+        began = threading.Event()
+
+        def wait() -> bool:
+            began.set()
+            with db.transaction():
+                return "in" in db
+
+        found = second.submit(wait)
+        assert began.wait(60)
+        with pytest.raises(kvstore.Error, match="rolled back"):
+            next(block)
+        assert found.result(60) is False
+        with db.transaction():
+            pass
+
+
+def test_to_commit_by_hand_in_another_thread_is_an_error_that_ends_nothing(db: kvstore.Store, two: kvstore.Store) -> None:
+    with db.transaction() as tx, ThreadPoolExecutor(1) as another:
+        db["in"] = b"1"
+        for end in (tx.commit, tx.rollback):
+            with pytest.raises(kvstore.Error, match="ended by the thread that began it"):
+                another.submit(end).result()
+        assert tx.active
+    assert two["in"] == b"1"

@@ -476,3 +476,20 @@ def test_the_default_ttl_has_a_bound(db: kvstore.Store) -> None:
         db.family("cache", create=True, default_ttl=21 * 366 * 86400)
     with pytest.raises(ValueError):
         db.family("cache", create=True, default_ttl=-1)
+
+
+@pytest.mark.parametrize("wrong", [0, -5, datetime.timedelta(0), datetime.timedelta(seconds=-1)])
+def test_a_default_ttl_that_cannot_be_is_said(db: kvstore.Store, wrong: Any) -> None:
+    message = "a default TTL must be positive, not .*; for none, give FOREVER"
+    with pytest.raises(ValueError, match=message):
+        db.family("f", create=True, default_ttl=wrong)
+    with pytest.raises(ValueError, match=message):
+        db.default_ttl = wrong
+
+
+def test_a_moment_far_off_can_be_taken_back(db: kvstore.Store) -> None:
+    db.put("k", b"", ttl=1e12)
+    there = db.expire_time("k")
+    assert there is not None and there > 1e12
+    db.put("again", b"", expire_at=there)
+    assert db.expire_time("again") == there

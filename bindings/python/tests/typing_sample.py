@@ -85,6 +85,7 @@ def right(path: Path) -> None:
         with db.snapshot():
             pass
         db.backup(path, progress=lambda remaining, total: None)
+        db.copy_to(db, progress=lambda done, total: None)
         frames, done = db.checkpoint("truncate")
         assert_type(frames, int)
         assert_type(db.stats(), kvstore.Stats)

@@ -195,6 +195,12 @@ impl Db {
         self.find_family(tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
     }
 
+    /// When a family was made, read from the file.
+    pub(crate) fn created_ms(&self, tables: &Tables) -> Result<i64> {
+        schema::created_ms(self.switch_to_sql()?, tables.family())?
+            .ok_or_else(|| schema::no_longer_exists(tables))
+    }
+
     /// Sets the TTL of plain puts, inside a write transaction.
     pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
         self.settings(tables)?; // fails if the family is no longer there

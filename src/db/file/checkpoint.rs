@@ -4,11 +4,12 @@
 //! for finds little left to do. It waits for both syncs, and the WAL begins anew.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::connection::{Db, TransactionState};
 use super::failure::translate;
-use super::os::{FRAME_HEADER, WAL_HEADER};
+use super::os::{FRAME_HEADER, WAL_HEADER, WalIndex};
 use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, DEFAULT_WAL_PAGES, FileConfig, MIN_WAL_PAGES};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +17,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// How long a checkpoint that nobody has asked for waits for others.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(100);
+/// The same for each frame since the last one, where readers have stood in its way: it must not count beside writing them.
+const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
+/// Between two looks whether somebody else's has ended.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a WAL may get, in frames.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +72,8 @@ pub(super) struct Checkpoints {
     at: u32,
     /// How long the WAL was at the last one.
     last: u32,
+    /// How often readers have kept the WAL from beginning anew since it has last done so.
+    in_vain: u32,
     /// What the last one that nobody has asked for has failed with, if it was the system.
     failure: Option<Error>,
     /// Unless the WAL is written back by checkpoints alone.
@@ -84,6 +91,7 @@ impl Checkpoints {
             commits: 0,
             at: limit.0,
             last: 0,
+            in_vain: 0,
             failure: None,
             write_back: None,
         }
@@ -122,8 +130,33 @@ impl Checkpoints {
     fn done(&mut self, frames: u32) {
         self.commits = 0;
         self.last = frames;
-        // Tried again when it has grown some more, if it does not begin anew before that.
-        self.at = frames.saturating_add(self.limit.step()).max(self.first());
+        self.again_after(frames);
+    }
+
+    /// To be told when the next commit begins the WAL anew, or the last one has. (With a transaction as long as the one before it, the
+    /// length alone does not tell.)
+    fn begins_anew(&mut self) {
+        self.last = 0;
+        self.in_vain = 0;
+        self.at = self.first();
+    }
+
+    /// How much the WAL grows from so many frames on before a checkpoint is tried again, beside readers that stay.
+    fn patience(&self, frames: u32) -> u32 {
+        self.limit.step().max(frames / 8)
+    }
+
+    /// Tried again when the WAL has grown some more, if it does not begin anew before that. Beside a reader that stays the
+    /// later, the longer it is: what tries cost must not count beside what writes do. Beside writers soon, if it is too
+    /// long: each try has its chance.
+    fn again_after(&mut self, frames: u32) {
+        let step = self.limit.step();
+        let more = match self.in_vain {
+            0 if frames >= self.limit.most() => step / 4,
+            0 => step,
+            _ => self.patience(frames),
+        };
+        self.at = frames.saturating_add(more).max(self.first());
     }
 }
 
@@ -153,6 +186,9 @@ impl Db {
         }
         let (log, done) = self.run_sqlites_checkpoint(mode)?;
         self.checkpoints.done(log);
+        if matches!(mode, CheckpointMode::Restart | CheckpointMode::Truncate) {
+            self.checkpoints.begins_anew(); // no reader stands in the way
+        }
         if log == done {
             self.wal_frames.store(0, Ordering::Relaxed);
         }
@@ -205,9 +241,7 @@ impl Db {
         let frames = self.wal_frames();
         let checkpoints = &mut self.checkpoints;
         if frames < checkpoints.last {
-            // It has begun anew.
-            checkpoints.last = 0;
-            checkpoints.at = checkpoints.first();
+            checkpoints.begins_anew();
         }
         checkpoints.commits = checkpoints.commits.saturating_add(1);
     }
@@ -240,43 +274,78 @@ impl Db {
     pub(crate) fn checkpoint_by_itself(&mut self, may_keep_writers_out: bool) -> bool {
         let frames = self.wal_frames();
         let limit = self.checkpoints.limit;
-        let wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
         let done = if may_keep_writers_out && frames >= limit.most() {
-            self.restart_wal(wait)
+            self.restart_wal()
         } else if self.checkpoints.can_finish(frames) {
             self.checkpoint(CheckpointMode::Passive).map(drop)
         } else {
             self.checkpoints.at = frames.saturating_add(limit.step() / 4);
             return false;
         };
+        self.note_outcome(frames, done)
+    }
+
+    /// A checkpoint that nobody has asked for, after which the WAL is empty if others let it; says whether one was
+    /// made.
+    pub(crate) fn cut_wal(&mut self) -> bool {
+        let frames = self.wal_frames();
+        let done = self.checkpoint_within(CheckpointMode::Truncate, MIN_WAIT);
+        self.note_outcome(frames, done.map(drop))
+    }
+
+    fn note_outcome(&mut self, frames: u32, done: Result<()>) -> bool {
         match done {
             Ok(()) => true,
             Err(e) => {
-                self.checkpoints.at = frames.saturating_add(limit.step());
+                self.checkpoints.again_after(frames);
                 self.checkpoints.failure = Some(e).filter(|e| e.kind() == ErrorKind::Io);
                 false
             }
         }
     }
 
-    /// Lets the WAL begin anew, keeping writers out and waiting for readers.
-    fn restart_wal(&mut self, wait: Duration) -> Result<()> {
-        // At once: this handle has just committed, so nobody writes at this moment. Who waits for a lock sleeps between
-        // two tries, and among several writers that write without a pause a later try would seldom find it free.
-        match self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)) {
-            Ok(_) => return Ok(()),
-            // A sync that has failed is told once: the next one may end well although pages are lost.
-            Err(e) if e.kind() == ErrorKind::Io => return Err(e),
-            Err(_) => {}
+    /// Lets the WAL begin anew, keeping writers out and waiting for readers: not as long if that was in vain before.
+    fn restart_wal(&mut self) -> Result<()> {
+        let started = Instant::now();
+        let mut wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
+        if self.checkpoints.in_vain > 0 {
+            wait = wait.min(WAIT_FOR_A_FRAME * self.checkpoints.patience(self.wal_frames()));
         }
-        // A reader that comes when everything is in the file does not stand in the way of a new beginning.
-        let passive = self.checkpoint(CheckpointMode::Passive);
-        let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
-        restart.map(drop).map_err(|e| passive.err().filter(|e| e.kind() == ErrorKind::Io).unwrap_or(e))
+        loop {
+            // At once: this handle has just committed, so nobody writes at this moment. Who waits for a lock sleeps
+            // between two tries, and among several writers that write without a pause a later try would seldom find it
+            // free.
+            match self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)) {
+                Ok(_) => return Ok(()),
+                // A sync that has failed is told once: the next one may end well although pages are lost.
+                Err(e) if e.kind() == ErrorKind::Io => return Err(e),
+                Err(_) => {}
+            }
+            // A reader that comes when everything is in the file does not stand in the way of a new beginning.
+            match self.checkpoint(CheckpointMode::Passive) {
+                Err(e) if e.kind() == ErrorKind::Io => return Err(e),
+                // Somebody else is at it, which nothing else keeps a passive one from. SQLite waits for no other
+                // checkpoint; without a wait the WAL would grow as fast as is written while theirs lasts.
+                Err(e) if e.is_retryable() && started.elapsed() < self.busy_timeout => thread::sleep(PAUSE),
+                passive => {
+                    let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
+                    if restart.is_err() && passive.is_ok_and(|(log, done)| done < log) {
+                        self.checkpoints.in_vain += 1;
+                    }
+                    return restart.map(drop);
+                }
+            }
+        }
     }
 
     pub(crate) fn wal_frames(&self) -> u32 {
         self.wal_frames.load(Ordering::Relaxed)
+    }
+
+    /// Advances with each commit of whoever it is; `None` where no memory is shared.
+    pub(crate) fn commit_counter(&self) -> Option<u32> {
+        self.presence.as_ref()?;
+        WalIndex::of(&self.conn).map(|index| index.commits())
     }
 
     // ---- writing back while the WAL grows ------------------------------------------------------

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 
 /// What to do about a file that no repair can mend.
 pub(in crate::db::file) const LAST_RESORT: &str =
-    "go back to a backup, or save what can be read with .recover of the sqlite3 shell";
+    "go back to a backup, or save what can be read with a recovery (kvstore_recover, or \"kvstore recover\")";
 /// The end of what is said when the system forbids to write.
 const FORBIDDEN: &str = "this process may not write the file, or its -wal or -shm, or make files in its directory: \
                          look at their permissions";
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_damaged_file_has_a_text_that_says_what_to_do() {
         let text = said_of(ffi::SQLITE_CORRUPT);
-        for what in ["integrity check", "repair", "backup", ".recover"] {
+        for what in ["integrity check", "repair", "backup", "recover"] {
             assert!(text.contains(what), "{text}");
         }
         let found = with_advice(Error::corrupt("a view is missing"), "a repair mends it");

@@ -15,7 +15,7 @@ use super::open;
 use super::os::{Place, State};
 use super::watch::gone;
 use crate::clock::system_now_ms;
-use crate::config::Config;
+use crate::config::{Config, JournalMode};
 use crate::error::{Error, Result};
 
 /// No file system's clock ticks less often (it is some milliseconds usually, on Linux).
@@ -65,12 +65,19 @@ pub(super) struct Frozen {
     config: Config,
     seen: Seen,
     fresh: bool,
+    has_wal: bool,
 }
 
 impl Frozen {
-    /// `seen`: from before it was opened.
-    pub(super) fn new(path: &Path, config: &Config, seen: Seen) -> Box<Frozen> {
-        Box::new(Frozen { path: path.to_owned(), config: config.clone(), seen, fresh: seen.is_fresh() })
+    /// `seen`: from before it was opened. `has_wal`: whether the file is in WAL mode.
+    pub(super) fn new(path: &Path, config: &Config, seen: Seen, has_wal: bool) -> Box<Frozen> {
+        let (path, config) = (path.to_owned(), config.clone());
+        Box::new(Frozen { path, config, seen, fresh: seen.is_fresh(), has_wal })
+    }
+
+    /// The way of journaling of those who may write. (To SQLite a file that never changes has none.)
+    pub(super) fn journal_mode(&self) -> JournalMode {
+        if self.has_wal { JournalMode::Wal } else { JournalMode::Delete }
     }
 }
 

@@ -201,22 +201,16 @@ impl Db {
     /// Runs a write inside a write transaction such that the limit of the store holds afterwards. If it cannot,
     /// nothing of the write is left in the transaction.
     #[inline]
-    pub(crate) fn within_limit<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+    pub(crate) fn within_limit(&self, clock: &Clock, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
         if self.is_known_unlimited() && !self.room.watched.get() {
             return f(self);
         }
-        self.watched(clock, f)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn watched<R>(&self, clock: &Clock, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         let watch = self.begin_watch()?;
         let done = f(self);
-        if let Some(watch) = watch {
-            self.end_watch(clock, &watch, done.as_ref().err().cloned())?;
+        match watch {
+            Some(watch) => self.end_watch(clock, &watch, done),
+            None => done,
         }
-        done
     }
 
     #[cold]
@@ -237,12 +231,8 @@ impl Db {
 
     #[cold]
     #[inline(never)]
-    fn end_watch(&self, clock: &Clock, watch: &Watch, failure: Option<Error>) -> Result<()> {
-        let done = match failure {
-            Some(e) => Err(e),
-            None if self.room.grown.get() => self.hold(clock, Some(watch.before)),
-            None => Ok(()),
-        };
+    fn end_watch(&self, clock: &Clock, watch: &Watch, done: Result<()>) -> Result<()> {
+        let done = done.and_then(|()| self.hold(clock, Some(watch.before)));
         if watch.savepoint {
             self.end_savepoint(done.is_err())?;
         }
@@ -264,7 +254,7 @@ impl Db {
     /// Pages that are in use.
     fn used_pages(&self) -> Result<u32> {
         let (all, free) = self.size_in_pages()?;
-        Ok(all.saturating_sub(free))
+        Ok(used(all, free, self.page_size()?))
     }
 
     /// All pages, and those of them that are free.
@@ -288,11 +278,16 @@ impl Db {
     fn hold(&self, clock: &Clock, before: Option<u32>) -> Result<()> {
         let Some(bound) = self.limit()? else { return Ok(()) };
         let mut used = self.used_pages()?;
+        let has_grown = |used| before.is_none_or(|before| used > before);
+        // Who only removes may need a page all the same, for a key that divides others: it makes room for that alone.
+        let only_removes = before.is_some() && !self.room.grown.get();
+        let is_much =
+            if only_removes { used > bound.pages && has_grown(used) } else { used > bound.comfortable() };
         let mut removed = self.room.removed.get().unwrap_or_default();
-        if used > bound.comfortable() {
+        if is_much {
             used = self.make_room(bound, used, clock, &mut removed)?;
         }
-        if used > bound.pages && before.is_none_or(|before| used > before) {
+        if !only_removes && used > bound.pages && has_grown(used) {
             return Err(full(bound.limit, before.is_none()));
         }
         self.room.removed.set(Some(removed).filter(|removed| *removed != Removed::default()));
@@ -355,6 +350,16 @@ impl Contents<'_> {
         if self.db.room.watched.get() { self.note_put_of(key, bytes) } else { Ok(()) }
     }
 
+    /// To be told before a key loses its end of life.
+    #[inline]
+    pub(super) fn note_persisted(self, key: &[u8]) {
+        let room = &self.db.room;
+        if room.watched.get() {
+            let mut put = room.put.borrow_mut();
+            put.entry(self.tables.family().to_owned()).or_default().insert(key.to_vec(), 0);
+        }
+    }
+
     #[cold]
     fn note_put_of(self, key: &[u8], bytes: usize) -> Result<()> {
         let room = &self.db.room;
@@ -375,7 +380,7 @@ impl Contents<'_> {
         room.bytes.set(room.bytes.get().saturating_sub(old as u64).saturating_add(new));
         // Before it is written: it could be any number of times what the store may take.
         match self.db.limit()? {
-            Some(bound) if room.bytes.get() > bound.limit.max_bytes => Err(full(bound.limit, false)),
+            Some(bound) if room.bytes.get() > bound.limit.max_bytes => Err(too_much(bound.limit)),
             _ => Ok(()),
         }
     }
@@ -420,6 +425,17 @@ impl Contents<'_> {
         }
         self.db.room.holes.borrow_mut().get_mut(self.tables.family())?.pop_front()
     }
+}
+
+/// Pages of a file that are in use: as many as it would have without free ones. Of the pages in which SQLite notes to
+/// whom others belong (fileformat2.html, chapter 1.8), there would be fewer then. With a file that was once large these
+/// are many.
+fn used(all: u32, free: u32, page_size: u64) -> u32 {
+    let noted = u32::try_from(page_size / 5).unwrap_or(u32::MAX).max(1);
+    let last_note = 2 + all.saturating_sub(2) / (noted + 1) * (noted + 1);
+    let after_it = all.saturating_sub(last_note);
+    let fewer = if free > 0 && free >= after_it { (free - after_it) / noted + 1 } else { 0 };
+    all.saturating_sub(free).saturating_sub(fewer)
 }
 
 fn time_ms_of(index: TimeIndex, head: super::engine::Head) -> Option<i64> {
@@ -486,6 +502,16 @@ impl<'d> Candidates<'d> {
         self.next.extend(found.map(Reverse));
         Ok(())
     }
+}
+
+/// What a write answers that alone is more than the store may take.
+#[cold]
+fn too_much(limit: Limit) -> Error {
+    Error::over_limit(format!(
+        "this write alone puts more than the limit of {} bytes of this store (kvstore_set_limit): write less at a \
+         time, or set another limit",
+        limit.max_bytes
+    ))
 }
 
 /// What a write answers for which there is no room.

@@ -5,7 +5,7 @@ use super::failure::{LAST_RESORT, translate, with_advice};
 use super::os::{self, Opened};
 use super::{integrity, repair};
 use crate::config::SyncLevel;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 impl Db {
     pub(crate) fn page_count(&self) -> Result<u64> {
@@ -59,6 +59,19 @@ impl Db {
             let conn = db.switch_to_sql()?;
             integrity::check_sqlite(conn).map_err(|e| with_advice(e, LAST_RESORT))?;
             integrity::check_tables(conn).map_err(|e| with_advice(e, "a repair mends it"))
+        })
+    }
+
+    /// The same, naming each disagreement; of SQLite's own check at most `most`. Says how many SQLite's has found.
+    pub(crate) fn report_disagreements(&self, most: u32, report: &mut dyn integrity::Report) -> Result<u64> {
+        self.in_snapshot(|db| {
+            let conn = db.switch_to_sql()?;
+            let found = integrity::report_sqlite(conn, most, report)?;
+            match integrity::report_tables(conn, report) {
+                // What cannot be read was said by SQLite's own check.
+                Err(e) if found > 0 && e.kind() == ErrorKind::Corrupt => Ok(found),
+                checked => checked.map(|()| found),
+            }
         })
     }
 

@@ -5,7 +5,7 @@
 //! [`write_back`] writes it back before that, [`maintenance`] keeps the file in order, [`catalogue`] knows the families
 //! and [`agenda`] when something is due in them, [`limit`] makes room in a store that has one, [`dead`] removes together the dead rows that reads have met, [`open`]
 //! opens the file after [`probe`] has looked at it, [`pragmas`] sets how, [`schema`] owns the tables, [`engine`] the
-//! operations on single rows, [`integrity`] the check of it all; [`watch`] notices that a file has lost its name,
+//! operations on single rows, [`integrity`] the check of it all, [`info`] what the store says of itself; [`watch`] notices that a file has lost its name,
 //! [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one. Time is an
 //! argument: a moment, or the clock of the store, which is asked only for a row that can expire.
 
@@ -19,6 +19,7 @@ mod engine;
 mod failure;
 mod filling;
 mod frozen;
+mod info;
 mod integrity;
 mod leftovers;
 mod limit;
@@ -37,6 +38,7 @@ mod write_back;
 pub(crate) use agenda::Due;
 pub(crate) use backup::copy;
 pub(crate) use connection::{Db, TransactionState};
+pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
 pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
 pub(crate) use plan::Contents;

@@ -147,7 +147,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         let conn =
             Connection::open_with_flags(immutable(real), BASE | OpenFlags::SQLITE_OPEN_READ_ONLY | URI)
                 .map_err(translate)?;
-        let frozen = Frozen::new(real, config, seen);
+        let frozen = Frozen::new(real, config, seen, looked.has_wal);
         match set_up(conn, Some(found), Some(frozen), config, now_ms) {
             Err(_) if has_changed(real, seen) => Ok(None), // which may be why it has failed
             opened => opened.map(Some),

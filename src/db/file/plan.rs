@@ -68,7 +68,7 @@ impl Contents<'_> {
             Some(head) if options.keep_ttl => head.expire_ms,
             _ => expire_ms,
         };
-        self.write_row(key, value, expire_ms, old)?;
+        self.write_row_at(key, value, expire_ms, options.written_ms, old)?;
         Ok(true)
     }
 
@@ -291,6 +291,18 @@ impl<'c> Contents<'c> {
 
     /// Writes one row and all that belongs to it. `old` is the head of the row it replaces.
     fn write_row(self, key: &[u8], value: &[u8], expire_ms: Option<i64>, old: Option<Head>) -> Result<()> {
+        self.write_row_at(key, value, expire_ms, None, old)
+    }
+
+    /// The same with a write time, which counts in a family that keeps them; `None`: now.
+    fn write_row_at(
+        self,
+        key: &[u8],
+        value: &[u8],
+        expire_ms: Option<i64>,
+        written_ms: Option<i64>,
+        old: Option<Head>,
+    ) -> Result<()> {
         self.note_put(key, value.len())?;
         let (rows, tables) = (self.rows(), self.tables);
         let old_blob = old.and_then(|head| head.blob_id);
@@ -303,7 +315,8 @@ impl<'c> Contents<'c> {
             }
             None => Some(self.insert_blob(value)?),
         };
-        let written_ms = self.db.settings(tables)?.track_writes.then(|| self.clock.now_ms());
+        let tracks = self.db.settings(tables)?.track_writes;
+        let written_ms = tracks.then(|| written_ms.unwrap_or_else(|| self.clock.now_ms()));
         let head = Head { expire_ms, blob_id, written_ms };
         if blob_id.is_none() || old != Some(head) {
             rows.put(tables, key, Row { value: inline.then_some(value), head })?;
@@ -322,8 +335,9 @@ impl<'c> Contents<'c> {
             return self.delete_row(key, old);
         }
         if new != old {
-            if expire_ms.is_some() {
-                self.note_put(key, 0)?;
+            match expire_ms {
+                Some(_) => self.note_put(key, 0)?,
+                None => self.note_persisted(key),
             }
             self.rows().set_expiry(self.tables, key, expire_ms)?;
         }

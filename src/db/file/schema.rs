@@ -240,6 +240,16 @@ pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Setting
     Ok(Some(Settings { default_ttl_ms: integer(0)?.max(0), track_writes: integer(1)? != 0 }))
 }
 
+/// When a family was made; `None`: there is no such family.
+pub(super) fn created_ms(conn: &Connection, family: &str) -> Result<Option<i64>> {
+    let mut statement =
+        conn.prepare_cached("SELECT created_ms FROM kvstore_family WHERE name = ?1").map_err(translate)?;
+    let mut rows = statement.query([family]).map_err(translate)?;
+    let Some(row) = rows.next().map_err(translate)? else { return Ok(None) };
+    // What is no integer counts as 0; the integrity check reports it.
+    row.get_ref(0).map(|value| Some(value.as_i64().unwrap_or(0))).map_err(translate)
+}
+
 /// What kvstore_meta has under these names, if that is an integer.
 pub(super) fn meta<const N: usize>(conn: &Connection, names: [&str; N]) -> Result<[Option<i64>; N]> {
     let mut found = [None; N];
@@ -304,8 +314,8 @@ pub(super) fn forget_writes(conn: &Connection, tables: &Tables) -> Result<()> {
     run(
         conn,
         &format!(
-            "UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL;
-             DROP TABLE IF EXISTS {written};"
+            "DROP TABLE IF EXISTS {written};
+             UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL;" // on the pages that are free now
         ),
     )?;
     set_track_writes(conn, tables, false)

@@ -53,17 +53,24 @@ inline bool operator==(const entry& a, const entry& b) noexcept { return a.key =
 /// Whether keys or values differ.
 inline bool operator!=(const entry& a, const entry& b) noexcept { return !(a == b); }
 
-/// A key in a walk over keys: a `std::string_view` of memory of the iterator, valid until it moves or is gone, which
-/// also becomes a `std::string` by itself: `for (std::string key : db.keys())`.
-struct key_view : std::string_view {
+/// A key in a walk over keys (key_view), or a value in one over values (value_view): a `std::string_view` of memory of
+/// the iterator, valid until it moves or is gone, which also becomes a `std::string` by itself:
+/// `for (std::string key : db.keys())`.
+template <class Part>
+struct part_view : std::string_view {
     /// Of no bytes.
-    constexpr key_view() noexcept = default;
+    constexpr part_view() noexcept = default;
     /// Of these bytes.
-    constexpr explicit key_view(std::string_view bytes) noexcept : std::string_view(bytes) {}
+    constexpr explicit part_view(std::string_view bytes) noexcept : std::string_view(bytes) {}
 
     /// A copy.
     operator std::string() const { return std::string(data(), size()); }
 };
+
+/// A key in a walk over keys.
+using key_view = part_view<struct key_part>;
+/// A value in a walk over values.
+using value_view = part_view<struct value_part>;
 
 /// An entry with its end of life, as iterator::fetch shows it, in memory of the iterator: valid until it moves,
 /// fetches again or is gone.
@@ -77,7 +84,7 @@ struct fetched_entry {
 
 #if __cplusplus >= 202002L
 /// @cond
-// What algorithms of C++20 may treat two sorts of entries, or a key and another string, as.
+// What algorithms of C++20 may treat two sorts of entries, or a key or value and another string, as.
 template <template <class> class A, template <class> class B>
 struct std::basic_common_reference<kvstore::entry, kvstore::owned_entry, A, B> {
     using type = kvstore::entry;
@@ -86,19 +93,19 @@ template <template <class> class A, template <class> class B>
 struct std::basic_common_reference<kvstore::owned_entry, kvstore::entry, A, B> {
     using type = kvstore::entry;
 };
-template <class Text, template <class> class A, template <class> class B>
-    requires(std::is_convertible_v<const Text&, std::string_view> && !std::is_same_v<Text, kvstore::key_view>)
-struct std::basic_common_reference<kvstore::key_view, Text, A, B> {
+template <class Part, class Text, template <class> class A, template <class> class B>
+    requires(std::is_convertible_v<const Text&, std::string_view> && !std::is_same_v<Text, kvstore::part_view<Part>>)
+struct std::basic_common_reference<kvstore::part_view<Part>, Text, A, B> {
     using type = std::string_view;
 };
-template <class Text, template <class> class A, template <class> class B>
-    requires(std::is_convertible_v<const Text&, std::string_view> && !std::is_same_v<Text, kvstore::key_view>)
-struct std::basic_common_reference<Text, kvstore::key_view, A, B> {
+template <class Part, class Text, template <class> class A, template <class> class B>
+    requires(std::is_convertible_v<const Text&, std::string_view> && !std::is_same_v<Text, kvstore::part_view<Part>>)
+struct std::basic_common_reference<Text, kvstore::part_view<Part>, A, B> {
     using type = std::string_view;
 };
 #if defined(__cpp_lib_format)
-template <>
-struct std::formatter<kvstore::key_view> : std::formatter<std::string_view> {};
+template <class Part>
+struct std::formatter<kvstore::part_view<Part>> : std::formatter<std::string_view> {};
 #endif
 /// @endcond
 #endif

@@ -6,10 +6,14 @@
 #include <kvstore.h>
 
 #include <memory>
+#if __cplusplus >= 202002L
+#include <ranges>
+#endif
 #include <string>
 #include <utility>
 
 #include "keyspace.hpp"
+#include "position.hpp"
 #include "session.hpp"
 
 namespace kvstore {
@@ -39,6 +43,9 @@ public:
         return kvstore_cf_name(cf_);
     }
 
+    /// The first of all live entries, as of items(): a family is a range, `for (auto [key, value] : users)`.
+    [[nodiscard]] position<entry> begin() const { return items().begin(); }
+
     /// The handle, for calls of the C API. It stays this object's; null if this was moved from.
     KVColumnFamily* native_handle() const noexcept { return session_ ? cf_ : nullptr; }
 
@@ -49,5 +56,13 @@ private:
 };
 
 } // namespace kvstore
+
+#if __cplusplus >= 202002L
+/// @cond
+// A position keeps its walk alive.
+template <>
+inline constexpr bool std::ranges::enable_borrowed_range<kvstore::family> = true;
+/// @endcond
+#endif
 
 #endif

@@ -120,7 +120,7 @@ public:
     bool prev() { return move(&kvstore_iterator_prev); }
 
     /// Moves to the first entry at or after a key; in a reverse walk, at or before it. Whether there is one
-    /// in the range of the walk.
+    /// in the range of the walk. A key outside of that range is no entry's: it leaves the walk at its end.
     /// @throws error errc::error for a key of a bad length, and on a walk over expiring keys.
     bool seek(bytes_view key) {
         const detail::session& session = walk().moving();
@@ -162,7 +162,8 @@ public:
 private:
     template <class Handle>
     friend class walks;
-    friend class key_range;
+    template <class Part>
+    friend class part_range;
 
     iterator(std::shared_ptr<detail::session> session, KVIterator* made)
         : walk_(made_walk(std::move(session), made)) {}
@@ -202,28 +203,34 @@ private:
     std::shared_ptr<detail::walk> walk_;
 };
 
-/// A walk over keys alone, without reading values:
+/// A walk over keys (key_range) or values (value_range) alone:
 /// @code
 /// for (std::string_view key : db.keys("user:")) ...
 /// @endcode
 /// Otherwise as the range that an iterator is.
-class key_range {
+template <class Shown>
+class part_range {
 public:
     /// The rest of the walk.
-    position<key_view> begin() {
+    position<Shown> begin() {
         walk_.open();
-        return position<key_view>(walk_.walk_);
+        return position<Shown>(walk_.walk_);
     }
     /// The end of the walk.
-    position<key_view> end() const noexcept { return {}; }
+    position<Shown> end() const noexcept { return {}; }
 
 private:
     template <class Handle>
     friend class walks;
-    explicit key_range(iterator&& made) noexcept : walk_(std::move(made)) {}
+    explicit part_range(iterator&& made) noexcept : walk_(std::move(made)) {}
 
     iterator walk_;
 };
+
+/// A walk over keys, which reads no values.
+using key_range = part_range<key_view>;
+/// A walk over values, in the order of their keys.
+using value_range = part_range<value_view>;
 
 } // namespace kvstore
 
@@ -232,8 +239,8 @@ private:
 // A position keeps its walk alive.
 template <>
 inline constexpr bool std::ranges::enable_borrowed_range<kvstore::iterator> = true;
-template <>
-inline constexpr bool std::ranges::enable_borrowed_range<kvstore::key_range> = true;
+template <class Shown>
+inline constexpr bool std::ranges::enable_borrowed_range<kvstore::part_range<Shown>> = true;
 /// @endcond
 #endif
 

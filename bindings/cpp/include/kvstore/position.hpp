@@ -46,6 +46,12 @@ struct part<key_view> {
     static key_view of(const KVEntry& row) noexcept { return key_view(view_of(row.pKey, row.nKey)); }
 };
 
+template <>
+struct part<value_view> {
+    using kept = std::string;
+    static value_view of(const KVEntry& row) noexcept { return value_view(view_of(row.pValue, row.nValue)); }
+};
+
 /// An iterator of the C API, and the entries that were fetched from it last. Iterators and positions share it.
 class walk {
 public:
@@ -116,15 +122,15 @@ private:
     std::unique_ptr<KVEntry[]> rows_;
     const KVEntry* row_ = nullptr;
     const KVEntry* end_ = nullptr;
-    std::tuple<entry, key_view> shown_;
+    std::tuple<entry, key_view, value_view> shown_;
     bool over_ = false; ///< A fetch has found nothing.
 };
 
 } // namespace detail
 /// @endcond
 
-/// Where a walk over entries (`position<entry>`) or keys (`position<key_view>`) is: an input iterator, of
-/// C++17 and of C++20, whose end is `position()`.
+/// Where a walk over entries (`position<entry>`), keys (`position<key_view>`) or values (`position<value_view>`) is: an
+/// input iterator, of C++17 and of C++20, whose end is `position()`.
 ///
 /// What it shows is a view that is valid until the next step; its `value_type`, which algorithms keep, owns its
 /// bytes. The copies of a position move together: a walk is one pass. It keeps what it needs of the walk alive: it may
@@ -138,7 +144,7 @@ public:
     using iterator_category = std::input_iterator_tag;
     /// The same, in C++20.
     using iterator_concept = std::input_iterator_tag;
-    /// The entry or key here, a view.
+    /// The entry, key or value here, a view.
     using reference = const Shown&;
     /// Points to it.
     using pointer = const Shown*;
@@ -150,7 +156,7 @@ public:
     /// What `it++` leaves, with its own bytes.
     class left {
     public:
-        /// The entry or key.
+        /// The entry, key or value.
         const value_type& operator*() const noexcept { return kept_; }
 
     private:
@@ -163,7 +169,7 @@ public:
     /// The end of every walk.
     position() noexcept = default;
 
-    /// The entry or key here. Valid until the next step.
+    /// The entry, key or value here. Valid until the next step.
     /// @throws error errc::error at the end.
     reference operator*() const { return walk().template here<Shown>(); }
 
@@ -200,7 +206,8 @@ public:
 
 private:
     friend class iterator;
-    friend class key_range;
+    template <class Part>
+    friend class part_range;
     explicit position(std::shared_ptr<detail::walk> in) noexcept : walk_(std::move(in)) {}
 
     bool at_end() const { return !walk_ || walk_->at_end(); }

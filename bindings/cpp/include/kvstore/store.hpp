@@ -24,6 +24,7 @@
 #include "error.hpp"
 #include "family.hpp"
 #include "keyspace.hpp"
+#include "position.hpp"
 #include "session.hpp"
 #include "time.hpp"
 #include "transaction.hpp"
@@ -207,20 +208,20 @@ public:
 
     /// Opens a family.
     /// @throws error errc::notfound if there is none of that name.
-    [[nodiscard]] kvstore::family family(const std::string& name) const {
+    [[nodiscard]] kvstore::family family(std::string_view name) const {
         return make_family(&kvstore_cf_open, name);
     }
 
     /// Makes a family.
     /// @throws error errc::error if it is there already.
-    kvstore::family create_family(const std::string& name) { return make_family(&kvstore_cf_create, name); }
+    kvstore::family create_family(std::string_view name) { return make_family(&kvstore_cf_create, name); }
 
     /// Opens a family, making it if it is not there.
-    [[nodiscard]] kvstore::family family_or_create(const std::string& name) {
+    [[nodiscard]] kvstore::family family_or_create(std::string_view name) {
         const auto made = [&](int (*how)(KVStore*, const char*, KVColumnFamily**), int but) {
             detail::session& session = usable();
             KVColumnFamily* cf = nullptr;
-            const int code = how(session.kv, detail::c_string(name, "family name"), &cf);
+            const int code = how(session.kv, detail::c_string(std::string(name), "family name"), &cf);
             if (code != but) {
                 session.check(code);
             }
@@ -247,9 +248,9 @@ public:
     /// Drops a family with everything in it.
     /// @throws error errc::notfound if there is none of that name; errc::busy while this store has a handle
     /// to it; errc::error for "default".
-    void drop_family(const std::string& name) {
+    void drop_family(std::string_view name) {
         const detail::session& session = usable();
-        session.check(kvstore_cf_drop(session.kv, detail::c_string(name, "family name")));
+        session.check(kvstore_cf_drop(session.kv, detail::c_string(std::string(name), "family name")));
     }
 
     /// The names of all families but the default one, in byte order.
@@ -475,44 +476,79 @@ public:
     /// is stopped likewise and the exception thrown on.
     template <class Progress>
     bool backup(const std::string& path, Progress&& progress) const {
-        struct watch {
-            std::remove_reference_t<Progress>& progress;
-            std::exception_ptr thrown;
-            bool stopped;
-
-            // Called by C, which no exception may cross.
-            static int call(void* context, int remaining, int total) noexcept {
-                auto& self = *static_cast<watch*>(context);
-                try {
-                    if constexpr (std::is_void_v<std::invoke_result_t<Progress&, int, int>>) {
-                        self.progress(remaining, total);
-                    } else {
-                        self.stopped = !self.progress(remaining, total);
-                    }
-                } catch (...) {
-                    self.thrown = std::current_exception();
-                    self.stopped = true;
-                }
-                return self.stopped ? 1 : 0;
-            }
-        };
+        using watch = watched<std::remove_reference_t<Progress>, int>;
         const detail::session& session = usable();
         watch watching{progress, nullptr, false};
         const int code = kvstore_backup(session.kv, detail::c_string(path, "path"), &watch::call,
                                         static_cast<void*>(&watching));
-        if (watching.thrown) {
-            std::rethrow_exception(watching.thrown);
-        }
-        if (watching.stopped && code == KVSTORE_ERROR) {
-            return false;
-        }
-        session.check(code);
-        return true;
+        return watching.finish(session, code);
+    }
+
+    /// Copies all live keys of all families into `to`, with their TTLs and write times, and the families'
+    /// settings: the state of one moment, in one transaction of `to`. After a failure nothing was copied.
+    /// Families that `to` does not have are made; one that it has must have no live key. kvstore_copy says
+    /// more.
+    /// @throws error errc::error if a family of `to` has keys, or both are the same store; errc::busy if
+    /// others write to `to`, or a transaction is open on it; errc::full, and what reading and writing throw.
+    void copy_to(store& to) const {
+        const detail::session& session = usable();
+        session.check(kvstore_copy(session.kv, to.usable().kv, nullptr, nullptr));
+    }
+
+    /// The same; calls `progress(done, total)` now and then, with numbers of keys (`std::int64_t`). If it
+    /// answers a bool, `false` stops the copy, nothing was copied, and the answer is false. If it throws,
+    /// the copy is stopped likewise and the exception thrown on. It may use both stores (writes to `to`
+    /// find it busy), but not one in memory or an exclusive one.
+    template <class Progress>
+    bool copy_to(store& to, Progress&& progress) const {
+        using watch = watched<std::remove_reference_t<Progress>, std::int64_t>;
+        const detail::session& session = usable();
+        KVStore* const other = to.usable().kv;
+        watch watching{progress, nullptr, false};
+        const int code =
+            kvstore_copy(session.kv, other, &watch::call, static_cast<void*>(&watching));
+        return watching.finish(session, code);
     }
 
     /// @}
 
 private:
+    /// A function that is told how far something has come, in numbers of that type.
+    template <class Progress, class Number>
+    struct watched {
+        Progress& progress;
+        std::exception_ptr thrown;
+        bool stopped;
+
+        // Called by C, which no exception may cross.
+        static int call(void* context, Number part, Number total) noexcept {
+            auto& self = *static_cast<watched*>(context);
+            try {
+                if constexpr (std::is_void_v<std::invoke_result_t<Progress&, Number, Number>>) {
+                    self.progress(part, total);
+                } else {
+                    self.stopped = !self.progress(part, total);
+                }
+            } catch (...) {
+                self.thrown = std::current_exception();
+                self.stopped = true;
+            }
+            return self.stopped ? 1 : 0;
+        }
+
+        /// Whether all was done; throws what it threw, and what the call answered.
+        bool finish(const detail::session& session, int code) const {
+            if (thrown) {
+                std::rethrow_exception(thrown);
+            }
+            if (stopped && code == KVSTORE_ERROR) {
+                return false;
+            }
+            session.check(code);
+            return true;
+        }
+    };
+
     struct free_names {
         void operator()(char** names) const noexcept {
             for (char** name = names; *name; name++) {
@@ -579,13 +615,23 @@ private:
     }
 
     kvstore::family make_family(int (*how)(KVStore*, const char*, KVColumnFamily**),
-                                const std::string& name) const {
+                                std::string_view name) const {
         const detail::session& session = usable();
         KVColumnFamily* cf = nullptr;
-        session.check(how(session.kv, detail::c_string(name, "family name"), &cf));
+        session.check(how(session.kv, detail::c_string(std::string(name), "family name"), &cf));
         return kvstore::family(session_, cf);
     }
 };
+
+/// @cond
+/// What a range-for over a store compiles to, so that it says what is wrong.
+template <class Shown>
+bool operator!=(const transaction&, const position<Shown>&) {
+    static_assert(!sizeof(Shown), "a kvstore::store is no range: its begin() begins a transaction. Walk over "
+                                  "db.items(), db.keys(), db.values() or db.default_family()");
+    return false;
+}
+/// @endcond
 
 } // namespace kvstore
 

@@ -69,6 +69,12 @@ public:
                                after.empty() ? bound() : bound(after), how | range_flags::keys_only));
     }
 
+    /// Walks over the values of the live keys that start with a prefix, of all of them without one, in the order of the
+    /// keys.
+    [[nodiscard]] value_range values(bytes_view prefix = {}, direction order = direction::forward) const {
+        return value_range(items(prefix, order));
+    }
+
     /// Walks over the live entries from `lower` to before `upper`. A lower bound that is not below the upper
     /// one: nothing is in it.
     [[nodiscard]] iterator range(const bound& lower, const bound& upper,

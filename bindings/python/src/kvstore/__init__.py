@@ -65,6 +65,7 @@ from kvstore._memoize import memoize
 from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
 from kvstore._ranges import row_key
+from kvstore._recover import Recovered, recover
 from kvstore._store import PurgeStep, Store, open
 from kvstore._time import FOREVER
 from kvstore._transaction import Transaction
@@ -90,6 +91,7 @@ __all__ = [
     "NotFoundError",
     "PurgeStep",
     "ReadOnlyError",
+    "Recovered",
     "Stats",
     "Store",
     "StoreIOError",
@@ -97,6 +99,7 @@ __all__ = [
     "engine",
     "memoize",
     "open",
+    "recover",
     "row_key",
     "sqlite_version",
 ]

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Any, Optional
 
-from kvstore._errors import BusyError, InvalidError, MisuseError, error_text, exception_for
+from kvstore._errors import BusyError, InvalidError, MisuseError, exception_for
 from kvstore._handle import Handle
 from kvstore._native import NULL, Data, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
@@ -35,12 +35,7 @@ class Batch:
         shared = family._shared
         self._lease = shared.lease()
         shared.check(lib.kvstore_batch_new(self._lease.connection.kv, out))
-        self._batch = out[0]
-
-    def __del__(self, _free: Any = lib.kvstore_batch_free) -> None:
-        batch = getattr(self, "_batch", None)
-        if batch:
-            _free(batch)
+        self._batch = ffi.gc(out[0], lib.kvstore_batch_free)  # no __del__: an interrupt that comes inside one is lost
 
     def __enter__(self) -> Batch:
         return self
@@ -139,33 +134,34 @@ class Batch:
         """Commits now; the batch is empty afterwards and can be filled again. If it fails, the batch is
         as it was."""
         turn = None
-        if not self._is_here():  # it must not become part of a transaction of the thread that began it
-            turn = self._lease.connection.lock
-            if not turn.acquire(blocking=False):
-                raise BusyError("the thread that began the batch has a transaction open: commit the batch later")
         try:
+            if not self._is_here():  # it must not become part of a transaction of the thread that began it
+                turn = self._lease.connection.lock
+                if not turn.acquire(blocking=False):
+                    raise BusyError("the thread that began the batch has a transaction open: commit the batch later")
             with self._lock:
                 rc = lib.kvstore_batch_commit(self._batch)
             if rc:
                 self._fail(rc, self._family)
         finally:
-            if turn is not None:
+            if turn is not None and turn._is_owned():
                 turn.release()
         self._family._shared.changed()
 
     def close(self) -> None:
         """Forgets what was not committed. To close a batch again is allowed."""
         if self._lease.connection.inherited:
-            return  # a thread that this process does not have may have held the lock; __del__ frees it
+            return  # a thread that this process does not have may have held the lock; it is freed with this object
         with self._lock:
             batch, self._batch = self._batch, NULL
-            lib.kvstore_batch_free(batch)
+        if batch:
+            ffi.release(batch)
 
     def _fail(self, rc: int, family: Handle) -> None:
         if not self._batch:
             raise MisuseError("the batch is closed: make a new one")
         family._must_be_open()
-        text = error_text(self._lease.connection.kv)
+        text = self._lease.connection.error_text()
         if rc == lib.KVSTORE_ERROR:
             raise InvalidError(text)
         raise exception_for(rc, text)

@@ -14,9 +14,10 @@ import os
 import re
 import sys
 import threading
+import time
 from typing import Any, Optional, Union
 
-from kvstore._errors import InvalidError, MisuseError, StoreIOError, error_text
+from kvstore._errors import BusyError, InvalidError, MisuseError, StoreIOError, error_text
 from kvstore._native import NULL, check, ffi, lib
 from kvstore._time import Clock, register, unregister
 
@@ -25,6 +26,10 @@ from kvstore._time import Clock, register, unregister
 _IDLE = 4
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
+#: Where a transaction is open that is in the way of a thread without one.
+_IN_ANOTHER_THREAD = (
+    "open in another thread, and all threads of this store have one connection (it is in memory, or exclusive=True)"
+)
 #: Not counted, but as they are now.
 GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
@@ -62,7 +67,7 @@ class Connection:
         #: For transactions, in turn.
         self.lock: Any = threading.RLock()
         #: For who ends a forgotten one.
-        self.guard = threading.Lock()
+        self.guard = threading.RLock()  # the garbage collector may come to leave a block meanwhile
         #: The thread that has one open.
         self.transaction_thread: Optional[int] = None
         #: A weak reference to that one; it is dead if the transaction was forgotten.
@@ -70,11 +75,17 @@ class Connection:
         #: The asyncio task that has begun it, if it was one.
         self.task: Any = None
 
-    def end_forgotten(self, lock: Any) -> bool:
-        """Rolls back the transaction that holds ``lock`` if its object is gone; says whether it was. Whoever
-        waits for the lock goes over to the new one."""
+    def error_text(self) -> str:
+        """The text of this thread's last failure."""
+        other = self.transaction_thread not in (None, threading.get_ident())
+        return error_text(self.kv).replace("open on this connection", _IN_ANOTHER_THREAD if other else "open")
+
+    def end_forgotten(self, lock: Any, left: Any = None) -> bool:
+        """Rolls back the transaction that holds ``lock`` if its object is gone, or is the one that was ``left`` in
+        another thread; says whether it was. Whoever waits for the lock goes over to the new one."""
         with self.guard:
-            if self.lock is not lock or self.transaction is None or self.transaction() is not None:
+            transaction = self.transaction
+            if transaction is None or transaction() is not left or self.transaction is not transaction or self.lock is not lock:
                 return False
             lib.kvstore_rollback(self.kv)
             self.transaction = self.transaction_thread = self.task = None
@@ -113,7 +124,7 @@ class Connections:
 
     __slots__ = (
         "all", "clock", "clock_context", "closed", "config", "ended", "endings", "file", "for_all", "guard", "idle",
-        "in_memory", "path", "pid",
+        "in_memory", "locked", "path", "pid",
     )  # fmt: skip
 
     def __init__(self, path: bytes, config: Any, for_all: bool) -> None:
@@ -136,6 +147,9 @@ class Connections:
         #: For opening and for what concerns all. Not for giving back, which the garbage collector does anywhere.
         self.guard: Any = threading.RLock()
         self.pid = os.getpid()
+        #: When an open for all threads that found the file locked gave up, and its text: threads that have waited
+        #: through it do not wait once more.
+        self.locked = (0.0, "")
         #: Which file it is: another one under the same name is another store.
         self.file: Optional[tuple[int, int]] = None
 
@@ -147,10 +161,19 @@ class Connections:
             except IndexError:
                 connection = None
             return Lease(connection or self._open(), self)
+        asked = time.monotonic()
         with self.guard:
             if not isinstance(self.for_all, Lease):
-                self.for_all = _LeaseForAll(self._open())
-            return self.for_all
+                gave_up, text = self.locked
+                if asked < gave_up:
+                    raise BusyError(text)
+                try:
+                    self.for_all = _LeaseForAll(self._open())
+                except BusyError as error:
+                    self.locked = time.monotonic(), str(error)
+                    raise
+            lease: Lease = self.for_all
+            return lease
 
     def _open(self) -> Connection:
         if self.closed:

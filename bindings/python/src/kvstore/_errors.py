@@ -137,6 +137,8 @@ _WORDS = [
     (r"without read-only\b", "without read_only="),
     (r"run the integrity check\b", "call integrity_check()"),
     (r"call purge_step instead", "call purge_step() instead"),
+    (r"\ba read transaction is open on this handle\b", "a snapshot is open on this handle"),
+    (r"\bend it, or begin a write transaction\b", "end it, or use transaction() in its place"),
     (r"\bopen on this handle\b", "open on this connection"),
     (r"\banother handle or process\b", "another thread, store or process"),
     (r"\banother store handle\b", "another store"),

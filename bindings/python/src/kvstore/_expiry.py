@@ -11,7 +11,7 @@ from typing import Any, Generic, Optional, TypeVar, Union, overload
 from kvstore._handle import Handle
 from kvstore._iteration import expiring
 from kvstore._native import Data, K, V, ffi, lib, taken, to_bytes
-from kvstore._time import FOREVER, Duration, Moment, duration_ms, moment_ms
+from kvstore._time import FOREVER, Duration, Moment, duration_ms, moment_ms, rounded_ms
 
 T = TypeVar("T")
 
@@ -252,7 +252,7 @@ def default_ttl_ms(ttl: Optional[Duration]) -> int:
     """A default TTL in milliseconds; 0 for none."""
     if ttl is None or ttl == FOREVER:
         return 0
-    ms = duration_ms(ttl, "a default TTL")
-    if ms == 0:
-        raise ValueError("a default TTL must be positive; None is none")
+    ms = rounded_ms(ttl, "a default TTL")
+    if ms <= 0:
+        raise ValueError(f"a default TTL must be positive, not {ttl!r}; for none, give FOREVER, or set default_ttl to None")
     return ms

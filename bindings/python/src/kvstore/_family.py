@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Optional, TypeVar, Union, overload
 
 from kvstore._expiry import ExpiryMethods
-from kvstore._handle import not_found
+from kvstore._handle import not_found, show_as
 from kvstore._iteration import ITEMS, Range, scan
 from kvstore._many import ManyMethods
 from kvstore._native import Data, K, V, ffi, lib, taken, to_bytes
@@ -56,7 +56,8 @@ class Family(
 
     TTLs are seconds (int or float) or a timedelta, rounded up to milliseconds, and must be positive;
     ``FOREVER`` is no TTL. Moments (``expire_at``) are seconds since the Unix epoch or an aware
-    datetime, and may be past: the key is gone at once. With neither, a write gives the family's
+    datetime, and may be past: the key is gone at once. (Not milliseconds: ``time.time() * 1000`` is a moment in
+    50 000 years, which is taken.) With neither, a write gives the family's
     ``default_ttl`` if there is one. Each write of a value replaces the TTL the key had, unless
     ``keep_ttl`` says otherwise.
 
@@ -64,6 +65,8 @@ class Family(
     MisuseError when the store is closed, BusyError when another thread or process is writing longer than
     ``busy_timeout``, ReadOnlyError for a write to what is read only, and other classes of :class:`Error` for what
     happens to files and disks. A write that fails changes nothing.
+
+    A family, and a store, is equal only to itself: to compare what is in it, say ``dict(family) == {...}``.
 
     Families are made by :meth:`Store.family`. A family keeps its store open. It can be pickled if its store can.
 
@@ -523,3 +526,6 @@ class Family(
         if values:
             pairs = [*(pairs.items() if isinstance(pairs, Mapping) else pairs), *values.items()]
         self.put_many(pairs)
+
+
+show_as("Family", RangeMethods, ManyMethods, ExpiryMethods)

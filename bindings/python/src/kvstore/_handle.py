@@ -27,6 +27,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, NoReturn, Optional
 
 from kvstore._codec import Coding
@@ -106,9 +107,14 @@ class Shared:
         return None if lease is None else lease.connection
 
     def in_transaction(self) -> bool:
-        """Whether this thread has one open."""
+        """Whether this thread has one open. One that was forgotten is ended."""
         connection = self.connection_here()
-        return connection is not None and connection.transaction_thread == threading.get_ident()
+        if connection is None or connection.transaction_thread != threading.get_ident():
+            return False
+        if not connection.end_forgotten(connection.lock):
+            return True
+        self.changed()
+        return False
 
     def use_slow_paths(self) -> None:
         """Lets all calls of this thread look which task they are made by, until its handles are kept anew."""
@@ -120,7 +126,7 @@ class Shared:
     def error_text(self) -> str:
         """The text of this thread's last failure."""
         connection = self.connection_here()
-        return error_text(NULL if connection is None else connection.kv)
+        return error_text(NULL) if connection is None else connection.error_text()
 
     def check(self, rc: int) -> None:
         """As _native.check, for calls on the store."""
@@ -334,6 +340,14 @@ class Handle:
         else:
             ms = self._default_ttl_ms()
         return ms and self._shared.now_ms() + ms
+
+
+def show_as(name: str, *mixins: type) -> None:
+    """Has Python's own messages call the methods of mixins those of the class that users know."""
+    for mixin in mixins:
+        for method in vars(mixin).values():
+            if isinstance(method, FunctionType):
+                method.__qualname__ = f"{name}.{method.__name__}"
 
 
 def not_found() -> NotFoundError:

@@ -313,13 +313,13 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "import",
         help="copy what another package keeps into a store, TTLs included",
-        description="Copies the live entries of SOURCE, a folder or file of another package, into the store TARGET. "
+        description="Copies the live entries of SOURCE, a folder or file of another package, into STORE. "
         "SOURCE is only read. Prints what was imported and what was skipped, and why.",
         epilog="Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 2 wrong usage; "
         "3 the source cannot be read, or the store cannot be written; 130 interrupted.",
     )
-    parser.add_argument("source", metavar="SOURCE", type=Path)
-    parser.add_argument("target", metavar="TARGET", type=Path, help="a store; it is made if it is not there")
+    parser.add_argument("target", metavar="STORE", type=Path, help="it is made if it is not there")
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="for CSV and JSON see: kvstore import --help")
     parser.add_argument(
         "--from", dest="kind", choices=KINDS, help="what SOURCE is, if it is not recognised by itself"
     )
@@ -339,9 +339,9 @@ def add_command(commands: Any) -> None:
         help="read pickled keys and values. WARNING: a pickle can run any program when it is read. Do this only if "
         "you trust everybody who could write SOURCE",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace keys that TARGET has")
+    parser.add_argument("--overwrite", action="store_true", help="replace keys that STORE has")
     parser.add_argument(
-        "--skip-existing", action="store_true", help="keep keys that TARGET has; also goes on with an import that was "
+        "--skip-existing", action="store_true", help="keep keys that STORE has; also goes on with an import that was "
         "interrupted",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="only say what would be imported")

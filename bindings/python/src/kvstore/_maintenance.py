@@ -15,7 +15,7 @@ from kvstore._native import NULL, ffi, lib
 from kvstore._options import choice, count
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-#: Called with the pages that remain to be copied, and with their total.
+#: Called with how much there remains to be copied, or was, and with the total.
 Progress = Callable[[int, int], Any]
 
 _MAX_INT = 0x7FFFFFFF
@@ -27,7 +27,7 @@ _CHECKPOINTS = {
 }
 
 
-_POLICIES = {
+POLICIES = {
     "none": lib.KVSTORE_EVICT_NONE,
     "soonest": lib.KVSTORE_EVICT_SOONEST,
     "oldest": lib.KVSTORE_EVICT_OLDEST,
@@ -123,15 +123,42 @@ class MaintenanceMethods(Handle):
         if progress is None:
             shared.check(lib.kvstore_backup(kv, name, NULL, NULL))
             return
-        call = _BackupCall(progress)
+        call = _ProgressCall(progress)
         context = ffi.new_handle(call)
         rc = lib.kvstore_backup(kv, name, lib.kvpy_progress, context)
-        if call.error is not None:
-            try:
-                raise call.error
-            finally:
-                call.error = None  # no cycle through the traceback
+        call.reraise()
         shared.check(rc)
+
+    def copy_to(self, other: MaintenanceMethods, progress: Optional[Progress] = None) -> None:
+        """Copies all live keys of all families into another store, with their TTLs and write times, and the
+        families' settings; others go on reading and writing here meanwhile. It is the state of one moment, in one
+        transaction of the other store: after a failure nothing was copied, and it may be run again.
+
+        Families that the other store does not have are made; one that it has must have no keys. The limit
+        (:meth:`limit`) is copied if the other store has none and no key at all.
+
+        ``progress(done, total)`` is called now and then with numbers of keys. An exception in it stops the copy and
+        comes out here. A store in memory that is copied, or copied to, must not be used in it.
+
+        >>> db, other = kvstore.open(":memory:"), kvstore.open(":memory:")
+        >>> db["a", 60] = b"1"
+        >>> db.copy_to(other)
+        >>> other["a"]
+        b'1'
+        """
+        if not isinstance(other, MaintenanceMethods):
+            raise TypeError(f"a store is copied to a Store, not to {type(other).__name__}")
+        shared = self._shared
+        kv, to = shared.handle(), other._shared.handle()
+        if progress is None:
+            rc = lib.kvstore_copy(kv, to, NULL, NULL)
+        else:
+            call = _ProgressCall(progress)
+            context = ffi.new_handle(call)
+            rc = lib.kvstore_copy(kv, to, lib.kvpy_copied, context)
+            call.reraise()
+        shared.check(rc)
+        other._shared.changed()
 
     def checkpoint(self, mode: str = "passive") -> Checkpoint:
         """Writes the write-ahead log into the file. ``mode``: "passive" as much as is possible without
@@ -189,7 +216,7 @@ class MaintenanceMethods(Handle):
         >>> db.get_limit()
         Limit(max_bytes=4000000, policy='soonest')
         """
-        number = choice(policy, _POLICIES, "policy")
+        number = choice(policy, POLICIES, "policy")
         most = 0 if max_bytes is None else count(max_bytes, "max_bytes")
         shared = self._shared
         rc = lib.kvstore_set_limit(shared.handle(), most, number)
@@ -202,7 +229,7 @@ class MaintenanceMethods(Handle):
         """What the data may take in the file (``max_bytes``; 0: as much as it wants), and what makes room."""
         max_bytes, policy = ffi.new("int64_t *"), ffi.new("int *")
         self._shared.check(lib.kvstore_get_limit(self._shared.handle(), max_bytes, policy))
-        names = {number: name for name, number in _POLICIES.items()}
+        names = {number: name for name, number in POLICIES.items()}
         return Limit(int(max_bytes[0]), names[int(policy[0])])
 
     def stats(self) -> Stats:
@@ -228,8 +255,8 @@ class MaintenanceMethods(Handle):
         self._shared.check(lib.kvstore_sync(self._shared.handle()))
 
 
-class _BackupCall:
-    """A backup's progress function, and what it raised."""
+class _ProgressCall:
+    """The progress function of a backup or copy, and what it raised."""
 
     __slots__ = ("error", "progress")
 
@@ -237,13 +264,29 @@ class _BackupCall:
         self.progress = progress
         self.error: Optional[BaseException] = None
 
+    def reraise(self) -> None:
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # no cycle through the traceback
+
+    def __call__(self, part: int, total: int) -> int:
+        try:
+            self.progress(part, total)
+        except BaseException as e:  # it goes on in reraise()
+            self.error = e
+            return 1
+        return 0
+
 
 @ffi.def_extern(error=1)  # type: ignore[untyped-decorator, unused-ignore]
 def kvpy_progress(context: Any, remaining: int, total: int) -> int:
-    call: _BackupCall = ffi.from_handle(context)
-    try:
-        call.progress(remaining, total)
-    except BaseException as e:  # it goes on in backup()
-        call.error = e
-        return 1
-    return 0
+    call: _ProgressCall = ffi.from_handle(context)
+    return call(remaining, total)
+
+
+@ffi.def_extern(error=1)  # type: ignore[untyped-decorator, unused-ignore]
+def kvpy_copied(context: Any, done: int, total: int) -> int:
+    call: _ProgressCall = ffi.from_handle(context)
+    return call(done, total)

@@ -6,7 +6,6 @@ Mixed into Family. Ranges of keys are in _ranges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union
 
 from kvstore._batch import Batch
@@ -72,8 +71,8 @@ class ManyMethods(Handle, Generic[K, V]):
         nothing. Returns how many. Inside an open transaction they are part of it."""
         with Batch(self) as batch:
             expire_ms = self._expire_ms(ttl, expire_at)
-            pairs = items.items() if isinstance(items, Mapping) else items
-            for key, value in pairs:
+            for pair in _pairs(items):
+                key, value = pair if pair.__class__ is tuple and len(pair) == 2 else _pair(pair, batch)
                 batch._put(self, to_bytes(key), self._encode(value), expire_ms)
             return len(batch)
 
@@ -101,9 +100,9 @@ class ManyMethods(Handle, Generic[K, V]):
                 self.delete(key)
             return found
 
-    def _one_transaction(self) -> AbstractContextManager[Any]:
+    def _one_transaction(self) -> Transaction:
         """That which this thread has open, or one of its own."""
-        return nullcontext() if self._shared.in_transaction() else Transaction(self._shared, True)
+        return Transaction(self._shared, True, joins=True)
 
     def batch(self) -> Batch:
         """Writes to be committed together: see :class:`Batch`.
@@ -114,6 +113,25 @@ class ManyMethods(Handle, Generic[K, V]):
         ...     batch.delete("b")
         """
         return Batch(self)
+
+
+def _pairs(items: Any) -> Iterable[Any]:
+    if isinstance(items, Mapping):
+        return items.items()
+    if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
+        raise TypeError(f"pairs of key and value are needed, or a mapping, not {type(items).__name__}")
+    found: Iterable[Any] = items
+    return found
+
+
+def _pair(pair: Any, before: Batch) -> Any:
+    """What is no tuple of two as one, if it can be. The texts do not show it: keys may be secrets."""
+    if isinstance(pair, (str, bytes)) or not hasattr(pair, "__iter__"):
+        raise TypeError(f"pairs of key and value are needed; item {len(before)} is {type(pair).__name__}")
+    both = tuple(pair)
+    if len(both) != 2:
+        raise ValueError(f"pairs of key and value are needed; item {len(before)} has {len(both)} elements")
+    return both
 
 
 def several(keys: Iterable[Any], what: str) -> list[Any]:

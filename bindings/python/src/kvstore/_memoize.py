@@ -24,9 +24,11 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, TypeVar, overload
 
-from kvstore._errors import BusyError, MisuseError
+from kvstore._errors import BusyError, Error, MisuseError
 from kvstore._family import Family
+from kvstore._native import leave
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
+from kvstore._waiters import Waiters
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -59,7 +61,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 _NEXT_TRY = 1.0
 
 #: Told whenever a computation of this process has ended.
-_ended = threading.Condition()
+_ended = Waiters()
 #: For the counts of hits and misses.
 _counting = threading.Lock()
 #: What this thread is computing.
@@ -69,8 +71,8 @@ _refreshing: set[tuple[int, bytes]] = set()
 
 
 def _after_fork() -> None:
-    global _ended, _counting
-    _ended, _counting = threading.Condition(), threading.Lock()  # threads that the child has not may have had them
+    global _counting
+    _counting = threading.Lock()  # a thread that the child does not have may have had it
     _refreshing.clear()
 
 
@@ -110,7 +112,8 @@ def memoize(
     is computed.
 
     - ``ttl``: how long results live; None: the family's default TTL, or for ever.
-    - ``name``: what the keys begin with; by default the module and qualified name of the function.
+    - ``name``: what the keys begin with; by default the module and qualified name of the function. What has none
+      of its own (a lambda, a partial) needs it: all lambdas of a module would share their results.
     - ``typed``: whether equal arguments of different types (1, 1.0 and True) have results of their own.
     - ``ignore``: names of parameters that make no difference, such as "self".
     - ``serializer``: an object with ``dumps`` and ``loads``, such as pickle, json or marshal. With
@@ -144,7 +147,8 @@ def memoize(
     (9, 9)
     """
     if not isinstance(store, Family):
-        raise TypeError(f"memoize needs a store or a family, not {type(store).__name__}")
+        kind = type(store)
+        raise TypeError(f"memoize needs a kvstore.Store or kvstore.Family, not {kind.__module__}.{kind.__qualname__}")
     if duration_ms(lease, "a lease") == 0:
         raise ValueError("a lease must be positive")
     if ttl is not None:
@@ -158,8 +162,18 @@ def memoize(
     plain = store._plain()  # results are the serializer's, and not the codec's
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
-        if asyncio.iscoroutinefunction(function):
-            raise TypeError("memoize keeps results, and the result of a coroutine function is no value")
+        if asyncio.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                "memoize cannot keep what an async function gives: memoize a function without async, and call it by "
+                "asyncio.to_thread; or use get and put of kvstore.aio"
+            )
+        if inspect.isgeneratorfunction(function):
+            raise TypeError("memoize cannot keep what a generator gives, for it is gone when used: return a list")
+        if not callable(function):
+            raise TypeError(f"memoize decorates a function, not {type(function).__name__}")
+        if name is None and getattr(function, "__name__", "<lambda>") == "<lambda>":
+            kind = "a lambda" if hasattr(function, "__name__") else f"a {type(function).__name__} object"
+            raise TypeError(f"{kind} has no name of its own, which its results are kept under: give memoize a name='...'")
         made: Memoized[P, R] = _memoized(function, plain, times, name, typed, ignored, serializer, lease)
         return made
 
@@ -266,26 +280,61 @@ def _memoized(
             self.lease_key = lease_key
             self.token = token
             self.mine = _mine.__dict__.setdefault("leases", set())
+            #: The lease may be this one's.
+            self.taken = False
 
-        def __enter__(self) -> None:
-            self.mine.add((id(store), self.lease_key))
+        def __enter__(self) -> Leased:
+            return self
 
-        def __exit__(self, *error: Any) -> None:
+        def take(self) -> bool:
+            """Takes the lease; says whether nobody else has it."""
+            self.taken = True  # before: an interrupt may come after it was taken
+            try:
+                self.taken = store.add(self.lease_key, self.token, lease)
+            except Error:
+                self.taken = False
+                raise
+            if self.taken:
+                self.mine.add((id(store), self.lease_key))
+            return self.taken
+
+        if TYPE_CHECKING:
+
+            def __exit__(self, kind: Any, error: Any, traceback: Any) -> None: ...
+
+        else:
+            __exit__ = leave
+
+        def _ending(self) -> None:
+            """Nothing that _leave and _abandon need to be told."""
+
+        def _leave(self, ending: None, kind: Any, error: Any, traceback: Any) -> None:
+            if not self.taken:
+                return
             self.mine.discard((id(store), self.lease_key))
             try:
                 store.compare_and_delete(self.lease_key, self.token)
+                self.taken = False
+            except Error:
+                self.taken = False  # it is not tried again: it ends by its time
+                raise
             finally:
-                with _ended:
-                    _ended.notify_all()
+                _ended.wake()
+
+        def _abandon(self, ending: None) -> None:
+            try:
+                self._leave(None, None, None, None)
+            except Error:
+                pass  # another exception comes out
 
     def refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
         """In a thread: computes a result anew, unless somebody else does."""
         key, lease_key, token = prefix + b"=" + arguments, prefix + b"~" + arguments, uuid.uuid4().bytes
         try:
             known = store.get_with_ttl(key)
-            if known is None or not store.add(lease_key, token, lease):
-                return
-            with Leased(lease_key, token):
+            with Leased(lease_key, token) as leased:
+                if known is None or not leased.take():
+                    return
                 now = store.get_with_ttl(key)
                 if now is None or now[0] != known[0] or (now[1] or 0) > (known[1] or 0):
                     return  # somebody else has just done it
@@ -335,16 +384,15 @@ def _memoized(
                 return found[0]
             if (id(store), lease_key) in getattr(_mine, "leases", ()):
                 return function(*args, **kwargs)
-            if store.add(lease_key, token, lease):
-                with Leased(lease_key, token):
+            with Leased(lease_key, token) as leased:
+                if leased.take():
                     found, left = find(key)  # it may have come while the lease was taken
                     if found:
                         count("hits")
                         return found[0]
                     count("misses")
                     return compute(arguments, token, args, kwargs)
-            with _ended:
-                _ended.wait(wait)
+            _ended.wait(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
     def cache_clear() -> int:

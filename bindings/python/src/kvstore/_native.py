@@ -26,18 +26,23 @@ else:  # what has a name in every Python, for tools that look at annotations
     Data = Union[str, bytes, bytearray, memoryview]
     K, V = TypeVar("K"), TypeVar("V")
 
-__all__ = ["NULL", "Data", "Handles", "K", "Rows", "V", "check", "ffi", "lib", "taken", "to_bytes"]
+__all__ = ["NULL", "Data", "Handles", "K", "Rows", "V", "check", "ffi", "leave", "lib", "surely", "taken", "to_bytes"]
 
 ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
 
-if not lib.kvpy_add_rows() or not lib.kvpy_add_handles():
-    raise ImportError("kvstore: the types of iterators and handles cannot be made")
+if not lib.kvpy_add_rows() or not lib.kvpy_add_handles() or not lib.kvpy_add_blocks():
+    raise ImportError("kvstore: the types of iterators and handles, or the ends of blocks, cannot be made")
 #: The iterator of rows.c.
 Rows: Any = _kvstore.Rows
 #: The look-up of handles.c.
 Handles: Any = _kvstore.Handles
+#: The ``__exit__`` of blocks.c, for classes with ``_ending``, ``_leave`` and ``_abandon``.
+leave: Any = _kvstore.leave
+#: ``surely(function, *args)``: calls it, and again after an interrupt (Ctrl-C) in it, until it comes to its end. To be
+#: the first thing in an ``except``: no interrupt can come before it.
+surely: Any = _kvstore.surely
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints

@@ -12,7 +12,7 @@ from kvstore._connection import Connections, encoded, store_is_closed
 from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
 from kvstore._expiry import default_ttl_ms
 from kvstore._family import Family
-from kvstore._handle import Shared, owned, place_for_family
+from kvstore._handle import Shared, owned, place_for_family, show_as
 from kvstore._maintenance import MaintenanceMethods, Path
 from kvstore._native import NULL, K, V, ffi, lib
 from kvstore._options import Settings, configuration, count
@@ -417,6 +417,9 @@ def _name(name: str) -> bytes:
     return encoded
 
 
+show_as("Store", MaintenanceMethods)
+
+
 @overload
 def open(path: Optional[Path], **settings: Unpack[Settings]) -> Store: ...
 @overload
@@ -458,6 +461,7 @@ def open(  # the name that users of dbm, shelve and sqlite know
     - ``read_only``: the file must exist; one that was closed can also be read where nothing can be written.
     - ``exclusive``: nobody else may open the file; fastest for one thread. Not together with ``read_only``.
     - ``busy_timeout``: how long to wait for a write of another thread or process before a BusyError; 0: not at all.
+      Opening waits for 2 seconds at least; so does the first call in a thread, or in the child of a fork.
     - ``cache_size`` in pages (0: 2000), ``page_size`` of new files in bytes (0: 4096).
     - ``wal_size_limit``: a checkpoint after so many commits; 0: automatic.
     - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.

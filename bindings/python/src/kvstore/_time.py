@@ -18,7 +18,8 @@ FOREVER: Final[float] = math.inf
 
 #: A duration: seconds, or a timedelta.
 Duration = Union[float, timedelta]
-#: A moment: seconds since the Unix epoch, or an aware datetime.
+#: A moment: seconds since the Unix epoch, or an aware datetime. One in milliseconds by mistake is a moment, too, in some
+#: 50 000 years: it is not refused, for a TTL can lead there, and what expire_time gives must be taken back.
 Moment = Union[float, datetime]
 #: What says the time: a function that returns seconds since the Unix epoch.
 ClockFunction = Callable[[], float]
@@ -48,7 +49,7 @@ def _milliseconds(seconds: Any, what: str, digits: int) -> int:
     return ms
 
 
-def _rounded(duration: Duration, what: str) -> int:
+def rounded_ms(duration: Duration, what: str) -> int:
     """A duration in milliseconds: at least 1 if it is positive."""
     if isinstance(duration, timedelta):
         whole, rest = divmod(duration, _MILLISECOND)
@@ -59,7 +60,7 @@ def _rounded(duration: Duration, what: str) -> int:
 
 def duration_ms(duration: Duration, what: str = "a duration") -> int:
     """A duration of zero or more in milliseconds, rounded up."""
-    ms = _rounded(duration, what)
+    ms = rounded_ms(duration, what)
     if ms < 0:
         raise ValueError(f"{what} cannot be negative: {duration!r}")
     return ms
@@ -69,7 +70,7 @@ def ttl_ms(ttl: Duration) -> int:
     """A TTL in milliseconds, at least 1; 0 for FOREVER."""
     if isinstance(ttl, float) and ttl == FOREVER:
         return 0
-    ms = _rounded(ttl, "a TTL")
+    ms = rounded_ms(ttl, "a TTL")
     if ms <= 0:
         raise ValueError(
             f"a TTL must be positive, not {ttl!r}: to remove a key, delete it; for no TTL, give FOREVER"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from kvstore._connection import Lease, current_task
 from kvstore._errors import Error, MisuseError
 from kvstore._handle import Shared
-from kvstore._native import lib
+from kvstore._native import leave, lib, surely
 
 #: How many seconds a thread waits for its turn before it looks whether the transaction before it was forgotten.
 _PATIENCE = 0.5
@@ -25,15 +25,21 @@ class Transaction:
     all threads: there, transactions take turns, and what other threads do meanwhile is part of the open one.)
     In asyncio it is the task's: calls of other tasks are a MisuseError while it is open; see ``kvstore.aio``.
 
-    A transaction ends in the thread that began it. A second one inside the block is an Error. The child of a fork
-    that leaves the block ends nothing: the transaction is its parent's.
+    A transaction is committed by the thread that began it. A block that is left in another one (a generator that goes
+    on there) rolls it back, and is an Error; until then, and if nobody leaves it, what the first thread does is part of
+    it. A second one inside the block is an Error. The child of a fork that leaves the block ends nothing: the
+    transaction is its parent's.
     """
 
-    __slots__ = ("__weakref__", "_lease", "_owner", "_shared", "_write")
+    __slots__ = ("__weakref__", "_begun", "_joins", "_lease", "_owner", "_shared", "_write")
 
-    def __init__(self, shared: Shared, write: bool) -> None:
+    def __init__(self, shared: Shared, write: bool, joins: bool = False) -> None:
         self._shared = shared
         self._write = write
+        #: Becomes part of the transaction that this thread has open, if there is one, and ends nothing then.
+        self._joins = joins
+        #: The library may have it open.
+        self._begun = False
         #: The thread that is inside the block, or about to be.
         self._owner: Optional[int] = None
         #: Of its connection, while it is open.
@@ -44,41 +50,47 @@ class Transaction:
         """Whether it has begun, and not ended."""
         return self._owner is not None
 
-    # An interrupt (Ctrl-C) can come between any two steps of what follows, also before the first step of
-    # __exit__. Then this object is gone soon, and the next transaction, of this thread or of one that waits
-    # for its turn, ends what was left open. (Not __del__: an interrupt that comes inside one is lost.)
+    # An interrupt (Ctrl-C) can come at the first step of each Python function that follows, after each call in it,
+    # and again in what mends that. __enter__ is in Python: between its return and the block none can come. __exit__
+    # is in C for the same reason (see blocks.c). What nobody has left (an __enter__ by hand) is ended by the
+    # next transaction, of this thread or of one that waits for its turn, when its object is gone. (Not by a __del__:
+    # an interrupt that comes inside one is lost.)
 
     def __enter__(self) -> Transaction:
+        if self._owner is not None:
+            raise _nested()
+        try:
+            self._enter()
+        except BaseException:
+            surely(self._abandon)
+            raise
+        return self
+
+    def _enter(self) -> None:
         shared = self._shared
         lease = shared.lease()
         connection = lease.connection
-        thread = threading.get_ident()
-        if self._owner is not None:
+        if shared.in_transaction():
+            if self._joins:
+                return
             raise _nested()
-        if connection.transaction_thread == thread:
-            if not connection.end_forgotten(connection.lock):
-                raise _nested()
-            shared.changed()
         while connection.lock._is_owned():  # an interrupt came before the release
             connection.lock.release()
-        self._owner = thread
+        thread = threading.get_ident()
         self._lease = lease
-        try:
+        self._owner = thread
+        lock = connection.lock
+        while not lock.acquire(timeout=_PATIENCE):
+            connection.end_forgotten(lock)
             lock = connection.lock
-            while not lock.acquire(timeout=_PATIENCE):
-                connection.end_forgotten(lock)
-                lock = connection.lock
-            connection.transaction = weakref.ref(self)
-            connection.transaction_thread = thread
-            connection.task = current_task()
-            if connection.task is not None:
-                shared.use_slow_paths()
-            self._begin()
-            shared.changed()
-        except BaseException as e:
-            self._end(rollback=not isinstance(e, Error))
-            raise
-        return self
+        connection.transaction = weakref.ref(self)
+        connection.transaction_thread = thread
+        connection.task = current_task()
+        if connection.task is not None:
+            shared.use_slow_paths()
+        self._begun = True
+        self._begin()
+        shared.changed()
 
     def _begin(self) -> None:
         shared, write = self._shared, 1 if self._write else 0
@@ -87,14 +99,36 @@ class Transaction:
             rc = lib.kvstore_begin(shared.handle(), write)
         shared.check(rc)
 
-    def __exit__(
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: Optional[type[BaseException]],
+            error: Optional[BaseException],
+            traceback: Optional[TracebackType],
+        ) -> None: ...
+
+    else:
+        __exit__ = leave
+
+    def _ending(self) -> bool:
+        """What tells _abandon that the block is left."""
+        return True
+
+    def _leave(
         self,
+        ending: bool,
         kind: Optional[type[BaseException]],
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
         try:
             if self._lease is not None and not self._lease.connection.inherited:
+                if self._owner != threading.get_ident():
+                    raise Error(
+                        "the transaction is rolled back, for its block was left in another thread than that which began "
+                        "it: begin and end it in one"
+                    )
                 if kind is None:
                     self.commit()
                 else:
@@ -104,27 +138,26 @@ class Transaction:
                 raise
             # The store is closed, say: the caller must see what went wrong in the block.
         finally:
-            if self._owner == threading.get_ident():
-                self._end(rollback=True)
+            self._abandon(ending)
 
     def commit(self) -> None:
         """Commits now. The rest of the block is outside the transaction. If it fails, all is rolled
         back."""
         kv = self._must_be_open()
-        committed = False
         try:
             self._shared.check(lib.kvstore_commit(kv))
-            committed = True
+            self._begun = False
         finally:
-            self._end(rollback=not committed)
+            self._abandon()
 
     def rollback(self) -> None:
         """Undoes everything now. The rest of the block is outside the transaction."""
         kv = self._must_be_open()
         try:
+            self._begun = False  # also if it fails
             self._shared.check(lib.kvstore_rollback(kv))
         finally:
-            self._end(rollback=False)
+            self._abandon()
 
     def _must_be_open(self) -> Any:
         """The store handle it is open on."""
@@ -136,19 +169,25 @@ class Transaction:
             raise Error("a transaction is ended by the thread that began it")
         return self._shared.handle()
 
-    def _end(self, rollback: bool) -> None:
-        """Lets the next thread go on, if this one has its turn; ``rollback``: the library may still have
-        the transaction open."""
-        lease, self._owner, self._lease = self._lease, None, None
-        if lease is None:
-            return
-        connection = lease.connection
-        if connection.lock._is_owned():
-            if rollback and not connection.inherited:
-                lib.kvstore_rollback(connection.kv)
-            self._shared.changed()
+    def _abandon(self, left: bool = False) -> None:
+        """Rolls back what is left of it, if anything is, and lets the next thread go on. Only in the thread that has
+        begun it, or if the block is left. May be called again after an interrupt in it, and calls little: the stack may
+        be almost full."""
+        lease = self._lease
+        if self._owner != threading.get_ident():
+            if not left:
+                return
+            if lease is not None and lease.connection.end_forgotten(lease.connection.lock, self):
+                self._shared.changes[0] = object()
+        elif lease is not None and lease.connection.lock._is_owned():
+            connection = lease.connection
+            if self._begun and not connection.inherited:
+                lib.kvstore_rollback(connection.out[0])
+            self._shared.changes[0] = object()
             connection.transaction = connection.transaction_thread = connection.task = None
             connection.lock.release()
+        self._lease = self._owner = None
+        self._begun = False
 
 
 def _nested() -> Error:

@@ -195,11 +195,25 @@ def test_a_serializer_is_given_by_its_name(path: str, serializer: str) -> None:
         ("x.db", {"COLOUR": 1}, "'COLOUR' is no option"),
         ("x.db", {"sync": "off"}, "'sync' is no option"),
         ("x.db", {"POLICY": "oldest"}, "max_bytes"),
+        ("x.db", {"MAX_BYTES": 10**8, "POLICY": "lru"}, "policy is one of none, soonest, oldest"),
+        ("x.db", {"MAX_BYTES": "100MB"}, "max_bytes must be an int"),
+        ("x.db", {"SYNC": "sometimes"}, "sync is one of"),
+        ("x.db", {"BUSY_TIMEOUT": "5"}, "busy_timeout"),
+        ("x.db", {"CACHE_SIZE": "5"}, "integer"),
+        ("x.db", {"FAMILY": ""}, "family"),
+        ("x.db", {"SERIALIZER": object()}, "SERIALIZER"),
     ],
 )
 def test_wrong_settings_are_said(location: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=message):
         KVStoreCache(location, {"OPTIONS": options})
+
+
+@pytest.mark.parametrize("options", [{"MAX_BYTES": 100}, {"PAGE_SIZE": 1000}])
+def test_settings_that_the_library_refuses_are_said_at_the_first_use(tmp_path: Path, options: dict[str, Any]) -> None:
+    cache = KVStoreCache(tmp_path / "x.db", {"OPTIONS": options})
+    with pytest.raises(ImproperlyConfigured, match="kvstore: "):
+        cache.get("key")
 
 
 # Sessions

@@ -3,7 +3,7 @@
 //! (build.rs).
 //!
 //! `raw.rs` declares what it uses of SQLite, `tree.rs` makes that safe to call, `hold.rs` and `session.rs`
-//! know when it may be used, `roots.rs` where the tables are, `families.rs` makes them, `walk.rs` reads keys and rows page by page, `leaf.rs` many rows at once
+//! know when it may be used, `roots.rs` where the tables are, `sizes.rs` how large, `families.rs` makes them, `walk.rs` reads keys and rows page by page, `leaf.rs` many rows at once
 //! (`pager.rs` gives the pages, `page.rs` knows what is on one), and `record.rs` what is in a row. Here is
 //! what the operations are.
 
@@ -17,6 +17,7 @@ mod raw;
 mod record;
 mod roots;
 mod session;
+mod sizes;
 mod tree;
 mod walk;
 

@@ -2,10 +2,10 @@
 //!
 //! A file is opened by the system's VFS, in memory of our size. Then its table of methods is exchanged for a copy of
 //! that table in which some functions are ours, so all others cost what they always cost; what we note of the file
-//! stands after the system's part. A database tells its WAL when the writer's lock is given back, and keeps its mapping
-//! while the file is not shorter; a WAL keeps frames until a commit is whole (`frames.rs`), and where commits are
-//! synced is filled with zeros ahead of them, for a sync that must also write a new length of the file costs twice as
-//! much. (SQLite's vfs.html; `sqlite3_io_methods`.)
+//! stands after the system's part. A database tells its WAL when the writer's lock is given back, keeps its mapping
+//! while the file is not shorter, and without a WAL is not made longer ahead of its writes; a WAL keeps frames until a
+//! commit is whole (`frames.rs`), and where commits are synced is filled with zeros ahead of them, for a sync that must
+//! also write a new length of the file costs twice as much. (SQLite's vfs.html; `sqlite3_io_methods`.)
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -266,6 +266,7 @@ unsafe extern "C" fn open(
             exchange(file, vfs.at, &vfs.databases, |methods| {
                 methods.xShmLock = Some(shm_lock);
                 methods.xShmMap = methods.xShmMap.and(Some(shm_map));
+                methods.xFileControl = Some(file_control);
                 if cfg!(target_os = "linux") && methods.xFetch.is_some() {
                     methods.xUnfetch = Some(unfetch);
                 }
@@ -312,6 +313,23 @@ unsafe extern "C" fn shm_map(
 ) -> c_int {
     let length = if extend == 0 { 0 } else { (i64::from(region) + 1) * i64::from(size) };
     files::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
+}
+
+/// SQLite says how long the file is going to be, and a file that is mapped is made so long at once, and mapped. In a
+/// transaction with a rollback journal it may end shorter, as in a store that makes room, and what nobody has written is
+/// not cut off then. So what is mapped there is the file as long as it is.
+unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: a database's file.
+    if op == ffi::SQLITE_FCNTL_SIZE_HINT && unsafe { (*note::<Database>(file)).wal.is_null() } {
+        let mut length = 0;
+        if system!(xFileSize(file, &raw mut length)) != ffi::SQLITE_OK {
+            return ffi::SQLITE_OK; // it is only a hint
+        }
+        // SAFETY: SQLite gives a length with it.
+        length = length.min(unsafe { *argument.cast::<i64>() });
+        return system!(xFileControl(file, op, (&raw mut length).cast()));
+    }
+    system!(xFileControl(file, op, argument))
 }
 
 /// When others have written, SQLite asks for the mapping of the whole file to be dropped: the file may have been cut

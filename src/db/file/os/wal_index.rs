@@ -19,6 +19,8 @@ const FRAMES_OF_A_REGION: u32 = 4096;
 
 /// Where things are, in words of 32 bits.
 const HEADER: usize = 12;
+/// `iChange`: advances with each commit.
+const COMMITS: usize = 2;
 /// `mxFrame`: how many frames the WAL has.
 const FRAMES: usize = 4;
 /// `nPage`: how many pages the database has.
@@ -114,6 +116,12 @@ impl WalIndex {
 
     pub(in crate::db::file) fn salts(&self) -> Salts {
         [self.word(SALTS).load(Ordering::Acquire), self.word(SALTS + 1).load(Ordering::Acquire)]
+    }
+
+    /// Advances by one with each commit. A recovery of the WAL, by the first who opens the file after a crash, begins
+    /// anew.
+    pub(in crate::db::file) fn commits(&self) -> u32 {
+        self.word(COMMITS).load(Ordering::Relaxed)
     }
 
     /// How many frames the database has, too.

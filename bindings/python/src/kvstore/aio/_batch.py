@@ -71,7 +71,7 @@ class Batch:
         batch is as it was."""
         writes = list(self._writes)
         if writes:
-            await self._family._runner._work(True, lambda worker: _commit(worker, writes))
+            await self._family._runner._work(True, lambda worker: worker.with_families(lambda: _commit(worker, writes)))
             del self._writes[: len(writes)]
 
     async def __aenter__(self) -> Batch:

@@ -101,7 +101,9 @@ class Family(Generic[K, V]):
 
     def _do(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Awaitable[R]:
         name, options = self._name, self._options
-        return self._runner._work(write, lambda worker: call(worker.family(name, options)))
+        return self._runner._work(
+            write, lambda worker: worker.with_families(lambda: call(worker.family(name, options)))
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a kvstore.aio.{type(self).__name__} cannot be pickled: open the store in each process")

@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 import kvstore
-from kvstore import Error, MisuseError, StoreIOError
+from kvstore import BusyError, Error, MisuseError, StoreIOError
 from kvstore._connection import absolute, file_at, is_in_memory
 
+R = TypeVar("R")
 #: What a job does, in the worker's thread.
 Call = Callable[["Worker"], Any]
 
@@ -36,12 +38,22 @@ class Settings:
         self.clocks = 0
         #: How often families were dropped: handles on families are asked for anew then.
         self.drops = 0
+        #: When the last open that found the file locked gave up, and its text.
+        self._locked = (0.0, "")
 
-    def open_store(self) -> kvstore.Store[Any, Any]:
-        """Opens a store, in the thread that is to use it: always the same file."""
+    def open_store(self, asked: float) -> kvstore.Store[Any, Any]:
+        """Opens a store, in the thread that is to use it: always the same file. ``asked``: since when the call waits
+        that needs it; one that has waited through an open that found the file locked does not wait once more."""
         if self.file is not None and self.file != file_at(self.path):
             raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
-        store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
+        gave_up, text = self._locked
+        if asked < gave_up:
+            raise BusyError(text)
+        try:
+            store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
+        except BusyError as error:
+            self._locked = time.monotonic(), str(error)
+            raise
         if self.file is None and not self.in_memory:
             self.file = file_at(self.path)
         return store
@@ -50,15 +62,17 @@ class Settings:
 class Job:
     """A call, and what comes of it. Cancelled before it has begun, it never begins; later, it goes on."""
 
-    __slots__ = ("call", "future")
+    __slots__ = ("asked", "call", "future")
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self.asked = time.monotonic()
         self.future: Future[Any] = Future()
 
     def run(self, worker: Worker) -> None:
         if not self.future.set_running_or_notify_cancel():
             return
+        worker.asked = self.asked
         try:
             result = self.call(worker)
         except BaseException as error:
@@ -166,6 +180,8 @@ class Worker(threading.Thread):
         #: By name and options; with the options, so that these stay what they are.
         self._families: dict[Any, tuple[kvstore.Family[Any, Any], dict[str, Any]]] = {}
         self._clocks = self._drops = 0
+        #: Since when the job waits that is being done.
+        self.asked = 0.0
         #: Jobs for this worker: one at a time by the lane, whose number is given back then; controls at any time.
         self.inbox: queue.SimpleQueue[Optional[tuple[Job, bool]]] = queue.SimpleQueue()
         self.inbox.put((first, True))
@@ -178,7 +194,7 @@ class Worker(threading.Thread):
         """The store, opened when it is first needed. For this thread only."""
         settings = self._lane.settings
         if self._store is None:
-            self._store = settings.open_store()
+            self._store = settings.open_store(self.asked)
         if self._clocks != settings.clocks:
             clocks = settings.clocks
             self._store.set_clock(settings.clock)
@@ -196,6 +212,22 @@ class Worker(threading.Thread):
         if found is None:
             found = self._families[key] = self.store.family(name, **options), options
         return found[0]
+
+    def with_families(self, call: Callable[[], R]) -> R:
+        """What a call on families answers; NotFoundError, as by its name, if one was dropped, by whomever."""
+        try:
+            return call()
+        except Error as error:
+            if error.code != Error.code or not self._forget_dropped():
+                raise
+        return call()  # asks for the family by its name; what has failed has done nothing
+
+    def _forget_dropped(self) -> bool:
+        """Gives back the handles on families that were dropped by others; says whether there were any."""
+        dropped = [key for key, (family, _) in self._families.items() if not _is_there(family)]
+        for key in dropped:
+            self._families.pop(key)[0].close()
+        return bool(dropped)
 
     def forget_families(self) -> None:
         """Gives back all handles on families."""
@@ -244,6 +276,14 @@ class Worker(threading.Thread):
                 return
             if item is not None:
                 item[0].run(self)
+
+
+def _is_there(family: kvstore.Family[Any, Any]) -> bool:
+    try:
+        family.default_ttl  # noqa: B018 # asks the file
+    except Error:
+        return False
+    return True
 
 
 class Lane:

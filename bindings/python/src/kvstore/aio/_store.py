@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import weakref
 from collections.abc import Awaitable, Generator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overl
 
 import kvstore
 from kvstore import Error, MisuseError
-from kvstore._connection import encoded
+from kvstore._connection import absolute, encoded
 from kvstore._native import K, V
 from kvstore._options import Settings as OpenSettings
 from kvstore._time import ClockFunction, Duration
@@ -43,7 +44,8 @@ async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
             cancelled_first()
             cancelled = error
     if cancelled is not None:
-        waiting.exception()  # it was looked at
+        if not waiting.cancelled():
+            waiting.exception()  # it was looked at
         raise cancelled
     return waiting.result()
 
@@ -154,13 +156,16 @@ class Store(Families[K, V]):
             pool = self._pool = Pool(self._settings, self._readers)
         return pool
 
-    async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
+    def _submit(self, write: bool, call: Callable[[Worker], object]) -> Job:
         lane = self._here().lane(write)
         if lane.sessions_of(asyncio.current_task()) >= lane.most:
             raise Error("this task has a transaction open, and would wait for itself: use the transaction's methods")
         job = Job(call)
         lane.submit(job)
-        result: R = await asyncio.wrap_future(job.future)
+        return job
+
+    async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
+        result: R = await asyncio.wrap_future(self._submit(write, call).future)
         return result
 
     def _begin(self, write: bool) -> Session:
@@ -237,7 +242,9 @@ class Store(Families[K, V]):
 
     async def backup(self, path: Path, progress: Optional[Callable[[int, int], Any]] = None) -> None:
         """Copies everything that is committed to a new file: as :meth:`kvstore.Store.backup`. ``progress`` is called
-        in a thread. A backup that is cancelled stops, and leaves no file."""
+        in a thread. A backup that is cancelled stops at its next step; the task is cancelled then, and there is no
+        file, also if it was whole already."""
+        name = absolute(os.fsencode(path))
         stopped: list[bool] = []
 
         def step(remaining: int, total: int) -> None:
@@ -246,8 +253,55 @@ class Store(Families[K, V]):
             if progress is not None:
                 progress(remaining, total)
 
+        def stop() -> None:
+            stopped.append(True)
+            job.future.cancel()
+
+        job = self._submit(False, lambda worker: worker.store.backup(name, step))
         try:
-            await self._work(False, lambda worker: worker.store.backup(path, step))
+            await _whole(job.future, stop)
+        except asyncio.CancelledError:
+            if not job.future.cancelled() and job.future.exception() is None:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+            raise
+
+    async def copy_to(self, other: Store[Any, Any], progress: Optional[Callable[[int, int], Any]] = None) -> None:
+        """Copies everything into another store: as :meth:`kvstore.Store.copy_to`. ``progress`` is called in a thread.
+        A copy that is cancelled stops, and nothing was copied."""
+        if not isinstance(other, Store):
+            raise TypeError(f"a store is copied to a kvstore.aio.Store, not to {type(other).__name__}")
+        task = asyncio.current_task()
+        lanes = [self._here().lane(False), other._here().lane(True)]
+        if any(lane.sessions_of(task) >= lane.most for lane in lanes):
+            raise Error("this task has a transaction open, and would wait for itself: end it, then copy")
+        stopped: list[bool] = []
+
+        def step(done: int, total: int) -> None:
+            if stopped:
+                raise Error("the copy was cancelled")
+            if progress is not None:
+                progress(done, total)
+
+        # A worker of each store, always in the same order, so that two copies do not wait for each other.
+        first, second = sorted(lanes, key=id)
+
+        def outer(worker: Worker) -> None:
+            def inner(another: Worker) -> None:
+                here, there = (worker, another) if first is lanes[0] else (another, worker)
+                here.store.copy_to(there.store, step)
+
+            if first is second:
+                inner(worker)
+                return
+            job = Job(inner)
+            second.submit(job)
+            job.future.result()
+
+        job = Job(outer)
+        first.submit(job)
+        try:
+            await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:
             stopped.append(True)
             raise
@@ -335,14 +389,14 @@ class Transaction(Families[K, V]):
 
     async def __aenter__(self) -> Transaction[K, V]:
         if self._session is not None and not self._session.ended:
-            raise Error("the transaction is open already")
-        session = self._store._begin(self._write)
+            raise Error("the transaction is open already: each block needs one of its own")
+        session = self._session = self._store._begin(self._write)
         try:
             await asyncio.wrap_future(session.future)
         except BaseException:
+            self._session = None
             session.abandon()
             raise
-        self._session = session
         return self
 
     async def __aexit__(

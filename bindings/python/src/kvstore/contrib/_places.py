@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Optional
 
 import kvstore
 from kvstore import Family, Store
+from kvstore._maintenance import POLICIES
+from kvstore._options import choice, configuration, count
 
 #: The settings of a place: those of kvstore.open (but not how values look, which backends decide), and a bound.
 PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
@@ -65,7 +67,8 @@ class Place:
     process with the same path and settings share a store. Threads may share a place.
 
     ``options`` are settings of :func:`kvstore.open`; and ``max_bytes`` for a bound of the file, which is kept in it,
-    with a ``policy``: see ``Store.limit``. Without one, those keys make room that were written longest ago.
+    with a ``policy``: see ``Store.limit``. Without one, those keys make room that were written longest ago. Directories
+    of the path that are missing are made with the file.
     """
 
     def __init__(self, path: Any, name: str, options: Mapping[str, Any]) -> None:
@@ -74,11 +77,18 @@ class Place:
             raise ValueError("a backend needs the path of a file")
         if text != MEMORY:
             text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before it is used
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"the name of a family is a str, not {name!r}")
         unknown = sorted(set(options) - PLACE_OPTIONS)
         if unknown:
             raise TypeError(f"no such setting of a store: {', '.join(map(str, unknown))}; see help(kvstore.open)")
         if options.get("max_bytes") is None and options.get("policy") is not None:
             raise TypeError("a policy is for a bounded store: give max_bytes, too")
+        settings = {setting: value for setting, value in options.items() if setting not in ("max_bytes", "policy")}
+        configuration(**settings)  # what is wrong is told here, not at the first use
+        if options.get("max_bytes") is not None:
+            count(options["max_bytes"], "max_bytes")
+            choice(options.get("policy") or "oldest", POLICIES, "policy")
         self.path = text
         self.name = name
         self._options = dict(options)

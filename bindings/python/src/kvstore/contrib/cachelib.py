@@ -32,7 +32,7 @@ Timeout = Union[float, timedelta]
 class KVStoreCache(BaseCache):
     """A cache in a family of a file, which all threads and processes may use.
 
-    - ``path`` of the file; ":memory:" for one in memory.
+    - ``path`` of the file, which is made with the directories that are missing; ":memory:" for one in memory.
     - ``default_timeout`` in seconds, or a timedelta; 0: keys never expire.
     - ``threshold``: the most keys there are; 0: as many as come. One in three is removed then, those first that
       expire first. ``max_bytes`` bounds the file instead, and costs less.

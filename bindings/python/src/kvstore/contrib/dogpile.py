@@ -12,7 +12,7 @@ The name ``kvstore`` is an entry point of this package; ``import kvstore.contrib
 
 Arguments:
 
-- ``path`` of the file; ":memory:" for one in memory. ``family``: the family of the file; ``dogpile``.
+- ``path`` of the file, which is made with the directories that are missing; ":memory:" for one in memory. ``family``: the family of the file; ``dogpile``.
 - ``ttl``: after how many seconds a key is removed. Let it be longer than the region's ``expiration_time``, after
   which dogpile makes the value anew and meanwhile gives out the old one; None (and 0): never.
 - ``distributed_lock``: whether one process makes a value while the others wait, or only one thread of each does.

@@ -5,15 +5,12 @@ The only file of the recipes that looks behind the public interface: for the sto
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any, Optional, Union
 
-from kvstore import FOREVER, BusyError, Error, Family, Store
+from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._time import Duration, duration_ms, ttl_ms
+from kvstore._waiters import Waiters
 
 #: Names and keys: text, which is kept as UTF-8, or bytes.
 Name = Union[str, bytes]
@@ -67,66 +64,32 @@ def now_ms(family: Family) -> int:
     return now
 
 
-def _is_nesting(error: Error) -> bool:
-    return type(error) is Error and "do not nest" in str(error)
-
-
-@contextmanager
-def atomic(store: Store[Any, Any]) -> Iterator[None]:
+def atomic(store: Store[Any, Any]) -> Transaction:
     """One transaction around the block; or the one that this thread has open, of which it becomes part."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(store.transaction())
-        except Error as error:
-            if not _is_nesting(error):
-                raise
-        yield
+    return Transaction(store._shared, True, joins=True)
 
 
-@contextmanager
-def reading(store: Store[Any, Any]) -> Iterator[None]:
+def reading(store: Store[Any, Any]) -> Transaction:
     """As :func:`atomic`, for a block that only reads, and sees one moment."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(store.snapshot())
-        except Error as error:
-            if not _is_nesting(error):
-                raise
-        yield
+    return Transaction(store._shared, False, joins=True)
 
 
 def in_transaction(store: Store[Any, Any]) -> bool:
-    """Whether this thread has a transaction open."""
-    if not store._shared.in_transaction():
+    """Whether this thread has a transaction open. MisuseError if it is another asyncio task's."""
+    shared = store._shared
+    if not shared.in_transaction():
         return False
-    try:  # to begin one ends one that was forgotten, after an interrupt
-        with store.snapshot():
-            return False
-    except BusyError:
-        return False
-    except Error as error:
-        if _is_nesting(error):
-            return True
-        raise
+    shared.lease()  # looks at the task
+    return True
 
 
 #: Told when a thread of this process has made something free that others may wait for.
-_woken = threading.Condition()
-
-
-def _after_fork() -> None:
-    global _woken
-    _woken = threading.Condition()  # a thread that the child does not have may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_waiters = Waiters()
 
 
 def wake() -> None:
     """Lets those that wait in this process look again. Other processes find out when they look next."""
-    with _woken:
-        _woken.notify_all()
+    _waiters.wake()
 
 
 class Patience:
@@ -150,8 +113,7 @@ class Patience:
             if left <= 0:
                 return False
             step = min(step, left)
-        with _woken:
-            _woken.wait(step)
+        _waiters.wait(step)
         self._step = min(self._step * 2, _LONGEST_WAIT)
         return True
 

@@ -6,16 +6,19 @@ family draw their fencing tokens from one counter.
 
 from __future__ import annotations
 
+import _thread
 import os
+import queue
 import struct
 import threading
 import uuid
 import weakref
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
 from kvstore import FOREVER, BusyError, Error, Store, row_key
+from kvstore._native import leave, surely
 from kvstore._time import Duration
 from kvstore.recipes._base import (
     Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
@@ -35,18 +38,18 @@ _MOST_SLOTS = 1_000_000
 class _Hold:
     """What this process knows of a hold of its own."""
 
-    __slots__ = ("__weakref__", "_pid", "depth", "key", "released", "value")
+    __slots__ = ("__weakref__", "depth", "key", "released", "value")
 
     def __init__(self, key: bytes, value: bytes) -> None:
         self.key = key
         self.value = value
         self.depth = 1
-        self.released = threading.Event()
-        self._pid = os.getpid()
+        #: What is put into it ends the renewal. Not an Event: an interrupt (Ctrl-C) in its set() leaves that locked.
+        self.released: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def __del__(self, getpid: Any = os.getpid) -> None:  # bound: at exit, globals may be gone
-        if getpid() == self._pid:  # else a thread that this process does not have may have the event's lock
-            self.released.set()  # its renewal ends now
+
+#: A hold that was taken, and how often it was held before.
+_Step = tuple[_Hold, int]
 
 
 class _Mine:
@@ -97,10 +100,13 @@ class _Holder(ContextDecorator):
         return mine.holds
 
     def _last(self) -> _Hold:
-        holds = self._holds()
-        if not holds:
+        last = self._holds()[-1:]  # one look: another thread may change the list
+        if not last:
             raise NotOwnedError(f"this {'thread' if self._thread_local else 'object'} holds no {self._kind()} here")
-        return holds[-1]
+        return last[0]
+
+    def _lasts(self, hold: _Hold) -> bool:
+        return bool(self._family.get(hold.key) == hold.value)
 
     def _kind(self) -> str:
         return type(self).__name__
@@ -120,6 +126,15 @@ class _Holder(ContextDecorator):
         Error inside a transaction of the store: nobody would see the hold. BusyError if the store is still
         busy when the time is over, which can take up to ``busy_timeout`` longer.
         """
+        got: list[_Step] = []
+        try:
+            return self._acquire(blocking, timeout, got)
+        except BaseException:
+            surely(self._give_up, got)
+            raise
+
+    def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
+        """The same, for who undoes what was ``got`` if an exception comes out."""
         if not blocking and timeout is not None:
             raise ValueError("a timeout makes no sense without blocking")
         patience = Patience(self._blocking_timeout if timeout is None else timeout)
@@ -129,8 +144,9 @@ class _Holder(ContextDecorator):
         while True:
             try:
                 # A look first, for which nobody has to wait.
-                hold = None if self._free_key() is None else self._take()
+                hold = None if self._free_key() is None else self._take(got)
             except BusyError:
+                got.clear()
                 if not blocking or patience.over():
                     raise
                 hold = None
@@ -142,14 +158,37 @@ class _Holder(ContextDecorator):
             if not blocking or not patience.wait():
                 return False
 
-    def _take(self) -> Optional[_Hold]:
+    def _take(self, got: list[_Step]) -> Optional[_Hold]:
         with self._store.transaction():
             key = self._free_key()
             if key is None:
                 return None
             value = uuid.uuid4().bytes + _TOKEN.pack(self._next_token())
             self._family.put(key, value, self._ttl)
-        return _Hold(key, value)
+            hold = _Hold(key, value)
+            got.append((hold, 0))  # before the commit, after which an interrupt may come
+        return hold
+
+    def _give_up(self, got: list[_Step]) -> None:
+        """Undoes what an interrupt (Ctrl-C) has come after. May be called again after another one in it: a hold is
+        forgotten when the store was told, which does no harm twice. If the store refuses, the TTL ends the hold."""
+        for hold, depth in got:
+            hold.depth = depth
+            if depth == 0:
+                try:
+                    self._family.compare_and_delete(hold.key, hold.value)
+                except Error:
+                    pass
+                wake()
+                self._forget(hold)
+
+    def _forget(self, hold: _Hold) -> None:
+        """Nobody releases it any more: if it is in the store, it ends by its TTL."""
+        hold.released.put(None)
+        try:
+            self._holds().remove(hold)
+        except ValueError:
+            pass  # another thread of this object has found that it ended
 
     def _next_token(self) -> int:
         """A number above all that were given before. At least the time in milliseconds: so it also is if the
@@ -197,14 +236,14 @@ class _Holder(ContextDecorator):
     def owned(self) -> bool:
         """Whether this thread's hold (of several the latest) lasts. Inside a transaction that writes, the
         answer stays true until the transaction ends."""
-        holds = self._holds()
-        return bool(holds) and self._family.get(holds[-1].key) == holds[-1].value
+        last = self._holds()[-1:]
+        return bool(last) and self._lasts(last[0])
 
     def remaining(self) -> Optional[float]:
         """How many seconds this thread's hold still lasts, if it is not extended; None if it has none."""
-        holds = self._holds()
-        found = self._family.get_with_ttl(holds[-1].key) if holds else None
-        return found[1] if found is not None and found[0] == holds[-1].value else None
+        last = self._holds()[-1:]
+        found = self._family.get_with_ttl(last[0].key) if last else None
+        return found[1] if found is not None and found[0] == last[0].value else None
 
     def locked(self) -> bool:
         """Whether it is taken (a Semaphore: entirely), by whomever."""
@@ -230,43 +269,66 @@ class _Holder(ContextDecorator):
             return
         with self._store.transaction():
             there = self._family.compare_and_delete(hold.key, hold.value)
-        hold.released.set()
-        self._holds().remove(hold)
+        self._forget(hold)
         wake()
         if not there:
             raise self._lost()
 
     def __enter__(self: Self) -> Self:
-        if not self.acquire():
-            raise TimeoutError(f"the {self._kind()} was not free within its blocking_timeout")
+        got: list[_Step] = []
+        try:
+            if not self._acquire(True, None, got):
+                raise TimeoutError(f"the {self._kind()} was not free within its blocking_timeout")
+        except BaseException:
+            surely(self._give_up, got)
+            raise
         return self
 
-    def __exit__(
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: Optional[type[BaseException]],
+            error: Optional[BaseException],
+            traceback: Optional[TracebackType],
+        ) -> None: ...
+
+    else:
+        __exit__ = leave
+
+    def _ending(self) -> Optional[_Step]:
+        """What the end of the block undoes."""
+        last = self._holds()[-1:]
+        return (last[0], last[0].depth - 1) if last else None
+
+    def _leave(
         self,
+        ending: Optional[_Step],
         kind: Optional[type[BaseException]],
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        holds = self._holds()
-        hold = holds[-1] if holds else None
         try:
             self.release()
         except Error:
-            if hold is not None and hold in holds:  # nobody releases it any more: it is to end by its TTL
-                hold.released.set()
-                holds.remove(hold)
+            if ending is not None:
+                self._forget(ending[0])
             if kind is None:
                 raise
             # The caller must see what went wrong in the block.
+
+    def _abandon(self, ending: Optional[_Step]) -> None:
+        if ending is not None and ending[0] in self._holds():
+            self._give_up([ending])
 
     # Renewal
 
     def _start_renewal(self, hold: _Hold) -> None:
         interval = finite_ttl(self._ttl, "the ttl of a lock") / 1000 / _RENEWALS
-        threading.Thread(
-            target=_keep, args=(self._store, self._family, weakref.ref(hold), hold.released, interval, self._ttl),
-            name=f"kvstore-{self._kind()}", daemon=True,
-        ).start()  # fmt: skip
+        # When the hold is gone, its renewal ends: a __del__ in Python would lose an interrupt that comes inside it.
+        here = weakref.ref(hold, hold.released.put)
+        # Not a threading.Thread, whose start() waits for an Event: see _Hold.released.
+        _thread.start_new_thread(_keep, (self._store, self._family, here, hold.released, interval, self._ttl))
 
     # Carrying it about
 
@@ -291,11 +353,15 @@ def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[st
 
 
 def _keep(
-    store: Store[Any, Any], family: Any, hold: weakref.ref[_Hold], released: threading.Event, interval: float, ttl: Duration
+    store: Store[Any, Any], family: Any, hold: weakref.ref[_Hold], released: queue.SimpleQueue[Any], interval: float, ttl: Duration
 ) -> None:
     """Renews a hold until it is released or lost, or nobody has the object any more."""
-    while not released.wait(interval):
-        here = hold()
+    while True:
+        try:
+            released.get(timeout=interval)
+            return
+        except queue.Empty:
+            here = hold()
         if here is None:
             return
         key, value = here.key, here.value
@@ -355,15 +421,13 @@ class Lock(_Holder):
         super().__init__(store, name, ttl, blocking_timeout, renew, thread_local, family)
         self._key = b"l" + self._name
 
-    def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
-        holds = self._holds()
-        if holds and not self.owned():
-            holds.pop().released.set()  # it has ended, and another one takes its place
-        elif holds and blocking and self._thread_local:
+    def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
+        last = self._holds()[-1:]
+        if last and not self._lasts(last[0]):
+            self._forget(last[0])  # it has ended, and another one takes its place
+        elif last and blocking and self._thread_local:
             raise Error("this thread holds the Lock already and would wait for itself; an RLock can be taken again")
-        return super().acquire(blocking, timeout)
-
-    acquire.__doc__ = _Holder.acquire.__doc__
+        return super()._acquire(blocking, timeout, got)
 
     def _free_key(self) -> Optional[bytes]:
         return None if self._key in self._family else self._key
@@ -390,11 +454,16 @@ class RLock(Lock):
     def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
         """As :meth:`Lock.acquire`; if this thread holds it, extends the hold and counts. NotOwnedError if
         the outer hold has ended: it is not taken anew under a block that believes it had it all along."""
+        return super().acquire(blocking, timeout)
+
+    def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
         holds = self._holds()
         if not holds:
-            return super().acquire(blocking, timeout)
+            return super()._acquire(blocking, timeout, got)
         self.extend()
-        holds[-1].depth += 1
+        hold = holds[-1]
+        got.append((hold, hold.depth))
+        hold.depth += 1
         return True
 
 

@@ -44,6 +44,16 @@ impl<'t> Pages<'t> {
         unsafe { raw::sqlite3BtreeLastPage(self.btree.as_ptr()) }
     }
 
+    /// Bytes of a page.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Those of them that are used.
+    pub(super) fn usable(&self) -> usize {
+        self.usable
+    }
+
     /// How many entries tables of this file can have, at most.
     pub(super) fn room(&self) -> u64 {
         u64::from(self.count()) * (self.usable / LEAST_CELL) as u64

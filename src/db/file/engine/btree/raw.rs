@@ -66,6 +66,8 @@ pub(super) const PAGER_GET_READONLY: c_int = 0x02;
 pub(super) const BTREE_DATA_VERSION: c_int = 15;
 /// The number of how many pages are free.
 pub(super) const BTREE_FREE_PAGE_COUNT: c_int = 0;
+/// The number of the greatest root page, if the file has a map of its pages, otherwise of 0.
+pub(super) const BTREE_LARGEST_ROOT_PAGE: c_int = 4;
 /// The numbers of the schema cookie and of the encoding of texts, of which 1 is UTF-8.
 pub(super) const BTREE_SCHEMA_VERSION: c_int = 1;
 pub(super) const BTREE_TEXT_ENCODING: c_int = 5;

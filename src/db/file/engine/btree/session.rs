@@ -14,6 +14,7 @@
 //!   cookie back that comes again with other tables: so a rollback of changed tables begins another epoch.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
 use rusqlite::Connection;
 
@@ -22,6 +23,7 @@ use super::hold::{Hold, Keep};
 use super::pager::KeptPages;
 use super::record;
 use super::roots::{self, Listed, Roots, TableList};
+use super::sizes;
 use super::tree::{Order, Tree, no_memory};
 use super::walk::{self, Look, PageWalk};
 use crate::config::JournalMode;
@@ -142,6 +144,16 @@ impl Direct {
     pub(in crate::db) fn size(&self, db: &Db) -> Result<(u32, u32)> {
         let (_visit, _) = self.begin(db)?;
         Ok(self.tree.size())
+    }
+
+    /// How many pages each table has, by its root page; `None`: the file has no map of its pages. As
+    /// [`size`](Direct::size).
+    pub(in crate::db) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
+        let (_visit, _) = self.begin(db)?;
+        if !self.tree.has_map() {
+            return Ok(None);
+        }
+        sizes::pages_of_tables(self.tree.pages()).map(Some)
     }
 
     /// Gives at most so many free pages back to the file system, in the open write transaction.

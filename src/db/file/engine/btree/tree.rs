@@ -202,6 +202,11 @@ impl Tree {
         value
     }
 
+    /// Whether the file has a map that says of each page to which one it belongs.
+    pub(super) fn has_map(&self) -> bool {
+        self.meta(raw::BTREE_LARGEST_ROOT_PAGE) != 0
+    }
+
     /// How many pages the file has, and how many of them are free, as the open transaction sees it.
     #[inline]
     pub(super) fn size(&self) -> (u32, u32) {

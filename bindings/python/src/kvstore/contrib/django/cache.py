@@ -27,6 +27,9 @@ OPTIONS may have
 ``incr`` and ``decr`` are one step, and the key keeps the time it has left; ``add`` and the methods of many keys are
 one step, too. The async methods run in threads. ``close``, which Django calls after each request, leaves the file
 open.
+
+The file is made when it is first used, with the directories of its path that are missing. Mistakes in LOCATION and
+OPTIONS are ImproperlyConfigured.
 """
 
 from __future__ import annotations
@@ -64,10 +67,20 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
             raise ImproperlyConfigured(f"{name!r} is no option of kvstore's; see help(kvstore.contrib.django.cache)")
         settings[setting] = value
     try:
-        made = Place(location, family, settings)
+        made = _Place(location, family, settings)
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f"kvstore: {error}") from error
     return _places.setdefault((made.path, family, repr(sorted(settings.items()))), made)
+
+
+class _Place(Place):
+    """One whose mistakes are those of the settings, also those that the library finds when it opens the file."""
+
+    def _open_store(self) -> kvstore.Store:
+        try:
+            return super()._open_store()
+        except kvstore.InvalidError as error:
+            raise ImproperlyConfigured(f"kvstore: {error}") from error
 
 
 class KVStoreCache(BaseCache):
@@ -81,7 +94,10 @@ class KVStoreCache(BaseCache):
         serializer = options.get("SERIALIZER")
         if isinstance(serializer, str):
             serializer = _imported(serializer)
-        self._values = Values(serializer)
+        try:
+            self._values = Values(serializer)
+        except TypeError as error:
+            raise ImproperlyConfigured(f"SERIALIZER: {error}") from error
         family = options.get("FAMILY", "django_cache")
         self._place = place_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
 

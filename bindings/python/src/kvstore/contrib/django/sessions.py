@@ -6,7 +6,7 @@ In the settings::
     SESSION_KVSTORE_PATH = "/var/lib/site/sessions.db"
     SESSION_KVSTORE_OPTIONS = {"SYNC": "full"}      # as OPTIONS of the cache; FAMILY is "django_sessions"
 
-Sessions are signed, and serialized by SESSION_SERIALIZER (JSON), as in Django's database backend.
+The file is made when it is first used, with the directories of its path that are missing. Sessions are signed, and serialized by SESSION_SERIALIZER (JSON), as in Django's database backend.
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+//! `backup`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::Context;
+use crate::failure::{Answer, Failure, Result};
+use crate::json::Object;
+use crate::output::size;
+use crate::place::{For, StoreFirst};
+use crate::progress::{Interrupt, Progress};
+
+/// Copy the store to a new file, while others use it
+///
+/// The copy is the state of one moment, with everything that is committed, and gets its name when it is whole.
+#[derive(Debug, Args)]
+#[command(after_help = "Stopped by Ctrl-C, it leaves no file. FILE must not be there.
+
+Examples:
+  kvstore backup app.db app-$(date +%F).db")]
+pub struct BackupArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// The new file
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+}
+
+impl BackupArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let store = self.store.open(For::Looking)?;
+        let interrupt = Interrupt::watch()?;
+        let mut progress = Progress::new("backing up pages", None);
+        let done = store.backup(&self.file, |remaining, total| {
+            progress.set_total(u64::from(total));
+            progress.set(u64::from(total - remaining.min(total)));
+            !interrupt.came()
+        });
+        drop(progress);
+        done.map_err(|e| match interrupt.came() {
+            true => Failure::Refused("the backup was stopped; no file is left".to_owned()),
+            false => e.into(),
+        })?;
+        let bytes = std::fs::metadata(&self.file)?.len();
+        let out = &mut context.out;
+        if out.json {
+            let file = self.file.display().to_string();
+            out.object(Object::new().text("file", &file).number("size_bytes", bytes))?;
+        } else if out.is_terminal {
+            out.line(format!("{} has {}", self.file.display(), size(bytes)))?;
+        }
+        Ok(Answer::Yes)
+    }
+}

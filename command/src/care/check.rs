@@ -1,0 +1,113 @@
+//! `check`.
+
+use std::ops::ControlFlow;
+
+use clap::Args;
+use kvstore::{Checked, Checking};
+
+use crate::cli::Context;
+use crate::failure::{Failure, Result};
+use crate::json::Object;
+use crate::output::{BAD, GOOD, WARN, count};
+use crate::place::{For, StoreArgs};
+use crate::progress::Progress;
+
+/// Check that everything in the file agrees
+///
+/// Reads all of it: first SQLite's own check, then whether the tables of every family agree with each other. Changes
+/// nothing, and others may write meanwhile. Each disagreement is a line, then comes what to do.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 3: something does not agree.
+
+With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is
+{\"sound\", \"in_file\", \"in_tables\", \"remedy\"}, where remedy is null, \"repair\" or \"recover\".
+
+Examples:
+  kvstore check app.db
+  kvstore check app.db --max 0 --json > wrong.jsonl")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// How many disagreements are shown; 0: all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    max: u64,
+}
+
+/// What mends what was found.
+fn remedy(checked: &Checked) -> Option<&'static str> {
+    match checked {
+        Checked { in_file: 1.., .. } => Some("recover"),
+        Checked { in_tables: 1.., .. } => Some("repair"),
+        _ => None,
+    }
+}
+
+impl CheckArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let store = self.store.open(For::Looking)?;
+        let Context { out, form, .. } = context;
+        let mut progress = Progress::new("checking families", None);
+        let (mut shown, mut failed) = (0u64, Ok(()));
+        let checked = store.check(|what| {
+            match what {
+                Checking::Family { done, total } => {
+                    progress.set_total(total as u64);
+                    progress.set(done as u64);
+                }
+                Checking::Disagreement { text, key } if self.max == 0 || shown < self.max => {
+                    shown += 1;
+                    failed = if out.json {
+                        let mut object = Object::new();
+                        object.text("disagreement", text);
+                        if let Some(key) = key {
+                            object.bytes("key", key);
+                        }
+                        out.object(&mut object)
+                    } else {
+                        let key = key.map_or(String::new(), |key| format!(": {}", form.show(key)));
+                        out.line(format!("{text}{key}"))
+                    };
+                }
+                _ => {}
+            }
+            if failed.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        drop(progress);
+        failed?;
+        let found = checked.in_file + checked.in_tables;
+        let remedy = remedy(&checked);
+        if out.json {
+            let mut object = Object::new();
+            object.bool("sound", checked.is_sound());
+            object.number("in_file", checked.in_file).number("in_tables", checked.in_tables);
+            match remedy {
+                Some(remedy) => object.text("remedy", remedy),
+                None => object.optional("remedy", None::<i64>),
+            };
+            out.object(&mut object)?;
+        } else {
+            if found > shown {
+                out.line(format!("... and {} more: --max 0 shows all", count(found - shown)))?;
+            }
+            if checked.is_sound() {
+                let sound = out.paint(GOOD, "sound");
+                out.line(format!("{sound}: nothing is to be done"))?;
+            }
+        }
+        let path = self.store.path()?;
+        let path = path.display();
+        let advice = match remedy {
+            None => return Ok(crate::failure::Answer::Yes),
+            Some("repair") => format!("\"kvstore repair {path}\" makes the tables agree again"),
+            _ => format!(
+                "the file itself is damaged, which a repair cannot mend: go back to a backup, or save what can be \
+                 read with \"kvstore recover {path} NEW\""
+            ),
+        };
+        out.flush()?;
+        let what = if found == 1 { "disagreement" } else { "disagreements" };
+        let style = if remedy == Some("repair") { WARN } else { BAD };
+        let found = if out.is_for_people() { out.paint(style, count(found)) } else { count(found) };
+        Err(Failure::Refused(format!("{found} {what}: {advice}")))
+    }
+}

@@ -1,0 +1,120 @@
+//! `compact`.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use clap::Args;
+use kvstore::{CheckpointMode, ErrorKind, Store};
+
+use crate::cli::Context;
+use crate::confirm::confirm;
+use crate::failure::{Answer, Failure, Result};
+use crate::json::Object;
+use crate::output::{DIM, size};
+use crate::place::{For, StoreArgs};
+use crate::progress::{Interrupt, Progress};
+
+/// Pages given back in one transaction.
+const STEP: u32 = 1000;
+
+/// Give the free space in the file back to the system
+///
+/// Deleted and expired rows leave free pages, which new rows use again; this makes the file shorter instead. It goes
+/// in short transactions, between which others can write, and Ctrl-C stops it with what was freed so far. Expired
+/// rows count as used until they are purged.
+#[derive(Debug, Args)]
+#[command(after_help = "Piped, the two numbers are the bytes of the file before and after.
+
+Examples:
+  kvstore purge app.db && kvstore compact app.db --yes")]
+pub struct CompactArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// Where the header of a file has the size of its pages (SQLite's file format).
+const PAGE_SIZE: usize = 16;
+
+fn page_size(path: &Path) -> std::io::Result<u64> {
+    let mut header = [0; PAGE_SIZE + 2];
+    File::open(path)?.read_exact(&mut header)?;
+    Ok(match header {
+        [.., 0, 1] => 65_536,
+        [.., high, low] => u64::from(u16::from_be_bytes([high, low])),
+    })
+}
+
+fn free_pages(store: &Store, page_size: u64) -> Result<u64> {
+    let stats = store.stats()?;
+    Ok(stats.db_pages.saturating_sub(stats.size_bytes / page_size.max(1)))
+}
+
+impl CompactArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let path = self.store.path()?;
+        let store = self.store.open(For::Writing)?;
+        let page_size = page_size(&path)?;
+        let before = std::fs::metadata(&path)?.len();
+        let free = free_pages(&store, page_size)?;
+        if free > 0 {
+            let question = format!(
+                "{} has {}, of which {} are free and would be given back",
+                path.display(),
+                size(before),
+                size(free * page_size)
+            );
+            if !confirm(&question, context.yes)? {
+                return Ok(Answer::No);
+            }
+        }
+        let interrupt = Interrupt::watch()?;
+        let mut progress = Progress::new("giving pages back", Some(free));
+        let mut left = free;
+        while left > 0 && !interrupt.came() {
+            store.incremental_vacuum(Some(STEP))?;
+            let now = free_pages(&store, page_size)?;
+            if now >= left {
+                return Err(Failure::Refused(
+                    "nothing can be given back: another program has made the file one without auto-vacuum; \
+                     \"kvstore copy\" makes a new, shorter one"
+                        .to_owned(),
+                ));
+            }
+            left = now;
+            progress.set(free.saturating_sub(left));
+        }
+        drop(progress);
+        // The file shrinks when the log is written back.
+        let is_waiting = match store.checkpoint(CheckpointMode::Truncate) {
+            Ok(_) => false,
+            Err(e) if e.kind() == ErrorKind::Busy => true,
+            Err(e) => return Err(e.into()),
+        };
+        let after = std::fs::metadata(&path)?.len();
+        let out = &mut context.out;
+        if out.json {
+            let mut object = Object::new();
+            object.number("before_bytes", before).number("after_bytes", after);
+            out.object(object.number("free_bytes", left * page_size))?;
+        } else if out.is_terminal && free == 0 && after >= before {
+            out.line(format!("{}: nothing in its {} is free", path.display(), size(after)))?;
+        } else if out.is_terminal {
+            let freed = out.paint(DIM, format!("({} freed)", size(before.saturating_sub(after))));
+            out.line(format!("{}: {} -> {} {freed}", path.display(), size(before), size(after)))?;
+        } else {
+            out.line(format!("{before}\t{after}"))?;
+        }
+        if is_waiting {
+            out.flush()?;
+            eprintln!(
+                "kvstore: others are using the store: the file gets shorter with their next checkpoint"
+            );
+        }
+        if interrupt.came() && left > 0 {
+            out.flush()?;
+            return Err(Failure::Refused(format!("stopped: {} are still free", size(left * page_size))));
+        }
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,146 @@
+//! `limit`.
+
+use clap::Args;
+use kvstore::{Eviction, Limit};
+
+use crate::cli::Context;
+use crate::failure::{Answer, Failure, Result, usage};
+use crate::json::Object;
+use crate::output::size;
+use crate::place::{For, StoreFirst};
+
+/// Show or set how much a store may take, and what makes room
+///
+/// The limit is kept in the file and holds for every program that writes it. Keys go inside the write that needs the
+/// room. docs/bounded-stores.md says what is exact.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1: it has no limit.
+
+Examples:
+  kvstore limit app.db
+  kvstore limit app.db 64MB --evict soonest
+  kvstore limit app.db none")]
+pub struct LimitArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// The new limit: a number with B, kB, MB, GB (powers of 1000), KiB, MiB or GiB; or "none"
+    #[arg(value_name = "SIZE", value_parser = parse_size)]
+    to: Option<Size>,
+    /// What makes room when it is reached
+    #[arg(long, value_enum, value_name = "WHAT", requires = "to")]
+    evict: Option<Evict>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Unlimited,
+    Bytes(u64),
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Evict {
+    /// Nothing: writes that need more fail
+    None,
+    /// What has expired, then what would expire soonest; never keys without a TTL
+    Soonest,
+    /// What has expired, then what was written longest ago
+    Oldest,
+}
+
+fn parse_size(word: &str) -> std::result::Result<Size, String> {
+    const UNITS: [(&str, u64); 8] = [
+        ("", 1),
+        ("b", 1),
+        ("kb", 1000),
+        ("mb", 1_000_000),
+        ("gb", 1_000_000_000),
+        ("kib", 1 << 10),
+        ("mib", 1 << 20),
+        ("gib", 1 << 30),
+    ];
+    if word == "none" {
+        return Ok(Size::Unlimited);
+    }
+    let digits = word.len() - word.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = word.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
+    match (number.parse::<u64>(), factor) {
+        (Ok(number), Some(factor)) => number.checked_mul(*factor).map(Size::Bytes),
+        _ => None,
+    }
+    .ok_or_else(|| format!("\"{word}\" is not a size: write 500kB, 64MB, 2GiB, or none"))
+}
+
+impl LimitArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let limit = match self.to {
+            None => self.store.open(For::Looking)?.limit()?,
+            Some(to) => {
+                let limit = match (to, self.evict) {
+                    (Size::Unlimited, None) => None,
+                    (Size::Unlimited, Some(_)) => {
+                        return usage("nothing makes room in a store without a limit");
+                    }
+                    (Size::Bytes(bytes), evict) => Some(Limit::new(bytes, eviction(evict))),
+                };
+                self.store.open(For::Writing)?.set_limit(limit).map_err(|e| match e.into() {
+                    // 0 is what a program says.
+                    Failure::Usage(text) => {
+                        Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))
+                    }
+                    failure => failure,
+                })?;
+                limit
+            }
+        };
+        let out = &mut context.out;
+        let evict = limit.map(|limit| crate::look::info::eviction(limit.eviction));
+        if out.json {
+            let mut object = Object::new();
+            object.optional("limit_bytes", limit.map(|limit| limit.max_bytes));
+            match evict {
+                Some(evict) => object.text("eviction", evict),
+                None => object.raw("eviction", "null"),
+            };
+            out.object(&mut object)?;
+        } else if let (Some(limit), Some(evict)) = (limit, evict) {
+            let bytes = if out.is_terminal { size(limit.max_bytes) } else { limit.max_bytes.to_string() };
+            out.line(if out.is_terminal {
+                format!("{bytes}, evicts {evict}")
+            } else {
+                format!("{bytes}\t{evict}")
+            })?;
+        } else if out.is_terminal {
+            out.line("no limit")?;
+        }
+        Ok(if self.to.is_some() { Answer::Yes } else { Answer::from_bool(limit.is_some()) })
+    }
+}
+
+fn eviction(evict: Option<Evict>) -> Eviction {
+    match evict {
+        None | Some(Evict::None) => Eviction::None,
+        Some(Evict::Soonest) => Eviction::Soonest,
+        Some(Evict::Oldest) => Eviction::Oldest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (word, bytes) in
+            [("64MB", 64_000_000), ("4096", 4096), ("1 KiB", 1024), ("2gib", 2 << 30), ("5B", 5)]
+        {
+            assert_eq!(parse_size(word), Ok(Size::Bytes(bytes)), "{word}");
+        }
+        assert_eq!(parse_size("none"), Ok(Size::Unlimited));
+        for word in ["", "MB", "-1", "1.5GB", "12 parsecs", "99999999999999999999", "18446744073709551615GB"]
+        {
+            assert!(parse_size(word).unwrap_err().contains("is not a size"), "{word}");
+        }
+    }
+}

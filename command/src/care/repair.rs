@@ -1,0 +1,64 @@
+//! `repair`.
+
+use clap::Args;
+use kvstore::ErrorKind;
+
+use crate::cli::Context;
+use crate::confirm::confirm;
+use crate::failure::{Answer, Failure, Result};
+use crate::json::Object;
+use crate::output::{GOOD, count};
+use crate::place::{For, StoreArgs};
+
+/// Make the tables of every family agree again
+///
+/// The rows are the truth: indexes, views and the catalogue are made from them anew where they differ. Rows whose
+/// value is lost go; no value is invented. It is one transaction: stopped at any moment, nothing has changed.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code 3: the file itself is damaged (see \"kvstore help recover\"); nothing was changed.
+
+Examples:
+  kvstore backup app.db before.db && kvstore repair app.db"
+)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+impl RepairArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let path = self.store.path()?;
+        let store = self.store.open(For::Writing)?;
+        let question = format!(
+            "Makes the tables of {} agree with its rows; rows of which a part is missing are removed",
+            path.display()
+        );
+        if !confirm(&question, context.yes)? {
+            return Ok(Answer::No);
+        }
+        let mended = store.repair().map_err(|e| match e.kind() {
+            ErrorKind::Corrupt => Failure::Refused(format!(
+                "{e}\n  save what can be read with \"kvstore recover {} NEW\"",
+                path.display()
+            )),
+            _ => e.into(),
+        })?;
+        let out = &mut context.out;
+        if out.json {
+            out.object(Object::new().number("mended", mended))?;
+        } else if out.is_terminal {
+            let text = match mended {
+                0 => "nothing was to be mended".to_owned(),
+                1 => "1 row, entry or table was mended".to_owned(),
+                _ => format!("{} rows, entries or tables were mended", count(mended)),
+            };
+            let text = out.paint(GOOD, text);
+            out.line(text)?;
+        } else {
+            out.line(mended.to_string())?;
+        }
+        store.close()?;
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,145 @@
+//! What a command answers: the exit code, and a text that says what to do.
+
+use std::io;
+
+use clap::error::{ContextKind, ContextValue};
+use kvstore::ErrorKind;
+
+/// How a command has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Exit code 0.
+    Yes,
+    /// Not found, not set, dead: exit code 1. Whatever there was to say was said.
+    No,
+}
+
+impl Answer {
+    pub fn from_bool(yes: bool) -> Answer {
+        if yes { Answer::Yes } else { Answer::No }
+    }
+}
+
+/// Why a command could not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// There is no such thing: exit code 1.
+    Missing(String),
+    /// The command was called wrongly: exit code 2.
+    Usage(String),
+    /// The store, or the system below it, said no: exit code 3.
+    Refused(String),
+    /// The same, because others are at it: later it may go.
+    Busy(String),
+    /// Whoever read our output has enough. No failure at all.
+    Pipe,
+    /// A line of the shell has failed, and said why: its exit code.
+    Said(u8),
+}
+
+pub type Result<T = Answer> = std::result::Result<T, Failure>;
+
+pub fn usage<T>(text: impl Into<String>) -> Result<T> {
+    Err(Failure::Usage(text.into()))
+}
+
+pub fn refused<T>(text: impl Into<String>) -> Result<T> {
+    Err(Failure::Refused(text.into()))
+}
+
+/// An error of the command line with the advice that fits this command.
+pub fn explain(mut error: clap::Error) -> clap::Error {
+    let wrong = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(wrong)) => wrong.clone(),
+        _ => String::new(),
+    };
+    let tip = match error.kind() {
+        clap::error::ErrorKind::InvalidUtf8 => {
+            Some("write the bytes that are no text as \\xff, or all of it in hex, with --hex")
+        }
+        clap::error::ErrorKind::UnknownArgument => {
+            // What clap says to an unknown option, "pass it after --", makes a key of it.
+            error.remove(ContextKind::Suggested);
+            let may_be_a_key = wrong.starts_with('-') && !wrong.starts_with("--");
+            may_be_a_key.then_some(
+                "a key that begins with '-' comes after a '--'; as the value of an option it is --prefix=-x",
+            )
+        }
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// What an error says, without the functions of C that would help a program.
+fn said(error: &kvstore::Error) -> String {
+    let text = error.to_string();
+    let Some((before, after)) = text.split_once(" (kvstore_") else { return text };
+    match after.split_once(')') {
+        Some((_, after)) => format!("{before}{after}"),
+        None => text,
+    }
+}
+
+/// What was wrong with a damaged file, without what a program could do about it.
+pub fn cause(error: &kvstore::Error) -> String {
+    let text = said(error);
+    text.split_once(": run the integrity check").map_or(text.as_str(), |(cause, _)| cause).to_owned()
+}
+
+impl From<kvstore::Error> for Failure {
+    fn from(error: kvstore::Error) -> Failure {
+        let text = match error.kind() {
+            ErrorKind::Corrupt => cause(&error),
+            _ => said(&error),
+        };
+        let hint = match error.kind() {
+            ErrorKind::NotFound => return Failure::Missing(text),
+            ErrorKind::Error => return Failure::Usage(text),
+            ErrorKind::Busy | ErrorKind::Locked => {
+                return Failure::Busy(format!(
+                    "{text}\n  another program is using the store: try again, or wait longer with --timeout 60s"
+                ));
+            }
+            ErrorKind::Corrupt => {
+                "\"kvstore check\" names what is wrong, \"kvstore repair\" mends it where it can be mended, and \
+                 \"kvstore recover\" saves what can be read into a new file"
+            }
+            ErrorKind::NotADatabase => {
+                "give the path of a store; \"file PATH\" says what this one is. If it was one, \"kvstore recover\" saves \
+                 what can be read"
+            }
+            ErrorKind::Full => {
+                "make room on the disk, or see \"kvstore info\" for the store's own limit and what \"purge\" and \
+                 \"compact\" could free"
+            }
+            _ => return Failure::Refused(text),
+        };
+        Failure::Refused(format!("{text}\n  {hint}"))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::Pipe;
+        }
+        Failure::Refused(error.to_string())
+    }
+}
+
+/// Says what went wrong, on stderr, and turns it into the exit code.
+pub fn report(result: Result) -> u8 {
+    let (code, text) = match result {
+        Ok(Answer::Yes) | Err(Failure::Pipe) => return 0,
+        Ok(Answer::No) => return 1,
+        Err(Failure::Said(code)) => return code,
+        Err(Failure::Missing(text)) => (1, text),
+        Err(Failure::Usage(text)) => (2, text),
+        Err(Failure::Refused(text) | Failure::Busy(text)) => (3, text),
+    };
+    eprintln!("kvstore: {text}");
+    code
+}

@@ -1,0 +1,126 @@
+//! JSON, one object a line. Written by hand, because a dump writes millions of them; read by serde_json.
+
+use std::io::Write as _;
+
+use data_encoding::BASE64;
+
+/// An object that is being written.
+#[derive(Default)]
+pub struct Object {
+    text: Vec<u8>,
+}
+
+impl Object {
+    pub fn new() -> Object {
+        Object::default()
+    }
+
+    /// Begins the next object where this one was.
+    pub fn clear(&mut self) -> &mut Object {
+        self.text.clear();
+        self
+    }
+
+    fn name(&mut self, name: &str) {
+        self.text.push(if self.text.is_empty() { b'{' } else { b',' });
+        self.string(name);
+        self.text.push(b':');
+    }
+
+    fn string(&mut self, string: &str) {
+        let _ = serde_json::to_writer(&mut self.text, string); // to a Vec: cannot fail
+    }
+
+    pub fn text(&mut self, name: &str, value: &str) -> &mut Object {
+        self.name(name);
+        self.string(value);
+        self
+    }
+
+    /// Bytes: as `name` where they are UTF-8, else in base64 as `name_base64`.
+    pub fn bytes(&mut self, name: &str, value: &[u8]) -> &mut Object {
+        if let Ok(text) = std::str::from_utf8(value) {
+            return self.text(name, text);
+        }
+        let mut encoded = name.to_owned();
+        encoded.push_str("_base64");
+        self.text(&encoded, &BASE64.encode(value))
+    }
+
+    pub fn number(&mut self, name: &str, value: impl Into<i128>) -> &mut Object {
+        self.name(name);
+        let _ = write!(self.text, "{}", value.into());
+        self
+    }
+
+    pub fn bool(&mut self, name: &str, value: bool) -> &mut Object {
+        self.raw(name, if value { "true" } else { "false" })
+    }
+
+    /// A number, or `null`.
+    pub fn optional(&mut self, name: &str, value: Option<impl Into<i128>>) -> &mut Object {
+        match value {
+            Some(value) => self.number(name, value),
+            None => self.raw(name, "null"),
+        }
+    }
+
+    /// What is JSON already.
+    pub fn raw(&mut self, name: &str, json: &str) -> &mut Object {
+        self.name(name);
+        self.text.extend_from_slice(json.as_bytes());
+        self
+    }
+
+    /// A list of objects.
+    pub fn objects(&mut self, name: &str, objects: impl IntoIterator<Item = Object>) -> &mut Object {
+        self.name(name);
+        self.text.push(b'[');
+        for (at, mut object) in objects.into_iter().enumerate() {
+            if at > 0 {
+                self.text.push(b',');
+            }
+            let line = object.line();
+            self.text.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+        }
+        self.text.push(b']');
+        self
+    }
+
+    /// The object, with a newline after it.
+    pub fn line(&mut self) -> &[u8] {
+        if self.text.is_empty() {
+            self.text.push(b'{');
+        }
+        if !self.text.ends_with(b"}\n") {
+            self.text.extend_from_slice(b"}\n");
+        }
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_json() {
+        let mut object = Object::new();
+        object
+            .text("a\"", "x\n\u{1}")
+            .bytes("key", b"\xff")
+            .bytes("value", "ä".as_bytes())
+            .number("n", -5i64);
+        object.optional("none", None::<i64>).bool("yes", true);
+        let mut inner = Object::new();
+        inner.number("i", 1u64);
+        object.objects("list", [inner, Object::new()]);
+        let read: serde_json::Value = serde_json::from_slice(object.line()).unwrap();
+        assert_eq!(
+            read,
+            serde_json::json!({"a\"": "x\n\u{1}", "key_base64": "/w==", "value": "ä", "n": -5, "none": null,
+                "yes": true, "list": [{"i": 1}, {}]})
+        );
+        assert_eq!(Object::new().line(), b"{}\n");
+    }
+}

@@ -1,0 +1,133 @@
+//! `del`.
+
+use std::ops::Bound;
+
+use clap::Args;
+use kvstore::{Direction, Family, KeyRange, Store};
+
+use super::ttl::parse_keys;
+use crate::cli::Context;
+use crate::confirm::{asks, confirm};
+use crate::failure::{Answer, Result, refused};
+use crate::json::Object;
+use crate::output;
+use crate::place::{FamilyArgs, For, StoreFirst};
+use crate::progress::{Interrupt, Progress};
+use crate::range::ManyArgs;
+
+/// Keys that one transaction removes of a range.
+const KEYS_PER_STEP: usize = 4096;
+
+/// Remove keys: some, or all of a range
+///
+/// Keys by name go in one transaction. A range goes in steps of 4096 keys, between which others can write; Ctrl-C stops
+/// between two. Prints how many keys were removed, without those that had expired.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1: none of the keys was there.
+
+Examples:
+  kvstore del app.db user:1 user:2
+  kvstore del app.db --prefix session: --yes
+  kvstore del app.db --from 2026-01 --to 2026-07 -f log
+  kvstore del app.db --all -f cache
+  kvstore del app.db -- -odd            a key that begins with -")]
+pub struct DelArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// The keys
+    #[arg(value_name = "KEY", required_unless_present_any = ["prefix", "from", "to", "all"], conflicts_with_all = ["prefix", "from", "to", "all"])]
+    keys: Vec<String>,
+    #[command(flatten)]
+    many: ManyArgs,
+    #[command(flatten)]
+    family: FamilyArgs,
+}
+
+impl DelArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let keys = parse_keys(context, &self.keys)?;
+        let range = self.many.range(context.form)?;
+        let store = self.store.open(For::Writing)?;
+        let family = self.family.of(&store)?;
+        let deleted = match &range {
+            Some(range) => delete_range(context, &family, range)?,
+            None => delete_keys(&store, &family, &keys)?,
+        };
+        let Some(deleted) = deleted else { return Ok(Answer::No) };
+        let out = &mut context.out;
+        if out.json {
+            out.object(Object::new().number("deleted", deleted))?;
+        } else if out.is_terminal {
+            out.line(format!("{} removed", output::keys(deleted)))?;
+        } else {
+            out.line(deleted.to_string())?;
+        }
+        Ok(Answer::from_bool(deleted > 0))
+    }
+}
+
+fn delete_keys(store: &Store, family: &Family, keys: &[Vec<u8>]) -> Result<Option<u64>> {
+    let deleted = store.transaction(|_| {
+        keys.iter()
+            .try_fold(0, |deleted, key| Ok::<u64, kvstore::Error>(deleted + u64::from(family.delete(key)?)))
+    })?;
+    Ok(Some(deleted))
+}
+
+/// Removes the keys of a range, step by step; `None`: the person does not want it.
+fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<Option<u64>> {
+    if asks(context.yes) {
+        let there = count(family, range)?;
+        let what = format!("{} of family \"{}\" will be removed", output::keys(there), family.name());
+        if there > 0 && !confirm(&what, context.yes)? {
+            return Ok(None);
+        }
+    }
+    let interrupt = Interrupt::watch()?;
+    let mut progress = Progress::new("removing", None);
+    let mut deleted = 0;
+    let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
+    while !interrupt.came() {
+        // Up to the last key of the step; or all that is left, which are rows of dead keys at most.
+        cursor.first()?;
+        let (mut keys, mut last) = (0, None);
+        while keys < KEYS_PER_STEP {
+            let fetched = cursor.fetch(KEYS_PER_STEP - keys)?;
+            if fetched.len() == 0 {
+                last = None;
+                break;
+            }
+            keys += fetched.len();
+            last = fetched.last().map(|entry| entry.key.to_vec());
+        }
+        let Some(last) = last else {
+            deleted += family.delete_range(range)?;
+            return Ok(Some(deleted));
+        };
+        let step = up_to(range, last);
+        deleted += family.delete_range(&step)?;
+        progress.set(deleted);
+    }
+    drop(progress);
+    refused(format!("stopped: {} removed so far; the same command goes on", output::keys(deleted)))
+}
+
+/// Live keys of a range.
+fn count(family: &Family, range: &KeyRange) -> Result<u64> {
+    let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
+    let mut progress = Progress::new("counting", None);
+    let mut keys = 0;
+    cursor.first()?;
+    loop {
+        match cursor.fetch(usize::MAX)?.len() as u64 {
+            0 => return Ok(keys),
+            more => keys += more,
+        }
+        progress.set(keys);
+    }
+}
+
+/// The range up to this key of it, with it.
+fn up_to(range: &KeyRange, last: Vec<u8>) -> KeyRange {
+    KeyRange::new(range.lower().map(<[u8]>::to_vec), Bound::Included(last))
+}

@@ -1,0 +1,78 @@
+//! `get` and `exists`.
+
+use clap::Args;
+
+use crate::cli::Context;
+use crate::failure::{Answer, Result};
+use crate::json::Object;
+use crate::output::note;
+use crate::place::{FamilyArgs, For, StoreFirst};
+
+/// Print the value of a key
+///
+/// On a terminal it is shown as text, with a newline after it; piped, the bytes are what they are, and no more.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1: there is no such key, or it has expired.
+
+Examples:
+  kvstore get app.db user:1
+  kvstore get app.db avatar:1 > avatar.png
+  kvstore get app.db user:1 -f sessions --json")]
+pub struct GetArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// The key
+    key: String,
+    #[command(flatten)]
+    family: FamilyArgs,
+}
+
+impl GetArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let key = context.form.parse(&self.key, "key")?;
+        let store = self.store.open(For::Looking)?;
+        let Some((value, ttl)) = self.family.of(&store)?.get_ttl(&key)? else {
+            note("there is no such key");
+            return Ok(Answer::No);
+        };
+        let out = &mut context.out;
+        if out.json {
+            let ttl_ms = match ttl {
+                kvstore::Ttl::Remaining(left) => i64::try_from(left.as_millis()).ok(),
+                _ => None,
+            };
+            out.object(Object::new().bytes("key", &key).bytes("value", &value).optional("ttl_ms", ttl_ms))?;
+        } else if out.is_terminal || context.form != crate::bytes::Form::Text {
+            out.line(context.form.show(&value))?;
+        } else {
+            out.bytes(&value)?;
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+/// Whether a key is there, and alive: exit code 0 or 1
+#[derive(Debug, Args)]
+pub struct ExistsArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// The key
+    key: String,
+    #[command(flatten)]
+    family: FamilyArgs,
+}
+
+impl ExistsArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let key = context.form.parse(&self.key, "key")?;
+        let store = self.store.open(For::Looking)?;
+        let exists = self.family.of(&store)?.exists(&key)?;
+        let out = &mut context.out;
+        if out.json {
+            out.object(Object::new().bytes("key", &key).bool("exists", exists))?;
+        } else if out.is_terminal {
+            out.line(if exists { "yes" } else { "no" })?;
+        }
+        Ok(Answer::from_bool(exists))
+    }
+}

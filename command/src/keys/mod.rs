@@ -1,0 +1,6 @@
+//! What is done with single keys.
+
+pub mod del;
+pub mod get;
+pub mod put;
+pub mod ttl;

@@ -1,0 +1,8 @@
+//! For a person who stays.
+
+mod complete;
+mod history;
+mod look;
+mod screen;
+pub mod shell;
+pub mod watch;

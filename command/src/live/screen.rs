@@ -1,0 +1,345 @@
+//! How `watch` shows what was seen.
+
+use std::time::{Duration, Instant};
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Padding, Paragraph, Row, Sparkline, Table};
+
+use super::look::{Bounded, Counted, Look, Seen};
+use crate::bytes::Form;
+use crate::{output, times};
+
+/// A count older than this is shown with its age.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// What stays from one drawing to the next.
+pub struct Shown {
+    pub path: String,
+    pub form: Form,
+    pub colored: bool,
+    pub interval: Duration,
+    /// How many families are above the first that is shown.
+    pub scrolled: usize,
+}
+
+impl Shown {
+    fn color(&self, color: Color) -> Style {
+        if self.colored { Style::new().fg(color) } else { Style::new() }
+    }
+
+    fn dim(&self) -> Style {
+        if self.colored { Style::new().dim() } else { Style::new() }
+    }
+
+    fn block<'a>(&self, title: &'a str) -> Block<'a> {
+        Block::bordered()
+            .border_type(BorderType::Rounded)
+            .border_style(self.dim())
+            .title(Span::styled(format!(" {title} "), Style::new().bold()))
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
+    let [head, top, bottom, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(8),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let now_ms = kvstore::now_ms();
+    let title = Line::from(vec![
+        Span::styled(" kvstore watch ", shown.color(Color::Green).bold()),
+        Span::raw(shown.path.as_str()),
+    ]);
+    let [left, right] = sides(head);
+    frame.render_widget(title, left);
+    let now = Line::styled(format!("{} ", times::local(now_ms)), shown.dim());
+    frame.render_widget(now.alignment(Alignment::Right), right);
+    foot_line(frame, foot, shown, seen);
+    let Some((look, _)) = &seen.look else {
+        frame.render_widget(Paragraph::new("\n  looking …").style(shown.dim()), top);
+        return;
+    };
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(top);
+    file(frame, left, shown, look, seen);
+    soon(frame, right, shown, look);
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(bottom);
+    families(frame, left, shown, look, seen);
+    next(frame, right, shown, look, now_ms);
+}
+
+/// A line's two sides: what is at the left, and what is at the right and may be long.
+fn sides(line: Rect) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(line)
+}
+
+fn foot_line(frame: &mut Frame<'_>, area: Rect, shown: &Shown, seen: &Seen) {
+    let [left, area] = sides(area);
+    frame.render_widget(Line::styled(" q quits   ↑↓ scrolls families", shown.dim()), left);
+    let age = seen.look.as_ref().map(|(_, at)| at.elapsed());
+    let right = match (&seen.trouble, age) {
+        (Some(trouble), _) => {
+            let trouble = trouble.lines().next().unwrap_or_default();
+            Line::styled(format!("{trouble} "), shown.color(Color::Yellow))
+        }
+        (None, Some(age)) if age > shown.interval + Duration::from_secs(2) => {
+            Line::styled(format!("last look {} ago ", brief(age)), shown.color(Color::Yellow))
+        }
+        _ => Line::styled(format!("every {} ", brief(shown.interval)), shown.dim()),
+    };
+    frame.render_widget(right.alignment(Alignment::Right), area);
+}
+
+fn brief(duration: Duration) -> String {
+    times::duration(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A change in a second: `+12/s`; nothing if there is none.
+fn change(per_second: Option<f64>, unit: impl Fn(u64) -> String) -> String {
+    let Some(per_second) = per_second else { return String::new() };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not negative; saturates
+    let amount = per_second.abs().round() as u64;
+    match (amount, per_second < 0.0) {
+        (0, _) => String::new(),
+        (_, true) => format!("−{}/s", unit(amount)),
+        (_, false) => format!("+{}/s", unit(amount)),
+    }
+}
+
+fn file(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, seen: &Seen) {
+    let block = shown.block("store");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let [lines, spark] = Layout::vertical([Constraint::Length(5), Constraint::Min(0)]).areas(inner);
+    let counts: Vec<&Counted> = look.families.iter().filter_map(|(name, _)| seen.counts.get(name)).collect();
+    let keys = if counts.len() == look.families.len() {
+        output::count(counts.iter().map(|counted| counted.keys).sum())
+    } else {
+        "counting …".to_owned()
+    };
+    let rates: Vec<f64> = counts.iter().filter_map(|counted| counted.per_second).collect();
+    let keys_rate = (!rates.is_empty()).then(|| rates.iter().sum());
+    let commits = match look.commits_per_second {
+        Some(per_second) => format!("{per_second:.0}/s"),
+        None if look.used_per_second.is_some() => "not counted in this mode".to_owned(),
+        None => "…".to_owned(),
+    };
+    let row = |name: &str, value: String, rate: String| {
+        Line::from(vec![
+            Span::styled(format!(" {name:<9}"), shown.dim()),
+            Span::raw(format!("{value:>14}")),
+            Span::styled(format!("  {rate}"), shown.color(Color::Cyan)),
+        ])
+    };
+    let free = format!("{} free", output::size(look.free_bytes));
+    let lines_shown = vec![
+        row("keys", keys, change(keys_rate, output::count)),
+        row("data", output::size(look.used_bytes), change(look.used_per_second, output::size)),
+        row("file", output::size(look.file_bytes), free),
+        row("WAL", output::size(look.wal_bytes), String::new()),
+        row("commits", commits, String::new()),
+    ];
+    frame.render_widget(Paragraph::new(lines_shown), lines);
+    let width = usize::from(spark.width.saturating_sub(1));
+    let rates = look.commit_rates.get(look.commit_rates.len().saturating_sub(width)..).unwrap_or_default();
+    let spark =
+        Rect { x: spark.x + u16::from(spark.width > 0), width: spark.width.saturating_sub(1), ..spark };
+    frame.render_widget(Sparkline::default().data(rates).style(shown.color(Color::Cyan)), spark);
+}
+
+fn bounded(bounded: Bounded) -> String {
+    format!("{}{}", output::count(bounded.count), if bounded.more { "+" } else { "" })
+}
+
+fn soon(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look) {
+    let row = |name: &str, number: Bounded, style: Style| {
+        let style = if number.count == 0 { shown.dim() } else { style };
+        Line::from(vec![
+            Span::styled(format!(" {name:<22}"), shown.dim()),
+            Span::styled(format!("{:>14}", bounded(number)), style),
+        ])
+    };
+    let soon = &look.soon;
+    let lines = vec![
+        row("in the next minute", soon.minute, shown.color(Color::Yellow)),
+        row("in the next hour", soon.hour, Style::new()),
+        row("in the next day", soon.day, Style::new()),
+        Line::default(),
+        row("expired, not purged", soon.expired, shown.color(Color::Red)),
+    ];
+    frame.render_widget(Paragraph::new(lines).block(shown.block("keys that expire")), area);
+}
+
+fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, look: &Look, seen: &Seen) {
+    let mut order: Vec<_> =
+        look.families.iter().map(|(name, soon)| (name, soon, seen.counts.get(name))).collect();
+    // The largest first; equal ones as they are listed.
+    order.sort_by_key(|(_, _, counted)| std::cmp::Reverse(counted.map(|counted| counted.keys)));
+    let room = usize::from(area.height.saturating_sub(3)).max(1);
+    shown.scrolled = shown.scrolled.min(order.len().saturating_sub(room));
+    let last = (shown.scrolled + room).min(order.len());
+    let rows = order.get(shown.scrolled..last).unwrap_or_default().iter().map(|(name, soon, counted)| {
+        let keys = counted.map_or_else(|| "…".to_owned(), |counted| output::count(counted.keys));
+        let rate = counted.map_or_else(String::new, |counted| change(counted.per_second, output::count));
+        let age = counted.map_or(Duration::ZERO, |counted| Instant::now() - counted.at);
+        let age = if age > FRESH { format!("{} ago", brief(age)) } else { String::new() };
+        Row::new(vec![
+            Line::raw(Form::Text.show(name.as_bytes()).into_owned()),
+            Line::raw(keys).alignment(Alignment::Right),
+            Line::styled(rate, shown.color(Color::Cyan)).alignment(Alignment::Right),
+            Line::raw(bounded(soon.hour)).alignment(Alignment::Right),
+            Line::raw(bounded(soon.expired)).alignment(Alignment::Right),
+            Line::styled(age, shown.dim()),
+        ])
+    });
+    let right = |text: &'static str| Line::raw(text).alignment(Alignment::Right);
+    let head = Row::new(vec![
+        Line::raw("family"),
+        right("keys"),
+        right("change"),
+        right("in 1h"),
+        right("expired"),
+        Line::raw(""),
+    ]);
+    let widths = [
+        Constraint::Min(8),
+        Constraint::Length(11),
+        Constraint::Length(9),
+        Constraint::Length(7),
+        Constraint::Length(7),
+        Constraint::Length(if seen.counts.values().any(|c| c.at.elapsed() > FRESH) { 11 } else { 0 }),
+    ];
+    let title = match order.len() {
+        all if all > room => format!("families {}–{last} of {all}", shown.scrolled + 1),
+        all => format!("families: {all}"),
+    };
+    let table = Table::new(rows, widths).header(head.style(shown.dim()));
+    let table = table.block(shown.block(&title).padding(Padding::horizontal(1)));
+    frame.render_widget(table, area);
+}
+
+fn next(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, now_ms: i64) {
+    let keys: Vec<_> = look.next.iter().map(|next| shown.form.show(&next.key)).collect();
+    let width = keys.iter().map(|key| key.chars().count()).max().unwrap_or_default().min(24);
+    let lines = look.next.iter().zip(&keys).map(|(next, key)| {
+        let left_ms = next.expire_ms.saturating_sub(now_ms);
+        let (left, style) = match left_ms {
+            ..=0 => ("gone".to_owned(), shown.color(Color::Red)),
+            1..60_000 => (times::duration(left_ms.unsigned_abs()), shown.color(Color::Yellow)),
+            _ => (times::duration(left_ms.unsigned_abs()), Style::new()),
+        };
+        Line::from(vec![
+            Span::styled(format!(" {left:>8}  "), style),
+            Span::raw(format!("{key:<width$}")),
+            Span::styled(format!("  {}", Form::Text.show(next.family.as_bytes())), shown.dim()),
+        ])
+    });
+    let lines: Vec<_> = lines.collect();
+    let lines = if lines.is_empty() { vec![Line::styled(" nothing expires", shown.dim())] } else { lines };
+    frame.render_widget(Paragraph::new(lines).block(shown.block("next to go")), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::live::look::{Next, Soon};
+
+    fn seen() -> Seen {
+        let some = |count| Bounded { count, more: false };
+        let soon = Soon {
+            minute: some(3),
+            hour: Bounded { count: 10_000, more: true },
+            day: some(20_000),
+            expired: some(0),
+        };
+        let next =
+            Next { expire_ms: kvstore::now_ms() + 65_500, family: "f0".to_owned(), key: b"k\xff".to_vec() };
+        let look = Look {
+            file_bytes: 4096,
+            families: (0..40).map(|n| (format!("f{n}"), soon)).collect(),
+            soon,
+            next: vec![next],
+            used_per_second: Some(-2048.0),
+            commits_per_second: Some(12.4),
+            commit_rates: vec![1, 2, 3],
+            ..Look::default()
+        };
+        let mut seen = Seen::default();
+        seen.look = Some((look, Instant::now()));
+        for n in 0..40 {
+            let counted = Counted { keys: 1000 + n, at: Instant::now(), per_second: Some(1.0) };
+            seen.counts.insert(format!("f{n}"), counted);
+        }
+        seen
+    }
+
+    fn drawn(width: u16, height: u16, shown: &mut Shown, seen: &Seen) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, shown, seen)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    fn shown() -> Shown {
+        Shown {
+            path: "app.db".to_owned(),
+            form: Form::Text,
+            colored: false,
+            interval: Duration::from_secs(1),
+            scrolled: 0,
+        }
+    }
+
+    #[test]
+    fn all_that_was_seen_is_shown() {
+        let picture = drawn(100, 30, &mut shown(), &seen());
+        for text in [
+            "app.db",
+            "40 780  +40/s",
+            "−2.0 kB/s",
+            "12/s",
+            "10 000+",
+            "20 000",
+            "1m 05s  k\\xff  f0",
+            "1–17 of 40",
+        ] {
+            assert!(picture.contains(text), "{text}: {picture}");
+        }
+        // The largest family is the first.
+        assert!(picture.find("f39").unwrap() < picture.find("f38").unwrap());
+    }
+
+    #[test]
+    fn families_scroll_to_the_last_and_no_further() {
+        let mut shown = shown();
+        shown.scrolled = 1000;
+        let picture = drawn(100, 30, &mut shown, &seen());
+        assert!(picture.contains("24–40 of 40"), "{picture}");
+        assert_eq!(shown.scrolled, 23);
+    }
+
+    #[test]
+    fn every_size_of_a_terminal_is_drawn() {
+        for (width, height) in [(1, 1), (2, 30), (10, 5), (30, 9), (300, 2), (500, 200)] {
+            drawn(width, height, &mut shown(), &seen());
+            drawn(width, height, &mut shown(), &Seen::default());
+        }
+    }
+
+    #[test]
+    fn trouble_is_said_at_the_foot() {
+        let mut seen = seen();
+        seen.trouble = Some("busy\n  wait".to_owned());
+        assert!(drawn(100, 30, &mut shown(), &seen).contains("busy "));
+    }
+}

@@ -1,0 +1,146 @@
+//! `count`.
+
+use clap::Args;
+use kvstore::{Direction, Family, KeyRange};
+
+use super::table;
+use crate::bytes::Form;
+use crate::cli::Context;
+use crate::failure::{Answer, Result};
+use crate::json::Object;
+use crate::output::{self, DIM, Output};
+use crate::place::{For, StoreArgs};
+use crate::progress::Progress;
+use crate::range::RangeArgs;
+use crate::time::ends;
+
+/// Count keys: live ones, dead ones, all
+///
+/// Of every family, or one. Dead keys have expired and are still in the file. All from one moment. Piped: the three
+/// numbers with tabs between them; if several families are counted, a line for each before that, with its name behind
+/// the numbers. As JSON a line for each family.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kvstore count app.db
+  kvstore count app.db --prefix session: -f web
+  kvstore count app.db | tail -n 1 | cut -f1     all that live")]
+pub struct CountArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    range: RangeArgs,
+    /// Only the keys of this family
+    #[arg(short, long, value_name = "NAME")]
+    family: Option<String>,
+}
+
+/// Keys of a family, or of all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    live: u64,
+    dead: u64,
+}
+
+impl Counted {
+    fn total(self) -> u64 {
+        self.live + self.dead
+    }
+
+    fn line(self) -> String {
+        format!("{}\t{}\t{}", self.live, self.dead, self.total())
+    }
+
+    fn columns(self, name: &str) -> Vec<String> {
+        let numbers = [self.live, self.dead, self.total()].map(output::count);
+        [name.to_owned()].into_iter().chain(numbers).collect()
+    }
+}
+
+impl CountArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let range = self.range.range(context.form)?;
+        let store = self.store.open(For::Looking)?;
+        let counted = store.snapshot(|_| {
+            let families = ends::families(&store, self.family.as_deref())?;
+            families
+                .iter()
+                .map(|family| Ok((family.name().to_owned(), self.count(family, &range)?)))
+                .collect::<Result<Vec<_>>>()
+        })?;
+        print(&mut context.out, &counted)?;
+        Ok(Answer::Yes)
+    }
+
+    fn count(&self, family: &Family, range: &KeyRange) -> Result<Counted> {
+        if self.range.is_given() {
+            return count_range(family, range);
+        }
+        let live = family.count_live()?;
+        Ok(Counted { live, dead: family.count()?.saturating_sub(live) })
+    }
+}
+
+fn print(out: &mut Output, counted: &[(String, Counted)]) -> Result<()> {
+    if out.json {
+        for (name, keys) in counted {
+            let mut object = Object::new();
+            object.text("family", name).number("live", keys.live).number("dead", keys.dead);
+            out.object(object.number("total", keys.total()))?;
+        }
+        return Ok(());
+    }
+    let sum = counted.iter().fold(Counted::default(), |sum, (_, keys)| Counted {
+        live: sum.live + keys.live,
+        dead: sum.dead + keys.dead,
+    });
+    let name = |name: &str| Form::Text.show(name.as_bytes()).into_owned();
+    match (counted, out.is_terminal) {
+        ([_], true) => {
+            let rest = match sum.dead {
+                0 => String::new(),
+                dead => format!(", {} dead, {} in all", output::count(dead), output::count(sum.total())),
+            };
+            let rest = out.paint(DIM, rest);
+            out.line(format!("{}{rest}", output::keys(sum.live)))?;
+        }
+        (families, true) => {
+            let rows = families.iter().map(|(family, keys)| keys.columns(&name(family)));
+            let rows = rows.chain([sum.columns("in all")]);
+            out.line(table(&["FAMILY", "KEYS", "DEAD", "TOTAL"], &[1, 2, 3], rows))?;
+        }
+        ([_], false) => out.line(sum.line())?,
+        (families, false) => {
+            for (family, keys) in families {
+                out.line(format!("{}\t{}", keys.line(), name(family)))?;
+            }
+            out.line(sum.line())?;
+        }
+    }
+    Ok(())
+}
+
+/// Live and dead keys of a range.
+fn count_range(family: &Family, range: &KeyRange) -> Result<Counted> {
+    let now_ms = kvstore::now_ms();
+    let mut progress = Progress::new("counting", None);
+    let (mut live, mut dead) = (0, 0);
+    let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
+    cursor.first()?;
+    loop {
+        match cursor.fetch(usize::MAX)?.len() as u64 {
+            0 => break,
+            more => live += more,
+        }
+        progress.set(live);
+    }
+    let mut cursor = family.expiring(i64::MIN, now_ms.saturating_add(1)).keys_only();
+    cursor.first()?;
+    loop {
+        let fetched = cursor.fetch(usize::MAX)?;
+        if fetched.len() == 0 {
+            return Ok(Counted { live, dead });
+        }
+        dead += fetched.filter(|entry| range.contains(entry.key)).count() as u64;
+        progress.set(live + dead);
+    }
+}

@@ -1,0 +1,376 @@
+//! `info`: one screen about a store.
+
+use std::cmp::Reverse;
+
+use clap::Args;
+use kvstore::{Eviction, FamilyInfo, JournalMode, Store, StoreInfo};
+
+use super::table;
+use crate::bytes::Form;
+use crate::cli::Context;
+use crate::failure::{Answer, Result};
+use crate::json::Object;
+use crate::output::{BOLD, DIM, WARN, count, keys, size};
+use crate::place::{self, For, StoreArgs};
+use crate::progress::Spinner;
+use crate::times;
+
+/// What a store is, and what is in it: one screen
+///
+/// File, format, engine; what data, large values, indexes, the WAL and free pages take; the families with their keys. All
+/// from one moment, whoever writes meanwhile. Piped: a name, a tab and a value a line, sizes in bytes, times in
+/// milliseconds; lines of a family begin with "family", a tab and its name.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kvstore info app.db
+  kvstore info app.db --json | jq .families[].live
+  kvstore info huge.db --quick                    counts no keys")]
+pub struct InfoArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Count no keys, which reads all pages that have some
+    #[arg(short, long)]
+    quick: bool,
+}
+
+/// How many keys a family has.
+#[derive(Debug, Clone, Copy)]
+struct Keys {
+    live: u64,
+    dead: u64,
+    /// Of the live ones.
+    with_ttl: u64,
+}
+
+/// What is shown.
+struct Shown {
+    info: StoreInfo,
+    /// Of each family; `None`: they were not counted.
+    keys: Vec<Option<Keys>>,
+    now_ms: i64,
+}
+
+impl InfoArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let store = self.store.open(For::Looking)?;
+        let shown = store.snapshot(|_| self.look(&store))?;
+        if context.out.json {
+            context.out.object(&mut shown.object())?;
+        } else if context.out.is_terminal {
+            shown.print(context)?;
+        } else {
+            for line in shown.lines() {
+                context.out.line(line)?;
+            }
+        }
+        Ok(Answer::Yes)
+    }
+
+    fn look(&self, store: &Store) -> Result<Shown> {
+        let _spinner = Spinner::new("looking");
+        let info = store.info()?;
+        let mut keys = Vec::new();
+        for FamilyInfo { name, .. } in &info.families {
+            keys.push(match self.quick {
+                true => None,
+                false => Some(count_keys(store, name)?),
+            });
+        }
+        Ok(Shown { info, keys, now_ms: kvstore::now_ms() })
+    }
+}
+
+fn count_keys(store: &Store, name: &str) -> Result<Keys> {
+    let family = place::family(store, name)?;
+    let (live, all) = (family.count_live()?, family.count()?);
+    let dead = all.saturating_sub(live);
+    Ok(Keys { live, dead, with_ttl: family.count_ttl()?.saturating_sub(dead) })
+}
+
+pub fn eviction(eviction: Eviction) -> &'static str {
+    match eviction {
+        Eviction::Soonest => "soonest",
+        Eviction::Oldest => "oldest",
+        _ => "none",
+    }
+}
+
+impl Shown {
+    fn mode(&self) -> &'static str {
+        match self.info.journal_mode {
+            Some(JournalMode::Wal) => "wal",
+            Some(JournalMode::Delete) => "delete",
+            _ => "other",
+        }
+    }
+
+    fn path(&self) -> String {
+        self.info.path.as_deref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
+
+    /// The families with their keys, if these were counted.
+    fn families(&self) -> impl Iterator<Item = (&FamilyInfo, Option<Keys>)> {
+        self.info.families.iter().zip(self.keys.iter().copied())
+    }
+
+    /// What the families take together of a sort, if that is known.
+    fn sum(&self, part: fn(kvstore::FamilySizes) -> u64) -> Option<u64> {
+        self.info.families.iter().map(|family| family.sizes.map(part)).sum()
+    }
+
+    /// What could be done, with the command that does it.
+    fn hints(&self) -> Vec<String> {
+        let info = &self.info;
+        let mut hints = Vec::new();
+        let dead: u64 = self.families().filter_map(|(_, keys)| keys).map(|keys| keys.dead).sum();
+        if dead > 0 {
+            hints.push(format!(
+                "purge removes {} that {} expired",
+                keys(dead),
+                if dead == 1 { "has" } else { "have" }
+            ));
+        }
+        // Some free pages are what a store lives with.
+        if info.free_bytes > info.file_bytes / 8 && info.free_bytes > 16 * info.page_size {
+            hints.push(format!("compact gives {} back", size(info.free_bytes)));
+        }
+        if info.wal_pending_bytes > LONG_WAL {
+            hints.push(format!(
+                "the WAL is long: {} wait for a checkpoint, which a reader that stays may hold up",
+                size(info.wal_pending_bytes)
+            ));
+        } else if info.wal_bytes > 2 * LONG_WAL {
+            hints.push(format!(
+                "the WAL is {} long, and not in use: checkpoint cuts it",
+                size(info.wal_bytes)
+            ));
+        }
+        if let Some(limit) = info.limit
+            && used(info) > limit.max_bytes / 100 * 95
+        {
+            hints.push(match limit.eviction {
+                Eviction::None => "the store is nearly at its limit: writes will fail".to_owned(),
+                _ => "the store is at its limit: what is written removes other keys".to_owned(),
+            });
+        }
+        if info.other_bytes.is_none() {
+            hints.push(match kvstore::engine().to_bytes() {
+                b"btree" => {
+                    "what the tables take cannot be told: another program has written the file anew, without auto-vacuum"
+                }
+                _ => "what the tables take cannot be told by this build: it has the sql engine, and no dbstat",
+            }.to_owned());
+        }
+        hints
+    }
+
+    fn object(&self) -> Object {
+        let info = &self.info;
+        let mut object = Object::new();
+        object.text("path", &self.path()).number("format_version", info.format_version);
+        match &info.created_by {
+            Some(by) => object.text("created_by", by),
+            None => object.raw("created_by", "null"),
+        };
+        object
+            .text("version", kvstore::VERSION)
+            .text("engine", &kvstore::engine().to_string_lossy())
+            .text("sqlite_version", &kvstore::sqlite_version().to_string_lossy())
+            .text("journal_mode", self.mode());
+        for (name, bytes) in self.sizes() {
+            object.optional(name, bytes);
+        }
+        match info.limit {
+            Some(limit) => object.text("eviction", eviction(limit.eviction)),
+            None => object.raw("eviction", "null"),
+        };
+        object.objects(
+            "families",
+            self.families().map(|(family, keys)| {
+                let mut object = Object::new();
+                object.text("family", &family.name);
+                for (name, number) in numbers(family, keys) {
+                    object.optional(name, number);
+                }
+                object.bool("track_writes", family.tracks_writes);
+                object
+            }),
+        );
+        object
+    }
+
+    /// The sizes, by the names they have for programs.
+    fn sizes(&self) -> [(&'static str, Option<u64>); 11] {
+        let info = &self.info;
+        [
+            ("page_size_bytes", Some(info.page_size)),
+            ("file_bytes", Some(info.file_bytes)),
+            ("used_bytes", Some(used(info))),
+            ("free_bytes", Some(info.free_bytes)),
+            ("rows_bytes", self.sum(|sizes| sizes.rows)),
+            ("large_values_bytes", self.sum(|sizes| sizes.large_values)),
+            ("indexes_bytes", self.sum(|sizes| sizes.ttl_indexes + sizes.write_index)),
+            ("other_bytes", info.other_bytes),
+            ("wal_bytes", Some(info.wal_bytes)),
+            ("wal_pending_bytes", Some(info.wal_pending_bytes)),
+            ("limit_bytes", info.limit.map(|limit| limit.max_bytes)),
+        ]
+    }
+
+    /// For programs: a name, a tab and a value a line. What is not known is left out.
+    fn lines(&self) -> Vec<String> {
+        let info = &self.info;
+        let mut lines = vec![
+            format!("path\t{}", Form::Text.show(self.path().as_bytes())),
+            format!("format_version\t{}", info.format_version),
+            format!("version\t{}", kvstore::VERSION),
+            format!("engine\t{}", kvstore::engine().to_string_lossy()),
+            format!("sqlite_version\t{}", kvstore::sqlite_version().to_string_lossy()),
+            format!("journal_mode\t{}", self.mode()),
+        ];
+        if let Some(by) = &info.created_by {
+            lines.push(format!("created_by\t{}", Form::Text.show(by.as_bytes())));
+        }
+        let known = |(name, bytes): (&str, Option<u64>)| bytes.map(|bytes| format!("{name}\t{bytes}"));
+        lines.extend(self.sizes().into_iter().filter_map(known));
+        if let Some(limit) = info.limit {
+            lines.push(format!("eviction\t{}", eviction(limit.eviction)));
+        }
+        for (family, keys) in self.families() {
+            let name = Form::Text.show(family.name.as_bytes());
+            let known = |(what, number): (&str, Option<i128>)| {
+                number.map(|number| format!("family\t{name}\t{what}\t{number}"))
+            };
+            lines.extend(numbers(family, keys).into_iter().filter_map(known));
+            lines.push(format!(
+                "family\t{name}\ttrack_writes\t{}",
+                if family.tracks_writes { "on" } else { "off" }
+            ));
+        }
+        lines
+    }
+
+    /// For people.
+    fn print(&self, context: &mut Context) -> Result<()> {
+        let (info, out) = (&self.info, &mut context.out);
+        let title = out.paint(BOLD, Form::Text.show(self.path().as_bytes()));
+        out.line(title)?;
+        let by = info.created_by.as_deref().map(|by| format!(", made by {by}")).unwrap_or_default();
+        let rows = [
+            ("format", format!("version {}{}", info.format_version, Form::Text.show(by.as_bytes()))),
+            (
+                "engine",
+                format!(
+                    "{}, SQLite {}, kvstore {}",
+                    kvstore::engine().to_string_lossy(),
+                    kvstore::sqlite_version().to_string_lossy(),
+                    kvstore::VERSION
+                ),
+            ),
+            ("pages", format!("{} bytes, journal mode {}", info.page_size, self.mode())),
+        ];
+        for (name, value) in rows {
+            let name = out.paint(DIM, format!("{name:<14}"));
+            out.line(format!("  {name}{value}"))?;
+        }
+        out.line("")?;
+        let mut sizes = vec![("file", Some(info.file_bytes), String::new())];
+        sizes.extend([
+            ("rows", self.sum(|sizes| sizes.rows), String::new()),
+            ("large values", self.sum(|sizes| sizes.large_values), String::new()),
+            ("TTL indexes", self.sum(|sizes| sizes.ttl_indexes), String::new()),
+            ("write times", self.sum(|sizes| sizes.write_index), String::new()),
+            ("other", info.other_bytes, String::new()),
+            ("free", Some(info.free_bytes), share(info.free_bytes, info.file_bytes)),
+        ]);
+        if info.journal_mode == Some(JournalMode::Wal) {
+            let pending = format!("{} to be written back", size(info.wal_pending_bytes));
+            sizes.push((
+                "WAL",
+                Some(info.wal_bytes),
+                if info.wal_pending_bytes > 0 { pending } else { String::new() },
+            ));
+        }
+        if let Some(limit) = info.limit {
+            let note =
+                format!("{} used, eviction {}", share(used(info), limit.max_bytes), eviction(limit.eviction));
+            sizes.push(("limit", Some(limit.max_bytes), note));
+        }
+        for (name, bytes, note) in sizes {
+            if let Some(bytes) = bytes {
+                let (name, note) = (out.paint(DIM, format!("{name:<14}")), out.paint(DIM, note));
+                out.line(format!("  {name}{:>9}  {note}", size(bytes)).trim_end())?;
+            }
+        }
+        out.line("")?;
+        let names = ["FAMILY", "KEYS", "WITH TTL", "DEAD", "NEXT EXPIRY", "DEFAULT TTL", "SIZE"];
+        // One screen: the largest ones, if there are many.
+        let mut families: Vec<_> = self.families().collect();
+        let more = families.len().saturating_sub(FAMILIES);
+        if more > 0 {
+            families.sort_by_key(|(family, _)| Reverse(family.sizes.map(|sizes| sizes.total())));
+            families.truncate(FAMILIES);
+        }
+        let rows = families.into_iter().map(|(family, keys)| self.columns(family, keys));
+        out.line(table(&names, &[1, 2, 3, 4, 5, 6], rows))?;
+        if more > 0 {
+            let more = out
+                .paint(DIM, format!("and {} more: \"kvstore families\" lists them all", count(more as u64)));
+            out.line(more)?;
+        }
+        for (at, hint) in self.hints().into_iter().enumerate() {
+            let hint = out.paint(WARN, hint);
+            out.line(format!("{}{hint}", if at == 0 { "\n" } else { "" }))?;
+        }
+        Ok(())
+    }
+
+    fn columns(&self, family: &FamilyInfo, keys: Option<Keys>) -> Vec<String> {
+        let number = |number: fn(Keys) -> u64| keys.map(|keys| count(number(keys))).unwrap_or_default();
+        vec![
+            Form::Text.show(family.name.as_bytes()).into_owned(),
+            number(|keys| keys.live),
+            number(|keys| keys.with_ttl),
+            number(|keys| keys.dead),
+            family.next_expiry_ms.map(|ms| times::from_now(ms, self.now_ms)).unwrap_or_default(),
+            ttl_ms(family).map(times::duration).unwrap_or_default(),
+            family.sizes.map(|sizes| size(sizes.total())).unwrap_or_default(),
+        ]
+    }
+}
+
+/// Families that one screen has room for.
+const FAMILIES: usize = 12;
+
+/// A WAL is long that is longer than a store lets it become by itself: twice 4000 pages of 4096 bytes.
+const LONG_WAL: u64 = 32 << 20;
+
+fn used(info: &StoreInfo) -> u64 {
+    info.file_bytes.saturating_sub(info.free_bytes)
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format!("{} %", u128::from(part) * 100 / u128::from(whole.max(1)))
+}
+
+fn ttl_ms(family: &FamilyInfo) -> Option<u64> {
+    family.default_ttl.and_then(|ttl| u64::try_from(ttl.as_millis()).ok())
+}
+
+/// The numbers of a family, by the names they have for programs.
+fn numbers(family: &FamilyInfo, keys: Option<Keys>) -> [(&'static str, Option<i128>); 10] {
+    let number = |number: fn(Keys) -> u64| keys.map(|keys| number(keys).into());
+    let bytes = |part: fn(kvstore::FamilySizes) -> u64| family.sizes.map(|sizes| part(sizes).into());
+    [
+        ("live", number(|keys| keys.live)),
+        ("dead", number(|keys| keys.dead)),
+        ("with_ttl", number(|keys| keys.with_ttl)),
+        ("next_expiry_ms", family.next_expiry_ms.map(Into::into)),
+        ("default_ttl_ms", ttl_ms(family).map(Into::into)),
+        ("created_ms", family.created_ms.map(Into::into)),
+        ("rows_bytes", bytes(|sizes| sizes.rows)),
+        ("large_values_bytes", bytes(|sizes| sizes.large_values)),
+        ("ttl_indexes_bytes", bytes(|sizes| sizes.ttl_indexes)),
+        ("write_index_bytes", bytes(|sizes| sizes.write_index)),
+    ]
+}

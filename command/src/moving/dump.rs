@@ -1,0 +1,227 @@
+//! `dump`: everything in a store, as text.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use kvstore::{Config, Direction, KeyRange, Store};
+
+use super::{all_families, format, report, resume};
+use crate::cli::Context;
+use crate::failure::{Answer, Failure, Result, refused, usage};
+use crate::json::Object;
+use crate::output::{count, keys, size};
+use crate::place::{For, StoreArgs, family, open_with};
+use crate::progress::{Interrupt, Progress};
+
+/// Rows that are shown at once.
+const ROWS: usize = 512;
+
+/// Write everything as JSON lines, to be loaded again
+///
+/// One snapshot: others go on reading and writing. Expired keys are left out. The format is described in
+/// docs/dump-format.md, and what this version writes every later one loads. The last line has the number of keys, so
+/// that "kvstore load" notices when something is missing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kvstore dump app.db > app.jsonl
+  kvstore dump app.db -o app.jsonl             the file is there when it is whole
+  kvstore dump app.db -f sessions --prefix eu: | gzip > sessions.gz
+  kvstore dump old.db | kvstore load new.db")]
+pub struct DumpArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Only this family; may be given several times
+    #[arg(short, long = "family", value_name = "NAME")]
+    families: Vec<String>,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// The file to write; it is replaced if it is there
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+/// What was dumped.
+struct Dumped {
+    families: u64,
+    keys: u64,
+    bytes: u64,
+}
+
+impl DumpArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let prefix = self.prefix.as_deref().map(|prefix| context.form.parse(prefix, "prefix")).transpose()?;
+        let range = prefix.as_deref().map_or_else(KeyRange::all, KeyRange::prefix);
+        let path = self.store.path()?;
+        // A memory map would count as memory, as much as the store is long.
+        let store = open_with(&path, For::Looking, &self.store.open, Config::new().mmap_size(0))?;
+        if resume::Record::is_in(&store)? {
+            eprintln!(
+                "kvstore: a load into this store was not finished, so it has a part of what was loaded: this dumps what is there"
+            );
+        }
+        let Some(to) = &self.output else {
+            let out = &mut context.out;
+            let quiet = out.is_terminal;
+            self.dump(&store, &range, quiet, &mut |line| out.bytes(line).map_err(Failure::from))?;
+            return Ok(Answer::Yes);
+        };
+        let interrupt = Interrupt::watch()?;
+        let mut file = Target::create(to, &path)?;
+        let dumped = self.dump(&store, &range, false, &mut |line| {
+            if interrupt.came() {
+                return refused("stopped: no dump was written");
+            }
+            Ok(file.to.write_all(line)?)
+        })?;
+        file.finish().map_err(|e| Failure::Refused(format!("{}: {e}", to.display())))?;
+        let Dumped { families, keys: dumped_keys, bytes } = dumped;
+        let text = format!(
+            "{} in {} families dumped to {} ({})",
+            keys(dumped_keys),
+            count(families),
+            to.display(),
+            size(bytes)
+        );
+        let text = if families == 1 { text.replace("1 families", "1 family") } else { text };
+        report(&mut context.out, &text, &[("keys", dumped_keys), ("families", families), ("bytes", bytes)])?;
+        Ok(Answer::Yes)
+    }
+
+    /// Gives each line to `write`.
+    fn dump(
+        &self,
+        store: &Store,
+        range: &KeyRange,
+        quiet: bool,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Dumped> {
+        store.snapshot(|store| {
+            let mut names =
+                if self.families.is_empty() { all_families(store)? } else { self.families.clone() };
+            names.retain(|name| name != resume::FAMILY);
+            let mut bytes = 0;
+            let mut put = |object: &mut Object| {
+                let line = object.line();
+                bytes += line.len() as u64;
+                write(line)
+            };
+            let mut object = Object::new();
+            put(format::write_header(&mut object, store.limit()?, kvstore::now_ms()))?;
+            let mut progress = (!quiet).then(|| self.progress(store, &names)).transpose()?;
+            let mut seen = std::collections::HashSet::new();
+            let (mut families, mut keys, mut total) = (0, 0, 0);
+            for name in names.iter().filter(|name| seen.insert(name.as_str())) {
+                let family = family(store, name)?;
+                let tracks = family.tracks_writes()?;
+                let default_ttl_ms = family.default_ttl()?.map(|ttl| ttl.as_millis() as u64);
+                put(format::write_family(&mut object, name, default_ttl_ms, tracks, family.created_ms()?))?;
+                families += 1;
+                let mut cursor = family.cursor(range.clone(), Direction::Forward);
+                cursor.first()?;
+                loop {
+                    let before = total;
+                    for entry in cursor.fetch(ROWS)? {
+                        let mut written_ms = None;
+                        if tracks {
+                            written_ms = family.write_time(entry.key)?;
+                            if written_ms.is_none() {
+                                total += 1; // expired just now
+                                continue;
+                            }
+                        }
+                        let (value, expire_ms) = (entry.value.unwrap_or_default(), entry.expiry.millis());
+                        put(format::write_row(&mut object, entry.key, value, expire_ms, written_ms))?;
+                        total += 1;
+                        keys += 1;
+                    }
+                    if total == before {
+                        break;
+                    }
+                    if let Some(progress) = &mut progress {
+                        progress.add(total - before);
+                    }
+                }
+            }
+            put(format::write_end(&mut object, families, keys))?;
+            Ok(Dumped { families, keys, bytes })
+        })
+    }
+
+    fn progress(&self, store: &Store, names: &[String]) -> Result<Progress> {
+        let mut total = None;
+        if self.prefix.is_none() && io::stderr().is_terminal() {
+            let counts = names.iter().map(|name| Ok(family(store, name)?.count()?));
+            total = Some(counts.sum::<Result<u64>>()?);
+        }
+        Ok(Progress::new("dumping keys", total))
+    }
+}
+
+/// A file that has its name when it is whole; what is no file, such as a pipe, is written to as it is.
+struct Target<'p> {
+    to: BufWriter<File>,
+    /// The name it has until then, and the one it gets.
+    names: Option<(PathBuf, &'p Path)>,
+}
+
+impl<'p> Target<'p> {
+    fn create(path: &'p Path, store: &Path) -> Result<Target<'p>> {
+        let said = |e: io::Error| Failure::Refused(format!("{}: {e}", path.display()));
+        let there = fs::metadata(path).ok();
+        if let Some(there) = &there {
+            for suffix in ["", "-wal", "-shm", "-journal"] {
+                let mut name = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned()).into_os_string();
+                name.push(suffix);
+                let same = |of: fs::Metadata| (of.dev(), of.ino()) == (there.dev(), there.ino());
+                if fs::metadata(&name).is_ok_and(same) {
+                    return usage(format!(
+                        "{} belongs to the store itself: dump to another file",
+                        path.display()
+                    ));
+                }
+            }
+            if !there.is_file() {
+                let file = OpenOptions::new().write(true).open(path).map_err(said)?;
+                return Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: None });
+            }
+        }
+        // Symbolic links stay, and what they lead to is replaced.
+        let Some(name) = path.file_name() else {
+            return usage(format!("{} is not the name of a file", path.display()));
+        };
+        let whole = if there.is_some() { fs::canonicalize(path).map_err(said)? } else { path.to_owned() };
+        let mut partial = whole.file_name().unwrap_or(name).to_owned();
+        partial.push(OsStr::new(&format!(".{}.partial", std::process::id())));
+        let partial = whole.with_file_name(partial);
+        // Nobody may read it who may not read the store.
+        let mode = fs::metadata(store).map_or(0o600, |of| of.permissions().mode() & 0o777);
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&partial).map_err(said)?;
+        Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: Some((partial, path)) })
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.to.flush()?;
+        if let Some((partial, path)) = &self.names {
+            self.to.get_ref().sync_all()?;
+            let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+            fs::rename(partial, &whole)?;
+            let directory = whole.parent().filter(|directory| !directory.as_os_str().is_empty());
+            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+            self.names = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if let Some((partial, _)) = &self.names {
+            let _ = fs::remove_file(partial);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! `import`: from other packages, and from CSV and JSON.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use kvstore::{Expiry, Family, MAX_KEY_SIZE, PutOptions, Store};
+
+use super::has_keys;
+use super::sources::{Columns, ENDS, Given, read_csv, read_json, read_json_lines};
+use crate::cli::Context;
+use crate::failure::{Answer, Failure, Result, refused, usage};
+use crate::json::Object;
+use crate::output::{Output, count};
+use crate::place::{For, StoreFirst};
+use crate::progress::Progress;
+use crate::times;
+
+/// So many entries, or about so many bytes, are written in one transaction.
+const BATCH_ENTRIES: u64 = 1000;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// The environment variable that names the Python to ask.
+const PYTHON: &str = "KVSTORE_PYTHON";
+
+const EXPIRED: &str = "expired in the source";
+const PRESENT: &str = "already in the target";
+
+/// What a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Comma-separated values
+    Csv,
+    /// The same with tabs
+    Tsv,
+    /// An array of objects, or an object of keys and values
+    Json,
+    /// One object a line
+    Jsonl,
+    /// A file of SNKV's
+    Snkv,
+    /// A folder of diskcache's
+    Diskcache,
+    /// A file of sqlitedict's
+    Sqlitedict,
+    /// A shelf of Python's
+    Shelve,
+    /// A file of Python's dbm
+    Dbm,
+}
+
+impl Kind {
+    /// What a name says.
+    fn of(source: &Path) -> Option<Kind> {
+        match source.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "csv" => Some(Kind::Csv),
+            "tsv" => Some(Kind::Tsv),
+            "json" => Some(Kind::Json),
+            "jsonl" | "ndjson" => Some(Kind::Jsonl),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Csv => "csv",
+            Kind::Tsv => "tsv",
+            Kind::Json => "json",
+            Kind::Jsonl => "jsonl",
+            Kind::Snkv => "snkv",
+            Kind::Diskcache => "diskcache",
+            Kind::Sqlitedict => "sqlitedict",
+            Kind::Shelve => "shelve",
+            Kind::Dbm => "dbm",
+        }
+    }
+
+    /// Whether the Python package reads it.
+    fn is_pythons(self) -> bool {
+        matches!(self, Kind::Snkv | Kind::Diskcache | Kind::Sqlitedict | Kind::Shelve | Kind::Dbm)
+    }
+}
+
+/// Copy what another program keeps, TTLs included
+///
+/// CSV and JSON are read here. What SNKV, diskcache, sqlitedict, shelve and dbm have made is read by the Python package
+/// kvstore-ttl, by $KVSTORE_PYTHON or python3. The source is only read. It is written in batches: what was written
+/// before an error stays, and --skip-existing goes on.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "JSON: an array of objects, [{\"key\":\"a\",\"value\":\"1\"}, ...], or an object {\"a\":\"1\", ...}; \
+with --from jsonl one object a line. A value that is no string is taken as the JSON it is. Where there is no field \
+\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\".
+
+Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 3 the source or the store said no.
+
+Examples:
+  kvstore import app.db users.csv --key-column id --value-column email
+  kvstore import app.db sessions.json -f sessions --ttl 2h
+  kvstore import app.db tokens.jsonl --expire-column expires_at --overwrite
+  kvstore import app.db --from diskcache /var/cache/app --dry-run"
+)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// What to read: a file or a folder; "-" is standard input
+    #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
+    source: PathBuf,
+    /// What SOURCE is, if its name does not say it
+    #[arg(long, value_enum, value_name = "KIND")]
+    from: Option<Kind>,
+    /// The family to import into [default: default]
+    #[arg(short, long, value_name = "NAME")]
+    family: Option<String>,
+    /// How long entries live for which the source does not say it
+    #[arg(long, value_name = "DURATION", value_parser = times::parse_duration)]
+    ttl: Option<Duration>,
+    /// Only say what would be imported
+    #[arg(long)]
+    dry_run: bool,
+    /// Keep keys that are there
+    #[arg(long, alias = "if-absent", conflicts_with = "overwrite")]
+    skip_existing: bool,
+    /// Replace keys that are there
+    #[arg(long, alias = "replace")]
+    overwrite: bool,
+    #[command(flatten)]
+    columns: Columns,
+    #[command(flatten)]
+    python: PythonArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Other packages")]
+struct PythonArgs {
+    /// The table of a file of sqlitedict, if it has several
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+    /// What values become
+    #[arg(long, value_name = "FORM", value_parser = ["raw", "pickle", "json"])]
+    values: Option<String>,
+    /// Read pickles, which can run any program: only if you trust who wrote them
+    #[arg(long)]
+    unpickle: bool,
+}
+
+impl ImportArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let from_stdin = self.source.as_os_str() == "-";
+        let kind = self.from.or_else(|| Kind::of(&self.source));
+        match kind {
+            Some(kind) if !kind.is_pythons() => {}
+            None if from_stdin => {
+                return usage("say what is on standard input: --from csv, tsv, json or jsonl");
+            }
+            _ => return self.by_python(context),
+        }
+        if self.python.table.is_some() || self.python.values.is_some() || self.python.unpickle {
+            return usage("--table, --values and --unpickle are for other packages, not for CSV and JSON");
+        }
+        let kind = kind.unwrap_or(Kind::Csv);
+        if from_stdin {
+            return self.read(kind, io::stdin().lock(), context);
+        }
+        let said = |e: io::Error| Failure::Refused(format!("{}: {e}", self.source.display()));
+        let file = File::open(&self.source).map_err(said)?;
+        if file.metadata().map_err(said)?.is_dir() {
+            return refused(format!("{} is a folder: name the file in it", self.source.display()));
+        }
+        self.read(kind, BufReader::with_capacity(1 << 16, file), context)
+    }
+
+    fn read(&self, kind: Kind, input: impl BufRead, context: &mut Context) -> Result {
+        let name = self.family.as_deref().unwrap_or("default");
+        let mut importing = Importing::begin(self, name)?;
+        let (columns, form) = (&self.columns, context.form);
+        let mut sink = |given| importing.add(given);
+        let read = match kind {
+            Kind::Json => read_json(input, columns, form, &mut sink),
+            Kind::Jsonl => read_json_lines(input, columns, form, &mut sink),
+            Kind::Tsv => read_csv(input, columns, '\t', form, &mut sink),
+            _ => read_csv(input, columns, columns.delimiter, form, &mut sink),
+        };
+        let read = read.and_then(|()| importing.commit());
+        if let Err(Failure::Refused(why)) = read {
+            return match importing.committed {
+                0 => refused(why),
+                done => refused(format!(
+                    "{why}\n  {} entries before it were imported: mend it and run it again with --skip-existing",
+                    count(done)
+                )),
+            };
+        }
+        read?;
+        importing.report.print(kind.name(), name, self.dry_run, &mut context.out)?;
+        context.out.flush()?;
+        importing.report.warn(kind);
+        Ok(Answer::from_bool(importing.report.is_complete()))
+    }
+
+    /// Becomes the command of the Python package.
+    fn by_python(&self, context: &Context) -> Result {
+        if self.columns.are_given() || self.ttl.is_some() {
+            return usage(
+                "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
+            );
+        }
+        let python =
+            std::env::var_os(PYTHON).filter(|python| !python.is_empty()).unwrap_or_else(|| "python3".into());
+        let said = python.to_string_lossy().into_owned();
+        let has_package = Command::new(&python)
+            .args(["-c", "import kvstore._import"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        match has_package {
+            Ok(status) if status.success() => {}
+            Ok(_) => {
+                return refused(format!(
+                    "what is no CSV or JSON is read by the Python package kvstore-ttl, which {said} does not have: \
+                     \"{said} -m pip install kvstore-ttl\" installs it; ${PYTHON} may name another Python"
+                ));
+            }
+            Err(e) => {
+                return refused(format!(
+                    "what is no CSV or JSON is read by the Python package kvstore-ttl, but {said} cannot be run ({e}): \
+                     install Python, then the package with \"pip install kvstore-ttl\"; ${PYTHON} may name another Python"
+                ));
+            }
+        }
+        let mut words: Vec<OsString> = ["-m", "kvstore", "import"].map(Into::into).to_vec();
+        let mut word = |given: bool, words_of: &[&str]| {
+            if given {
+                words.extend(words_of.iter().map(Into::into));
+            }
+        };
+        let from = self.from.map(|kind| kind.name().to_owned());
+        let PythonArgs { table, values, unpickle } = &self.python;
+        for (name, value) in
+            [("--from", &from), ("--family", &self.family), ("--table", table), ("--values", values)]
+        {
+            word(value.is_some(), &[name, value.as_deref().unwrap_or_default()]);
+        }
+        word(*unpickle, &["--unpickle"]);
+        word(self.overwrite, &["--overwrite"]);
+        word(self.skip_existing, &["--skip-existing"]);
+        word(self.dry_run, &["--dry-run"]);
+        word(context.out.json, &["--json"]);
+        words.extend([
+            "--".into(),
+            self.store.path()?.into_os_string(),
+            self.source.clone().into_os_string(),
+        ]);
+        let error = Command::new(&python).args(words).exec();
+        refused(format!("{said} cannot be run: {error}"))
+    }
+}
+
+/// An import under way.
+struct Importing<'a> {
+    args: &'a ImportArgs,
+    /// `None`: only to see what would be imported.
+    target: Option<(Store, Family)>,
+    report: Report,
+    waiting: u64,
+    bytes: usize,
+    committed: u64,
+    progress: Progress,
+}
+
+impl<'a> Importing<'a> {
+    fn begin(args: &'a ImportArgs, name: &str) -> Result<Importing<'a>> {
+        let target = match args.dry_run {
+            true => None,
+            false => {
+                let store = args.store.open(For::Making)?;
+                let family =
+                    if name == super::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
+                if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
+                    return refused(format!(
+                        "family \"{name}\" of the target has keys already: say --skip-existing to keep them, \
+                         --overwrite to replace them, or choose another --family"
+                    ));
+                }
+                store.begin(true)?;
+                Some((store, family))
+            }
+        };
+        let progress = Progress::new("importing entries", None);
+        Ok(Importing {
+            args,
+            target,
+            report: Report::default(),
+            waiting: 0,
+            bytes: 0,
+            committed: 0,
+            progress,
+        })
+    }
+
+    fn add(&mut self, given: Given) -> Result<()> {
+        self.progress.add(1);
+        self.report.at = given.at;
+        self.report.unused = self.report.unused.or(given.unused);
+        let mut entry = match given.entry {
+            Ok(entry) => entry,
+            Err(why) => return self.report.skip(why),
+        };
+        if entry.expire_ms.is_none()
+            && let Some(ttl) = self.args.ttl
+        {
+            entry.expire_ms =
+                kvstore::now_ms().checked_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+        }
+        if entry.expire_ms.is_some_and(|end| end <= kvstore::now_ms()) {
+            return self.report.skip(EXPIRED);
+        }
+        if entry.key.is_empty() || entry.key.len() > MAX_KEY_SIZE {
+            return self.report.skip("a key is empty or longer than 65536 bytes");
+        }
+        if let Some((_, family)) = &self.target {
+            let mut options = PutOptions::new().expiry(entry.expire_ms.map_or(Expiry::Never, Expiry::At));
+            if self.args.skip_existing {
+                options = options.if_absent();
+            }
+            if !family.put_with(&entry.key, &entry.value, &options)? {
+                return self.report.skip(PRESENT);
+            }
+            self.waiting += 1;
+            self.bytes += entry.key.len() + entry.value.len();
+        }
+        self.report.imported += 1;
+        self.report.with_ttl += u64::from(entry.expire_ms.is_some());
+        if self.waiting >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
+            self.commit()?;
+            if let Some((store, _)) = &self.target {
+                store.begin(true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if let Some((store, _)) = &self.target {
+            store.commit()?;
+        }
+        self.committed += self.waiting;
+        (self.waiting, self.bytes) = (0, 0);
+        Ok(())
+    }
+}
+
+/// What was done: as the Python package says it.
+#[derive(Default)]
+struct Report {
+    imported: u64,
+    with_ttl: u64,
+    skipped: BTreeMap<&'static str, u64>,
+    /// Where the entry is that is looked at.
+    at: u64,
+    /// Where the first one was that was skipped for that reason, if it is one that can be mended.
+    first: BTreeMap<&'static str, u64>,
+    /// A field that has the ends of lives, to judge by its name, and was not used.
+    unused: Option<&'static str>,
+}
+
+impl Report {
+    fn skip(&mut self, why: &'static str) -> Result<()> {
+        *self.skipped.entry(why).or_default() += 1;
+        if ![EXPIRED, PRESENT].contains(&why) {
+            self.first.entry(why).or_insert(self.at);
+        }
+        Ok(())
+    }
+
+    /// Whether everything is there that was alive in the source.
+    fn is_complete(&self) -> bool {
+        self.skipped.keys().all(|why| [EXPIRED, PRESENT].contains(why))
+    }
+
+    /// Says on stderr what may have to be mended.
+    fn warn(&self, kind: Kind) {
+        let what = if matches!(kind, Kind::Csv | Kind::Tsv) { "line" } else { "entry" };
+        for (why, at) in &self.first {
+            eprintln!("kvstore: skipped: {why}: {what} {at} is the first");
+        }
+        if let Some((name, option)) = ENDS.iter().find(|(name, _)| Some(*name) == self.unused) {
+            eprintln!("kvstore: the source has a field \"{name}\" that was not used: {option} {name} would");
+        }
+    }
+
+    fn print(&self, kind: &str, family: &str, dry_run: bool, out: &mut Output) -> Result<()> {
+        if out.json {
+            let object_of = |pairs: &[(&str, u64)]| {
+                let mut object = Object::new();
+                for (name, number) in pairs {
+                    object.number(name, *number);
+                }
+                String::from_utf8_lossy(object.line()).trim_end().to_owned()
+            };
+            let skipped: Vec<_> = self.skipped.iter().map(|(why, number)| (*why, *number)).collect();
+            let imported = [(family, self.imported)];
+            let mut object = Object::new();
+            object
+                .text("kind", kind)
+                .raw("imported", &object_of(&imported[..usize::from(self.imported > 0)]));
+            object.number("with_ttl", self.with_ttl).raw("skipped", &object_of(&skipped));
+            out.object(object.bool("complete", self.is_complete()))?;
+            return Ok(());
+        }
+        let verb = if dry_run { "would be imported" } else { "imported" };
+        let mut lines = vec![
+            (self.imported, format!("{verb} from {kind} into family \"{family}\"")),
+            (self.with_ttl, "of them with a TTL".to_owned()),
+        ];
+        lines.extend(self.skipped.iter().map(|(why, number)| (*number, format!("skipped: {why}"))));
+        for (number, what) in lines {
+            match out.is_terminal {
+                true => out.line(format!("{:>12}  {what}", count(number)))?,
+                false => out.line(format!("{number}\t{what}"))?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,436 @@
+//! `load`: what `dump` has written.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal as _};
+
+use clap::Args;
+use kvstore::{Config, ErrorKind, Expiry, Family, Limit, PutOptions, Store};
+
+use super::format::{Line, Lines, Read, parse};
+use super::resume::{self, Counts, Record};
+use super::{DEFAULT, all_families, has_keys, report};
+use crate::cli::Context;
+use crate::failure::{Answer, Failure, Result, refused, usage};
+use crate::output::{count, keys};
+use crate::place::{For, StoreFirst, open_with};
+use crate::progress::{Interrupt, Progress};
+
+/// Lines between two looks at the progress.
+const LINES: u64 = 1024;
+
+/// Load what "kvstore dump" has written
+///
+/// All of it in one transaction: if anything is wrong with the dump, or the command is stopped, nothing of it is in the
+/// store. While it runs others can read, and the log beside the store grows as long as what is loaded; with --batch it
+/// does not, and others can write in between.
+///
+/// Families that are not there are made, with the settings they had. One that is there must have no keys, unless
+/// --if-absent or --replace says what is to become of them; then it keeps its settings. Keys that have expired are not
+/// loaded. The store's limit is loaded only into a store that is empty and has none.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "With --batch N, each N lines are a transaction. How far it has come is kept in the store, in a family \
+\"load in progress\", which is gone when the load is done. A load that was broken off goes on with --resume and the same \
+dump.
+
+Exit code 3: the dump is damaged or cut off, or the store said no; the text says what of it is in the store.
+
+Examples:
+  kvstore load app.db app.jsonl
+  zcat app.jsonl.gz | kvstore load app.db
+  kvstore load app.db sessions.jsonl --family sessions2 --replace
+  kvstore load app.db huge.jsonl --batch 100000 --resume"
+)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    store: StoreFirst,
+    /// The dump; "-" is standard input
+    #[arg(value_name = "FILE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
+    file: String,
+    /// Load the family of the dump under this name
+    #[arg(short, long, value_name = "NAME")]
+    family: Option<String>,
+    /// Keys that are there stay as they are
+    #[arg(long, alias = "skip-existing", conflicts_with = "replace")]
+    if_absent: bool,
+    /// Keys that are there get the dump's value and times
+    #[arg(long, alias = "overwrite")]
+    replace: bool,
+    /// Commit after each N lines
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    batch: Option<u64>,
+    /// Go on with a load in batches that was broken off
+    #[arg(long, requires = "batch")]
+    resume: bool,
+}
+
+impl LoadArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        if self.file != "-" {
+            let file = File::open(&self.file).map_err(|e| Failure::Refused(format!("{}: {e}", self.file)))?;
+            let total = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|of| of.len());
+            return self.load(BufReader::with_capacity(1 << 16, file), total, context);
+        }
+        if io::stdin().is_terminal() {
+            return usage("give the file of the dump, or pipe one in: kvstore load STORE FILE");
+        }
+        self.load(io::stdin().lock(), None, context)
+    }
+
+    fn load(&self, input: impl BufRead, total: Option<u64>, context: &mut Context) -> Result {
+        let mut lines = Lines::new(input, self.batch.is_some());
+        // Before the store is made.
+        let limit = match lines.next()? {
+            Read::Nothing => {
+                return refused("the dump is empty: not even its first line is there. Nothing was loaded");
+            }
+            Read::Line(line) | Read::Unfinished(line) => match parse(line) {
+                Ok(Line::Header { limit }) => limit,
+                Ok(_) => {
+                    return refused(
+                        "line 1: a dump begins with a header, {\"kvstore_dump\":1,...}: nothing was loaded",
+                    );
+                }
+                Err(why) => return refused(format!("line 1: {why}. Is it a dump? Nothing was loaded")),
+            },
+        };
+        // A transaction as long as this needs no more than its cache; a memory map would count as memory, too.
+        let config = Config::new().mmap_size(0).cache_pages(1500);
+        let store = open_with(&self.store.path()?, For::Making, &self.store.open, config)?;
+        let mut loading = Loading::begin(&store, self, limit)?;
+        let progress = Progress::new("loading, bytes", total);
+        let interrupt = Interrupt::watch()?;
+        let done = loading.skip(&mut lines, &interrupt);
+        let done = done.and_then(|()| loading.lines(&mut lines, progress, &interrupt));
+        match done {
+            Ok(()) => {}
+            Err(Failure::Refused(why)) => {
+                drop(loading.family.take());
+                let committed = loading.committed.as_ref().map_or(0, |record| record.counts.keys());
+                return refused(match committed {
+                    0 => format!("{why}\n  nothing of it was loaded"),
+                    done => format!(
+                        "{why}\n  of the dump, {} are done, in whole batches: --resume goes on after them",
+                        keys(done)
+                    ),
+                });
+            }
+            Err(other) => return Err(other),
+        }
+        let Counts { families, loaded, expired, present, evicted } = loading.counts;
+        let mut text = format!("{} loaded, of {} families", keys(loaded), count(families));
+        for (number, what) in [
+            (expired, "had expired"),
+            (present, "were there already"),
+            (evicted, "were removed to make room"),
+        ] {
+            if number > 0 {
+                text.push_str(&format!("; {} {what}", count(number)));
+            }
+        }
+        let numbers = [
+            ("loaded", loaded),
+            ("families", families),
+            ("expired", expired),
+            ("present", present),
+            ("evicted", evicted),
+        ];
+        report(&mut context.out, &text.replace(" 1 families", " 1 family"), &numbers)?;
+        Ok(Answer::Yes)
+    }
+}
+
+/// A load under way. A transaction is open on the store.
+struct Loading<'a> {
+    store: &'a Store,
+    args: &'a LoadArgs,
+    /// The family that keys go to, once there is a line that says so.
+    family: Option<Family>,
+    /// What the last family line has said, until the first key of it comes: with --family only.
+    waiting: Option<Settings>,
+    /// The names that family lines had.
+    seen: HashSet<String>,
+    /// How far whole batches have come.
+    committed: Option<Record>,
+    into_new: bool,
+    limit: Option<Limit>,
+    /// The name of the family in the dump.
+    source: String,
+    counts: Counts,
+    evicted_before: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Settings {
+    default_ttl_ms: Option<u64>,
+    track_writes: bool,
+}
+
+impl<'a> Loading<'a> {
+    fn begin(store: &'a Store, args: &'a LoadArgs, limit: Option<Limit>) -> Result<Loading<'a>> {
+        store.begin(true)?;
+        let record = Record::read(store)?;
+        if let (Some(record), false) = (&record, args.resume) {
+            return refused(format!(
+                "a load into this store was broken off after {}: go on with --batch N --resume and the same dump, or \
+                 drop the family \"{}\" if that is not wanted any more. Nothing was loaded",
+                keys(record.counts.keys()),
+                resume::FAMILY
+            ));
+        }
+        let mut into_new = store.limit()?.is_none();
+        if record.is_none() {
+            for name in all_families(store)? {
+                into_new = into_new && !has_keys(&store.family(&name)?)?;
+            }
+        }
+        let mut loading = Loading {
+            store,
+            args,
+            family: None,
+            waiting: None,
+            seen: HashSet::new(),
+            committed: None,
+            into_new,
+            limit,
+            source: String::new(),
+            counts: Counts::default(),
+            evicted_before: store.stats()?.evicted,
+        };
+        if let Some(record) = record {
+            loading.into_new = record.into_new;
+            loading.counts = record.counts.clone();
+            loading.committed = Some(record);
+        }
+        Ok(loading)
+    }
+
+    /// Reads what was loaded before, and sees whether it is the same.
+    fn skip<R: BufRead>(&mut self, lines: &mut Lines<R>, interrupt: &Interrupt) -> Result<()> {
+        let Some(record) = self.committed.clone() else { return Ok(()) };
+        while lines.number < record.lines {
+            if interrupt.came() {
+                return refused("stopped");
+            }
+            if let Read::Nothing = lines.next()? {
+                break;
+            }
+        }
+        if (lines.number, lines.hash()) != (record.lines, record.hash) {
+            return refused(format!(
+                "this is not the dump whose load was broken off: its first {} lines are others",
+                count(record.lines)
+            ));
+        }
+        self.source = record.family;
+        let name = self.args.family.as_deref().unwrap_or(&self.source);
+        self.family = Some(self.store.family(name)?);
+        Ok(())
+    }
+
+    fn lines<R: BufRead>(
+        &mut self,
+        lines: &mut Lines<R>,
+        mut progress: Progress,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let now_ms = kvstore::now_ms();
+        let mut of_batch = 0;
+        loop {
+            let number = lines.number + 1;
+            let read = lines.next()?;
+            // Also at what looks like the end: who writes into the pipe was stopped, too.
+            if interrupt.came() {
+                return refused("stopped");
+            }
+            let line = match read {
+                Read::Nothing => return refused(cut_off(number)),
+                Read::Unfinished(line) => match parse(line) {
+                    Ok(line) => line,
+                    Err(_) => return refused(cut_off(number)),
+                },
+                Read::Line(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
+                Read::Line(line) => {
+                    parse(line).map_err(|why| Failure::Refused(format!("line {number}: {why}")))?
+                }
+            };
+            match line {
+                Line::Row { key, value, expire_ms, written_ms } => {
+                    if expire_ms.is_some_and(|end| end <= now_ms && end > 0) {
+                        self.open_waiting(number)?;
+                        self.counts.expired += 1;
+                    } else {
+                        self.row(&key, &value, expire_ms, written_ms, number)?;
+                    }
+                    of_batch += 1;
+                }
+                Line::Family { name, default_ttl_ms, track_writes } => {
+                    let name = name.into_owned();
+                    self.family_line(name, Settings { default_ttl_ms, track_writes }, number)?;
+                }
+                Line::Header { .. } => {
+                    return refused(format!("line {number}: a second header: load one dump at a time"));
+                }
+                Line::End { families, keys } => {
+                    self.end(families, keys, number)?;
+                    return self.nothing_after(lines);
+                }
+            }
+            if number.is_multiple_of(LINES) {
+                progress.set(lines.bytes);
+            }
+            if self.args.batch == Some(of_batch) {
+                of_batch = 0;
+                self.commit(lines)?;
+            }
+        }
+    }
+
+    fn family_line(&mut self, name: String, settings: Settings, number: u64) -> Result<()> {
+        if !self.seen.insert(name.clone()) {
+            return refused(format!("line {number}: the family \"{name}\" was there before"));
+        }
+        self.source = name;
+        if self.args.family.is_some() {
+            self.waiting = Some(settings); // it may have no keys at all
+            return Ok(());
+        }
+        self.counts.families += 1;
+        self.open(settings, number)
+    }
+
+    /// Opens the family for which a key has come.
+    fn open_waiting(&mut self, number: u64) -> Result<()> {
+        let Some(settings) = self.waiting.take() else { return Ok(()) };
+        if self.family.is_some() {
+            return refused(format!(
+                "line {number}: the dump has keys of several families: load it without --family, or dump the one with \
+                 \"kvstore dump -f NAME\""
+            ));
+        }
+        self.counts.families += 1;
+        self.open(settings, number)
+    }
+
+    fn open(&mut self, settings: Settings, number: u64) -> Result<()> {
+        let name = self.args.family.as_deref().unwrap_or(&self.source);
+        let wrong = |e| at_line(number, e);
+        let family =
+            if name == DEFAULT { self.store.family(name) } else { self.store.family_or_create(name) };
+        let family = family.map_err(wrong)?;
+        if has_keys(&family)? {
+            if !self.args.if_absent && !self.args.replace {
+                return refused(format!(
+                    "the family \"{name}\" has keys already: say --if-absent to keep them, --replace to replace those \
+                     that are in the dump, too, or load into another --family"
+                ));
+            }
+        } else {
+            let ttl = settings.default_ttl_ms.map(std::time::Duration::from_millis);
+            if family.default_ttl()? != ttl {
+                family.set_default_ttl(ttl).map_err(wrong)?;
+            }
+            if settings.track_writes {
+                family.set_write_tracking(true)?;
+            }
+        }
+        self.family = Some(family);
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expire_ms: Option<i64>,
+        written_ms: Option<i64>,
+        number: u64,
+    ) -> Result<()> {
+        self.open_waiting(number)?;
+        let Some(family) = &self.family else {
+            return refused(format!("line {number}: a key before the line of its family"));
+        };
+        let mut options = PutOptions::new().expiry(expire_ms.map_or(Expiry::Never, Expiry::At));
+        if let Some(written_ms) = written_ms {
+            options = options.written_at(written_ms);
+        }
+        if self.args.if_absent {
+            options = options.if_absent();
+        }
+        match family.put_with(key, value, &options).map_err(|e| at_line(number, e))? {
+            true => self.counts.loaded += 1,
+            false => self.counts.present += 1,
+        }
+        Ok(())
+    }
+
+    /// Commits a batch, with how far it has come.
+    fn commit<R: BufRead>(&mut self, lines: &Lines<R>) -> Result<()> {
+        self.count_evicted()?;
+        let record = Record {
+            lines: lines.number,
+            hash: lines.hash(),
+            family: self.source.clone(),
+            into_new: self.into_new,
+            counts: self.counts.clone(),
+        };
+        record.write(self.store)?;
+        self.store.commit()?;
+        self.committed = Some(record);
+        Ok(self.store.begin(true)?)
+    }
+
+    fn end(&mut self, families: u64, keys: u64, number: u64) -> Result<()> {
+        if self.args.family.is_none() && self.counts.families != families || self.counts.keys() != keys {
+            return refused(format!(
+                "line {number}: the dump should have {keys} keys in {families} families, and has {} in {}: something is \
+                 missing or was added",
+                self.counts.keys(),
+                self.counts.families
+            ));
+        }
+        self.count_evicted()?;
+        Ok(())
+    }
+
+    /// Commits everything, if the dump is at its end.
+    fn nothing_after<R: BufRead>(&mut self, lines: &mut Lines<R>) -> Result<()> {
+        loop {
+            match lines.next()? {
+                Read::Nothing => break,
+                Read::Line(line) | Read::Unfinished(line) if line.iter().all(u8::is_ascii_whitespace) => {}
+                _ => {
+                    return refused(format!(
+                        "line {}: there is more after the end of the dump",
+                        lines.number
+                    ));
+                }
+            }
+        }
+        if let Some(limit) = self.limit.filter(|_| self.into_new) {
+            self.store.set_limit(Some(limit))?;
+        }
+        Record::remove(self.store)?;
+        Ok(self.store.commit()?)
+    }
+
+    fn count_evicted(&mut self) -> Result<()> {
+        let evicted = self.store.stats()?.evicted;
+        self.counts.evicted += evicted - self.evicted_before;
+        self.evicted_before = evicted;
+        Ok(())
+    }
+}
+
+fn cut_off(line: u64) -> String {
+    format!("the dump is cut off at line {line}: its last line, {{\"end\":true,...}}, is not there")
+}
+
+/// What the store says against a line.
+fn at_line(number: u64, error: kvstore::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Error => Failure::Refused(format!("line {number}: {error}")),
+        _ => error.into(),
+    }
+}

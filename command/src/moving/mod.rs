@@ -1,0 +1,49 @@
+//! What goes from one place to another.
+
+pub mod copy;
+pub mod dump;
+mod format;
+pub mod import;
+pub mod load;
+mod resume;
+mod sources;
+
+use kvstore::{Cursor, Direction, Family, KeyRange, Store};
+
+use crate::failure::Result;
+use crate::json::Object;
+use crate::output::Output;
+
+/// The family of every store.
+const DEFAULT: &str = "default";
+
+/// All families, the default one first.
+fn all_families(store: &Store) -> Result<Vec<String>> {
+    let mut names = store.families()?;
+    names.insert(0, DEFAULT.to_owned());
+    Ok(names)
+}
+
+/// Whether a family has a live key.
+fn has_keys(family: &Family) -> Result<bool> {
+    let mut cursor: Cursor = family.cursor(KeyRange::all(), Direction::Forward).keys_only();
+    Ok(cursor.first()?)
+}
+
+/// Prints numbers: as text for people, each on a line with its name for programs, or as one JSON object.
+fn report(out: &mut Output, text: &str, numbers: &[(&str, u64)]) -> Result<()> {
+    if out.json {
+        let mut object = Object::new();
+        for (name, number) in numbers {
+            object.number(name, *number);
+        }
+        out.object(&mut object)?;
+    } else if out.is_terminal {
+        out.line(text)?;
+    } else {
+        for (name, number) in numbers {
+            out.line(format!("{name}\t{number}"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! What `import` reads by itself: CSV, and JSON in three shapes. Each entry is given on when it is read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufRead;
+
+use clap::Args;
+use data_encoding::BASE64;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::bytes::Form;
+use crate::failure::{Failure, Result, refused, usage};
+use crate::times;
+
+/// Which column, or field of an object, is what.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "CSV and JSON")]
+pub struct Columns {
+    /// The column of the key, by name or number [default: key, or 1]
+    #[arg(long, value_name = "COLUMN")]
+    pub key_column: Option<String>,
+    /// The column of the value [default: value, or 2]
+    #[arg(long, value_name = "COLUMN")]
+    pub value_column: Option<String>,
+    /// The column of the TTL: seconds, or 15m; milliseconds if its name ends with _ms
+    #[arg(long, value_name = "COLUMN")]
+    pub ttl_column: Option<String>,
+    /// The column of the end: ISO 8601, or seconds since 1970; milliseconds if its name ends with _ms
+    #[arg(long, value_name = "COLUMN", conflicts_with = "ttl_column")]
+    pub expire_column: Option<String>,
+    /// The first line of the CSV is no header
+    #[arg(long)]
+    pub no_header: bool,
+    /// What is between columns of a CSV
+    #[arg(long, value_name = "CHARACTER", default_value = ",", hide_default_value = true)]
+    pub delimiter: char,
+}
+
+impl Columns {
+    /// The column that has the end of a life, to judge by its name, if none was named.
+    fn unused(&self, has: impl Fn(&str) -> bool) -> Option<&'static str> {
+        if self.ttl_column.is_some() || self.expire_column.is_some() {
+            return None;
+        }
+        let is_used = |name: &str| {
+            [&self.key_column, &self.value_column].into_iter().flatten().any(|column| column == name)
+        };
+        ENDS.iter().map(|(name, _)| *name).find(|name| has(name) && !is_used(name))
+    }
+
+    pub fn are_given(&self) -> bool {
+        let names = [&self.key_column, &self.value_column, &self.ttl_column, &self.expire_column];
+        self.no_header || self.delimiter != ',' || names.iter().any(|name| name.is_some())
+    }
+}
+
+/// An entry of a source.
+#[derive(Debug)]
+pub struct Entry {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+    /// Its end, if the source gives it one.
+    pub expire_ms: Option<i64>,
+}
+
+/// An entry, or why it is none.
+type Read = std::result::Result<Entry, &'static str>;
+
+/// What a source gives.
+#[derive(Debug)]
+pub struct Given {
+    pub entry: Read,
+    /// Which line of the source it is, or which entry; the first is 1.
+    pub at: u64,
+    /// A field that looks as if it had the end of its life, and is not used.
+    pub unused: Option<&'static str>,
+}
+
+/// How others call what has the end of a life, and which option uses it.
+pub const ENDS: [(&str, &str); 8] = [
+    ("ttl", "--ttl-column"),
+    ("ttl_ms", "--ttl-column"),
+    ("ttl_seconds", "--ttl-column"),
+    ("expire_ms", "--expire-column"),
+    ("expire_at", "--expire-column"),
+    ("expires_at", "--expire-column"),
+    ("expires", "--expire-column"),
+    ("expiry", "--expire-column"),
+];
+type Sink<'s> = &'s mut dyn FnMut(Given) -> Result<()>;
+
+const NO_TTL: &str = "its TTL is no duration";
+const NO_MOMENT: &str = "its expiry is no moment";
+const NOTHING: &str = "null for a key or value";
+const NOT_BASE64: &str = "its key or value is not base64";
+const NOT_IN_FORM: &str = "its key or value is not in the form that --hex or --base64 says";
+/// The year 9999, about, in milliseconds: what is later is a mistake, or was meant to be never.
+const LAST_MS: f64 = 253_402_300_800_000.0;
+
+/// A key or value as the source has it.
+fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> {
+    match form {
+        Form::Text => Ok(text.to_vec()), // as it is: sources know no escapes of ours
+        _ => {
+            let text = std::str::from_utf8(text).map_err(|_| NOT_IN_FORM)?;
+            form.parse(text, "entry").map_err(|_| NOT_IN_FORM)
+        }
+    }
+}
+
+/// The moment that a number of milliseconds is after `from_ms`.
+fn moment(ms: f64, from_ms: i64) -> Option<i64> {
+    let at = ms + from_ms as f64;
+    #[allow(clippy::cast_possible_truncation)] // bounded
+    (at.is_finite() && at.abs() <= LAST_MS).then_some(at.ceil() as i64)
+}
+
+/// The end of life that a TTL gives. A number is of seconds, or of milliseconds if the column says so.
+fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<i64>, &'static str> {
+    let now_ms = kvstore::now_ms();
+    let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
+    match (text.trim(), text.trim().parse::<f64>()) {
+        ("", _) => Ok(None),
+        (_, Ok(number)) => moment(number * unit, now_ms).map(Some).ok_or(NO_TTL),
+        (words, Err(_)) => {
+            let ttl = times::parse_duration(words).map_err(|_| NO_TTL)?;
+            moment(ttl.as_secs_f64() * 1000.0, now_ms).map(Some).ok_or(NO_TTL)
+        }
+    }
+}
+
+/// The end of life that a moment gives.
+fn end_at(column: &str, text: &str) -> std::result::Result<Option<i64>, &'static str> {
+    let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
+    match (text.trim(), text.trim().parse::<f64>()) {
+        ("", _) => Ok(None),
+        (_, Ok(number)) => moment(number * unit, 0).map(Some).ok_or(NO_MOMENT),
+        (words, Err(_)) => times::parse_moment(words).map(Some).map_err(|_| NO_MOMENT),
+    }
+}
+
+/// The end of life of an entry: `text` gives what a column has.
+fn end<'t>(
+    columns: &Columns,
+    text: impl Fn(&str) -> Option<&'t str>,
+) -> std::result::Result<Option<i64>, &'static str> {
+    match (&columns.ttl_column, &columns.expire_column) {
+        (Some(column), _) => text(column).map_or(Ok(None), |text| end_of_ttl(column, text)),
+        (_, Some(column)) => text(column).map_or(Ok(None), |text| end_at(column, text)),
+        _ => Ok(None),
+    }
+}
+
+// ---- CSV -----------------------------------------------------------------------------------------
+
+pub fn read_csv(
+    input: impl BufRead,
+    columns: &Columns,
+    delimiter: char,
+    form: Form,
+    sink: Sink<'_>,
+) -> Result<()> {
+    let Ok(delimiter) = u8::try_from(delimiter) else {
+        return usage("what is between columns of a CSV must be a character of ASCII");
+    };
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(!columns.no_header).delimiter(delimiter).from_reader(input);
+    let said = |e: csv::Error| Failure::Refused(format!("the CSV cannot be read: {e}"));
+    let names: Vec<String> = match columns.no_header {
+        true => Vec::new(),
+        false => {
+            let names = reader.byte_headers().map_err(said)?.iter();
+            names
+                .map(|name| String::from_utf8_lossy(name).trim_start_matches('\u{feff}').trim().to_owned())
+                .collect()
+        }
+    };
+    let find = |column: &str| {
+        let by_name = names.iter().position(|name| name == column);
+        by_name.or_else(|| {
+            column.parse::<usize>().ok()?.checked_sub(1).filter(|at| names.is_empty() || *at < names.len())
+        })
+    };
+    let must_find = |given: &Option<String>, name: &str, number: &str| {
+        let column = given.as_deref().unwrap_or(if columns.no_header { number } else { name });
+        find(column).ok_or_else(|| match columns.no_header {
+            true => Failure::Usage(format!("\"{column}\" is not the number of a column: the first is 1")),
+            false => Failure::Usage(format!(
+                "the CSV has no column \"{column}\": it has {}. Say which with --key-column, --value-column, \
+                 --ttl-column, --expire-column, or --no-header if the first line is none",
+                names.join(", ")
+            )),
+        })
+    };
+    let key = must_find(&columns.key_column, "key", "1")?;
+    let value = must_find(&columns.value_column, "value", "2")?;
+    for column in [&columns.ttl_column, &columns.expire_column] {
+        if column.is_some() {
+            must_find(column, "", "")?;
+        }
+    }
+    let unused = columns.unused(|name| names.iter().any(|column| column == name));
+    let mut record = csv::ByteRecord::new();
+    while reader.read_byte_record(&mut record).map_err(said)? {
+        let (Some(key), Some(value)) = (record.get(key), record.get(value)) else {
+            return refused(format!("the CSV has only {} columns in a line", record.len()));
+        };
+        let text = |column: &str| std::str::from_utf8(record.get(find(column)?)?).ok();
+        let entry = || {
+            Ok(Entry { key: bytes(key, form)?, value: bytes(value, form)?, expire_ms: end(columns, text)? })
+        };
+        let at = record.position().map_or(0, csv::Position::line);
+        sink(Given { entry: entry(), at, unused })?;
+    }
+    Ok(())
+}
+
+// ---- JSON ----------------------------------------------------------------------------------------
+
+type Object = BTreeMap<String, Box<RawValue>>;
+
+/// The text of a string, or JSON as it is written; `None` for null.
+fn text_of(json: &RawValue) -> Option<String> {
+    match json.get() {
+        "null" => None,
+        string if string.starts_with('"') => serde_json::from_str(string).ok(),
+        other => Some(other.to_owned()),
+    }
+}
+
+/// An entry of an object that has it in fields.
+fn given(object: &Object, at: u64, columns: &Columns, form: Form) -> Given {
+    let unused = columns.unused(|name| object.contains_key(name));
+    Given { entry: entry_of(object, columns, form), at, unused }
+}
+
+fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
+    let field = |given: &Option<String>, name: &str| {
+        let column = given.as_deref().unwrap_or(name);
+        match (object.get(column), object.get(&format!("{column}_base64"))) {
+            (Some(json), _) => bytes(text_of(json).ok_or(NOTHING)?.as_bytes(), form),
+            (None, Some(json)) => {
+                BASE64.decode(text_of(json).ok_or(NOTHING)?.as_bytes()).map_err(|_| NOT_BASE64)
+            }
+            (None, None) => Err("it has no such field for its key or value"),
+        }
+    };
+    let texts: BTreeMap<&String, String> = [&columns.ttl_column, &columns.expire_column]
+        .into_iter()
+        .flatten()
+        .filter_map(|column| Some((column, text_of(object.get(column)?)?)))
+        .collect();
+    let expire_ms = end(columns, |column| texts.get(&column.to_owned()).map(String::as_str))?;
+    Ok(Entry {
+        key: field(&columns.key_column, "key")?,
+        value: field(&columns.value_column, "value")?,
+        expire_ms,
+    })
+}
+
+/// One object a line, or one after the other.
+pub fn read_json_lines(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<'_>) -> Result<()> {
+    let objects = serde_json::Deserializer::from_reader(input).into_iter::<Object>();
+    for (object, at) in objects.zip(1..) {
+        let object = object.map_err(|e| Failure::Refused(format!("the JSON cannot be read: {e}")))?;
+        sink(given(&object, at, columns, form))?;
+    }
+    Ok(())
+}
+
+/// An array of objects, or one object of keys and values.
+pub fn read_json(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<'_>) -> Result<()> {
+    let mut failure = None;
+    let mut json = serde_json::Deserializer::from_reader(input);
+    let read = Top { columns, form, sink, failure: &mut failure }.deserialize(&mut json);
+    let read = read.and_then(|()| json.end());
+    match (failure, read) {
+        (Some(failure), _) => Err(failure),
+        (None, Ok(())) => Ok(()),
+        (None, Err(e)) => refused(format!(
+            "the JSON cannot be read: {e}. It should be an array of objects, or an object of keys and values; one \
+             object a line is --from jsonl"
+        )),
+    }
+}
+
+struct Top<'a, 's> {
+    columns: &'a Columns,
+    form: Form,
+    sink: Sink<'s>,
+    /// Why the sink takes no more.
+    failure: &'a mut Option<Failure>,
+}
+
+impl Top<'_, '_> {
+    fn give<E: serde::de::Error>(&mut self, given: Given) -> std::result::Result<(), E> {
+        (self.sink)(given).map_err(|failure| {
+            *self.failure = Some(failure);
+            E::custom("stopped")
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Top<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> std::result::Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Top<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of objects, or an object")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut objects: A) -> std::result::Result<(), A::Error> {
+        let mut at = 0;
+        while let Some(object) = objects.next_element::<Object>()? {
+            at += 1;
+            self.give(given(&object, at, self.columns, self.form))?;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> std::result::Result<(), A::Error> {
+        if self.columns.are_given() {
+            return Err(A::Error::custom("an object of keys and values has no columns"));
+        }
+        let mut at = 0;
+        while let Some((key, value)) = entries.next_entry::<String, Box<RawValue>>()? {
+            let entry = || {
+                let value = text_of(&value).ok_or(NOTHING)?;
+                let (key, value) = (bytes(key.as_bytes(), self.form)?, bytes(value.as_bytes(), self.form)?);
+                Ok(Entry { key, value, expire_ms: None })
+            };
+            at += 1;
+            let given = Given { entry: entry(), at, unused: None };
+            self.give(given)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Standard output: for people on a terminal (units, columns, colour), plain and stable when piped, JSON when asked.
+
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::json::Object;
+use crate::progress::Interrupt;
+
+pub const BOLD: Style = Style::new().bold();
+pub const DIM: Style = Style::new().dimmed();
+pub const GOOD: Style = AnsiColor::Green.on_default();
+pub const WARN: Style = AnsiColor::Yellow.on_default();
+pub const BAD: Style = AnsiColor::Red.on_default();
+
+/// When output has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// Where a command's results go. What is about the work (progress, questions, errors) goes to stderr.
+pub struct Output {
+    to: BufWriter<Stdout>,
+    /// A person is looking.
+    pub is_terminal: bool,
+    /// `--json`.
+    pub json: bool,
+    colored: bool,
+    /// When colours were asked for.
+    pub color: Color,
+    /// What ends all output: in the shell, where Ctrl-C ends the line and not the process.
+    stopped_by: Option<Interrupt>,
+}
+
+impl Output {
+    pub fn new(json: bool, color: Color) -> Output {
+        let is_terminal = io::stdout().is_terminal();
+        let wanted = || {
+            let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        };
+        let colored = match color {
+            Color::Auto => wanted(),
+            Color::Always => true,
+            Color::Never => false,
+        };
+        let to = BufWriter::with_capacity(64 * 1024, io::stdout());
+        Output { to, is_terminal, json, colored, color, stopped_by: None }
+    }
+
+    /// From then on whoever writes is told that nobody listens.
+    pub fn stop_by(&mut self, interrupt: Interrupt) {
+        self.stopped_by = Some(interrupt);
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match &self.stopped_by {
+            Some(interrupt) if interrupt.came_unseen() => Err(io::ErrorKind::BrokenPipe.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// For people, not for programs: neither piped nor JSON.
+    pub fn is_for_people(&self) -> bool {
+        self.is_terminal && !self.json
+    }
+
+    pub fn is_colored(&self) -> bool {
+        self.colored
+    }
+
+    /// The text in that style, if output is coloured.
+    pub fn paint(&self, style: Style, text: impl std::fmt::Display) -> String {
+        let text = text.to_string();
+        if self.colored && !text.is_empty() { format!("{style}{text}{style:#}") } else { text }
+    }
+
+    pub fn object(&mut self, object: &mut Object) -> io::Result<()> {
+        self.check()?;
+        self.to.write_all(object.line())
+    }
+
+    /// A line of text.
+    pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
+        self.check()?;
+        self.to.write_all(text.as_ref().as_bytes())?;
+        self.to.write_all(b"\n")
+    }
+
+    /// Bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.to.write_all(bytes)
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Says something on stderr, if a person is there to read it.
+pub fn note(text: &str) {
+    if io::stderr().is_terminal() {
+        eprintln!("kvstore: {text}");
+    }
+}
+
+/// Bytes in the unit that fits: `812 B`, `1.4 MB` (powers of 1000).
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    #[allow(clippy::cast_precision_loss)] // for people to read
+    let mut amount = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    while amount >= 999.95 && unit + 1 < UNITS.len() {
+        amount /= 1000.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS.get(unit).copied().unwrap_or_default())
+}
+
+/// A number with its thousands apart: `1 234 567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(' ');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// `1 key`, `2 keys`.
+pub fn keys(number: u64) -> String {
+    format!("{} {}", count(number), if number == 1 { "key" } else { "keys" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        assert_eq!(
+            [size(0), size(999), size(1000), size(999_949), size(999_950)],
+            ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]
+        );
+        assert_eq!(size(u64::MAX), "18446.7 PB");
+        assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1 000", "1 234 567"]);
+        assert_eq!([keys(1), keys(0)], ["1 key", "0 keys"]);
+    }
+}

@@ -1,0 +1,188 @@
+//! STORE on the command line: where it is, and how it is opened.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use kvstore::{Config, ErrorKind, Family, JournalMode, Store, SyncLevel};
+
+use crate::failure::{self, Failure, Result, refused, usage};
+use crate::times;
+
+/// The environment variable that `-` means.
+pub const VARIABLE: &str = "KVSTORE";
+
+/// For commands with nothing after it.
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// The store: a file; "-", or nothing, for the one named by $KVSTORE
+    #[arg(value_name = "STORE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
+    pub store: String,
+    #[command(flatten)]
+    pub open: OpenArgs,
+}
+
+/// For commands with arguments after it.
+#[derive(Debug, Args)]
+pub struct StoreFirst {
+    /// The store: a file; "-" for the one named by $KVSTORE
+    #[arg(value_name = "STORE", value_hint = clap::ValueHint::FilePath)]
+    pub store: String,
+    #[command(flatten)]
+    pub open: OpenArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct OpenArgs {
+    /// How long to wait for others that are writing
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = times::parse_duration, help_heading = "How")]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct FamilyArgs {
+    /// The family of the keys
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    pub family: String,
+}
+
+impl FamilyArgs {
+    /// The family, which must be there.
+    pub fn of(&self, store: &Store) -> Result<Family> {
+        family(store, &self.family)
+    }
+}
+
+/// A family by its name, which must be there.
+pub fn family(store: &Store, name: &str) -> Result<Family> {
+    store.family(name).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Failure::Missing(format!(
+            "there is no family \"{name}\": \"kvstore families\" lists those that are there"
+        )),
+        _ => e.into(),
+    })
+}
+
+/// What a place is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// Nothing in it changes.
+    Looking,
+    /// It must be there.
+    Writing,
+    /// It is made if it is not there.
+    Making,
+}
+
+impl StoreArgs {
+    pub fn path(&self) -> Result<PathBuf> {
+        path(&self.store)
+    }
+
+    pub fn open(&self, purpose: For) -> Result<Store> {
+        open(&self.path()?, purpose, &self.open)
+    }
+}
+
+impl StoreFirst {
+    pub fn path(&self) -> Result<PathBuf> {
+        path(&self.store)
+    }
+
+    pub fn open(&self, purpose: For) -> Result<Store> {
+        open(&self.path()?, purpose, &self.open)
+    }
+}
+
+/// The file that a STORE names.
+pub fn path(store: &str) -> Result<PathBuf> {
+    let path = match store {
+        "-" => match std::env::var_os(VARIABLE) {
+            Some(path) if !path.is_empty() => PathBuf::from(path),
+            _ => return usage(format!("which store? Give its path, or set ${VARIABLE}")),
+        },
+        "" => return usage("the path of the store is empty"),
+        given => PathBuf::from(given),
+    };
+    match path.to_str() {
+        Some(":memory:") => usage("a store in memory ends with this command: give the path of a file"),
+        Some(url) if url.starts_with("postgresql://") || url.starts_with("postgres://") => {
+            usage("this build of kvstore has no servers: give the path of a file")
+        }
+        _ => Ok(path),
+    }
+}
+
+/// So much of a file is read as memory: what is mapped counts as the command's, though it can be taken from it.
+const MAPPED: u64 = 32 << 20;
+
+/// Opens the store of a file. Its journal mode stays as it is.
+pub fn open(path: &Path, purpose: For, how: &OpenArgs) -> Result<Store> {
+    open_with(path, purpose, how, Config::new().mmap_size(MAPPED))
+}
+
+/// The same, with settings of the command's own.
+pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> Result<Store> {
+    if purpose != For::Making {
+        must_have_a_store(path)?;
+    }
+    let config = config
+        .busy_timeout(how.timeout)
+        .sync(SyncLevel::Full)
+        .max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT)
+        .journal_mode(journal_mode(path).unwrap_or_default())
+        .read_only(purpose == For::Looking);
+    Store::open_with(path, &config).map_err(|e| match e.kind() {
+        // Neither a check nor a repair gets farther.
+        ErrorKind::Corrupt => Failure::Refused(format!(
+            "{}\n  the file itself is damaged, so that it cannot even be opened: go back to a backup, or save what can be \
+             read with \"kvstore recover {} NEW\"",
+            failure::cause(&e),
+            path.display()
+        )),
+        _ => e.into(),
+    })
+}
+
+/// Refuses a file that is not there, or has nothing in it: an open would make a store of it.
+fn must_have_a_store(path: &Path) -> Result<()> {
+    let Ok(file) = path.metadata() else {
+        return refused(format!("there is no file {}: nothing was made", path.display()));
+    };
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if file.is_file() && file.len() == 0 && std::fs::metadata(log).map_or(0, |log| log.len()) == 0 {
+        return refused(format!(
+            "the file {} is empty: no store was made of it. If it had a store in it, go back to a backup",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// How the file is written, by its header ("File format write version" of SQLite's file format): an open would convert
+/// it to what the configuration says. `None` if it has no header yet.
+fn journal_mode(path: &Path) -> Option<JournalMode> {
+    match header(path)?.get(18) {
+        Some(1) => Some(JournalMode::Delete),
+        Some(2) => Some(JournalMode::Wal),
+        _ => None,
+    }
+}
+
+/// The bytes of a page of the file; 0 if it has no header yet.
+pub fn page_size(path: &Path) -> u64 {
+    match header(path) {
+        Some([.., 0, 1, _, _, _, _]) => 65_536,
+        Some([.., high, low, _, _, _, _]) => u64::from(u16::from_be_bytes([high, low])),
+        None => 0,
+    }
+}
+
+fn header(path: &Path) -> Option<[u8; 22]> {
+    let mut header = [0; 22];
+    File::open(path).ok()?.read_exact(&mut header).ok()?;
+    Some(header)
+}

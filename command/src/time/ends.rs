@@ -1,0 +1,185 @@
+//! The ends of keys, over some families, in the order of time; and how one is shown.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use kvstore::{Cursor, ErrorKind, Family, Store};
+
+use crate::bytes::Form;
+use crate::failure::Result;
+use crate::json::Object;
+use crate::output::{BAD, Output, WARN};
+use crate::{place, times};
+
+/// Entries that are read at a time.
+const CHUNK: usize = 512;
+/// What ends within this is shown in another colour.
+const SOON_MS: i64 = 60_000;
+
+/// The family of that name, or all of them, the default one first.
+pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
+    if let Some(name) = name {
+        return Ok(vec![place::family(store, name)?]);
+    }
+    let mut families = vec![store.family(store.default_family().name())?];
+    for name in store.families()? {
+        match store.family(&name) {
+            Ok(family) => families.push(family),
+            Err(e) if e.kind() == ErrorKind::NotFound => {} // dropped meanwhile
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(families)
+}
+
+/// Runs `visit` with the end of each key of the family that ends at `from_ms` or after, and before `to_ms`, in the order
+/// of time, until it answers `false`.
+pub fn each(
+    family: &Family,
+    from_ms: i64,
+    to_ms: i64,
+    mut visit: impl FnMut(i64, &[u8]) -> bool,
+) -> Result<()> {
+    let mut cursor = family.expiring(from_ms, to_ms).keys_only();
+    if !there(cursor.first())? {
+        return Ok(());
+    }
+    loop {
+        let fetched = cursor.fetch(CHUNK)?;
+        if fetched.len() == 0 {
+            return Ok(());
+        }
+        for entry in fetched {
+            if !visit(entry.expiry.millis().unwrap_or(i64::MAX), entry.key) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// How many keys of the family have expired and are still there.
+pub fn count_expired(family: &Family, now_ms: i64, mut counted: impl FnMut(u64)) -> Result<u64> {
+    let mut count = 0;
+    each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {
+        count += 1;
+        counted(count);
+        true
+    })?;
+    Ok(count)
+}
+
+/// A key and its end.
+pub struct End<'a> {
+    pub expire_ms: i64,
+    pub family: &'a str,
+    pub key: &'a [u8],
+}
+
+/// The ends of several families, in the order of time.
+pub struct Ends {
+    cursors: Vec<(String, Cursor)>,
+    /// The current end of each family that has one.
+    heads: BinaryHeap<Reverse<(i64, usize)>>,
+    /// The one that was shown last: it has to move on.
+    shown: Option<usize>,
+}
+
+impl Ends {
+    /// From the first moment to before the second.
+    pub fn new(families: &[Family], from_ms: i64, to_ms: i64) -> Result<Ends> {
+        let cursors = families
+            .iter()
+            .map(|family| (family.name().to_owned(), family.expiring(from_ms, to_ms).keys_only()))
+            .collect();
+        let mut ends = Ends { cursors, heads: BinaryHeap::new(), shown: None };
+        for at in 0..ends.cursors.len() {
+            ends.step(at, Cursor::first)?;
+        }
+        Ok(ends)
+    }
+
+    fn step(&mut self, at: usize, step: impl FnOnce(&mut Cursor) -> kvstore::Result<bool>) -> Result<()> {
+        if let Some((_, cursor)) = self.cursors.get_mut(at)
+            && there(step(cursor))?
+            && let Some(expire_ms) = cursor.expiry().and_then(kvstore::Expiry::millis)
+        {
+            self.heads.push(Reverse((expire_ms, at)));
+        }
+        Ok(())
+    }
+
+    pub fn next(&mut self) -> Result<Option<End<'_>>> {
+        if let Some(at) = self.shown.take() {
+            self.step(at, Cursor::next)?;
+        }
+        let Some(Reverse((expire_ms, at))) = self.heads.pop() else { return Ok(None) };
+        self.shown = Some(at);
+        Ok(self
+            .cursors
+            .get(at)
+            .and_then(|(family, cursor)| Some(End { expire_ms, family, key: cursor.key()? })))
+    }
+}
+
+/// A family that is dropped meanwhile has nothing more.
+fn there(moved: kvstore::Result<bool>) -> Result<bool> {
+    match moved {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        moved => Ok(moved?),
+    }
+}
+
+/// How ends are shown, a line each.
+pub struct Lines {
+    pub form: Form,
+    pub now_ms: i64,
+    /// How wide the names of families are; 0: they are not shown to people.
+    pub family_width: usize,
+}
+
+impl Lines {
+    pub fn new(form: Form, now_ms: i64, families: &[Family]) -> Lines {
+        let widest = families.iter().map(|family| form.show(family.name().as_bytes()).chars().count()).max();
+        let family_width =
+            if families.len() > 1 { widest.unwrap_or_default().max("FAMILY".len()) } else { 0 };
+        Lines { form, now_ms, family_width }
+    }
+
+    pub fn head(&self, out: &mut Output) -> Result<()> {
+        let family = self.family("FAMILY");
+        let line = format!("{:<19}  {:<13}{family}  KEY", "EXPIRES", "LEFT");
+        let line = out.paint(crate::output::BOLD, line);
+        Ok(out.line(line)?)
+    }
+
+    fn family(&self, name: &str) -> String {
+        if self.family_width == 0 {
+            String::new()
+        } else {
+            format!("  {name:<width$}", width = self.family_width)
+        }
+    }
+
+    pub fn show(&self, out: &mut Output, end: &End<'_>) -> Result<()> {
+        let left_ms = end.expire_ms.saturating_sub(self.now_ms).max(0);
+        if out.json {
+            let mut object = Object::new();
+            object.bytes("key", end.key).text("family", end.family).number("expire_ms", end.expire_ms);
+            out.object(object.number("ttl_ms", left_ms).bool("expired", left_ms == 0))?;
+            return Ok(());
+        }
+        let (key, name) = (self.form.show(end.key), Form::Text.show(end.family.as_bytes()));
+        if !out.is_terminal {
+            out.line(format!("{key}\t{name}\t{}\t{left_ms}", times::iso(end.expire_ms)))?;
+            return Ok(());
+        }
+        let left = format!("{:<13}", times::from_now(end.expire_ms, self.now_ms));
+        let left = match left_ms {
+            0 => out.paint(BAD, left),
+            1..SOON_MS => out.paint(WARN, left),
+            _ => left,
+        };
+        out.line(format!("{:<19}  {left}{}  {key}", times::local(end.expire_ms), self.family(&name)))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! `purge`: removes what has expired.
+
+use clap::Args;
+use kvstore::Family;
+
+use super::ends;
+use super::steps::{self, BudgetArgs};
+use crate::cli::Context;
+use crate::confirm::{asks, confirm};
+use crate::failure::{Answer, Result};
+use crate::json::Object;
+use crate::output::{DIM, count, keys};
+use crate::place::{For, StoreArgs};
+use crate::progress::Progress;
+
+/// Remove the keys that have expired
+///
+/// They are hidden from all reads already; this frees their room in the file. In steps of at most 256 keys, between
+/// which others get their turn: Ctrl-C ends after the step. On a terminal it says what it will remove, and asks, unless --yes is given.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Piped: the number of keys removed; with --dry-run, family and number. As JSON: removed, more (expired
+keys are left), stopped (by Ctrl-C); with --dry-run: family, expired. Exit code 1: stopped, or the answer was no.
+
+Examples:
+  kvstore purge app.db
+  kvstore purge app.db --dry-run
+  kvstore purge app.db -f sessions --max-keys 100000 --max-time 2s --yes"
+)]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Only the keys of this family
+    #[arg(short, long, value_name = "NAME")]
+    family: Option<String>,
+    #[command(flatten)]
+    budget: BudgetArgs,
+    /// Only say what would be removed
+    #[arg(long, conflicts_with_all = ["max_keys", "max_time"])]
+    dry_run: bool,
+}
+
+impl PurgeArgs {
+    pub fn run(&self, context: &mut Context) -> Result {
+        let store = self.store.open(if self.dry_run { For::Looking } else { For::Writing })?;
+        let families = ends::families(&store, self.family.as_deref())?;
+        if self.dry_run {
+            return self.tell(context, &count_all(&families)?);
+        }
+        let mut total = None;
+        if asks(context.yes) || context.out.is_for_people() {
+            let counts = count_all(&families)?;
+            let expired = counts.iter().map(|(_, count)| count).sum();
+            let of = match &self.family {
+                Some(name) => format!(" of family \"{name}\""),
+                None => String::new(),
+            };
+            let most = self.budget.max_keys.filter(|max| *max < expired);
+            let removed =
+                most.map_or_else(|| keys(expired), |max| format!("{} of {}", count(max), keys(expired)));
+            let what = format!(
+                "Remove {removed} that {} expired{of} from {}",
+                have(expired),
+                self.store.path()?.display()
+            );
+            if expired > 0 && !confirm(&what, context.yes)? {
+                return Ok(Answer::No);
+            }
+            total = Some(most.unwrap_or(expired));
+        }
+        let progress = Progress::new("purging", total);
+        let what = "that had expired";
+        match families.as_slice() {
+            [family] if self.family.is_some() => {
+                steps::run(context, &self.budget, progress, what, |max| family.purge_at_most(max))
+            }
+            _ => steps::run(context, &self.budget, progress, what, |max| store.purge_step(Some(max), None)),
+        }
+    }
+
+    fn tell(&self, context: &mut Context, counts: &[(&str, u64)]) -> Result {
+        let out = &mut context.out;
+        let total: u64 = counts.iter().map(|(_, count)| count).sum();
+        let people = out.is_for_people();
+        for (family, expired) in counts.iter().filter(|(_, expired)| *expired > 0 || self.family.is_some()) {
+            if out.json {
+                out.object(Object::new().text("family", family).number("expired", *expired))?;
+            } else if people {
+                out.line(format!("{:>12}  {family}", count(*expired)))?;
+            } else {
+                out.line(format!("{}\t{expired}", crate::bytes::Form::Text.show(family.as_bytes())))?;
+            }
+        }
+        if people {
+            let line = out.paint(DIM, format!("{} would be removed", keys(total)));
+            out.line(line)?;
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+fn have(number: u64) -> &'static str {
+    if number == 1 { "has" } else { "have" }
+}
+
+/// How many have expired in each family.
+fn count_all(families: &[Family]) -> Result<Vec<(&str, u64)>> {
+    let now_ms = kvstore::now_ms();
+    let mut progress = Progress::new("counting", None);
+    let (mut counts, mut before) = (Vec::with_capacity(families.len()), 0);
+    for family in families {
+        let expired = ends::count_expired(family, now_ms, |count| {
+            if count.is_multiple_of(4096) {
+                progress.set(before + count);
+            }
+        })?;
+        before += expired;
+        counts.push((family.name(), expired));
+    }
+    Ok(counts)
+}

@@ -1,0 +1,152 @@
+//! Durations and moments, as people write and read them.
+
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, civil};
+
+const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const UNITS: [(&str, u64); 6] =
+    [("ms", 1), ("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", 7 * DAY)];
+
+/// A duration: `90s`, `15m`, `2h`, `7d`, `1h30m`, `500ms`. For clap.
+pub fn parse_duration(word: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!(
+            "\"{word}\" is not a duration: write a number with a unit, such as 500ms, 90s, 15m, 2h, 7d, 1h30m"
+        )
+    };
+    let (mut rest, mut ms) = (word, 0u64);
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, after) = rest.split_at(digits);
+        let letters = after.len() - after.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let (unit, after) = after.split_at(letters);
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+        ms = number.checked_mul(factor).and_then(|more| ms.checked_add(more)).ok_or_else(wrong)?;
+        rest = after;
+    }
+    if word.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(ms)) }
+}
+
+/// A moment, in milliseconds since 1970: ISO 8601 with `Z` or an offset; without one, of this machine's zone; a date
+/// alone is its midnight; `now`; `+2h` or `-7d` from now; `@1767225600`, seconds since 1970. For clap.
+pub fn parse_moment(word: &str) -> Result<i64, String> {
+    let now = kvstore::now_ms();
+    if word == "now" {
+        return Ok(now);
+    }
+    let relative = |rest: &str, sign: i64| {
+        let by = i64::try_from(parse_duration(rest)?.as_millis()).unwrap_or(i64::MAX);
+        now.checked_add(by.saturating_mul(sign)).ok_or_else(|| format!("\"{word}\" is too far off"))
+    };
+    if let Some(rest) = word.strip_prefix('+') {
+        return relative(rest, 1);
+    }
+    if let Some(rest) = word.strip_prefix('-') {
+        return relative(rest, -1);
+    }
+    if let Some(seconds) = word.strip_prefix('@')
+        && let Ok(seconds) = seconds.parse::<f64>()
+        && seconds.abs() < 253_402_300_800.0
+    {
+        #[allow(clippy::cast_possible_truncation)] // bounded above
+        return Ok((seconds * 1000.0).round() as i64);
+    }
+    let wrong = || {
+        format!(
+            "\"{word}\" is not a time: write 2027-01-01T00:00Z, \"2027-01-01 12:00\" (of this machine's zone), \
+             2027-01-01, +2h, or @1798761600 (seconds since 1970)"
+        )
+    };
+    // jiff wants an offset with its seconds or minutes; a bare Z it takes.
+    if let Ok(moment) = word.parse::<Timestamp>() {
+        return Ok(moment.as_millisecond());
+    }
+    let civil = word.parse::<civil::DateTime>().map_err(|_| wrong())?;
+    let zoned = civil.to_zoned(TimeZone::system()).map_err(|_| wrong())?;
+    Ok(zoned.timestamp().as_millisecond())
+}
+
+/// How long, in the two greatest units that count: `2h 05m`, `3d 4h`, `850ms`.
+pub fn duration(ms: u64) -> String {
+    match ms {
+        0..SECOND => format!("{ms}ms"),
+        SECOND..MINUTE => format!("{}s", ms / SECOND),
+        MINUTE..HOUR => format!("{}m {:02}s", ms / MINUTE, ms % MINUTE / SECOND),
+        HOUR..DAY => format!("{}h {:02}m", ms / HOUR, ms % HOUR / MINUTE),
+        _ => format!("{}d {:02}h", ms / DAY, ms % DAY / HOUR),
+    }
+}
+
+/// From now until then: `in 2h 05m`, `3d 04h ago`.
+pub fn from_now(then_ms: i64, now_ms: i64) -> String {
+    let off = duration(then_ms.abs_diff(now_ms));
+    if then_ms >= now_ms { format!("in {off}") } else { format!("{off} ago") }
+}
+
+/// A moment in this machine's zone, to the second: `2027-01-01 12:00:00`.
+pub fn local(ms: i64) -> String {
+    match Timestamp::from_millisecond(ms) {
+        Ok(moment) => moment.to_zoned(TimeZone::system()).strftime("%F %T").to_string(),
+        Err(_) => format!("{ms} ms after 1970"), // beyond the year 9999
+    }
+}
+
+/// A moment for programs, in UTC to the millisecond: `2027-01-01T12:00:00.000Z`.
+pub fn iso(ms: i64) -> String {
+    match Timestamp::from_millisecond(ms) {
+        Ok(moment) => format!("{moment:.3}"),
+        Err(_) => format!("@{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (word, ms) in [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("7d", 604_800_000)] {
+            assert_eq!(parse_duration(word), Ok(Duration::from_millis(ms)));
+        }
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        for word in
+            ["", "5", "s", "5x", "-5s", "1.5h", "5 s", "99999999999999999999d", "18446744073709551615w"]
+        {
+            assert!(parse_duration(word).unwrap_err().contains("is not a duration"), "{word}");
+        }
+    }
+
+    #[test]
+    fn moments() {
+        for word in ["2027-01-01T00:00Z", "2027-01-01T00:00:00Z", "2027-01-01T01:00+01:00", "@1798761600"] {
+            assert_eq!(parse_moment(word), Ok(1_798_761_600_000), "{word}");
+        }
+        let local = parse_moment("2027-01-01").unwrap();
+        assert_eq!(parse_moment("2027-01-01 00:00"), Ok(local));
+        assert_eq!(parse_moment("2027-01-01T00:00:00"), Ok(local));
+        let soon = parse_moment("+1h").unwrap() - kvstore::now_ms();
+        assert!((3_599_000..=3_600_000).contains(&soon), "{soon}");
+        for word in ["", "tomorrow", "2027-13-01", "@x", "+", "+5", "12:00"] {
+            assert!(parse_moment(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn shown() {
+        assert_eq!(duration(0), "0ms");
+        assert_eq!(duration(61_000), "1m 01s");
+        assert_eq!(duration(7_500_000), "2h 05m");
+        assert_eq!(duration(100 * DAY + HOUR), "100d 01h");
+        assert_eq!(from_now(5000, 0), "in 5s");
+        assert_eq!(from_now(0, 5000), "5s ago");
+        assert_eq!(iso(1_798_761_600_000), "2027-01-01T00:00:00.000Z");
+        assert_eq!(iso(i64::MAX), "@9223372036854775.807");
+    }
+}

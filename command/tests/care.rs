@@ -1,0 +1,403 @@
+//! The care of a file: check, repair, recover, backup, compact, checkpoint, sync.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use kvstore::{Config, Expiry, Store};
+
+const LATER: i64 = 4_000_000_000_000;
+
+/// Runs the command, piped, as a person's script would.
+fn kvstore(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kvstore")).args(args).env_remove("KVSTORE").output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The objects, one a line.
+fn json(output: &Output) -> Vec<serde_json::Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    /// With a store in it, closed.
+    fn new(rows: usize) -> Scratch {
+        let scratch = Scratch(tempfile::tempdir().unwrap());
+        let store = Store::open(scratch.path()).unwrap();
+        store
+            .transaction(|tx| {
+                for n in 0..rows {
+                    let value = vec![b'v'; if n % 50 == 3 { 9000 } else { 40 }];
+                    tx.put_until(format!("key {n:06}"), value, Expiry::At(LATER + n as i64))?;
+                }
+                Ok::<(), kvstore::Error>(())
+            })
+            .unwrap();
+        store.close().unwrap();
+        scratch
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.file("store.db")
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<_> =
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs SQL in another process, by Python's SQLite.
+    fn sql(&self, sql: &str) {
+        let program = "import sqlite3, sys\nsqlite3.connect(sys.argv[1], isolation_level=None).executescript(sys.argv[2])";
+        let done = Command::new("python3").arg("-c").arg(program).arg(self.path()).arg(sql).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Overwrites the page with this row; says which it is.
+    fn damage(&self, key: &str) -> usize {
+        let mut bytes = fs::read(self.path()).unwrap();
+        let row = format!("{key}vvvv");
+        let at = bytes.windows(row.len()).position(|bytes| bytes == row.as_bytes()).unwrap();
+        bytes[at / 4096 * 4096..][..4096].fill(0);
+        fs::write(self.path(), bytes).unwrap();
+        at / 4096 + 1
+    }
+}
+
+fn run(command: &str, path: &Path, more: &[&str]) -> Output {
+    let mut args = vec![command, path.to_str().unwrap()];
+    args.extend(more);
+    kvstore(&args)
+}
+
+// ---- check ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_sound_store_is_said_to_be_sound() {
+    let scratch = Scratch::new(100);
+    let before = fs::read(scratch.path()).unwrap();
+    let done = run("check", &scratch.path(), &[]);
+    assert_eq!((code(&done), stdout(&done).as_str()), (0, "sound: nothing is to be done\n"));
+    let done = run("check", &scratch.path(), &["--json"]);
+    let lines = json(&done);
+    assert_eq!(lines, [serde_json::json!({"sound": true, "in_file": 0, "in_tables": 0, "remedy": null})]);
+    assert_eq!(fs::read(scratch.path()).unwrap(), before);
+    assert_eq!(scratch.names(), ["store.db"]);
+}
+
+#[test]
+fn each_disagreement_is_named_and_a_repair_mends_them() {
+    let scratch = Scratch::new(300);
+    scratch.sql("DELETE FROM \"ttl_key:default\" WHERE key < CAST('key 000150' AS BLOB)");
+    let done = run("check", &scratch.path(), &["--max", "10"]);
+    let text = stdout(&done);
+    assert_eq!((code(&done), text.lines().count()), (3, 11), "{text}");
+    assert!(text.contains("the key index has no entry for it (a key of 10 bytes): key 000003"), "{text}");
+    assert!(text.ends_with("... and 140 more: --max 0 shows all\n"), "{text}");
+    assert!(stderr(&done).contains("150 disagreements") && stderr(&done).contains("kvstore repair"));
+    let done = run("check", &scratch.path(), &["--json", "--max", "0"]);
+    let lines = json(&done);
+    assert_eq!((code(&done), lines.len()), (3, 151));
+    assert_eq!(lines[0]["key"], "key 000000");
+    assert_eq!(
+        lines[150],
+        serde_json::json!({"sound": false, "in_file": 0, "in_tables": 150, "remedy": "repair"})
+    );
+
+    let done = run("repair", &scratch.path(), &[]);
+    assert_eq!((code(&done), stdout(&done).as_str()), (0, "150\n"));
+    assert_eq!(code(&run("check", &scratch.path(), &[])), 0);
+    assert_eq!(json(&run("repair", &scratch.path(), &["--json"])), [serde_json::json!({"mended": 0})]);
+}
+
+#[test]
+fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
+    for damage in [
+        "DELETE FROM \"ttl_expiry:default\"",
+        "UPDATE \"ttl_key:default\" SET expire_ms = 7",
+        "DELETE FROM \"blob:default\" WHERE id = 1",
+        "DROP TABLE \"ttl_key:default\"",
+        "DROP VIEW \"live:default\"",
+        "UPDATE \"data:default\" SET value = 'text' WHERE value IS NOT NULL",
+        "INSERT INTO kvstore_family VALUES('ghost', 1, 0, 0)",
+        "CREATE TABLE \"data:ghost\"(a)",
+    ] {
+        let scratch = Scratch::new(100);
+        scratch.sql(damage);
+        assert_eq!(code(&run("check", &scratch.path(), &[])), 3, "{damage}");
+        assert_eq!(code(&run("repair", &scratch.path(), &[])), 0, "{damage}");
+        let done = run("check", &scratch.path(), &[]);
+        assert_eq!(code(&done), 0, "{damage}: {}", stdout(&done));
+    }
+}
+
+#[test]
+fn looking_makes_no_file_and_wrong_calls_are_refused() {
+    let scratch = Scratch(tempfile::tempdir().unwrap());
+    for command in ["check", "repair", "compact", "checkpoint", "sync"] {
+        assert_eq!(code(&run(command, &scratch.path(), &[])), 3, "{command}");
+    }
+    assert_eq!(code(&run("backup", &scratch.path(), &["x"])), 3);
+    assert_eq!(code(&run("recover", &scratch.path(), &[scratch.file("x").to_str().unwrap()])), 3);
+    let done = run("recover", &scratch.path(), &[scratch.file("x").to_str().unwrap()]);
+    assert!(stderr(&done).contains("store.db to recover from"), "{}", stderr(&done));
+    assert_eq!(code(&run("backup", &scratch.path(), &[])), 2);
+    assert_eq!(code(&run("check", &scratch.path(), &["--max", "-1"])), 2);
+    assert_eq!(code(&run("checkpoint", &scratch.path(), &["--mode", "half"])), 2);
+    assert_eq!(scratch.names(), Vec::<String>::new());
+}
+
+// ---- damage --------------------------------------------------------------------------------------
+
+#[test]
+fn a_damaged_file_is_recovered_into_a_new_one_and_what_is_lost_is_listed() {
+    let scratch = Scratch::new(3000);
+    let page = scratch.damage("key 001500");
+    let done = run("check", &scratch.path(), &[]);
+    assert_eq!(code(&done), 3);
+    assert!(stdout(&done).contains("SQLite's integrity check: "), "{}", stdout(&done));
+    assert!(stderr(&done).contains("kvstore recover"), "{}", stderr(&done));
+    let done = run("repair", &scratch.path(), &[]);
+    assert_eq!(code(&done), 3);
+    assert!(stderr(&done).contains("kvstore recover"), "{}", stderr(&done));
+
+    let before = fs::read(scratch.path()).unwrap();
+    let new = scratch.file("new.db");
+    let done = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
+    assert_eq!(code(&done), 1, "{}", stderr(&done));
+    assert!(stdout(&done).contains(&format!("(page {page})")), "{}", stdout(&done));
+    assert_eq!(fs::read(scratch.path()).unwrap(), before);
+    assert_eq!(code(&run("check", &new, &[])), 0);
+    let rows = Store::open(&new).unwrap().count().unwrap();
+    assert!((2800..=3000).contains(&rows), "{rows}");
+    assert!(stderr(&done).contains("in 1 family saved in"), "{}", stderr(&done));
+
+    let again = scratch.file("again.db");
+    let lines = json(&run("recover", &scratch.path(), &[again.to_str().unwrap(), "--json"]));
+    let last = lines.last().unwrap();
+    assert_eq!(last["rows"], rows);
+    let lost = ["rows_lost", "pages_lost", "other_losses"].map(|name| last[name].as_u64().unwrap());
+    assert_eq!(lost.iter().sum::<u64>() as usize, lines.len() - 1);
+    assert_eq!(code(&run("recover", &scratch.path(), &[new.to_str().unwrap()])), 2); // it is there
+}
+
+#[test]
+fn of_a_file_that_cannot_be_opened_the_advice_is_a_recovery() {
+    let scratch = Scratch::new(3000);
+    let file = fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
+    file.set_len(20_000).unwrap();
+    for command in ["check", "repair", "info", "compact"] {
+        let done = run(command, &scratch.path(), &[]);
+        let said = stderr(&done);
+        assert_eq!(code(&done), 3, "{said}");
+        let advice =
+            format!("save what can be read with \"kvstore recover {} NEW\"", scratch.path().display());
+        assert!(said.contains(&advice), "{said}");
+        assert!(
+            !said.contains("kvstore_") && !said.contains("kvstore repair") && !said.contains("kvstore check"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn no_store_is_made_of_an_empty_file_but_by_what_makes_stores() {
+    let scratch = Scratch(tempfile::tempdir().unwrap());
+    fs::write(scratch.path(), "").unwrap();
+    for command in ["check", "repair", "compact", "purge", "sync", "checkpoint", "clean", "info", "ls"] {
+        let done = run(command, &scratch.path(), &[]);
+        assert_eq!(code(&done), 3, "{command}");
+        assert!(stderr(&done).contains("is empty: no store was made of it"), "{}", stderr(&done));
+    }
+    for (command, more) in [("del", &["k"][..]), ("touch", &["k", "--ttl", "1s"]), ("limit", &["1MB"])] {
+        assert_eq!(code(&run(command, &scratch.path(), more)), 3, "{command}");
+    }
+    assert_eq!(fs::read(scratch.path()).unwrap(), b"");
+    assert_eq!(scratch.names(), ["store.db"]);
+    assert_eq!(code(&run("put", &scratch.path(), &["k", "v"])), 0);
+}
+
+#[test]
+fn a_sound_file_is_recovered_whole() {
+    let scratch = Scratch::new(500);
+    let new = scratch.file("new.db");
+    let done = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
+    assert_eq!((code(&done), stdout(&done).as_str()), (0, ""));
+    assert!(stderr(&done).contains("500 keys in 1 family saved"), "{}", stderr(&done));
+    assert!(stderr(&done).contains("nothing is lost"));
+}
+
+#[test]
+fn what_is_no_store_is_not_recovered() {
+    let scratch = Scratch(tempfile::tempdir().unwrap());
+    fs::write(scratch.path(), "text").unwrap();
+    let done = run("recover", &scratch.path(), &[scratch.file("new.db").to_str().unwrap()]);
+    assert_eq!(code(&done), 3);
+    assert_eq!(scratch.names(), ["store.db"]);
+}
+
+// ---- the small ones ------------------------------------------------------------------------------
+
+#[test]
+fn a_backup_has_everything() {
+    let scratch = Scratch::new(200);
+    let copy = scratch.file("copy.db");
+    let done = run("backup", &scratch.path(), &[copy.to_str().unwrap(), "--json"]);
+    assert_eq!(json(&done)[0]["size_bytes"], fs::metadata(&copy).unwrap().len());
+    assert_eq!(Store::open(&copy).unwrap().count().unwrap(), 200);
+    let done = run("backup", &scratch.path(), &[copy.to_str().unwrap()]);
+    assert_eq!(code(&done), 2);
+    assert!(stderr(&done).contains("exists already"));
+}
+
+#[test]
+fn work_that_is_stopped_leaves_no_file() {
+    let scratch = Scratch::new(60_000);
+    let new = scratch.file("new.db");
+    for command in ["backup", "recover"] {
+        let child = Command::new(env!("CARGO_BIN_EXE_kvstore"))
+            .arg(command)
+            .args([scratch.path(), new.clone()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // As soon as it has begun to write.
+        let until = Instant::now() + Duration::from_secs(30);
+        while scratch.names().iter().all(|name| !name.contains(".partial")) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let done = child.wait_with_output().unwrap();
+        // It may have been done just before.
+        if new.exists() {
+            fs::remove_file(&new).unwrap();
+        } else {
+            assert_eq!(code(&done), 3);
+            assert!(stderr(&done).contains("stopped"), "{}", stderr(&done));
+        }
+        assert!(scratch.names().iter().all(|name| name.starts_with("store.db")), "{:?}", scratch.names());
+    }
+}
+
+#[test]
+fn a_compacted_file_is_shorter() {
+    let scratch = Scratch::new(20_000);
+    let store = Store::open(scratch.path()).unwrap();
+    store.clear().unwrap();
+    store.put("left", "1").unwrap();
+    store.close().unwrap();
+    let before = fs::metadata(scratch.path()).unwrap().len();
+    let done = run("compact", &scratch.path(), &[]);
+    let after = fs::metadata(scratch.path()).unwrap().len();
+    assert_eq!((code(&done), stdout(&done)), (0, format!("{before}\t{after}\n")), "{}", stderr(&done));
+    assert!(after < before / 10, "{before} {after}");
+    let lines = json(&run("compact", &scratch.path(), &["--json"]));
+    assert_eq!(lines, [serde_json::json!({"before_bytes": after, "after_bytes": after, "free_bytes": 0})]);
+    assert_eq!(Store::open(scratch.path()).unwrap().get("left").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn the_log_is_written_back() {
+    let scratch = Scratch::new(1);
+    // A snapshot that another process keeps would stand in the way.
+    let store = Store::open_with(scratch.path(), &Config::new().hold_reads(false)).unwrap();
+    store.put("a", vec![1; 100_000]).unwrap();
+    assert!(fs::metadata(scratch.file("store.db-wal")).unwrap().len() > 0);
+    assert_eq!(code(&run("sync", &scratch.path(), &[])), 0);
+    let done = run("checkpoint", &scratch.path(), &["--mode", "passive", "--json"]);
+    let line = &json(&done)[0];
+    assert!(line["log_pages"].as_u64().unwrap() > 0);
+    assert_eq!(line["log_pages"], line["written_pages"]);
+    let done = run("checkpoint", &scratch.path(), &[]);
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    assert_eq!(fs::metadata(scratch.file("store.db-wal")).unwrap().len(), 0);
+}
+
+#[test]
+fn a_busy_store_can_be_checked_and_copied_but_not_repaired() {
+    let scratch = Scratch::new(100);
+    let store = Store::open(scratch.path()).unwrap();
+    store.begin(true).unwrap();
+    store.put("uncommitted", "1").unwrap();
+    let copy = scratch.file("copy.db");
+    assert_eq!(code(&run("check", &scratch.path(), &["--timeout", "1ms"])), 0);
+    assert_eq!(code(&run("backup", &scratch.path(), &[copy.to_str().unwrap(), "--timeout", "1ms"])), 0);
+    let done = run("repair", &scratch.path(), &["--timeout", "1ms"]);
+    assert_eq!(code(&done), 3);
+    assert!(stderr(&done).contains("another"), "{}", stderr(&done));
+    store.rollback().unwrap();
+    assert_eq!(Store::open(&copy).unwrap().count().unwrap(), 100);
+}
+
+#[test]
+fn on_a_terminal_a_compaction_says_what_it_frees_and_asks() {
+    // Python has a terminal at hand.
+    const PROGRAM: &str = "
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], ['kvstore', 'compact', sys.argv[2]])
+shown = b''
+while b'[y/N]' not in shown:
+    shown += os.read(terminal, 1000)
+os.write(terminal, sys.argv[3].encode() + b'\\n')
+try:
+    while True:
+        more = os.read(terminal, 1000)
+        if not more:
+            break
+        shown += more
+except OSError:
+    pass
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode())
+";
+    let scratch = Scratch::new(5000);
+    let store = Store::open(scratch.path()).unwrap();
+    store.clear().unwrap();
+    store.close().unwrap();
+    let before = fs::metadata(scratch.path()).unwrap().len();
+    let answer = |answer: &str| {
+        let args =
+            [env!("CARGO_BIN_EXE_kvstore"), scratch.path().to_str().unwrap(), answer].map(str::to_owned);
+        stdout(&Command::new("python3").arg("-c").arg(PROGRAM).args(args).output().unwrap())
+    };
+    let shown = answer("n");
+    assert!(shown.starts_with("1 ") && shown.contains("are free and would be given back"), "{shown}");
+    assert_eq!(fs::metadata(scratch.path()).unwrap().len(), before);
+    let shown = answer("y");
+    assert!(shown.starts_with("0 ") && shown.contains("freed)"), "{shown}");
+    assert!(fs::metadata(scratch.path()).unwrap().len() < before / 2);
+}
+
+#[test]
+fn a_limit_that_is_too_low_names_the_word_that_removes_it() {
+    let scratch = Scratch::new(10);
+    for size in ["0", "1kB"] {
+        let done = run("limit", &scratch.path(), &[size]);
+        assert_eq!(code(&done), 2);
+        assert!(stderr(&done).contains("\"none\" removes the limit"), "{}", stderr(&done));
+        assert!(!stderr(&done).contains("0 is no limit"), "{}", stderr(&done));
+    }
+}

@@ -1,0 +1,218 @@
+//! import: CSV and JSON, and what the Python package reads.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok, out};
+use kvstore::{Expiry, Store};
+
+/// A file with this text, as a word of a command line.
+fn file(place: &Place, name: &str, text: &str) -> String {
+    fs::write(place.path(name), text).unwrap();
+    place.word(name)
+}
+
+fn value(store: &Store, key: &str) -> Option<String> {
+    store.get(key).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
+}
+
+/// About how many seconds a key has left; -1: it lives for ever.
+fn seconds_left(store: &Store, key: &str) -> i64 {
+    match store.expire_time(key).unwrap().unwrap() {
+        Expiry::At(ms) => (ms - kvstore::now_ms() + 59_000) / 1000 / 60 * 60,
+        Expiry::Never => -1,
+    }
+}
+
+#[test]
+fn a_csv_is_imported_by_the_names_of_its_columns() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let csv = file(
+        &place,
+        "users.csv",
+        "\u{feff}id,email,left,note\n1,a@x,60,\"with, comma\"\n2,\"two\nlines\",2h,\n3,c@x,,\n4,d@x,-5,\n5,e@x,soon,\n,f@x,,\n",
+    );
+    fails(&["import", &to, &csv], 2, "it has id, email, left, note");
+    let words = ["import", &to, &csv, "--key-column", "id", "--value-column", "2", "--ttl-column", "left"];
+    let output = kvstore(&[&words[..], &["--json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!(
+        report,
+        serde_json::json!({"kind": "csv", "imported": {"default": 3}, "with_ttl": 2, "complete": false, "skipped": {
+            "expired in the source": 1, "its TTL is no duration": 1, "a key is empty or longer than 65536 bytes": 1}})
+    );
+    assert_eq!(code(&output), 1);
+    let store = Store::open(&to).unwrap();
+    assert_eq!(value(&store, "2").as_deref(), Some("two\nlines"));
+    assert_eq!(["1", "2", "3"].map(|key| seconds_left(&store, key)), [60, 7200, -1]);
+    assert_eq!(store.count().unwrap(), 3);
+    fails(&words, 3, "has keys already");
+    let again = kvstore(&[&words[..], &["--skip-existing"]].concat());
+    assert_eq!(out(&again).lines().next(), Some("0\timported from csv into family \"default\""));
+    assert!(out(&again).contains("3\tskipped: already in the target\n"), "{}", out(&again));
+}
+
+#[test]
+fn a_csv_without_a_header_and_other_delimiters_and_forms() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let csv = file(&place, "a.csv", "x;6162;6b\n");
+    let words = ["import", &to, &csv, "--no-header", "--delimiter", ";", "--key-column", "3", "--hex"];
+    assert_eq!(ok(&words), "1\timported from csv into family \"default\"\n0\tof them with a TTL\n");
+    let tsv = file(&place, "b.tsv", "value\tkey\n1\ttab\n");
+    assert_eq!(json(&["import", &to, &tsv, "-f", "f", "--ttl", "2h"])[0]["with_ttl"], 1);
+    let store = Store::open(&to).unwrap();
+    assert_eq!(value(&store, "k").as_deref(), Some("ab"));
+    assert_eq!(store.family("f").unwrap().get("tab").unwrap().unwrap(), b"1");
+    fails(
+        &["import", &to, &csv, "-f", "h", "--no-header", "--key-column", "x"],
+        2,
+        "not the number of a column",
+    );
+    let torn = file(&place, "torn.csv", "key,value\na,1\nb\n");
+    fails(&["import", &to, &torn, "-f", "g"], 3, "the CSV cannot be read");
+    assert!(store.family("g").unwrap().count().unwrap() == 0);
+}
+
+#[test]
+fn json_is_imported_in_its_three_shapes() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let store = Store::open(&to).unwrap();
+    let map = file(
+        &place,
+        "map.json",
+        " {\"a\":\"1\",\"b\":{\"z\":1, \"a\":[2.50]},\"c\":12345678901234567890123,\"d\":null}\n",
+    );
+    let output = kvstore(&["import", &to, &map]);
+    assert_eq!(code(&output), 1);
+    assert!(out(&output).contains("1\tskipped: null for a key or value\n"), "{}", out(&output));
+    assert_eq!(value(&store, "a").as_deref(), Some("1"));
+    assert_eq!(value(&store, "b").as_deref(), Some("{\"z\":1, \"a\":[2.50]}"));
+    assert_eq!(value(&store, "c").as_deref(), Some("12345678901234567890123"));
+    let array = file(
+        &place,
+        "array.json",
+        "[{\"id\":7,\"v\":\"\\u00e4\",\"end_ms\":9000000000000},{\"id\":\"k\",\"v\":true,\"end_ms\":null,\"more\":1}]",
+    );
+    let columns = ["--key-column", "id", "--value-column", "v", "--expire-column", "end_ms"];
+    ok(&[&["import", &to, &array, "-f", "array"], &columns[..]].concat());
+    let family = store.family("array").unwrap();
+    assert_eq!(family.get("7").unwrap().unwrap(), "ä".as_bytes());
+    assert_eq!(family.expire_time("7").unwrap().unwrap(), Expiry::At(9_000_000_000_000));
+    assert_eq!(family.get("k").unwrap().unwrap(), b"true");
+    let lines = b"{\"key\":\"a\",\"value\":\"1\",\"at\":\"2255-01-01T00:00Z\"}\n\n{\"key_base64\":\"/w==\",\"value_base64\":\"AA==\",\"at\":8000000000}\n{\"value\":\"1\"}\n";
+    let output =
+        kvstore_fed(&["import", &to, "-", "--from", "jsonl", "-f", "lines", "--expire-column", "at"], lines);
+    assert!(
+        code(&output) == 1 && out(&output).contains("1\tskipped: it has no such field"),
+        "{}{}",
+        out(&output),
+        err(&output)
+    );
+    let family = store.family("lines").unwrap();
+    assert_eq!(family.get(b"\xff").unwrap().unwrap(), b"\0");
+    assert_eq!(family.expire_time(b"\xff").unwrap().unwrap(), Expiry::At(8_000_000_000_000));
+    for (text, said) in
+        [("[1]", "cannot be read"), ("[{}] x", "trailing"), ("{\"a\":", "EOF"), ("5", "an array of objects")]
+    {
+        let wrong = file(&place, "wrong.json", text);
+        fails(&["import", &to, &wrong, "-f", "wrong"], 3, said);
+    }
+    fails(&["import", &to, &map, "-f", "columns", "--key-column", "a"], 3, "has no columns");
+    fails(&["import", &to, "-"], 2, "--from csv");
+    fails(&["import", &to, &place.word("missing.json")], 3, "No such file");
+    fails(&["import", &to, &map, "--unpickle"], 2, "for other packages");
+}
+
+#[test]
+fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let mut lines: String = (0..2500).map(|n| format!("{{\"key\":\"{n}\",\"value\":\"{n}\"}}\n")).collect();
+    lines.push_str("torn");
+    let torn = file(&place, "torn.jsonl", &lines);
+    fails(&["import", &to, &torn], 3, "2 000 entries before it were imported");
+    let store = Store::open(&to).unwrap();
+    assert_eq!(store.count().unwrap(), 2000);
+    let whole = file(&place, "whole.jsonl", lines.strip_suffix("torn").unwrap());
+    assert_eq!(json(&["import", &to, &whole, "--overwrite"])[0]["imported"]["default"], 2500);
+    assert_eq!(store.count().unwrap(), 2500);
+    let new = place.word("new.db");
+    let said = ok(&["import", &new, &whole, "--dry-run", "--ttl", "1h"]);
+    assert_eq!(
+        said,
+        "2500\twould be imported from jsonl into family \"default\"\n2500\tof them with a TTL\n"
+    );
+    assert!(!place.path("new.db").exists());
+}
+
+#[test]
+fn what_the_python_package_reads_is_given_to_it() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let run = |python: &str, words: &[&str]| {
+        command(&[&["import", &to], words].concat()).env("KVSTORE_PYTHON", python).output().unwrap()
+    };
+    let missing = run("/no/python", &["cache", "--from", "diskcache"]);
+    assert_eq!(code(&missing), 3);
+    assert!(err(&missing).contains("pip install kvstore-ttl"), "{}", err(&missing));
+    let script = |name: &str, text: &str| {
+        let path = file(&place, name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let without = script("without", "#!/bin/sh\nexit 1\n");
+    let said = run(&without, &["cache"]);
+    assert!(code(&said) == 3 && err(&said).contains("-m pip install kvstore-ttl"), "{}", err(&said));
+    let with = script("with", "#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nprintf '%s|' \"$@\"\nexit 1\n");
+    let words = [
+        "cache dir",
+        "--from",
+        "snkv",
+        "-f",
+        "f",
+        "--values",
+        "json",
+        "--unpickle",
+        "--skip-existing",
+        "--json",
+    ];
+    let done = run(&with, &words);
+    assert_eq!(code(&done), 1);
+    assert_eq!(
+        out(&done),
+        format!(
+            "-m|kvstore|import|--from|snkv|--family|f|--values|json|--unpickle|--skip-existing|--json|--|{to}|cache dir|"
+        )
+    );
+    let refused = run(&with, &["cache", "--ttl", "5m"]);
+    assert!(code(&refused) == 2 && err(&refused).contains("for CSV and JSON"), "{}", err(&refused));
+}
+
+#[test]
+fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
+    let place = Place::new();
+    let csv = file(&place, "a.csv", "key,value,ttl\na,1,60\n,2,60\n,3,60\nb,4,soon\n");
+    let run = |to: &str, words: &[&str]| kvstore(&[&["import", &place.word(to)], words].concat());
+    let hint = "the source has a field \"ttl\" that was not used: --ttl-column ttl would\n";
+    let empty = "kvstore: skipped: a key is empty or longer than 65536 bytes: line 3 is the first\n";
+    let done = run("1.db", &[&csv]);
+    assert_eq!(err(&done), format!("{empty}kvstore: {hint}"));
+    let done = run("2.db", &[&csv, "--ttl-column", "ttl"]);
+    assert_eq!(err(&done), format!("{empty}kvstore: skipped: its TTL is no duration: line 5 is the first\n"));
+    let lines = file(
+        &place,
+        "a.jsonl",
+        "{\"key\":\"a\",\"value\":\"1\",\"expires_at\":\"2255-01-01T00:00Z\"}\n{\"key\":\"b\"}\n",
+    );
+    let done = run("3.db", &[&lines]);
+    assert!(err(&done).contains("--expire-column expires_at would"), "{}", err(&done));
+    assert!(err(&done).contains("entry 2 is the first"), "{}", err(&done));
+    let array = file(&place, "a.json", "[{\"key\":\"a\",\"value\":\"1\",\"expire_ms\":null}]");
+    assert!(err(&run("4.db", &[&array])).contains("--expire-column expire_ms would"));
+    assert!(!err(&run("5.db", &[&csv, "--value-column", "ttl"])).contains("was not used"));
+}

@@ -1,0 +1,471 @@
+//! Single keys: `get put del exists incr cas`, `ttl expire persist touch`.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Place, Terminal, code, err, fails, json, kvstore, kvstore_fed, ok, on_terminal, out};
+use kvstore::{Config, ErrorKind, Expiry, Store};
+
+/// A directory with a store in it, `$s` of its path.
+fn store() -> (Place, String) {
+    let place = Place::new();
+    let path = place.word("store.db");
+    Store::open(&path).unwrap();
+    (place, path)
+}
+
+/// A run that must answer no: exit code 1, and nothing said but this.
+#[track_caller]
+fn says_no(args: &[&str], said: &str) {
+    let output = kvstore(args);
+    assert_eq!((code(&output), out(&output), err(&output)), (1, said.to_owned(), String::new()), "{args:?}");
+}
+
+/// How long the key has still to live, in seconds.
+fn seconds_left(s: &str, key: &str) -> i64 {
+    let ms: i64 = ok(&["ttl", s, key]).trim().parse().unwrap();
+    (ms + 999) / 1000
+}
+
+#[test]
+fn a_missing_file_is_made_by_writing_only() {
+    let place = Place::new();
+    let s = place.word("no.db");
+    for args in [
+        &["get", &s, "a"][..],
+        &["exists", &s, "a"],
+        &["ttl", &s, "a"],
+        &["del", &s, "a"],
+        &["expire", &s, "a", "1s"],
+        &["persist", &s, "a"],
+        &["touch", &s, "a", "--ttl", "1s"],
+        &["cas", &s, "a", "b", "c"],
+        &["put", &s, "a", "b", "-f", "family"],
+    ] {
+        fails(args, 3, "there is no file");
+    }
+    assert_eq!(place.files(), [""; 0]);
+    ok(&["put", &s, "a", "b"]);
+    assert_eq!(ok(&["get", &s, "a"]), "b");
+    assert_eq!(place.files(), ["no.db"]);
+}
+
+#[test]
+fn the_store_of_the_environment_is_named_by_a_dash() {
+    let (_place, s) = store();
+    ok(&["put", &s, "a", "b"]);
+    let output = common::command(&["get", "-", "a"]).env("KVSTORE", &s).output().unwrap();
+    assert_eq!(out(&output), "b");
+    fails(&["get", "-", "a"], 2, "set $KVSTORE");
+}
+
+#[test]
+fn bytes_go_in_and_out_as_they_are() {
+    let (_place, s) = store();
+    let all: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    assert_eq!(code(&kvstore_fed(&["put", &s, "all", "-"], &all)), 0);
+    assert_eq!(kvstore(&["get", &s, "all"]).stdout, all);
+    // What a person sees can be typed in again.
+    ok(&["put", &s, "k\\xff\\n", "v\\x00\\\\"]);
+    assert_eq!(kvstore(&["get", &s, "k\\xff\\n"]).stdout, b"v\0\\");
+    assert_eq!(json(&["get", &s, "k\\xff\\n"])[0]["key_base64"], "a/8K");
+    assert_eq!(ok(&["get", &s, "6bff0a", "--hex"]), "76005c\n");
+    assert_eq!(ok(&["get", &s, "a/8K", "--base64"]), "dgBc\n");
+    ok(&["put", &s, "6bff0a", "00", "--hex"]);
+    assert_eq!(kvstore(&["get", &s, "k\\xff\\n"]).stdout, b"\0");
+    fails(&["put", &s, "a\\q", "b"], 2, "backslash");
+    fails(&["put", &s, "", "b"], 2, "key");
+    // A value may look like an option.
+    ok(&["put", &s, "a", "-5"]);
+    assert_eq!(ok(&["get", &s, "a"]), "-5");
+}
+
+#[test]
+fn a_put_gives_the_life_that_was_asked_for() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.set_default_ttl(Some(Duration::from_secs(100))).unwrap();
+    ok(&["put", &s, "default", "v"]);
+    ok(&["put", &s, "ttl", "v", "--ttl", "1h"]);
+    ok(&["put", &s, "at", "v", "--at", "+2h"]);
+    ok(&["put", &s, "never", "v", "--no-ttl"]);
+    ok(&["put", &s, "ttl", "w", "--keep-ttl"]);
+    ok(&["put", &s, "new", "w", "--keep-ttl"]);
+    ok(&["put", &s, "newer", "w", "--keep-ttl", "--ttl", "500s"]);
+    for (key, seconds) in [("default", 100), ("ttl", 3600), ("at", 7200), ("new", 100), ("newer", 500)] {
+        let left = seconds_left(&s, key);
+        assert!((seconds - 60..=seconds).contains(&left), "{key}: {left}");
+    }
+    assert_eq!(ok(&["ttl", &s, "never"]), "never\n");
+    assert_eq!(ok(&["get", &s, "ttl"]), "w");
+    fails(&["put", &s, "a", "b", "--ttl", "1h", "--at", "+2h"], 2, "cannot be used with");
+    fails(&["put", &s, "a", "b", "--ttl", "5"], 2, "is not a duration");
+    fails(&["put", &s, "a", "b", "--at", "1960-01-01T00:00Z"], 2, "milliseconds since 1970");
+    ok(&["put", &s, "past", "b", "--at", "-1h"]);
+    says_no(&["get", &s, "past"], "");
+}
+
+#[test]
+fn a_condition_that_does_not_hold_is_exit_code_1() {
+    let (_place, s) = store();
+    says_no(&["put", &s, "a", "1", "--if-present"], "");
+    ok(&["put", &s, "a", "1", "--if-absent"]);
+    says_no(&["put", &s, "a", "2", "--if-absent"], "");
+    says_no(&["put", &s, "a", "2", "--if-absent", "--json"], "{\"key\":\"a\",\"written\":false}\n");
+    assert_eq!(ok(&["get", &s, "a"]), "1");
+    assert_eq!(json(&["put", &s, "a", "2", "--if-present"])[0]["written"], true);
+    assert_eq!(ok(&["get", &s, "a"]), "2");
+    fails(&["put", &s, "a", "2", "--if-absent", "--if-present"], 2, "cannot be used with");
+}
+
+#[test]
+fn a_family_is_made_when_that_is_said() {
+    let (_place, s) = store();
+    fails(&["put", &s, "a", "1", "-f", "f"], 1, "--create-family makes it");
+    fails(&["get", &s, "a", "-f", "f"], 1, "there is no family \"f\"");
+    ok(&["put", &s, "a", "1", "-f", "f", "--create-family"]);
+    ok(&["put", &s, "a", "2", "-f", "f", "--create-family"]);
+    ok(&["put", &s, "b", "3", "-f", "f"]);
+    assert_eq!(ok(&["get", &s, "a", "--family", "f"]), "2");
+    says_no(&["get", &s, "a"], "");
+    fails(&["put", &s, "a", "1", "-f", "kvstore_x", "--create-family"], 2, "reserved");
+}
+
+#[test]
+fn exists_answers_by_its_exit_code() {
+    let (_place, s) = store();
+    ok(&["put", &s, "a", "1"]);
+    assert_eq!(ok(&["exists", &s, "a"]), "");
+    says_no(&["exists", &s, "b"], "");
+    assert_eq!(json(&["exists", &s, "a"])[0]["exists"], true);
+    assert_eq!(on_terminal(&["exists", &s, "b"]), (1, "no\n".to_owned()));
+}
+
+#[test]
+fn numbers_are_added_up() {
+    let place = Place::new();
+    let s = place.word("new.db");
+    assert_eq!(ok(&["incr", &s, "n"]), "1\n");
+    assert_eq!(ok(&["incr", &s, "n", "41"]), "42\n");
+    assert_eq!(ok(&["incr", &s, "n", "-50"]), "-8\n");
+    assert_eq!(json(&["incr", &s, "n"])[0]["value"], -7);
+    assert_eq!(ok(&["get", &s, "n"]), "-7");
+    assert_eq!(ok(&["incr", &s, "rate", "--ttl", "1m"]), "1\n");
+    assert_eq!(ok(&["incr", &s, "rate", "--ttl", "10m"]), "2\n");
+    assert!(seconds_left(&s, "rate") <= 60);
+    ok(&["put", &s, "text", "x"]);
+    fails(&["incr", &s, "text"], 2, "number");
+    ok(&["put", &s, "n", "9223372036854775807"]);
+    fails(&["incr", &s, "n"], 2, "64 bits");
+    fails(&["incr", &s, "n", "x"], 2, "invalid value");
+}
+
+#[test]
+fn a_value_is_swapped_only_for_the_expected_one() {
+    let (_place, s) = store();
+    says_no(&["cas", &s, "a", "1", "2"], "");
+    ok(&["cas", &s, "a", "--absent", "1", "--ttl", "1h"]);
+    says_no(&["cas", &s, "a", "--absent", "2"], "");
+    says_no(&["cas", &s, "a", "0", "2"], "");
+    ok(&["cas", &s, "a", "1", "2", "--keep-ttl"]);
+    assert!(seconds_left(&s, "a") > 3000);
+    assert_eq!(code(&kvstore_fed(&["cas", &s, "a", "2", "-"], b"three")), 0);
+    assert_eq!((ok(&["get", &s, "a"]), ok(&["ttl", &s, "a"])), ("three".into(), "never\n".into()));
+    assert_eq!(json(&["cas", &s, "a", "three", "4"])[0]["written"], true);
+    fails(&["cas", &s, "a", "1"], 2, "give two values");
+    fails(&["cas", &s, "a", "--absent", "1", "2"], 2, "one value");
+}
+
+#[test]
+fn keys_are_removed_together() {
+    let (_place, s) = store();
+    for key in ["a", "b", "c", "d1", "d2", "d3", "e"] {
+        ok(&["put", &s, key, "v"]);
+    }
+    assert_eq!(ok(&["del", &s, "a", "b", "x"]), "2\n");
+    says_no(&["del", &s, "a", "b"], "0\n");
+    assert_eq!(json(&["del", &s, "c"])[0]["deleted"], 1);
+    assert_eq!(ok(&["del", &s, "--prefix", "d", "--to", "d3"]), "2\n");
+    assert_eq!(ok(&["ls", &s]), "d3\ne\n");
+    says_no(&["del", &s, "--from", "x"], "0\n");
+    assert_eq!(ok(&["del", &s, "--from", "a"]), "2\n");
+    fails(&["del", &s], 2, "required");
+    fails(&["del", &s, "a", "--prefix", "b"], 2, "cannot be used with");
+    fails(&["del", &s, "--from", "b", "--to", "a"], 2, "--from is after --to");
+    // All are refused when one word is wrong.
+    ok(&["put", &s, "a", "v"]);
+    fails(&["del", &s, "a", "b\\q"], 2, "backslash");
+    ok(&["exists", &s, "a"]);
+}
+
+#[test]
+fn a_range_goes_in_steps_with_the_dead_rows_in_it() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.transaction(|_| {
+        for n in 0..20_000 {
+            let expiry = if n % 3 == 0 { Expiry::At(1000) } else { Expiry::Never };
+            db.put_until(format!("k{n:05}"), "v", expiry)?;
+        }
+        db.put("j", "v")?;
+        db.put("l", "v")
+    })
+    .unwrap();
+    assert_eq!(ok(&["del", &s, "--prefix", "k"]), "13333\n");
+    assert_eq!(db.count().unwrap(), 2);
+    db.integrity_check().unwrap();
+}
+
+#[test]
+fn on_a_terminal_a_range_is_removed_only_when_that_is_confirmed() {
+    let (_place, s) = store();
+    for key in ["a1", "a2", "b"] {
+        ok(&["put", &s, key, "v"]);
+    }
+    let mut terminal = Terminal::start(&["del", &s, "--prefix", "a"]);
+    terminal.wait_for("2 keys of family \"default\" will be removed. Go on? [y/N]");
+    terminal.type_in("\n");
+    let (status, shown) = terminal.end();
+    assert!(status.code() == Some(1) && shown.contains("nothing was changed"), "{shown}");
+    assert_eq!(ok(&["count", &s]), "3\t0\t3\n");
+    let mut terminal = Terminal::start(&["del", &s, "--prefix", "a"]);
+    terminal.wait_for("[y/N]");
+    terminal.type_in("y\n");
+    let (status, shown) = terminal.end();
+    assert!(status.success() && shown.ends_with("2 keys removed\n"), "{shown}");
+    // A key by its name was said already.
+    assert_eq!(on_terminal(&["del", &s, "b"]), (0, "1 key removed\n".to_owned()));
+    ok(&["put", &s, "a", "v"]);
+    assert_eq!(on_terminal(&["del", &s, "--prefix", "a", "--yes"]), (0, "1 key removed\n".to_owned()));
+}
+
+#[test]
+fn the_time_left_is_told() {
+    let (_place, s) = store();
+    ok(&["put", &s, "never", "v"]);
+    ok(&["put", &s, "soon", "v", "--ttl", "90m"]);
+    says_no(&["ttl", &s, "none"], "");
+    assert!((5000..=5400).contains(&seconds_left(&s, "soon")));
+    let told = &json(&["ttl", &s, "soon"])[0];
+    let db = Store::open(&s).unwrap();
+    assert_eq!(told["expire_ms"].as_i64(), db.expire_time("soon").unwrap().unwrap().millis());
+    assert!(told["ttl_ms"].as_i64().unwrap() <= 5_400_000);
+    assert!(json(&["ttl", &s, "never"])[0]["ttl_ms"].is_null());
+    let (_, shown) = on_terminal(&["ttl", &s, "soon"]);
+    assert!(shown.starts_with("1h ") && shown.contains("m  until 20"), "{shown}");
+    assert_eq!(on_terminal(&["ttl", &s, "never"]).1, "never\n");
+}
+
+#[test]
+fn lives_are_changed() {
+    let (_place, s) = store();
+    ok(&["put", &s, "a", "v"]);
+    says_no(&["expire", &s, "none", "1h"], "");
+    ok(&["expire", &s, "a", "1h"]);
+    assert!(seconds_left(&s, "a") > 3000);
+    says_no(&["expire", &s, "a", "2h", "--only-if", "no-ttl"], "");
+    says_no(&["expire", &s, "a", "2h", "--only-if", "earlier"], "");
+    ok(&["expire", &s, "a", "2h", "--only-if", "later"]);
+    assert_eq!(
+        json(&["expire", &s, "a", "--at", "2100-01-01T00:00Z"])[0]["expire_ms"],
+        4_102_444_800_000_i64
+    );
+    fails(&["expire", &s, "a"], 2, "required");
+    fails(&["expire", &s, "a", "1h", "--at", "+1h"], 2, "cannot be used with");
+    assert_eq!(json(&["persist", &s, "a"])[0]["had_ttl"], true);
+    assert_eq!(json(&["persist", &s, "a"])[0]["had_ttl"], false);
+    assert_eq!(ok(&["ttl", &s, "a"]), "never\n");
+    says_no(&["persist", &s, "none"], "");
+    ok(&["expire", &s, "a", "--at", "-1s"]);
+    says_no(&["get", &s, "a"], "");
+}
+
+#[test]
+fn keys_are_touched_together() {
+    let (_place, s) = store();
+    ok(&["put", &s, "a", "v"]);
+    ok(&["put", &s, "b", "v", "--ttl", "1s"]);
+    fails(&["touch", &s, "a"], 2, "has no default TTL");
+    assert_eq!(ok(&["touch", &s, "a", "b", "none", "--ttl", "1h"]), "2\n");
+    assert!(seconds_left(&s, "a") > 3000 && seconds_left(&s, "b") > 3000);
+    ok(&["families", &s, "set", "default", "--ttl", "2h"]);
+    assert_eq!(json(&["touch", &s, "a"])[0]["touched"], 1);
+    assert!(seconds_left(&s, "a") > 7000);
+    ok(&["touch", &s, "a", "--no-ttl"]);
+    assert_eq!(ok(&["ttl", &s, "a"]), "never\n");
+    says_no(&["touch", &s, "none", "--ttl", "1h"], "0\n");
+}
+
+#[test]
+fn a_person_is_told_what_an_exit_code_tells_a_program() {
+    let (_place, s) = store();
+    for command in ["get", "ttl"] {
+        assert_eq!(on_terminal(&[command, &s, "k"]), (1, "kvstore: there is no such key\n".to_owned()));
+        says_no(&[command, &s, "k"], "");
+    }
+    let (code, shown) = on_terminal(&["put", &s, "k", "v", "--at", "-1h"]);
+    assert!(code == 0 && shown.contains("that end has come already"), "{shown}");
+    assert_eq!(on_terminal(&["put", &s, "k", "v", "--at", "+1h"]), (0, String::new()));
+    let (_, shown) = on_terminal(&["compact", &s]);
+    assert!(shown.contains(": nothing in its ") && shown.ends_with(" is free\n"), "{shown}");
+    assert_eq!(ok(&["expiring", &s, "-n", "1"]).lines().count(), 1);
+}
+
+#[test]
+fn wrong_command_lines_get_advice_that_fits() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (_place, s) = store();
+    let output = kvstore(&["get".as_ref(), s.as_ref(), std::ffi::OsStr::from_bytes(b"k\xff")]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("write the bytes that are no text as \\xff"), "{}", err(&output));
+    let output = kvstore(&["get", &s, "k", "--foo"]);
+    assert!(code(&output) == 2 && !err(&output).contains("tip:"), "{}", err(&output));
+    // One that is nearly right is still suggested.
+    fails(&["ls", &s, "--prefi", "k"], 2, "'--prefix'");
+    fails(&["del", &s, "-x"], 2, "comes after a '--'");
+    fails(&["ls", &s, "--prefix", "-x"], 2, "--prefix=-x");
+    assert_eq!(ok(&["ls", &s, "--prefix=-x"]), "");
+    // The fields of JSON are text, or base64 where there is none.
+    fails(&["ls", &s, "--json", "--hex"], 2, "cannot be used with");
+    fails(&["ls", &s, "--json", "--base64"], 2, "cannot be used with");
+}
+
+#[test]
+fn a_range_is_touched_in_steps() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.transaction(|_| {
+        for n in 0..3000u32 {
+            let end = if n % 3 == 0 { Expiry::Never } else { Expiry::At(kvstore::now_ms() + 60_000) };
+            db.put_until(format!("k{n:04}"), "v", end)?;
+        }
+        db.put("-odd", "v")?;
+        db.put_until("dead", "v", Expiry::At(1000))
+    })
+    .unwrap();
+    assert_eq!(ok(&["ls", &s, "--no-ttl", "-n", "3"]), "-odd\nk0000\nk0003\n");
+    assert_eq!(ok(&["scan", &s, "--no-ttl", "--prefix", "k"]).lines().count(), 1000);
+    assert_eq!(ok(&["ls", &s, "--no-ttl", "--reverse", "-l", "-n", "1"]), "k2997\t1\tnever\n");
+    fails(&["ls", &s, "--no-ttl", "--expired"], 2, "cannot be used with");
+    assert_eq!(ok(&["touch", &s, "--prefix", "k", "--ttl", "1h", "--only-if", "no-ttl"]), "1000\n");
+    assert_eq!(ok(&["ls", &s, "--no-ttl"]), "-odd\n");
+    assert!(seconds_left(&s, "k0003") > 3000 && seconds_left(&s, "k0001") <= 60);
+    assert_eq!(json(&["touch", &s, "--from", "k1", "--to", "k2", "--ttl", "2h"])[0]["touched"], 1000);
+    assert_eq!(ok(&["touch", &s, "--ttl", "3h", "--", "-odd"]), "1\n");
+    says_no(&["touch", &s, "--all", "--ttl", "4h", "--only-if", "earlier"], "0\n");
+}
+
+#[test]
+fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
+    let (_place, s) = store();
+    for key in ["a1", "a2", "b"] {
+        ok(&["put", &s, key, "v"]);
+    }
+    let mut terminal = Terminal::start(&["touch", &s, "--all", "--only-if", "no-ttl", "--ttl", "1h"]);
+    terminal.wait_for("All keys of family \"default\" for which --only-if holds live until 20");
+    terminal.wait_for("Go on? [y/N]");
+    terminal.type_in("n\n");
+    assert_eq!(terminal.end().0.code(), Some(1));
+    assert_eq!(ok(&["ls", &s, "--no-ttl"]).lines().count(), 3);
+    // As a variable that is not set makes it.
+    for word in ["--prefix", "--from", "--to"] {
+        fails(&["del", &s, word, ""], 2, &format!("{word} is empty"));
+        fails(&["touch", &s, word, "", "--ttl", "1s"], 2, "say --all");
+    }
+    fails(&["del", &s, "--prefix", "", "--hex"], 2, "--prefix is empty");
+    fails(&["del", &s, "--all", "--prefix", "a"], 2, "cannot be used with");
+    fails(&["del", &s, "--all", "a"], 2, "cannot be used with");
+    assert_eq!(ok(&["ls", &s, "--prefix", ""]).lines().count(), 3);
+    assert_eq!(on_terminal(&["touch", &s, "--all", "--ttl", "1h", "--yes"]).1, "3 keys touched\n");
+    assert_eq!(ok(&["del", &s, "--all"]), "3\n");
+}
+
+#[test]
+fn a_busy_store_is_exit_code_3_and_looking_goes_on() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.put("a", "1").unwrap();
+    db.transaction(|tx| {
+        tx.put("a", "2")?;
+        for args in [&["put", &s, "a", "3"][..], &["del", &s, "a"], &["incr", &s, "a"], &["persist", &s, "a"]]
+        {
+            let args = [args, &["--timeout", "10ms"]].concat();
+            fails(&args, 3, "wait longer with --timeout");
+        }
+        assert_eq!(ok(&["get", &s, "a"]), "1");
+        Ok::<_, kvstore::Error>(())
+    })
+    .unwrap();
+    assert_eq!(ok(&["get", &s, "a"]), "2");
+}
+
+#[test]
+fn looking_writes_nothing_also_where_nothing_can_be_written() {
+    let (place, s) = store();
+    ok(&["put", &s, "dead", "v", "--at", "-1h"]);
+    ok(&["put", &s, "a", "v"]);
+    let before = std::fs::read(&s).unwrap();
+    for args in [&["get", &s, "dead"][..], &["exists", &s, "dead"], &["ttl", &s, "dead"]] {
+        says_no(args, "");
+    }
+    assert_eq!((std::fs::read(&s).unwrap() == before, place.files()), (true, vec!["store.db".to_owned()]));
+    let mut permissions = std::fs::metadata(&s).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&s, permissions).unwrap();
+    assert_eq!(ok(&["get", &s, "a"]), "v");
+    // (Root may write all the same.)
+    let output = kvstore(&["put", &s, "a", "w"]);
+    assert!(
+        code(&output) == 0 || code(&output) == 3 && err(&output).contains("may not be written"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn what_is_no_store_is_left_alone() {
+    let place = Place::new();
+    let s = place.word("text");
+    std::fs::write(&s, "hello").unwrap();
+    for args in [&["get", &s, "a"][..], &["put", &s, "a", "b"]] {
+        fails(args, 3, "not a SQLite database");
+    }
+    assert_eq!(std::fs::read(&s).unwrap(), b"hello");
+    let config = Config::new().read_only(true);
+    assert_eq!(Store::open_with(&s, &config).unwrap_err().kind(), ErrorKind::NotADatabase);
+}
+
+#[test]
+fn a_removal_that_is_killed_in_the_middle_leaves_whole_steps() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.transaction(|_| (0..60_000).try_for_each(|n| db.put(format!("k{n:05}"), [7; 400]))).unwrap();
+    let before = db.count().unwrap();
+    let mut child = common::command(&["del", &s, "--prefix", "k"]).spawn().unwrap();
+    while db.count().unwrap() == before {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = db.count().unwrap();
+    assert!(left == 0 || (60_000 - left).is_multiple_of(4096), "{left}");
+    db.integrity_check().unwrap();
+}
+
+#[test]
+fn ctrl_c_stops_a_removal_between_two_steps_and_says_so() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.transaction(|_| (0..200_000).try_for_each(|n| db.put(format!("k{n:06}"), [7; 300]))).unwrap();
+    let terminal = Terminal::start(&["del", &s, "--prefix", "k", "--yes"]);
+    while db.count().unwrap() == 200_000 {
+        std::thread::yield_now();
+    }
+    terminal.interrupt();
+    let (status, shown) = terminal.end();
+    let left = db.count().unwrap();
+    if left > 0 {
+        assert_eq!(status.code(), Some(3), "{shown}");
+        assert!(shown.contains("removed so far; the same command goes on"), "{shown}");
+    }
+}

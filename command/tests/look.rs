@@ -1,0 +1,395 @@
+//! What only looks: `ls scan count families info`.
+
+mod common;
+
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::time::Duration;
+
+use common::{Place, Terminal, code, err, fails, json, kvstore, ok, on_terminal, out};
+use kvstore::{Config, Eviction, Expiry, JournalMode, Limit, Store};
+
+/// A store with some keys in it, dead ones, too.
+fn store() -> (Place, String) {
+    let place = Place::new();
+    let path = place.word("store.db");
+    let db = Store::open(&path).unwrap();
+    db.transaction(|_| {
+        for (key, value) in [("a1", "one"), ("a2", "two"), ("b", "tab\there"), ("ä", "umlaut")] {
+            db.put(key, value)?;
+        }
+        db.put(b"c\xff", b"\0\xfe")?;
+        db.put_until("dead2", "x", Expiry::At(2000))?;
+        db.put_until("dead1", "xx", Expiry::At(3000))?;
+        db.put_ttl("soon", "later", Duration::from_secs(3600))
+    })
+    .unwrap();
+    (place, path)
+}
+
+#[test]
+fn keys_are_listed_in_order_and_ranges_of_them() {
+    let (_place, s) = store();
+    assert_eq!(ok(&["ls", &s]), "a1\na2\nb\nc\\xff\nsoon\nä\n");
+    for (range, keys) in [
+        (&["--prefix", "a"][..], "a1\na2\n"),
+        (&["--from", "a2", "--to", "soon"], "a2\nb\nc\\xff\n"),
+        (&["--from", "c\\xff", "--limit", "1"], "c\\xff\n"),
+        (&["--reverse", "-n", "2"], "ä\nsoon\n"),
+        (&["--prefix", "a", "--reverse"], "a2\na1\n"),
+        (&["--prefix", "x"], ""),
+        (&["--limit", "0"], ""),
+        (&["--expired"], "dead2\ndead1\n"),
+        (&["--expired", "--from", "dead1", "--to", "dead2"], "dead1\n"),
+        (&["--hex", "--prefix", "63"], "63ff\n"),
+    ] {
+        assert_eq!(ok(&[&["ls", &s], range].concat()), keys, "{range:?}");
+        assert_eq!(ok(&[&["scan", &s, "--keys"], range].concat()), keys, "{range:?}");
+    }
+    fails(&["ls", &s, "--expired", "--reverse"], 2, "cannot be used with");
+    fails(&["ls", &s, "-f", "none"], 1, "there is no family \"none\"");
+    let keys = json(&["ls", &s, "--prefix", "c"]);
+    assert_eq!(keys, [serde_json::json!({"key_base64": "Y/8="})]);
+}
+
+#[test]
+fn values_are_shown_on_one_line_each() {
+    let (_place, s) = store();
+    assert_eq!(ok(&["scan", &s, "--to", "soon"]), "a1\tone\na2\ttwo\nb\ttab\\there\nc\\xff\t\\x00\\xfe\n");
+    assert_eq!(ok(&["scan", &s, "--base64", "--prefix", "Yw=="]), "Y/8=\tAP4=\n");
+    let rows = json(&["scan", &s]);
+    assert_eq!(rows[2], serde_json::json!({"key": "b", "value": "tab\there", "expire_ms": null}));
+    assert_eq!(rows[3]["value_base64"], "AP4=");
+    assert!(rows[4]["expire_ms"].as_i64().unwrap() > 1_700_000_000_000);
+    // Nobody is shown the value of a key that has expired.
+    assert_eq!(ok(&["scan", &s, "--expired"]), "dead2\ndead1\n");
+}
+
+#[test]
+fn a_long_list_has_sizes_and_times() {
+    let (_place, s) = store();
+    let lines = ok(&["ls", &s, "-l"]);
+    let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0], ["a1", "3", "never"]);
+    assert_eq!(lines[4][..2], ["soon", "5"]);
+    assert!((3_000_000..=3_600_000).contains(&lines[4][2].parse().unwrap()));
+    assert_eq!(ok(&["ls", &s, "-l", "--expired"]), "dead2\t1\t0\ndead1\t2\t0\n");
+    let soon = &json(&["ls", &s, "-l", "--prefix", "s"])[0];
+    assert!(soon["size_bytes"] == 5 && soon["ttl_ms"].as_i64() <= Some(3_600_000), "{soon}");
+    assert!(soon.get("written_ms").is_none());
+    ok(&["families", &s, "set", "default", "--track", "on"]);
+    let age: i64 = ok(&["ls", &s, "-l", "-n", "1"]).trim().split('\t').nth(3).unwrap().parse().unwrap();
+    assert!((0..100_000).contains(&age));
+    assert!(json(&["ls", &s, "-l"])[0]["written_ms"].as_i64().unwrap() > 1_700_000_000_000);
+    let (code, shown) = on_terminal(&["ls", &s, "-l", "-n", "1"]);
+    let (head, row) = shown.split_once('\n').unwrap();
+    assert_eq!(head.split_whitespace().collect::<Vec<_>>(), ["SIZE", "LEFT", "AGE", "KEY"]);
+    assert_eq!(head.find("AGE").unwrap() + 5, head.find("KEY").unwrap());
+    assert_eq!(head.find("KEY"), row.find("a1"), "{shown}");
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert!(code == 0 && words.len() >= 5 && words[..3] == ["3", "B", "never"], "{shown}");
+    assert!(on_terminal(&["ls", &s, "-l", "--expired"]).1.contains("ago"));
+}
+
+#[test]
+fn on_a_terminal_long_values_are_cut_and_nothing_can_move_its_cursor() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.put("long", "ä".repeat(5000)).unwrap();
+    db.put("rude", "\x1b[2J\u{9b}").unwrap();
+    let (_, shown) = on_terminal(&["scan", &s, "--from", "l", "--to", "s"]);
+    assert!(shown.contains("ää… 10.0 kB\n"), "{shown}");
+    assert!(shown.contains("rude\t\\x1b[2J\\xc2\\x9b\n"), "{shown}");
+    assert_eq!(ok(&["scan", &s, "--prefix", "long"]).len(), 10_006);
+}
+
+#[test]
+fn many_rows_are_all_listed_and_whoever_reads_may_stop() {
+    let place = Place::new();
+    let s = place.word("store.db");
+    let db = Store::open(&s).unwrap();
+    db.transaction(|_| (0..100_000).try_for_each(|n| db.put(format!("{n:06}"), [b'v'; 20]))).unwrap();
+    let shown = ok(&["ls", &s]);
+    assert!(shown.lines().enumerate().all(|(n, line)| line == format!("{n:06}")) && shown.len() == 700_000);
+    let last = ok(&["ls", &s, "--reverse", "--limit", "99999"]);
+    assert!(last.lines().count() == 99_999 && last.ends_with("000001\n"));
+    assert_eq!(json(&["scan", &s]).len(), 100_000);
+    let pipe = "\"$0\" scan \"$1\" | head -n 1; echo ${PIPESTATUS[0]}";
+    let args = ["-c", pipe, env!("CARGO_BIN_EXE_kvstore"), &s];
+    let output = std::process::Command::new("bash").args(args).output().unwrap();
+    assert_eq!(out(&output), format!("000000\t{}\n0\n", "v".repeat(20)));
+    assert_eq!(err(&output), "");
+}
+
+#[test]
+fn keys_are_counted() {
+    let (_place, s) = store();
+    assert_eq!(ok(&["count", &s]), "6\t2\t8\n");
+    assert_eq!(ok(&["count", &s, "--prefix", "a"]), "2\t0\t2\n");
+    assert_eq!(ok(&["count", &s, "--from", "b", "--to", "dead2"]), "2\t1\t3\n");
+    assert_eq!(
+        json(&["count", &s]),
+        [serde_json::json!({"family": "default", "live": 6, "dead": 2, "total": 8})]
+    );
+    assert_eq!(on_terminal(&["count", &s]), (0, "6 keys, 2 dead, 8 in all\n".to_owned()));
+}
+
+#[test]
+fn keys_of_all_families_are_counted_and_an_empty_default_one_is_no_dead_end() {
+    let place = Place::new();
+    let s = place.word("store.db");
+    let db = Store::open(&s).unwrap();
+    let web = db.create_family("web").unwrap();
+    for key in ["a1", "a2", "b"] {
+        web.put(key, "1").unwrap();
+    }
+    web.put_until("a3", "1", Expiry::At(1000)).unwrap();
+    assert_eq!(ok(&["count", &s]), "0\t0\t0\tdefault\n3\t1\t4\tweb\n3\t1\t4\n");
+    assert_eq!(ok(&["count", &s, "--prefix", "a"]), "0\t0\t0\tdefault\n2\t1\t3\tweb\n2\t1\t3\n");
+    assert_eq!(ok(&["count", &s, "-f", "web"]), "3\t1\t4\n");
+    assert_eq!(ok(&["count", &s, "-f", "default"]), "0\t0\t0\n");
+    assert_eq!(
+        json(&["count", &s])[1],
+        serde_json::json!({"family": "web", "live": 3, "dead": 1, "total": 4})
+    );
+    let (_, shown) = on_terminal(&["count", &s]);
+    let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["FAMILY", "KEYS", "DEAD", "TOTAL"]);
+    assert_eq!(lines[3], ["in", "all", "3", "1", "4"], "{shown}");
+    fails(&["count", &s, "-f", "none"], 1, "there is no family");
+    let hint = "kvstore: family \"default\" is empty, but the store has another one: name one with -f; \"kvstore families\" \
+                lists them\n";
+    for args in [&["ls", &s][..], &["scan", &s, "--prefix", "a"]] {
+        assert_eq!(on_terminal(args), (0, hint.to_owned()));
+        assert_eq!(ok(args), "");
+    }
+    assert_eq!(on_terminal(&["ls", &s, "-f", "web", "--prefix", "x"]).1, "");
+    db.put("k", "1").unwrap();
+    assert_eq!(on_terminal(&["ls", &s, "--prefix", "x"]).1, "");
+}
+
+#[test]
+fn families_are_made_set_listed_and_dropped() {
+    let place = Place::new();
+    let s = place.word("new.db");
+    fails(&["families", &s], 3, "there is no file");
+    ok(&["families", &s, "create", "sessions", "--ttl", "30m", "--track"]);
+    ok(&["families", &s, "create", "Odd\"\tname"]);
+    fails(&["families", &s, "create", "sessions"], 1, "is there already");
+    fails(&["families", &s, "create", "kvstore"], 2, "reserved");
+    ok(&["put", &s, "a", "1", "-f", "sessions"]);
+    let listed = ok(&["families", &s]);
+    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0][..4], ["Odd\"\\tname", "0", "none", "off"]);
+    assert_eq!(lines[2][..4], ["sessions", "1", "1800000", "on"]);
+    assert!(lines[1][0] == "default" && lines[1][4].parse::<i64>().unwrap() > 1_700_000_000_000);
+    let told = &json(&["families", &s])[2];
+    assert!(told["default_ttl_ms"] == 1_800_000 && told["track_writes"] == true && told["live"] == 1);
+    ok(&["families", &s, "set", "sessions", "--ttl", "none", "--track", "off"]);
+    let told = json(&["families", &s, "set", "default", "--ttl", "1h"]);
+    assert_eq!(told[0]["default_ttl_ms"], 3_600_000);
+    assert!(json(&["families", &s])[2]["default_ttl_ms"].is_null());
+    fails(&["families", &s, "set", "sessions"], 2, "<--ttl <DURATION>|--track <WHETHER>>");
+    for action in ["create", "set", "drop"] {
+        let help = ok(&["families", &s, action, "--help"]);
+        assert!(
+            help.contains(&format!("Usage: kvstore families [STORE] {action} [OPTIONS] <NAME>")),
+            "{help}"
+        );
+    }
+    ok(&["families", &s, "create", "behind", "--timeout", "1s"]);
+    ok(&["families", &s, "--timeout", "1s", "drop", "behind"]);
+    let busy = Store::open(&s).unwrap();
+    busy.begin(true).unwrap();
+    fails(&["families", &s, "create", "behind", "--timeout", "1ms"], 3, "another program is using the store");
+    busy.rollback().unwrap();
+    drop(busy);
+    fails(&["families", &s, "set", "none", "--ttl", "1h"], 1, "there is no family");
+    fails(&["families", &s, "set", "default", "--ttl", "2000w"], 2, "20 years");
+    let (_, shown) = on_terminal(&["families", &s]);
+    assert!(shown.starts_with("FAMILY ") && shown.contains("1h 00m"), "{shown}");
+
+    let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
+    terminal.wait_for("family \"sessions\" with 1 key will be dropped. Go on? [y/N]");
+    terminal.type_in("n\n");
+    assert_eq!(terminal.end().0.code(), Some(1));
+    let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
+    terminal.wait_for("[y/N]");
+    terminal.type_in("y\n");
+    assert_eq!(terminal.end().0.code(), Some(0));
+    fails(&["families", &s, "drop", "sessions"], 1, "there is no family");
+    fails(&["families", &s, "drop", "default"], 2, "cannot be dropped");
+    assert_eq!(json(&["families", &s, "drop", "Odd\"\tname"])[0]["dropped"], true);
+    assert_eq!(ok(&["families", &s]).lines().count(), 1);
+}
+
+/// The value of a line of `info`.
+fn line<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))
+}
+
+#[test]
+fn info_is_one_screen() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.put("large", vec![1; 1_000_000]).unwrap();
+    db.create_family("other").unwrap();
+    let path = std::fs::canonicalize(&s).unwrap();
+    let (code, shown) = on_terminal(&["info", &s]);
+    assert_eq!(code, 0, "{shown}");
+    for text in [
+        &format!("{}\n", path.display()),
+        "version 1, made by kvstore",
+        "4096 bytes, journal mode wal",
+        "large values     1.0 MB",
+        "to be written back",
+        "FAMILY ",
+        "purge removes 2 keys that have expired\n",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(shown.lines().count() <= 30);
+    let piped = ok(&["info", &s]);
+    assert_eq!(line(&piped, "path"), path.to_str());
+    assert_eq!(line(&piped, "family\tdefault\tlive"), Some("7"));
+    assert_eq!(line(&piped, "family\tdefault\tdead"), Some("2"));
+    assert_eq!(line(&piped, "family\tdefault\twith_ttl"), Some("1"));
+    assert_eq!(line(&piped, "family\tother\tlive"), Some("0"));
+    let told = &json(&["info", &s])[0];
+    assert_eq!(told["families"][0]["next_expiry_ms"], 2000);
+    assert!(told["wal_pending_bytes"].as_u64() > Some(1_000_000) && told["eviction"].is_null(), "{told}");
+    // What they take is not known, so it is not said.
+    assert!(told.get("purge_frees_bytes").is_none());
+    let sizes = ["rows_bytes", "large_values_bytes", "indexes_bytes", "other_bytes", "free_bytes"];
+    let sum: u64 = sizes.iter().map(|name| told[*name].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), told["file_bytes"].as_u64());
+    let quick = ok(&["info", &s, "--quick"]);
+    assert!(line(&quick, "family\tdefault\tlive").is_none() && line(&quick, "file_bytes").is_some());
+}
+
+#[test]
+fn of_many_families_info_shows_the_largest() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    for n in 0..30 {
+        db.create_family(&format!("f{n}")).unwrap().put("k", vec![1; n * 5000]).unwrap();
+    }
+    let (_, shown) = on_terminal(&["info", &s]);
+    assert!(shown.contains("f29 ") && shown.contains("f20 ") && !shown.contains("f9 "), "{shown}");
+    assert!(shown.contains("and 19 more: \"kvstore families\" lists them all"), "{shown}");
+    assert_eq!(json(&["info", &s])[0]["families"].as_array().unwrap().len(), 31);
+}
+
+#[test]
+fn the_help_of_each_command_fits_and_is_plain() {
+    // (What a program of sh has of them is right.)
+    for command in ["watch", "shell", "purge", "check", "recover", "backup", "load", "import", "expiring"] {
+        assert!(!ok(&[command, "--help"]).contains("\\\""), "{command}");
+    }
+    for command in [
+        "put", "del", "exists", "incr", "cas", "ttl", "expire", "persist", "touch", "ls", "scan", "count",
+        "families", "info",
+    ] {
+        let help = ok(&[command, "--help"]);
+        assert!(!help.contains('\\') || ["ls", "scan"].contains(&command), "{help}");
+        let first = help.lines().next().unwrap();
+        assert!(first.len() <= 60 && !first.ends_with('.'), "{first}");
+        assert!(
+            !help.contains("\\\"")
+                && help.contains("Exit code") | help.contains("Examples") | help.contains("0 or 1"),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn info_gives_hints() {
+    let (_place, s) = store();
+    let db = Store::open(&s).unwrap();
+    db.put("large", vec![1; 1_000_000]).unwrap();
+    db.delete("large").unwrap();
+    db.set_limit(Some(Limit::new(200_000, Eviction::Oldest))).unwrap();
+    db.checkpoint(kvstore::CheckpointMode::Truncate).unwrap();
+    let (_, shown) = on_terminal(&["info", &s]);
+    assert!(shown.contains("eviction oldest"), "{shown}");
+    assert!(json(&["info", &s])[0]["limit_bytes"] == 200_000);
+    db.set_limit(None).unwrap();
+    db.put("large", vec![1; 1_000_000]).unwrap();
+    db.delete("large").unwrap();
+    let (_, shown) = on_terminal(&["info", &s]);
+    assert!(shown.contains("compact gives 999.4 kB back"), "{shown}");
+}
+
+#[test]
+fn looking_works_while_others_write_and_changes_nothing() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let place = Place::new();
+        let s = place.word("store.db");
+        let db = Store::open_with(&s, &Config::new().journal_mode(mode)).unwrap();
+        db.put("a", "1").unwrap();
+        db.put_until("dead", "1", Expiry::At(1000)).unwrap();
+        let looks = [
+            &["ls", &s, "-l"][..],
+            &["scan", &s],
+            &["count", &s],
+            &["families", &s],
+            &["info", &s],
+            &["info", &s, "--json"],
+        ];
+        db.begin(true).unwrap();
+        db.put("b", "2").unwrap();
+        for args in looks {
+            let shown = ok(args);
+            assert!(!shown.is_empty() && !shown.contains("b\t2"), "{args:?}");
+        }
+        db.commit().unwrap();
+        db.close().unwrap();
+        let before = std::fs::read(&s).unwrap();
+        for args in looks {
+            ok(args);
+        }
+        assert!(std::fs::read(&s).unwrap() == before && place.files() == ["store.db"], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_store_of_somebody_elses_can_be_looked_at() {
+    let (place, s) = store();
+    let open =
+        |path: &std::path::Path| std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    open(place.path("store.db").parent().unwrap());
+    open(&place.path("store.db"));
+    // As nobody, if the one who runs this may choose.
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    let copy = place.path("kvstore");
+    std::fs::copy(env!("CARGO_BIN_EXE_kvstore"), &copy).unwrap();
+    open(&copy);
+    for args in [&["ls", &s][..], &["count", &s], &["info", &s]] {
+        let mut command = std::process::Command::new(&copy);
+        if is_root {
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.args(args).current_dir("/").output().unwrap();
+        assert_eq!((code(&output), err(&output)), (0, String::new()), "{args:?}");
+        assert_eq!(out(&output).contains("journal_mode\twal\n"), args[0] == "info");
+    }
+    assert_eq!(place.files(), ["kvstore", "store.db"]);
+}
+
+#[test]
+fn nothing_is_made_by_looking() {
+    let place = Place::new();
+    let s = place.word("no.db");
+    for command in ["ls", "scan", "count", "families", "info"] {
+        fails(&[command, &s], 3, "there is no file");
+    }
+    fails(&["families", &s, "set", "default", "--ttl", "1h"], 3, "there is no file");
+    fails(&["families", &s, "drop", "a"], 3, "there is no file");
+    assert_eq!(place.files(), [""; 0]);
+    std::fs::write(&s, "no store").unwrap();
+    for command in ["ls", "scan", "count", "families", "info"] {
+        let output = kvstore(&[command, &s]);
+        assert_eq!((code(&output), out(&output)), (3, String::new()));
+    }
+}

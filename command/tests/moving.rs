@@ -1,0 +1,534 @@
+//! dump, load and copy: what goes from one store to another is all there, or it is said what is missing.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok, out};
+use kvstore::{Config, Eviction, Expiry, Family, Limit, PutOptions, Store};
+
+const V1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump-v1.jsonl");
+const ODD: &str = "O'dd \"näme\"\n\t\u{1f}";
+const LATER: i64 = 9_000_000_000_000;
+
+/// Value, end of life, write time (-1: not tracked).
+type Row = (Vec<u8>, Option<i64>, i64);
+type Settings = (Option<Duration>, bool);
+
+fn rows(family: &Family) -> BTreeMap<Vec<u8>, Row> {
+    let row = |key: &[u8], value| {
+        let expire_ms = family.expire_time(key).unwrap().unwrap().millis();
+        (value, expire_ms, family.write_time(key).map_or(-1, Option::unwrap))
+    };
+    family.iter().map(Result::unwrap).map(|(key, value)| (key.clone(), row(&key, value))).collect()
+}
+
+fn contents(path: impl AsRef<Path>) -> BTreeMap<String, (Settings, BTreeMap<Vec<u8>, Row>)> {
+    let store = Store::open(path).unwrap();
+    store.integrity_check().unwrap();
+    let names = store.families().unwrap().into_iter().chain(["default".to_owned()]);
+    names
+        .map(|name| {
+            let family = store.family(&name).unwrap();
+            let settings = (family.default_ttl().unwrap(), family.tracks_writes().unwrap());
+            (name, (settings, rows(&family)))
+        })
+        .collect()
+}
+
+/// Everything a store can have.
+fn fill(path: impl AsRef<Path>) {
+    let store = Store::open(path).unwrap();
+    let (aged, odd) = (store.create_family("aged").unwrap(), store.create_family(ODD).unwrap());
+    aged.set_write_tracking(true).unwrap();
+    odd.set_default_ttl(Some(Duration::from_millis(7_001))).unwrap();
+    store.create_family("empty").unwrap();
+    store
+        .transaction(|tx| -> kvstore::Result<()> {
+            for n in 0..=255_u8 {
+                let end = if n % 3 == 0 { Expiry::Never } else { Expiry::At(LATER + i64::from(n)) };
+                tx.put_until([n], [255 - n].repeat(usize::from(n) * 9), end)?;
+                let written = PutOptions::new().expiry(end).written_at(i64::from(n) * 1000);
+                aged.put_with([b'k', n, n ^ 0x55], format!("ä{n}\u{0}\"\\"), &written)?;
+            }
+            tx.put("large", vec![0xfe; 1 << 20])?;
+            tx.put("large text", "ß\n".repeat(400_000))?;
+            tx.put("empty", "")?;
+            tx.put_until("dead", "1", Expiry::At(1))?;
+            odd.put_until("k".repeat(65_536), "the longest key", Expiry::Never)
+        })
+        .unwrap();
+}
+
+fn set_limit(path: impl AsRef<Path>, limit: Limit) {
+    Store::open(path).unwrap().set_limit(Some(limit)).unwrap();
+}
+
+/// A store with `n` keys in key order, and its dump.
+fn numbered(place: &Place, n: usize) -> Vec<u8> {
+    let store = Store::open(place.path("numbered.db")).unwrap();
+    store
+        .transaction(|tx| (0..n).try_for_each(|n| tx.put(format!("key {n:06}"), format!("value {n}"))))
+        .unwrap();
+    drop(store);
+    ok(&["dump", &place.word("numbered.db")]).into_bytes()
+}
+
+// ---- there and back ------------------------------------------------------------------------------
+
+#[test]
+fn a_dump_that_is_loaded_is_the_same_store() {
+    let place = Place::new();
+    let from = place.word("from.db");
+    fill(&from);
+    let limit = Limit::new(50_000_000, Eviction::Soonest);
+    set_limit(&from, limit);
+    ok(&["dump", &from, "-o", &place.word("dump")]);
+    let dump = ok(&["dump", &from]);
+    let lines = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert!(lines(&dump) == lines(&fs::read_to_string(place.path("dump")).unwrap()));
+    for (to, options) in [
+        ("one.db", &[][..]),
+        ("batches.db", &["--batch", "100"]),
+        ("resume.db", &["--batch", "1", "--resume"]),
+    ] {
+        let to = place.word(to);
+        let done = json(&[&["load", &to, &place.word("dump")], options].concat());
+        assert_eq!(done[0]["loaded"], 516);
+        assert_eq!(done[0]["families"], 4);
+        assert!(contents(&from) == contents(&to), "{to}");
+        assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(limit));
+    }
+    let piped = kvstore_fed(&["load", &place.word("piped.db")], dump.as_bytes());
+    assert_eq!((code(&piped), out(&piped).lines().next()), (0, Some("loaded\t516")));
+    assert!(contents(&from) == contents(place.path("piped.db")));
+}
+
+#[test]
+fn a_dump_of_version_1_is_loaded_by_every_later_version() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let done = json(&["load", &to, V1]);
+    assert_eq!(
+        done[0],
+        serde_json::json!({"loaded": 7, "families": 4, "expired": 1, "present": 0, "evicted": 0})
+    );
+    let row = |value: &[u8], expire_ms, written_ms| (value.to_vec(), expire_ms, written_ms);
+    let expected = BTreeMap::from([
+        (
+            "default".to_owned(),
+            (
+                (None, false),
+                BTreeMap::from([
+                    (b" \"quoted\" \\ \n".to_vec(), row("Käse 😀 \0\u{2028}".as_bytes(), None, -1)),
+                    (b"empty".to_vec(), row(b"", None, -1)),
+                    (b"mortal".to_vec(), row(b"until 2255", Some(LATER), -1)),
+                    (b"\0\xff".to_vec(), row(b"\xff\xfe\0", None, -1)),
+                ]),
+            ),
+        ),
+        (
+            "O'dd \"näme\"\n".to_owned(),
+            (
+                (Some(Duration::from_secs(3600)), true),
+                BTreeMap::from([
+                    (b"a".to_vec(), row(b"1", None, 0)),
+                    (b"b".to_vec(), row(b"2", Some(LATER + 1), 1_795_398_285_500)),
+                ]),
+            ),
+        ),
+        ("without keys".to_owned(), ((Some(Duration::from_millis(1)), false), BTreeMap::new())),
+        ("short".to_owned(), ((None, false), BTreeMap::from([(b"k".to_vec(), row(b"v", None, -1))]))),
+    ]);
+    assert_eq!(contents(&to), expected);
+    assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(Limit::new(64_000_000, Eviction::Soonest)));
+}
+
+/// Whether the fields of a line are those of one alternative of docs/dump.schema.json.
+#[test]
+fn every_line_is_one_of_the_schema() {
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dump.schema.json");
+    let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
+    let place = Place::new();
+    fill(place.path("from.db"));
+    set_limit(place.path("from.db"), Limit::new(50_000_000, Eviction::None));
+    let dump = ok(&["dump", &place.word("from.db")]);
+    let old = fs::read_to_string(V1).unwrap();
+    for line in dump.lines().chain(old.lines()) {
+        let line: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+        let has_type = |value: &serde_json::Value, kind: &serde_json::Value| match kind.as_str().unwrap() {
+            "null" => value.is_null(),
+            "integer" => value.is_i64(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "object" => value.is_object(),
+            other => panic!("{other}"),
+        };
+        let fits = |definition: &serde_json::Value| {
+            let required = definition["required"].as_array().cloned().unwrap_or_default();
+            required.iter().all(|name| line.contains_key(name.as_str().unwrap()))
+                && line.iter().all(|(name, value)| match &definition["properties"][name] {
+                    serde_json::Value::Null => false,
+                    property => match &property["type"] {
+                        serde_json::Value::Null => property["const"] == *value,
+                        serde_json::Value::Array(kinds) => kinds.iter().any(|kind| has_type(value, kind)),
+                        kind => has_type(value, kind),
+                    },
+                })
+        };
+        let fitting = schema["$defs"].as_object().unwrap().iter().filter(|(_, definition)| fits(definition));
+        assert_eq!(fitting.count(), 1, "{line:?}");
+    }
+}
+
+#[test]
+fn a_dump_may_be_of_some_families_and_of_a_prefix() {
+    let place = Place::new();
+    let from = place.word("from.db");
+    fill(&from);
+    let dump = ok(&["dump", &from, "-f", "aged", "-f", "empty", "-f", "aged", "--prefix", "k\\x01"]);
+    let lines: Vec<serde_json::Value> =
+        dump.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[1]["family"], &lines[3]["family"]), (&"aged".into(), &"empty".into()));
+    assert_eq!((lines.len(), &lines[2]["written_ms"]), (5, &1000.into()));
+    assert_eq!(lines[4], serde_json::json!({"end": true, "families": 2, "keys": 1}));
+    fails(&["dump", &from, "-f", "missing"], 1, "there is no family \"missing\"");
+    fails(&["dump", &from, "--prefix", "\\q"], 2, "backslash");
+}
+
+#[test]
+fn looking_makes_no_file_and_a_busy_store_can_be_dumped() {
+    let place = Place::new();
+    fails(&["dump", &place.word("missing.db")], 3, "there is no file");
+    assert!(place.files().is_empty());
+    let store = Store::open(place.path("store.db")).unwrap();
+    store.put("committed", "1").unwrap();
+    store.begin(true).unwrap();
+    store.put("open", "1").unwrap();
+    let dump = ok(&["dump", &place.word("store.db")]);
+    assert!(dump.contains("committed") && !dump.contains("open"));
+    fails(&["load", &place.word("store.db"), V1, "--timeout", "1ms"], 3, "try again");
+    store.rollback().unwrap();
+    drop(store);
+    let path = place.path("store.db");
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    assert_eq!(ok(&["dump", &place.word("store.db")]).lines().count(), 4);
+}
+
+#[test]
+fn an_output_file_is_whole_or_as_it_was() {
+    let place = Place::new();
+    let from = place.word("from.db");
+    fill(&from);
+    fs::write(place.path("dump"), "before").unwrap();
+    std::os::unix::fs::symlink(place.path("dump"), place.path("link")).unwrap();
+    for own in ["from.db", "from.db-wal"] {
+        if place.path(own).exists() {
+            fails(&["dump", &from, "-o", &place.word(own)], 2, "belongs to the store itself");
+        }
+    }
+    fails(&["dump", &from, "-f", "missing", "-o", &place.word("dump")], 1, "no family");
+    assert_eq!(fs::read(place.path("dump")).unwrap(), b"before");
+    fails(&["dump", &from, "-o", &place.word("no/dump")], 3, "No such file");
+    let done = json(&["dump", &from, "-o", &place.word("link")]);
+    let bytes = fs::metadata(place.path("dump")).unwrap().len();
+    assert_eq!(done[0], serde_json::json!({"keys": 516, "families": 4, "bytes": bytes}));
+    assert!(fs::symlink_metadata(place.path("link")).unwrap().is_symlink());
+    assert_eq!(place.files(), ["dump", "from.db", "link"]);
+    assert_eq!(ok(&["dump", &from, "-o", "/dev/null"]), format!("keys\t516\nfamilies\t4\nbytes\t{bytes}\n"));
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_a_dump_quietly() {
+    let place = Place::new();
+    fill(place.path("from.db"));
+    let mut child = command(&["dump", &place.word("from.db")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap(); // and closes it
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+}
+
+// ---- what is not loaded --------------------------------------------------------------------------
+
+#[test]
+fn nothing_of_a_dump_that_is_cut_off_anywhere_is_loaded() {
+    let place = Place::new();
+    let dump = fs::read(V1).unwrap();
+    let to = place.word("to.db");
+    for length in
+        (0..dump.len() - 1).filter(|at| at.is_multiple_of(23) || dump[*at] == b'\n').collect::<Vec<_>>()
+    {
+        let output = kvstore_fed(&["load", &to], &dump[..length]);
+        assert_eq!(code(&output), 3, "{length}: {}", err(&output));
+        let said = err(&output);
+        assert!(
+            said.contains("othing")
+                && (said.contains("cut off") || said.contains("line 1:") || said.contains("empty")),
+            "{said}"
+        );
+    }
+    assert_eq!(contents(&to), BTreeMap::from([("default".to_owned(), ((None, false), BTreeMap::new()))]));
+    // But the newline of the last line may be missing.
+    assert_eq!(code(&kvstore_fed(&["load", &to], &dump[..dump.len() - 1])), 0);
+}
+
+#[test]
+fn a_line_that_is_wrong_is_named_and_nothing_is_loaded() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let head = "{\"kvstore_dump\":1}\n{\"family\":\"default\"}\n{\"key\":\"a\",\"value\":\"1\"}\n";
+    let end = "{\"end\":true,\"families\":1,\"keys\":2}\n";
+    let long = format!("{{\"key\":\"{}\",\"value\":\"\"}}", "k".repeat(65_537));
+    for (line, said) in [
+        ("not JSON", "line 4: expected"),
+        ("{\"key\":\"b\",\"valu\":\"1\"}", "line 4: unknown field `valu`"),
+        ("{\"key\":\"b\"}", "line 4: it has neither \"value\""),
+        ("{\"key\":\"\",\"value\":\"1\"}", "line 4: a key of 0 bytes"),
+        (&long, "line 4: a key of 65537 bytes"),
+        ("{\"key\":\"b\",\"value\":\"1\",\"expire_ms\":0}", "line 4: an expiry time of 0 ms"),
+        ("{\"key\":\"b\",\"value\":\"1\",\"written_ms\":-5}", "line 4: a write time of -5 ms"),
+        ("{\"family\":\"__mine\"}", "line 4: family names that start with"),
+        ("{\"family\":\"default\"}", "line 4: the family \"default\" was there before"),
+        ("{\"family\":\"f\",\"default_ttl_ms\":999999999999999}", "line 4: a default TTL is at most"),
+        ("{\"kvstore_dump\":1}", "line 4: a second header"),
+        ("", "line 5: the dump should have 2 keys in 1 families, and has 1 in 1"),
+        (
+            "{\"key\":\"b\",\"value\":\"1\"}\n{\"key\":\"c\",\"value\":\"1\"}",
+            "line 6: the dump should have 2 keys",
+        ),
+        ("{\"end\":true,\"families\":1,\"keys\":1}", "line 5: there is more after the end"),
+    ] {
+        for batch in [&[][..], &["--batch", "100"]] {
+            let output =
+                kvstore_fed(&[&["load", &to], batch].concat(), format!("{head}{line}\n{end}").as_bytes());
+            assert_eq!(code(&output), 3);
+            assert!(
+                err(&output).contains(said) && err(&output).contains("nothing of it was loaded"),
+                "{}",
+                err(&output)
+            );
+        }
+    }
+    assert_eq!(contents(&to), BTreeMap::from([("default".to_owned(), ((None, false), BTreeMap::new()))]));
+    let new = place.word("new.db");
+    for (text, said) in [
+        ("{\"kvstore_dump\":2,\"shiny\":[]}\n", "version 2"),
+        ("{\"family\":\"default\"}\n", "begins with a header"),
+        ("SQLite format 3\0", "Is it a dump?"),
+    ] {
+        let output = kvstore_fed(&["load", &new], text.as_bytes());
+        assert!(code(&output) == 3 && err(&output).contains(said), "{}", err(&output));
+    }
+    let orphan = kvstore_fed(&["load", &new], b"{\"kvstore_dump\":1}\n{\"key\":\"a\",\"value\":\"\"}\n");
+    assert!(err(&orphan).contains("line 2: a key before the line of its family"), "{}", err(&orphan));
+    fails(&["load", &new, &place.word("missing")], 3, "missing: No such file");
+    fails(&["load", &new, V1, "--resume"], 2, "--batch");
+    fails(&["load", &new, V1, "--if-absent", "--replace"], 2, "cannot be used with");
+}
+
+// ---- into a store with keys ----------------------------------------------------------------------
+
+#[test]
+fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let store = Store::open(&to).unwrap();
+    store.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
+    for key in ["empty", "own"] {
+        store.put_until(key, "mine", Expiry::Never).unwrap();
+    }
+    fails(&["load", &to, V1], 3, "the family \"default\" has keys already");
+    assert_eq!(store.families().unwrap(), [""; 0]);
+    let done = json(&["load", &to, V1, "--if-absent"]);
+    assert_eq!((&done[0]["loaded"], &done[0]["present"]), (&6.into(), &1.into()));
+    assert_eq!(store.get("empty").unwrap().unwrap(), b"mine");
+    assert_eq!(
+        store.default_ttl().unwrap(),
+        Some(Duration::from_secs(60)),
+        "settings of a family with keys stay"
+    );
+    assert_eq!(store.limit().unwrap(), None, "and so does the limit of a store with keys");
+    let done = json(&["load", &to, V1, "--replace"]);
+    assert_eq!((&done[0]["loaded"], &done[0]["present"]), (&7.into(), &0.into()));
+    assert_eq!(store.get("empty").unwrap().unwrap(), b"");
+    assert_eq!(store.get("own").unwrap().unwrap(), b"mine");
+    assert_eq!(store.family("O'dd \"näme\"\n").unwrap().write_time("a").unwrap(), Some(0));
+}
+
+#[test]
+fn one_family_may_be_loaded_under_another_name() {
+    let place = Place::new();
+    let (from, to) = (place.word("from.db"), place.word("to.db"));
+    fill(&from);
+    fails(&["load", &to, V1, "--family", "x"], 3, "the dump has keys of several families");
+    fs::write(place.path("dump"), ok(&["dump", &from, "-f", "empty", "-f", "aged"])).unwrap();
+    assert_eq!(json(&["load", &to, &place.word("dump"), "--family", "x"])[0]["loaded"], 256);
+    let loaded = contents(&to);
+    assert_eq!(loaded.keys().collect::<Vec<_>>(), ["default", "x"]);
+    assert!(loaded["x"] == contents(&from)["aged"]);
+}
+
+#[test]
+fn a_limit_of_the_store_itself_stays_and_what_had_to_go_is_counted() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let dump = numbered(&place, 20_000);
+    fs::write(place.path("dump"), &dump).unwrap();
+    drop(Store::open(&to).unwrap());
+    set_limit(&to, Limit::new(400_000, Eviction::None));
+    let output = kvstore(&["load", &to, &place.word("dump")]);
+    assert!(
+        code(&output) == 3 && err(&output).contains("limit") && err(&output).contains("nothing of it"),
+        "{}",
+        err(&output)
+    );
+    set_limit(&to, Limit::new(400_000, Eviction::Oldest));
+    let done = json(&["load", &to, &place.word("dump"), "--batch", "1000"]);
+    let left = Store::open(&to).unwrap().count().unwrap();
+    assert!(left > 0 && done[0]["evicted"].as_u64().unwrap() + left == 20_000, "{done:?}, {left} left");
+}
+
+// ---- batches -------------------------------------------------------------------------------------
+
+#[test]
+fn a_load_in_batches_goes_on_after_the_last_one() {
+    let place = Place::new();
+    let from = place.word("from.db");
+    fill(&from);
+    let dump = ok(&["dump", &from]).into_bytes();
+    let lines: Vec<usize> =
+        dump.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+    for cut in [5, 104, 203, 204, 260, 400, 520] {
+        let to = place.word(&format!("{cut}.db"));
+        let output = kvstore_fed(&["load", &to, "--batch", "99"], &dump[..lines[cut]]);
+        assert!(code(&output) == 3 && err(&output).contains("is cut off"), "{}", err(&output));
+        let there = contents(&to);
+        let keys =
+            there.iter().filter(|(name, _)| *name != "load in progress").map(|(_, (_, rows))| rows.len());
+        let keys: usize = keys.sum();
+        assert_eq!(keys % 99, 0);
+        if keys == 0 {
+            assert!(err(&output).contains("nothing of it was loaded"), "{}", err(&output));
+        } else {
+            assert!(err(&output).contains(&format!("{keys} keys are done")), "{}", err(&output));
+            let again = kvstore_fed(&["load", &to, "--batch", "99"], &dump);
+            assert!(code(&again) == 3 && err(&again).contains("broken off"), "{}", err(&again));
+            let mut other = dump.clone();
+            other[lines[1] + 30] ^= 1; // in the first key
+            let other = kvstore_fed(&["load", &to, "--batch", "99", "--resume"], &other);
+            assert!(code(&other) == 3 && err(&other).contains("not the dump"), "{}", err(&other));
+            let partial = kvstore(&["dump", &to]);
+            assert!(err(&partial).contains("not finished") && !out(&partial).contains("load in progress"));
+            assert!(contents(&to) == there);
+        }
+        let output = kvstore_fed(&["load", &to, "--batch", "50", "--resume"], &dump);
+        assert_eq!((code(&output), err(&output)), (0, String::new()));
+        assert!(out(&output).starts_with("loaded\t516\nfamilies\t4\n"), "{}", out(&output));
+        assert!(contents(&to) == contents(&from), "{cut}");
+    }
+}
+
+/// Kills a load when so many bytes of the dump have gone into it.
+fn killed(to: &str, options: &[&str], dump: &[u8]) {
+    let mut child = command(&[&["load", to], options].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(dump).unwrap(); // more than fits into the pipe, so most of it was read
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_load_that_is_killed_leaves_nothing_or_whole_batches() {
+    let place = Place::new();
+    let dump = numbered(&place, 30_000);
+    for (at, part) in [300_000, 700_000, 1_000_000].into_iter().enumerate() {
+        let one = place.word(&format!("one {at}.db"));
+        killed(&one, &[], &dump[..part]);
+        let none = BTreeMap::from([("default".to_owned(), ((None, false), BTreeMap::new()))]);
+        assert_eq!(contents(&one), none);
+        assert_eq!(code(&kvstore_fed(&["load", &one], &dump)), 0);
+        assert!(contents(&one) == contents(place.path("numbered.db")));
+
+        let batches = place.word(&format!("batches {at}.db"));
+        killed(&batches, &["--batch", "1000"], &dump[..part]);
+        let keys = contents(&batches)["default"].1.len();
+        assert!(keys > 0 && keys < 30_000 && keys.is_multiple_of(1000), "{keys}");
+        let output = kvstore_fed(&["load", &batches, "--batch", "1000", "--resume"], &dump);
+        assert_eq!((code(&output), err(&output)), (0, String::new()));
+        assert!(contents(&batches) == contents(place.path("numbered.db")));
+    }
+}
+
+#[test]
+fn a_load_that_is_stopped_says_what_is_left_of_it() {
+    let place = Place::new();
+    let dump = numbered(&place, 30_000);
+    for (name, options, said) in [
+        ("one.db", &[][..], "nothing of it was loaded"),
+        ("batches.db", &["--batch", "1000"], "--resume goes on"),
+    ] {
+        let to = place.word(name);
+        let mut child = command(&[&["load", &to], options].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&dump[..700_000]).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+            .unwrap();
+        drop(stdin.write_all(&dump[700_000..])); // it may have ended
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert!(err(&output).contains("stopped\n  ") && err(&output).contains(said), "{}", err(&output));
+        assert_eq!(code(&output), 3);
+        let keys = contents(&to)["default"].1.len();
+        assert!(keys.is_multiple_of(1000) && (keys > 0) == (name == "batches.db"), "{keys}");
+        let output = kvstore_fed(
+            &[&["load", &to, "--resume"], options, &["--batch", "1000"][options.len()..]].concat(),
+            &dump,
+        );
+        assert_eq!((code(&output), err(&output)), (0, String::new()));
+        assert!(contents(&to) == contents(place.path("numbered.db")));
+    }
+}
+
+// ---- copy ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_copy_is_the_same_store() {
+    let place = Place::new();
+    let (from, to) = (place.word("from.db"), place.word("to.db"));
+    fill(&from);
+    let limit = Limit::new(50_000_000, Eviction::Soonest);
+    set_limit(&from, limit);
+    assert_eq!(ok(&["copy", &from, &to]), "keys\t516\nfamilies\t4\n");
+    assert!(contents(&from) == contents(&to));
+    assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(limit));
+    fails(&["copy", &from, &to], 3, "has keys: clear it");
+    fails(&["copy", &from, &from], 3, "into itself");
+    fails(&["copy", &place.word("missing.db"), &place.word("new.db")], 3, "there is no file");
+    assert!(!place.path("new.db").exists() && !place.path("missing.db").exists());
+    let config = Config::new().journal_mode(kvstore::JournalMode::Delete).page_size(512);
+    drop(Store::open_with(place.path("other.db"), &config).unwrap());
+    assert_eq!(json(&["copy", &from, &place.word("other.db")])[0]["keys"], 516);
+    assert!(contents(&from) == contents(place.path("other.db")));
+}

@@ -1,0 +1,109 @@
+//! How many pages each table has, without reading them: a file with auto-vacuum has a map that says of each page to
+//! which one it belongs (SQLite's fileformat2.html, chapter 1.8). Every byte is taken for hostile.
+
+use std::collections::HashMap;
+
+use super::pager::Pages;
+use super::tree::no_memory;
+use crate::error::Result;
+
+/// Bytes of an entry of the map: a type, and the number of a page.
+const ENTRY: usize = 5;
+/// The types of pages: the first of a table; the first one that goes on from a row, and further ones; any other of
+/// a table.
+const ROOT: u8 = 1;
+const OVERFLOW: u8 = 3;
+const MORE_OVERFLOW: u8 = 4;
+const BELOW: u8 = 5;
+/// No page of the file has this byte: it is there for locks.
+const LOCK_BYTE: usize = 0x4000_0000;
+
+/// How many pages each table has, by its root page; in a transaction. Of a file that has a map.
+pub(super) fn pages_of_tables(pages: Pages<'_>) -> Result<HashMap<u32, u64>> {
+    let mut parents = parents(pages)?;
+    let mut sizes = HashMap::new();
+    let mut way = Vec::new();
+    for number in 1..parents.len() {
+        let root = root_of(&mut parents, number, &mut way);
+        if root != 0 {
+            *sizes.entry(root).or_insert(0) += 1;
+        }
+    }
+    Ok(sizes)
+}
+
+/// For each page the one it belongs to, for a root page itself; 0: it belongs to no table.
+fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
+    let count = pages.count();
+    let mut parents = Vec::new();
+    parents.try_reserve_exact(count as usize + 1).map_err(|_| no_memory())?;
+    parents.resize(count as usize + 1, 0);
+    let lock_page = u32::try_from(LOCK_BYTE / pages.size().max(1) + 1).unwrap_or(u32::MAX);
+    let each = u32::try_from(pages.usable() / ENTRY).unwrap_or(0);
+    // A part of the map is before the pages it is of.
+    let mut part = 2;
+    while each > 0 && part <= count {
+        let at = if part == lock_page { part + 1 } else { part };
+        if let Some(page) = pages.page(at)? {
+            let entries = page.bytes().as_chunks::<ENTRY>().0.iter();
+            for ([kind, parent @ ..], number) in entries.take(each as usize).zip(at + 1..=count) {
+                let belongs_to = match *kind {
+                    ROOT => number,
+                    OVERFLOW | MORE_OVERFLOW | BELOW => u32::from_be_bytes(*parent),
+                    _ => 0,
+                };
+                if let Some(place) = parents.get_mut(number as usize).filter(|_| belongs_to <= count) {
+                    *place = belongs_to;
+                }
+            }
+        }
+        part = part.saturating_add(each).saturating_add(1);
+    }
+    Ok(parents)
+}
+
+/// The root page to which a page belongs; 0: none. From then on all pages on the way know it: pages that lead to each
+/// other in a circle are looked at once.
+fn root_of(parents: &mut [u32], number: usize, way: &mut Vec<usize>) -> u32 {
+    way.clear();
+    let mut at = number;
+    let root = loop {
+        let Some(parent) = parents.get_mut(at) else { break 0 };
+        if *parent == 0 || *parent as usize == at {
+            break *parent;
+        }
+        way.push(at);
+        at = std::mem::take(parent) as usize;
+    };
+    for page in way {
+        if let Some(parent) = parents.get_mut(*page) {
+            *parent = root;
+        }
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_is_of_the_table_at_the_end_of_its_way_and_circles_are_of_none() {
+        // 1 and 2 are roots; 3 -> 4 -> 1, 5 -> 2, 6 -> 7 -> 6, 8 -> 6, 9 leads out of the file.
+        let mut parents = [0, 1, 2, 4, 1, 2, 7, 6, 6, 77];
+        let mut way = Vec::new();
+        let roots: Vec<u32> = (0..10).map(|page| root_of(&mut parents, page, &mut way)).collect();
+        assert_eq!(roots, [0, 1, 2, 1, 1, 2, 0, 0, 0, 0]);
+        assert_eq!(parents, [0, 1, 2, 1, 1, 2, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_long_way_is_gone_once() {
+        // A value over a million pages whose numbers fall; and a circle of as many.
+        let (mut parents, mut way) = ((0..1_000_000).map(|page| page + 1).collect::<Vec<u32>>(), Vec::new());
+        parents[999_999] = 999_999;
+        assert!((0..1_000_000).all(|page| root_of(&mut parents, page, &mut way) == 999_999));
+        let mut parents: Vec<u32> = (0..1_000_000).map(|page| (page + 1) % 1_000_000).collect();
+        assert!((0..1_000_000).all(|page| root_of(&mut parents, page, &mut way) == 0));
+    }
+}

@@ -1,0 +1,233 @@
+//! The pages of a database file as its last commit left them, whatever has become of the file. It is only read.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::logs::{self, Overlay, is_page_size, read_at};
+use super::page::{Kind, Node, number16, number32};
+use crate::error::{Error, Result};
+
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Where the one byte is that no page with content may have.
+const LOCK_BYTE: u64 = 0x4000_0000;
+/// The pages that are kept in memory.
+const CACHED: usize = 32;
+/// How many pages are looked at to tell how large they are.
+const LOOKED_AT: u64 = 4000;
+
+/// The header of the file, as far as it can be believed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Header {
+    /// It begins as one does.
+    pub(super) is_sound: bool,
+    /// How many pages the file has.
+    pub(super) pages: Option<u32>,
+    pub(super) first_free: u32,
+    pub(super) free: u32,
+    /// Whether there is a pointer map.
+    pub(super) has_map: bool,
+    pub(super) application_id: u32,
+}
+
+/// The bytes of a page; `None`: they cannot be had.
+type Page = Option<Rc<[u8]>>;
+
+pub(super) struct Image {
+    file: File,
+    length: u64,
+    overlays: Vec<Overlay>,
+    page_size: usize,
+    /// How much of a page counts.
+    usable: usize,
+    pages: u32,
+    cache: RefCell<VecDeque<(u32, Page)>>,
+}
+
+impl Image {
+    /// Opens it; says what is wrong with what lies beside it.
+    pub(super) fn open(path: &Path) -> Result<(Image, Vec<String>)> {
+        let failed = |e: std::io::Error| Error::cant_open(format!("cannot read the damaged file: {e}"));
+        // A FIFO would be waited for.
+        let found = std::fs::metadata(path).map_err(failed)?;
+        if !found.is_file() {
+            return Err(Error::cant_open("what is to be recovered is not a regular file"));
+        }
+        let file = File::open(path).map_err(failed)?;
+        let mut notes = Vec::new();
+        let mut overlays = Vec::new();
+        match logs::wal(&beside(path, "-wal")) {
+            Ok(overlay) => overlays.extend(overlay),
+            Err(why) => notes.push(why),
+        }
+        notes.extend(overlays.iter().filter_map(|wal| wal.cut_off.clone()));
+        overlays.extend(logs::journal(&beside(path, "-journal")));
+        let mut image = Image {
+            file,
+            length: found.len(),
+            overlays,
+            page_size: 0,
+            usable: 0,
+            pages: 0,
+            cache: RefCell::default(),
+        };
+        let Some((page_size, reserved)) = image.find_page_size() else {
+            return Err(Error::not_a_database(
+                "no page of the file can be read as one of a SQLite database, so nothing can be recovered from it",
+            ));
+        };
+        image.set_page_size(page_size, reserved);
+        let size = image.page_size;
+        let before = image.overlays.len();
+        image.overlays.retain(|overlay| overlay.page_size == size);
+        if image.overlays.len() < before {
+            notes.push("the log beside the file has pages of another size: nothing in it counts".to_owned());
+        }
+        image.pages = image.overlays.first().map_or(image.pages_in_file(), |overlay| overlay.pages);
+        image.cache.borrow_mut().clear();
+        Ok((image, notes))
+    }
+
+    fn set_page_size(&mut self, page_size: usize, reserved: usize) {
+        self.page_size = page_size;
+        self.usable = page_size - reserved;
+        self.cache.borrow_mut().clear();
+    }
+
+    pub(super) fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    pub(super) fn usable(&self) -> usize {
+        self.usable
+    }
+
+    /// How many pages it has, or says it has: of those some may not be there.
+    pub(super) fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// How many of them are there at most.
+    pub(super) fn pages_there(&self) -> u32 {
+        let logged: usize = self.overlays.iter().map(|overlay| overlay.at.len()).sum();
+        self.pages.min(self.pages_in_file().saturating_add(u32::try_from(logged).unwrap_or(u32::MAX)))
+    }
+
+    /// The numbers of the pages that are there, in order.
+    pub(super) fn numbers(&self) -> Vec<std::ops::RangeInclusive<u32>> {
+        let in_file = self.pages_in_file().min(self.pages);
+        let logged = self.overlays.iter().flat_map(|overlay| overlay.at.keys().copied());
+        let beyond: std::collections::BTreeSet<u32> =
+            logged.filter(|page| (in_file + 1..=self.pages).contains(page)).collect();
+        std::iter::once(1..=in_file).chain(beyond.into_iter().map(|page| page..=page)).collect()
+    }
+
+    fn pages_in_file(&self) -> u32 {
+        u32::try_from(self.length.div_ceil(self.page_size as u64)).unwrap_or(u32::MAX - 1)
+    }
+
+    /// The bytes of a page; `None` if there are none, or the system cannot read them.
+    pub(super) fn page(&self, number: u32) -> Page {
+        let mut cache = self.cache.borrow_mut();
+        if let Some((_, page)) = cache.iter().find(|(cached, _)| *cached == number) {
+            return page.clone();
+        }
+        let page: Page = self.read(number).map(Into::into);
+        if cache.len() >= CACHED {
+            cache.pop_back();
+        }
+        cache.push_front((number, page.clone()));
+        page
+    }
+
+    fn read(&self, number: u32) -> Option<Vec<u8>> {
+        for overlay in self.overlays.iter().filter(|overlay| overlay.page_size == self.page_size) {
+            if let Some(at) = overlay.at.get(&number) {
+                return read_at(&overlay.file, *at, self.page_size);
+            }
+        }
+        let at = u64::from(number.checked_sub(1)?) * self.page_size as u64;
+        (at < self.length).then(|| read_at(&self.file, at, self.page_size))?
+    }
+
+    /// A page of a tree, if it is sound.
+    pub(super) fn node(&self, number: u32, kind: Kind) -> Option<Node> {
+        Node::parse(&self.page(number)?, number, self.usable, kind)
+    }
+
+    /// The same, of whatever kind it is.
+    pub(super) fn any_node(&self, number: u32) -> Option<Node> {
+        Node::parse_any(&self.page(number)?, number, self.usable)
+    }
+
+    /// Whether it is the page that SQLite locks and never writes.
+    pub(super) fn is_lock_page(&self, number: u32) -> bool {
+        u64::from(number) == LOCK_BYTE / self.page_size as u64 + 1
+    }
+
+    pub(super) fn header(&self) -> Header {
+        let Some(page) = self.page(1) else { return Header::default() };
+        let number = |at| number32(&page, at).unwrap_or(0);
+        if !page.starts_with(MAGIC) {
+            return Header::default();
+        }
+        let pages = Some(number(28)).filter(|pages| *pages > 0 && number(24) == number(92));
+        Header {
+            is_sound: true,
+            pages,
+            first_free: number(32),
+            free: number(36),
+            has_map: number(52) != 0,
+            application_id: number(68),
+        }
+    }
+
+    /// The size of the pages, and how much of each is somebody else's. What the header says counts if page 1 is a
+    /// sound page of that size: every byte of it agrees. Otherwise that size of which most pages are sound.
+    fn find_page_size(&mut self) -> Option<(usize, usize)> {
+        let start = read_at(&self.file, 0, self.length.min(100) as usize).unwrap_or_default();
+        let said = start.starts_with(MAGIC).then(|| match number16(&start, 16) {
+            Some(1) => 65_536,
+            Some(bytes) => u32::from(bytes),
+            None => 0,
+        });
+        let said = said.filter(|bytes| is_page_size(*bytes)).map(|bytes| bytes as usize);
+        let reserved = said.and_then(|_| start.get(20)).map_or(0, |byte| usize::from(*byte));
+        let mut sizes: Vec<usize> = said.into_iter().collect();
+        sizes.extend(self.overlays.iter().map(|overlay| overlay.page_size));
+        for size in sizes {
+            self.set_page_size(size, if size > 480 + reserved { reserved } else { 0 });
+            if self.node(1, Kind::Table).is_some() {
+                return Some((size, self.page_size - self.usable));
+            }
+        }
+        let mut best = (0, None);
+        for size in (9..=16).map(|power| 1usize << power) {
+            for reserved in [0, reserved] {
+                if size <= 480 + reserved {
+                    continue;
+                }
+                self.set_page_size(size, reserved);
+                let pages = (self.length / size as u64).min(LOOKED_AT) as u32;
+                let logged =
+                    self.overlays.iter().flat_map(|overlay| overlay.at.keys()).take(LOOKED_AT as usize);
+                let logged = logged.copied().filter(|page| *page > pages).collect::<Vec<_>>();
+                let is_sound = |page: &u32| self.any_node(*page).is_some_and(|node| !node.cells.is_empty());
+                let sound = (1..=pages).chain(logged).filter(is_sound).count();
+                if sound > best.0 {
+                    best = (sound, Some((size, reserved)));
+                }
+            }
+        }
+        best.1
+    }
+}
+
+/// What SQLite calls the file that lies beside this one.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,232 @@
+//! Which page belongs to whom: by the pointer map, the list of free pages, and who has claimed it so far (SQLite's
+//! fileformat2.html, chapters 1.5 and 1.8).
+//!
+//! A page that is free has old rows on it, and one that a damaged number points to has somebody else's; neither may
+//! be read as part of a tree. So each step from page to page is a claim that is checked here.
+
+use std::cell::RefCell;
+
+use super::image::{Header, Image};
+use super::page::number32;
+
+/// How a page is reached: the types of the pointer map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    /// As the root of a tree.
+    Root = 1,
+    /// From a cell, with the second part of its record.
+    Overflow = 3,
+    /// From another such page, with the next part.
+    Next = 4,
+    /// From an interior page of the same tree.
+    Child = 5,
+}
+
+const ROOT: u8 = 1;
+const FREE: u8 = 2;
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The pointer map says the same.
+    Confirmed,
+    /// Nothing speaks against it.
+    Plausible,
+    Refused(&'static str),
+}
+
+pub(super) struct Map {
+    has_map: bool,
+    /// Pages on the list of free ones, with a 1; `None`: the list cannot be read to its end.
+    free: Option<Numbers>,
+    /// Who has claimed each page; 0: nobody.
+    owner: RefCell<Numbers>,
+}
+
+/// A number for each page, 0 at first. Takes memory for pages that have one: the file can say it has any number.
+#[derive(Default)]
+struct Numbers(Vec<Option<Box<[u32; GROUP]>>>);
+
+const GROUP: usize = 1024;
+
+impl Numbers {
+    fn get(&self, page: u32) -> u32 {
+        let group = self.0.get(page as usize / GROUP).and_then(Option::as_ref);
+        group.and_then(|group| group.get(page as usize % GROUP)).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, page: u32, number: u32) {
+        let group = page as usize / GROUP;
+        if self.0.len() <= group {
+            self.0.resize_with(group + 1, || None);
+        }
+        if let Some(group) = self.0.get_mut(group) {
+            let group = group.get_or_insert_with(|| Box::new([0; GROUP]));
+            if let Some(entry) = group.get_mut(page as usize % GROUP) {
+                *entry = number;
+            }
+        }
+    }
+}
+
+impl Map {
+    pub(super) fn of(image: &Image, header: &Header) -> Map {
+        let map = Map {
+            has_map: has_map(image, header),
+            free: free_pages(image, header),
+            owner: RefCell::default(),
+        };
+        map.owner.borrow_mut().set(1, u32::MAX);
+        map
+    }
+
+    /// Whether the page has entries of the pointer map, or is never written.
+    pub(super) fn is_no_content(&self, image: &Image, page: u32) -> bool {
+        image.is_lock_page(page) || self.has_map && page > 1 && place(image, page).is_none()
+    }
+
+    /// What the pointer map says of a page: its type and its parent. `None`: nothing that can be.
+    pub(super) fn entry(&self, image: &Image, page: u32) -> Option<(u8, u32)> {
+        if !self.has_map || page > image.pages() {
+            return None;
+        }
+        let (map_page, at) = place(image, page)?;
+        let bytes = image.page(map_page)?;
+        let entry @ (kind, parent) = (*bytes.get(at)?, number32(&bytes, at + 1)?);
+        let possible = match kind {
+            ROOT | FREE => parent == 0,
+            3..=5 => (1..=image.pages()).contains(&parent) && parent != page,
+            _ => false,
+        };
+        possible.then_some(entry)
+    }
+
+    pub(super) fn is_root(&self, image: &Image, page: u32) -> bool {
+        self.entry(image, page) == Some((ROOT, 0))
+    }
+
+    /// Whether the page is known to be free.
+    pub(super) fn is_free(&self, image: &Image, page: u32) -> bool {
+        let listed = self.free.as_ref().map(|free| free.get(page) == 1);
+        match self.entry(image, page) {
+            // Both say so, or there is only one to ask.
+            Some((FREE, _)) => listed != Some(false),
+            _ => listed == Some(true),
+        }
+    }
+
+    /// Whether there is a pointer map.
+    pub(super) fn has_entries(&self) -> bool {
+        self.has_map
+    }
+
+    /// Whether the list of free pages is known.
+    pub(super) fn knows_free(&self) -> bool {
+        self.free.is_some()
+    }
+
+    /// Whether somebody has claimed the page.
+    pub(super) fn is_claimed(&self, page: u32) -> bool {
+        self.owner(page) != 0
+    }
+
+    /// Who has claimed the page: its parent, or a root itself; 0: nobody.
+    pub(super) fn owner(&self, page: u32) -> u32 {
+        self.owner.borrow().get(page)
+    }
+
+    /// Claims the page `child` for `parent`, which has its number. The same claim may be made again.
+    pub(super) fn claim(&self, image: &Image, link: Link, parent: u32, child: u32) -> Claim {
+        if child < 2 || child > image.pages() {
+            return Claim::Refused("is not in the file");
+        }
+        if self.is_no_content(image, child) {
+            return Claim::Refused("has something else on it");
+        }
+        let owner = self.owner.borrow().get(child);
+        // Roots are claimed by nobody: for them it is the page itself.
+        let claimant = if link == Link::Root { child } else { parent };
+        if owner != 0 && owner != claimant {
+            return Claim::Refused("is used twice");
+        }
+        let entry = self.entry(image, child);
+        let expected = (link as u8, if link == Link::Root { 0 } else { parent });
+        let claim = match entry {
+            Some(entry) if entry == expected => Claim::Confirmed,
+            _ if self.is_free(image, child) => Claim::Refused("is a free one"),
+            Some((ROOT, _)) => Claim::Refused("belongs to something else"),
+            Some((kind, other)) if kind != FREE && links(image, kind, other, child) => {
+                Claim::Refused("belongs to something else")
+            }
+            _ => Claim::Plausible,
+        };
+        if !matches!(claim, Claim::Refused(_)) {
+            self.owner.borrow_mut().set(child, claimant);
+        }
+        claim
+    }
+}
+
+/// Whether `parent` has the number of `child`, as the pointer map says.
+fn links(image: &Image, kind: u8, parent: u32, child: u32) -> bool {
+    match kind {
+        3 => image.any_node(parent).is_some_and(|node| node.cells.iter().any(|cell| cell.overflow == child)),
+        4 => image.page(parent).and_then(|page| number32(&page, 0)) == Some(child),
+        _ => image.any_node(parent).is_some_and(|node| node.children().any(|below| below == child)),
+    }
+}
+
+/// Where the entry of a page is: the page, and the place on it. `None`: it is one of the pointer map's own.
+fn place(image: &Image, page: u32) -> Option<(u32, usize)> {
+    let each = (image.usable() / 5 + 1) as u32;
+    let mut map_page = page.checked_sub(2)? / each * each + 2;
+    if image.is_lock_page(map_page) {
+        map_page += 1;
+    }
+    // The page before one that was moved out of the way has no entry.
+    Some((map_page, 5 * page.checked_sub(map_page + 1)? as usize))
+}
+
+/// Whether there is a pointer map: the header can be wrong about it, page 2 hardly.
+fn has_map(image: &Image, header: &Header) -> bool {
+    let Some(second) = image.page(2) else { return header.has_map || !header.is_sound };
+    let entries = (image.usable() / 5).min(image.pages().saturating_sub(2) as usize);
+    let (all, _) = second.as_chunks::<5>();
+    let looks_like_one = entries > 0
+        && all.iter().take(entries).all(|[kind, parent @ ..]| {
+            let parent = u32::from_be_bytes(*parent);
+            matches!((kind, parent), (1 | 2, 0) | (3..=5, 1..)) && parent <= image.pages()
+        });
+    looks_like_one || (header.has_map || !header.is_sound) && image.any_node(2).is_none()
+}
+
+/// The list of free pages, if it can be read to its end and has as many as the header says.
+fn free_pages(image: &Image, header: &Header) -> Option<Numbers> {
+    if !header.is_sound {
+        return None;
+    }
+    let mut free = Numbers::default();
+    let mut count = 0u32;
+    let mut add = |page: u32| {
+        if page < 2 || page > image.pages() || free.get(page) != 0 {
+            return None;
+        }
+        count += 1;
+        free.set(page, 1);
+        Some(())
+    };
+    let mut trunk = header.first_free;
+    while trunk != 0 {
+        add(trunk)?;
+        let page = image.page(trunk)?;
+        let leaves = number32(&page, 4)? as usize;
+        if leaves > image.usable() / 4 - 2 {
+            return None;
+        }
+        for at in 0..leaves {
+            add(number32(&page, 8 + 4 * at)?)?;
+        }
+        trunk = number32(&page, 0)?;
+    }
+    (count == header.free).then_some(free)
+}

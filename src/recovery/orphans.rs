@@ -1,0 +1,122 @@
+//! Pages that no sound page leads to: to which tree they belong, as far as the pointer map can tell.
+
+use std::collections::{HashMap, HashSet};
+
+use super::map::{Claim, Link};
+use super::page::Kind;
+use super::walk::Forest;
+
+/// As many steps up as there can be.
+const HIGHEST: usize = 24;
+
+/// A sound page whose way from its root is damaged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Orphan {
+    pub(super) page: u32,
+    parent: u32,
+}
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Orphans {
+    /// By the root of their tree; or by the highest page that is known of it, which cannot be read.
+    pub(super) of: HashMap<u32, Vec<Orphan>>,
+    /// Those of which nothing says where they belong.
+    pub(super) strays: Vec<u32>,
+}
+
+impl Forest<'_> {
+    /// Every page that nobody has claimed and that the pointer map gives to a page which cannot be read.
+    pub(super) fn orphans(&self) -> Orphans {
+        let mut orphans = Orphans::default();
+        let mut roots = HashMap::new();
+        for page in self.image.numbers().into_iter().flatten().filter(|page| *page > 1) {
+            if self.map.is_claimed(page)
+                || self.map.is_no_content(self.image, page)
+                || self.map.is_free(self.image, page)
+            {
+                continue;
+            }
+            match self.map.entry(self.image, page) {
+                Some((5, parent)) => {
+                    let root = *roots.entry(parent).or_insert_with(|| self.root_above(parent));
+                    if let Some(root) = root {
+                        orphans.of.entry(root).or_default().push(Orphan { page, parent });
+                    }
+                }
+                None if self.image.any_node(page).is_some() => orphans.strays.push(page),
+                _ => {}
+            }
+        }
+        orphans
+    }
+
+    /// The root of the tree that a page belongs to which cannot be read itself. `None`: it can be, and did not lead
+    /// to the page that names it as its parent; or nothing tells.
+    pub(super) fn root_above(&self, page: u32) -> Option<u32> {
+        if !self.is_faulty(page) && (self.map.is_claimed(page) || self.image.any_node(page).is_some()) {
+            return None;
+        }
+        let mut at = page;
+        for _ in 0..HIGHEST {
+            if at == 1 || self.map.is_root(self.image, at) {
+                return Some(at);
+            }
+            // A walk has been there.
+            let above = match self.map.owner(at) {
+                0 => match self.map.entry(self.image, at) {
+                    Some((5, above)) => above,
+                    Some(_) => return None,
+                    // Nobody knows what is above; what is below this page belongs together.
+                    None => return self.image.any_node(at).is_none().then_some(at),
+                },
+                owner if owner == at => return Some(at),
+                owner => owner,
+            };
+            let leads_here = |node: super::page::Node| node.children().any(|child| child == at);
+            if !self.is_faulty(above) && self.image.any_node(above).is_some_and(|node| !leads_here(node)) {
+                return None;
+            }
+            at = above;
+        }
+        None
+    }
+
+    fn is_faulty(&self, page: u32) -> bool {
+        self.faulty.borrow().contains(&page)
+    }
+
+    /// Claims an orphan for its tree.
+    pub(super) fn claim_orphan(&self, orphan: Orphan) -> bool {
+        let claim = self.map.claim(self.image, Link::Child, orphan.parent, orphan.page);
+        !matches!(claim, Claim::Refused(_))
+    }
+
+    /// Those of the strays that can be of a tree of this kind, as orphans of a tree that misses some; without those
+    /// that are below others. `is_form` says of a page's records whether they can be.
+    pub(super) fn strays_of(
+        &self,
+        strays: &[u32],
+        kind: Kind,
+        parent: u32,
+        is_form: impl Fn(&[u8]) -> bool,
+    ) -> Vec<Orphan> {
+        let mut below = HashSet::new();
+        let mut tops = Vec::new();
+        for page in strays {
+            let Some(node) = self.image.node(*page, kind) else { continue };
+            below.extend(node.children());
+            // The pages below decide of one without records.
+            let has_form = |at: usize| match self.record_at(*page, at, kind) {
+                Ok(record) => is_form(&record),
+                Err(_) => true,
+            };
+            let has_records = kind == Kind::Index || node.is_leaf;
+            if !node.cells.is_empty() && (!has_records || (0..node.cells.len()).all(has_form)) {
+                tops.push(*page);
+            }
+        }
+        tops.retain(|page| !below.contains(page));
+        tops.into_iter().map(|page| Orphan { page, parent }).collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! A page of a B-tree, taken apart with every byte of it accounted for (SQLite's fileformat2.html, chapter 1.6).
+//!
+//! Stricter than SQLite, which looks at what it needs: where one byte of the page's own bookkeeping is wrong,
+//! nothing says which of its cells are right, and it counts as unreadable.
+
+use std::rc::Rc;
+
+/// What a tree's entries are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By the first columns of the record: the tables WITHOUT ROWID.
+    Index,
+    /// By the rowid.
+    Table,
+}
+
+/// An entry of a page. In an interior page of a table it has no record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell {
+    /// The page below with the entries before this one; 0 on a leaf.
+    pub(super) child: u32,
+    pub(super) rowid: i64,
+    /// Where its record begins on the page, and how much of it is there.
+    start: usize,
+    local: usize,
+    /// The size of the whole record, as the cell says.
+    pub(super) size: u64,
+    /// The page with the next part of the record; 0: it is here as a whole.
+    pub(super) overflow: u32,
+}
+
+/// A sound page.
+pub(super) struct Node {
+    page: Rc<[u8]>,
+    pub(super) is_leaf: bool,
+    pub(super) cells: Vec<Cell>,
+    /// The page below with the entries after the last; 0 on a leaf.
+    right: u32,
+}
+
+impl Node {
+    /// `None`: the page is not a sound one of this kind.
+    pub(super) fn parse(page: &Rc<[u8]>, number: u32, usable: usize, kind: Kind) -> Option<Node> {
+        let bytes = page.get(..usable)?;
+        let base = if number == 1 { 100 } else { 0 };
+        let is_leaf = match (*bytes.get(base)?, kind) {
+            (0x0d, Kind::Table) | (0x0a, Kind::Index) => true,
+            (0x05, Kind::Table) | (0x02, Kind::Index) => false,
+            _ => return None,
+        };
+        let count = usize::from(number16(bytes, base + 3)?);
+        let pointers = base + if is_leaf { 8 } else { 12 };
+        let content = match number16(bytes, base + 5)? {
+            0 => 65_536,
+            offset => usize::from(offset),
+        };
+        if content < pointers + 2 * count || content > usable || count == 0 && !is_leaf {
+            return None;
+        }
+        let mut cells = Vec::with_capacity(count);
+        let mut extents = Vec::with_capacity(count + 4);
+        for at in 0..count {
+            let start = usize::from(number16(bytes, pointers + 2 * at)?);
+            let (cell, end) = Cell::parse(bytes, start, is_leaf, kind)?;
+            extents.push((start, end.max(start + 4)));
+            cells.push(cell);
+        }
+        free_blocks(bytes, usize::from(number16(bytes, base + 1)?), &mut extents)?;
+        if fragments(&mut extents, content, usable)? != usize::from(*bytes.get(base + 7)?) {
+            return None;
+        }
+        let right = if is_leaf { 0 } else { number32(bytes, base + 8)? };
+        let node = Node { page: Rc::clone(page), is_leaf, cells, right };
+        node.points_nowhere_twice().then_some(node)
+    }
+
+    /// Of whatever kind it is.
+    pub(super) fn parse_any(page: &Rc<[u8]>, number: u32, usable: usize) -> Option<Node> {
+        [Kind::Index, Kind::Table].iter().find_map(|kind| Node::parse(page, number, usable, *kind))
+    }
+
+    /// The pages below, in order: one more than there are cells. None on a leaf.
+    pub(super) fn children(&self) -> impl Iterator<Item = u32> {
+        let (below, right) = if self.is_leaf { (&[][..], None) } else { (&self.cells[..], Some(self.right)) };
+        below.iter().map(|cell| cell.child).chain(right)
+    }
+
+    /// What of a cell's record is on the page.
+    pub(super) fn local(&self, cell: &Cell) -> &[u8] {
+        self.page.get(cell.start..cell.start + cell.local).unwrap_or_default()
+    }
+
+    fn points_nowhere_twice(&self) -> bool {
+        let mut pages: Vec<u32> = self.children().collect();
+        pages.extend(self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0));
+        pages.sort_unstable();
+        pages.windows(2).all(|two| two.first() != two.last())
+    }
+}
+
+impl Cell {
+    /// The cell that begins at `start`, and where it ends.
+    fn parse(page: &[u8], start: usize, is_leaf: bool, kind: Kind) -> Option<(Cell, usize)> {
+        let mut at = start;
+        let mut child = 0;
+        if !is_leaf {
+            child = number32(page, at)?;
+            at += 4;
+        }
+        let mut cell = Cell { child, rowid: 0, start: at, local: 0, size: 0, overflow: 0 };
+        if kind == Kind::Table && !is_leaf {
+            let (rowid, length) = varint(page.get(at..)?)?;
+            cell.rowid = rowid.cast_signed();
+            return Some((cell, at + length));
+        }
+        let (size, length) = varint(page.get(at..)?)?;
+        at += length;
+        if kind == Kind::Table {
+            let (rowid, length) = varint(page.get(at..)?)?;
+            cell.rowid = rowid.cast_signed();
+            at += length;
+        }
+        cell.start = at;
+        cell.size = size;
+        cell.local = local_size(size, page.len(), kind);
+        let mut end = at + cell.local;
+        if cell.local as u64 != size {
+            cell.overflow = number32(page, end)?;
+            end += 4;
+        }
+        // A record has at least the size of its header and a type.
+        (size >= 2 && end <= page.len()).then_some((cell, end))
+    }
+}
+
+/// How much of a record of `size` bytes is on the page itself (fileformat2.html, "Cell Payload Overflow Pages").
+fn local_size(size: u64, usable: usize, kind: Kind) -> usize {
+    let most = match kind {
+        Kind::Table => usable - 35,
+        Kind::Index => (usable - 12) * 64 / 255 - 23,
+    };
+    if size <= most as u64 {
+        return size as usize;
+    }
+    let least = (usable - 12) * 32 / 255 - 23;
+    let local = least + ((size - least as u64) % (usable as u64 - 4)) as usize;
+    if local <= most { local } else { least }
+}
+
+/// Adds the free blocks of a page, the list of which begins there.
+fn free_blocks(page: &[u8], first: usize, extents: &mut Vec<(usize, usize)>) -> Option<()> {
+    let mut at = first;
+    while at != 0 {
+        let next = usize::from(number16(page, at)?);
+        let size = usize::from(number16(page, at + 2)?);
+        if size < 4 || next != 0 && next < at + size {
+            return None;
+        }
+        extents.push((at, at + size));
+        at = next;
+    }
+    Some(())
+}
+
+/// How many bytes from `content` to the end belong to nothing. `None`: something belongs to two things.
+fn fragments(extents: &mut [(usize, usize)], content: usize, usable: usize) -> Option<usize> {
+    extents.sort_unstable();
+    let (mut covered, mut fragments) = (content, 0);
+    for (start, end) in extents {
+        fragments += start.checked_sub(covered)?;
+        covered = *end;
+    }
+    Some(fragments + usable.checked_sub(covered)?)
+}
+
+/// A variable-length integer, and how many bytes it has.
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut number = 0u64;
+    for (at, byte) in bytes.iter().take(9).enumerate() {
+        if at == 8 {
+            return Some((number << 8 | u64::from(*byte), 9));
+        }
+        number = number << 7 | u64::from(byte & 0x7f);
+        if *byte < 0x80 {
+            return Some((number, at + 1));
+        }
+    }
+    None
+}
+
+pub(super) fn number16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
+}
+
+pub(super) fn number32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
+}

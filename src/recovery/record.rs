@@ -1,0 +1,165 @@
+//! Records, taken apart (SQLite's fileformat2.html, chapter 2.1): only those whose header and size agree to the byte.
+
+use super::page::varint;
+
+/// A column of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column<'r> {
+    Null,
+    Integer(i64),
+    Real,
+    Text(&'r [u8]),
+    Blob(&'r [u8]),
+}
+
+impl<'r> Column<'r> {
+    pub(super) fn integer(self) -> Option<i64> {
+        match self {
+            Column::Integer(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The number, or nothing; the outer `None`: it is neither.
+    fn optional_integer(self) -> Option<Option<i64>> {
+        match self {
+            Column::Integer(number) => Some(Some(number)),
+            Column::Null => Some(None),
+            _ => None,
+        }
+    }
+
+    pub(super) fn text(self) -> Option<&'r str> {
+        match self {
+            Column::Text(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+}
+
+/// No table of a store has more columns.
+const MOST_COLUMNS: usize = 5;
+
+/// The columns of a record; those that are missing at its end are NULL. And how many it has.
+pub(super) fn columns(record: &[u8]) -> Option<([Column<'_>; MOST_COLUMNS], usize)> {
+    let (header, first) = varint(record)?;
+    let header = usize::try_from(header).ok()?;
+    let mut types = record.get(first..header)?;
+    let mut body = record.get(header..)?;
+    let mut columns = [Column::Null; MOST_COLUMNS];
+    let mut count = 0;
+    while !types.is_empty() {
+        let (kind, length) = varint(types)?;
+        types = types.get(length..)?;
+        let size = size_of(kind)?;
+        let (content, rest) = body.split_at_checked(size)?;
+        body = rest;
+        *columns.get_mut(count)? = column(kind, content)?;
+        count += 1;
+    }
+    body.is_empty().then_some((columns, count))
+}
+
+/// The first column, a blob, of a record of which only the beginning is there.
+pub(super) fn first_blob(record: &[u8]) -> Option<&[u8]> {
+    let (header, first) = varint(record)?;
+    let (kind, _) = varint(record.get(first..)?)?;
+    if kind < 12 || !kind.is_multiple_of(2) {
+        return None;
+    }
+    record.get(usize::try_from(header).ok()?..)?.get(..size_of(kind)?)
+}
+
+fn size_of(kind: u64) -> Option<usize> {
+    match kind {
+        0 | 8 | 9 => Some(0),
+        1..=4 => Some(kind as usize),
+        5 => Some(6),
+        6 | 7 => Some(8),
+        10 | 11 => None,
+        _ => usize::try_from((kind - 12) / 2).ok(),
+    }
+}
+
+fn column(kind: u64, content: &[u8]) -> Option<Column<'_>> {
+    Some(match kind {
+        0 => Column::Null,
+        1..=6 => {
+            let sign = if content.first()? & 0x80 == 0 { 0 } else { -1 };
+            Column::Integer(content.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte)))
+        }
+        7 => Column::Real,
+        8 => Column::Integer(0),
+        9 => Column::Integer(1),
+        _ if kind.is_multiple_of(2) => Column::Blob(content),
+        _ => Column::Text(content),
+    })
+}
+
+/// A row of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DataRow<'r> {
+    pub(super) key: &'r [u8],
+    pub(super) value: Where<'r>,
+    pub(super) expire_ms: Option<i64>,
+    pub(super) written_ms: Option<i64>,
+}
+
+/// Where a row's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where<'r> {
+    Here(&'r [u8]),
+    OutOfLine(i64),
+}
+
+/// A row as docs/file-format.md has it, and nothing else.
+pub(super) fn data_row(record: &[u8]) -> Option<DataRow<'_>> {
+    let ([Column::Blob(key), value, expire, blob, written], 2..) = columns(record)? else { return None };
+    let value = match (value, blob) {
+        (Column::Blob(value), Column::Null) => Where::Here(value),
+        (Column::Null, Column::Integer(id)) => Where::OutOfLine(id),
+        _ => return None,
+    };
+    let (expire_ms, written_ms) = (expire.optional_integer()?, written.optional_integer()?);
+    let sound = (1..=crate::config::MAX_KEY_SIZE).contains(&key.len()) && expire_ms.is_none_or(|ms| ms > 0);
+    sound.then_some(DataRow { key, value, expire_ms, written_ms })
+}
+
+/// The value in a row of a table of large values.
+pub(super) fn large_value(record: &[u8]) -> Option<&[u8]> {
+    match columns(record)? {
+        ([Column::Null, Column::Blob(value), ..], 2) => Some(value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_only_if_its_sizes_agree() {
+        let record = [5, 14, 16, 1, 0, b'k', b'v', b'w', 7];
+        let row = data_row(&record).unwrap();
+        assert_eq!((row.key, row.value, row.expire_ms), (&b"k"[..], Where::Here(b"vw"), Some(7)));
+        assert_eq!(data_row(&record[..8]), None);
+        assert_eq!(data_row(&[&record[..], &[0]].concat()), None);
+        for (at, byte) in
+            [(0, 4), (1, 12), (1, 13), (1, 0), (2, 0), (2, 17), (3, 7), (4, 9), (8, 0), (8, 0x80)]
+        {
+            let mut wrong = record;
+            wrong[at] = byte;
+            assert_eq!(data_row(&wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn nulls_at_the_end_may_be_missing_and_numbers_have_signs() {
+        assert_eq!(data_row(&[3, 14, 12, b'k']).unwrap().value, Where::Here(b""));
+        assert_eq!(columns(&[3, 1, 2, 0xff, 0x80, 0]).unwrap().0[1], Column::Integer(-32768));
+        assert_eq!(columns(&[2, 1, 0xff]).unwrap().0[0], Column::Integer(-1));
+        assert_eq!(columns(&[]), None);
+        assert_eq!(columns(&[0xff; 20]), None);
+        assert_eq!(first_blob(&[3, 16, 0x80, b'a', b'b', b'c']), Some(&b"ab"[..]));
+    }
+}

@@ -1,0 +1,209 @@
+//! The new store, and the second walk, which fills it.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use super::find::{Contents, Found, Tell};
+use super::page::Kind;
+use super::record::{Where, data_row, large_value};
+use super::walk::{Entry, Visitor};
+use super::{Family, Work};
+use crate::clock::system_now_ms;
+use crate::config::{Config, MAX_VALUE_SIZE_LIMIT, SyncLevel};
+use crate::error::Result;
+use crate::expiry::{self, Expiry};
+use crate::options::{Eviction, Limit, PutOptions};
+use crate::store::Store;
+
+/// How much is written in one transaction, at most.
+const ROWS: usize = 1000;
+const BYTES: usize = 4 << 20;
+
+/// A store in the making. Nobody reads it before it is whole and synced.
+pub(super) struct Saving {
+    store: Store,
+}
+
+impl Saving {
+    pub(super) fn begin(path: &Path, page_size: usize) -> Result<Saving> {
+        let config = Config::new()
+            .page_size(page_size as u32)
+            .sync(SyncLevel::Off)
+            .max_value_size(MAX_VALUE_SIZE_LIMIT)
+            .exclusive(true);
+        Ok(Saving { store: Store::open_with(path, &config)? })
+    }
+
+    /// How many families it has.
+    pub(super) fn families(&self) -> Result<u64> {
+        Ok(self.store.families()?.len() as u64 + 1)
+    }
+
+    /// Makes a family, with the settings it had.
+    pub(super) fn family(&self, found: &Found, has_write_times: bool) -> Result<Batch<'_>> {
+        let family = match found.name.as_str() {
+            crate::db::DEFAULT_FAMILY => self.store.default_family().unregistered(),
+            name => self.store.family_or_create(name)?,
+        };
+        let settings = found.settings.unwrap_or_default();
+        if settings.track_writes || has_write_times {
+            family.set_write_tracking(true)?;
+        }
+        if settings.default_ttl_ms > 0 {
+            // What is more than a TTL can be is none.
+            let ttl = Duration::from_millis(settings.default_ttl_ms.unsigned_abs());
+            if expiry::default_ttl_ms(Some(ttl)).is_ok() {
+                family.set_default_ttl(Some(ttl))?;
+            }
+        }
+        Ok(Batch { saving: self, family, pending: RefCell::default() })
+    }
+
+    /// Sets the limit, and closes the store.
+    pub(super) fn finish(self, contents: &Contents, tell: Tell<'_>) -> Result<()> {
+        if let Some(max_bytes @ 1..) = contents.max_bytes {
+            let eviction = match contents.eviction {
+                Some(1) => Eviction::Soonest,
+                Some(2) => Eviction::Oldest,
+                _ => Eviction::None,
+            };
+            let limit = Limit::new(max_bytes.unsigned_abs(), eviction);
+            // A limit makes room for itself: nothing that was saved is to go.
+            let fits = self.store.stats()?.size_bytes < limit.max_bytes;
+            if !fits || self.store.set_limit(Some(limit)).is_err() {
+                let why =
+                    format!("its limit of {max_bytes} bytes was not set again: the new store takes more");
+                tell("the settings of the store", 0, &why)?;
+            }
+        }
+        self.store.close()
+    }
+}
+
+struct Row {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    expire_ms: Option<i64>,
+    written_ms: Option<i64>,
+}
+
+#[derive(Default)]
+struct Pending {
+    rows: Vec<Row>,
+    bytes: usize,
+    saved: u64,
+}
+
+/// Rows on their way into a family.
+pub(super) struct Batch<'s> {
+    saving: &'s Saving,
+    family: crate::family::Family,
+    pending: RefCell<Pending>,
+}
+
+impl Batch<'_> {
+    /// Adds a row; a key that is there already stays as it is.
+    fn add(&self, row: Row) -> Result<()> {
+        let is_full = {
+            let mut pending = self.pending.borrow_mut();
+            pending.bytes += row.key.len() + row.value.len();
+            pending.rows.push(row);
+            pending.rows.len() >= ROWS || pending.bytes >= BYTES
+        };
+        if is_full { self.write() } else { Ok(()) }
+    }
+
+    fn write(&self) -> Result<()> {
+        let rows = {
+            let mut pending = self.pending.borrow_mut();
+            pending.bytes = 0;
+            std::mem::take(&mut pending.rows)
+        };
+        let saved = self.saving.store.transaction(|_| {
+            let mut saved = 0;
+            for row in &rows {
+                let expiry = row.expire_ms.map_or(Expiry::Never, Expiry::At);
+                let options = PutOptions::new().expiry(expiry).if_absent();
+                let written_ms = row.written_ms.filter(|ms| *ms >= 0);
+                let options = written_ms.map_or(options, |ms| options.written_at(ms));
+                saved += u64::from(self.family.put_with(&row.key, &row.value, &options)?);
+            }
+            Ok::<u64, crate::error::Error>(saved)
+        })?;
+        self.pending.borrow_mut().saved += saved;
+        Ok(())
+    }
+
+    /// Writes what is left; says how many rows were saved.
+    pub(super) fn finish(self) -> Result<u64> {
+        self.write()?;
+        Ok(self.pending.into_inner().saved)
+    }
+}
+
+/// The walk that saves the rows of a family.
+pub(super) struct Rows<'w, 'f> {
+    pub(super) work: &'w mut Work<'f>,
+    pub(super) family: &'w Family,
+    pub(super) batch: &'w Batch<'w>,
+}
+
+impl Rows<'_, '_> {
+    /// A value out of line.
+    fn large(&self, id: i64) -> Result<Vec<u8>, &'static str> {
+        let ids = &self.family.ids;
+        let at = ids.partition_point(|other| *other < id);
+        if ids.get(at + 1) == Some(&id) {
+            return Err("another row has the same large value, and one of them is wrong");
+        }
+        let large = &self.family.large;
+        let place = large.binary_search_by_key(&id, |(id, ..)| *id).map_err(|_| "its large value is lost")?;
+        let (_, page, cell) = large.get(place).ok_or("its large value is lost")?;
+        let record = self.work.forest.record_at(*page, *cell as usize, Kind::Table)?;
+        let value = large_value(&record).ok_or("the record of its large value is damaged")?;
+        if value.len() > MAX_VALUE_SIZE_LIMIT {
+            return Err("its value is longer than one can be");
+        }
+        Ok(value.to_vec())
+    }
+}
+
+impl Visitor for Rows<'_, '_> {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<()> {
+        let Some(row) = data_row(entry.record) else { return Ok(()) };
+        if row.expire_ms.is_some_and(|ms| expiry::is_expired(ms, system_now_ms())) {
+            self.work.reporter.borrow_mut().counts.expired += 1;
+            return Ok(());
+        }
+        let value = match row.value {
+            Where::Here(value) => Ok(value.to_vec()),
+            Where::OutOfLine(id) => self.large(id),
+        };
+        match value {
+            Ok(value) => self.batch.add(Row {
+                key: row.key.to_vec(),
+                value,
+                expire_ms: row.expire_ms,
+                written_ms: row.written_ms,
+            }),
+            Err(why) => self.lost_entry(entry.page, Some(row.key), why),
+        }
+    }
+
+    fn lost_entry(&mut self, page: u32, key: Option<&[u8]>, why: &str) -> Result<()> {
+        self.work.reporter.borrow_mut().row(&self.family.of, page, key, why)
+    }
+
+    fn lost_page(&mut self, page: u32, why: &str) -> Result<()> {
+        self.work.reporter.borrow_mut().page(&self.family.of, page, why)
+    }
+
+    fn page(&mut self) -> Result<()> {
+        self.work.note_page()
+    }
+
+    fn key_of<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]> {
+        data_row(record).map(|row| row.key)
+    }
+}

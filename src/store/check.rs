@@ -1,0 +1,94 @@
+//! The check that names everything.
+
+use std::ops::ControlFlow;
+
+use super::Store;
+use crate::db::{Disagreement, Report};
+use crate::error::Result;
+
+/// How much of SQLite's own check is named: one damaged page can be the cause of a great deal.
+const MOST_OF_SQLITE: u32 = 1000;
+
+/// What [`Store::check`] tells of while it works.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Checking<'a> {
+    /// A family is about to be checked.
+    Family {
+        /// How many were checked before.
+        done: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// Something does not agree.
+    Disagreement {
+        /// What, in one line, without a key or a value.
+        text: &'a str,
+        /// The key of the row or entry, where it is about one that has one.
+        key: Option<&'a [u8]>,
+    },
+}
+
+/// What [`Store::check`] has found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checked {
+    /// By SQLite's own check: the file is damaged, and a [repair](Store::repair) cannot mend it.
+    /// [`recover`](crate::recover) saves what can be read.
+    pub in_file: u64,
+    /// Between the tables, which a repair makes agree.
+    pub in_tables: u64,
+}
+
+impl Checked {
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.in_file + self.in_tables == 0
+    }
+}
+
+struct Counting<F> {
+    tell: F,
+    found: u64,
+    /// Nothing more is to be told.
+    has_stopped: bool,
+}
+
+impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Counting<F> {
+    fn tell(&mut self, what: Checking<'_>) -> ControlFlow<()> {
+        if !self.has_stopped {
+            self.has_stopped = (self.tell)(what).is_break();
+        }
+        if self.has_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Report for Counting<F> {
+    fn found(&mut self, found: Disagreement<'_>) -> ControlFlow<()> {
+        if !self.has_stopped {
+            self.found += 1;
+        }
+        self.tell(Checking::Disagreement { text: found.text, key: found.key })
+    }
+
+    fn family(&mut self, at: usize, of: usize) -> ControlFlow<()> {
+        self.tell(Checking::Family { done: at, total: of })
+    }
+}
+
+impl Store {
+    /// Checks the whole file as [`integrity_check`](Store::integrity_check), but names every disagreement, and goes on
+    /// past what is damaged. `report` is told of each as it is found, and may not call this store;
+    /// [`Break`](ControlFlow::Break) ends the check, with what was found so far. Of SQLite's own check at most 1000
+    /// lines are told.
+    ///
+    /// # Errors
+    /// Failures to read; [`Corrupt`](crate::ErrorKind::Corrupt) if the catalogue of families cannot be read, and
+    /// SQLite's own check finds nothing.
+    pub fn check(&self, report: impl FnMut(Checking<'_>) -> ControlFlow<()>) -> Result<Checked> {
+        let mut counting = Counting { tell: report, found: 0, has_stopped: false };
+        let in_file = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
+        Ok(Checked { in_file, in_tables: counting.found.saturating_sub(in_file) })
+    }
+}

@@ -1,0 +1,189 @@
+//! A copy of everything in a store, into another store: row by row, so that the two may differ in page size, journal
+//! mode or engine, and the other one may have families of its own.
+
+use super::Store;
+use crate::config::Config;
+use crate::db::{DEFAULT_FAMILY, TransactionState};
+use crate::error::{Error, ErrorKind, Result};
+use crate::family::{Direction, Family, KeyRange};
+use crate::options::PutOptions;
+
+/// Rows between two calls of the caller's.
+const ROWS: usize = 512;
+
+impl Store {
+    /// Copies all live keys of all families into another store, with their ends of life and write times, and the
+    /// families' settings; returns how many keys. `progress` is called now and then with the keys that were copied and
+    /// their total (keys that expire meanwhile are not copied, so it may not be reached); `false` from it stops the
+    /// copy.
+    ///
+    /// It is the state of one moment, and is committed in one transaction of `to`: after a failure, or if the process
+    /// dies, nothing was copied, and it may be run again. Others go on reading and writing here meanwhile. Both stores
+    /// are used through connections of their own, so `progress` may use them (writes to `to` find it busy); a store in
+    /// memory, or an exclusive one, has none: there a transaction is open on the handle until the copy is done, which
+    /// `progress` must not end.
+    ///
+    /// Families that `to` does not have are made, with the default TTL and the write tracking they have here. One that
+    /// it has must have no live key; it gets the same default TTL, and tracks write times if it does so here. The
+    /// [limit](Store::set_limit) is copied only if `to` has none and no key at all; it holds after the copy. The
+    /// WAL of `to` grows as long as what is copied.
+    ///
+    /// # Errors
+    /// `Error` if a family of `to` has live keys, if both are the same store, if `progress` said stop, or if a value
+    /// is longer than `to` takes; [`Full`](ErrorKind::Full) also if it does not fit into the limit of `to`;
+    /// [`Busy`](ErrorKind::Busy) if others write to `to`, or a transaction is open on its handle, or on this one if
+    /// this is a store in memory or an exclusive one; [`Misuse`](ErrorKind::Misuse) if one of the two is closed, also
+    /// meanwhile. Nothing was copied then.
+    pub fn copy_to(&self, to: &Store, mut progress: impl FnMut(u64, u64) -> bool) -> Result<u64> {
+        let (from_shared, to_shared) = (self.shared(), to.shared());
+        let same_file = from_shared.file.is_some() && from_shared.file == to_shared.file;
+        let copied = if same_file || std::ptr::eq(&raw const **from_shared, &raw const **to_shared) {
+            Err(Error::invalid("a store cannot be copied into itself: open another one to copy to"))
+        } else {
+            // Who closes one of the stores may be waiting for this call.
+            let mut go_on = |done, total| {
+                let goes_on = progress(done, total);
+                from_shared.check_open().and_then(|()| to_shared.check_open())?;
+                if goes_on {
+                    Ok(())
+                } else {
+                    Err(Error::invalid("the copy was stopped by its progress callback; nothing was copied"))
+                }
+            };
+            copy(self, to, &mut go_on)
+        };
+        from_shared.count_failure(copied)
+    }
+}
+
+/// One of the two stores: a connection of the copy's own, or the handle itself where there can be no other.
+struct Side<'s> {
+    given: &'s Store,
+    own: Option<Store>,
+}
+
+impl<'s> Side<'s> {
+    fn of(given: &'s Store, to_write: bool) -> Result<Side<'s>> {
+        let shared = given.shared();
+        let (path, idle) = shared.with(|db| Ok((db.path(), *db.transaction() == TransactionState::None)))?;
+        let path = path.filter(|_| !shared.config.file.exclusive);
+        if !idle && (to_write || path.is_none()) {
+            let which = if to_write { "the store to copy to" } else { "the store to copy" };
+            return Err(Error::busy(format!("a transaction is open on {which}: end it, then copy")));
+        }
+        let own = path.map(|path| {
+            let config: Config = shared.config.clone();
+            let read_only = shared.config.read_only || !to_write;
+            Store::open_beside(shared, &path, &config.read_only(read_only))
+        });
+        Ok(Side { given, own: own.transpose()? })
+    }
+
+    fn store(&self) -> &Store {
+        self.own.as_ref().unwrap_or(self.given)
+    }
+}
+
+fn copy(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
+    let (from, to) = (Side::of(from, false)?, Side::of(to, true)?);
+    // The target first: it may have to be waited for, and a snapshot keeps the source's WAL from being reset.
+    to.store().transaction(|to| from.store().snapshot(|from| copy_all(from, to, go_on)))
+}
+
+/// Copies what is in a snapshot, inside a write transaction.
+fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
+    let names = from.shared().with(|db| db.families())?;
+    let is_new = to.limit()?.is_none() && is_empty(to)?;
+    let mut total = 0;
+    for name in &names {
+        total += from.unregistered_family(name).count_live()?;
+        if to.shared().with(|db| db.family_exists(name))? && to.unregistered_family(name).count_live()? > 0 {
+            return Err(Error::invalid(format!(
+                "family \"{name}\" of the store to copy to has keys: clear it, or copy to another store"
+            )));
+        }
+    }
+    go_on(0, total)?;
+    let evicted = to.stats()?.evicted;
+    let mut done = 0;
+    for name in &names {
+        let from_family = from.unregistered_family(name);
+        let to_family = prepared(&from_family, to, name)?;
+        copy_rows(&from_family, &to_family, |rows| {
+            done += rows;
+            go_on(done, total)?;
+            is_in_transaction(from, TransactionState::Read)?;
+            is_in_transaction(to, TransactionState::Write)
+        })?;
+    }
+    if to.stats()?.evicted > evicted {
+        return Err(Error::over_limit(
+            "what is to be copied does not fit into the limit of the store to copy to: set a greater one there",
+        ));
+    }
+    if let Some(limit) = from.limit()?.filter(|_| is_new) {
+        to.set_limit(Some(limit))?;
+    }
+    Ok(done)
+}
+
+fn is_empty(store: &Store) -> Result<bool> {
+    for name in store.shared().with(|db| db.families())? {
+        if store.unregistered_family(&name).count_live()? > 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The family to copy to, with the settings of the one it is copied from.
+fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
+    if name != DEFAULT_FAMILY && !to.shared().with(|db| db.family_exists(name))? {
+        to.create_family(name)?;
+    }
+    let family = to.unregistered_family(name);
+    let default_ttl = from.default_ttl()?;
+    if family.default_ttl()? != default_ttl {
+        family.set_default_ttl(default_ttl)?;
+    }
+    if from.tracks_writes()? {
+        family.set_write_tracking(true)?;
+    }
+    Ok(family)
+}
+
+/// Copies the live rows of a family; calls `copied` with the number of some at a time.
+fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<()>) -> Result<()> {
+    let tracks = from.tracks_writes()?;
+    let mut cursor = from.cursor(KeyRange::all(), Direction::Forward);
+    cursor.first()?;
+    loop {
+        let entries = cursor.fetch(ROWS)?;
+        if entries.len() == 0 {
+            return Ok(());
+        }
+        let mut rows = 0;
+        for entry in entries {
+            let mut options = PutOptions::new().expiry(entry.expiry);
+            if tracks {
+                let Some(written_ms) = from.write_time(entry.key)? else { continue }; // expired just now
+                options = options.written_at(written_ms);
+            }
+            to.put_with(entry.key, entry.value.unwrap_or_default(), &options)?;
+            rows += 1;
+        }
+        copied(rows)?;
+    }
+}
+
+/// Fails if the caller's callback has ended a transaction that is open on a handle of the caller's.
+fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
+    store.shared().with_uncounted(|db| match *db.transaction() == state {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Misuse,
+            "the progress callback has ended the transaction of the copy: it must not use a store in memory, or an \
+             exclusive one, that is being copied",
+        )),
+    })
+}

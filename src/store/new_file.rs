@@ -1,0 +1,178 @@
+//! A file that gets its name when it is whole: a backup, or the store that a recovery makes.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::db;
+use crate::error::{Error, Result};
+use crate::fork;
+
+/// A file in the making, under a temporary name beside its own; removed if it is dropped before it is finished.
+pub(crate) struct NewFile {
+    path: PathBuf,
+    partial: PathBuf,
+    /// What it is, for texts.
+    what: &'static str,
+    /// If a callback of the caller's has forked, it is the parent's file.
+    generation: u32,
+}
+
+impl NewFile {
+    /// Makes it, empty, and readable for nobody who may not read `original`. There must be nothing at `path`. `ready`:
+    /// sees to what it is to be filled with, before anything is made.
+    pub(crate) fn begin<R>(
+        path: &Path,
+        original: Option<&Path>,
+        what: &'static str,
+        ready: impl FnOnce() -> Result<R>,
+    ) -> Result<(NewFile, R)> {
+        let path = file_name(path, what)?;
+        refuse_existing(&path, what)?;
+        let partial = partial_name(&path, what)?;
+        let filling = ready()?;
+        create_like(original, &partial, what)?;
+        Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
+    }
+
+    /// Where it is until it is finished.
+    pub(crate) fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Makes it durable, and gives it its name.
+    pub(crate) fn finish(self) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io(format!("cannot finish the {}: {e}", self.what));
+        fs::File::open(&self.partial).and_then(|file| file.sync_all()).map_err(failed)?;
+        give_name(&self.partial, &self.path, self.what)?;
+        if let Some(Ok(directory)) = self.path.parent().map(fs::File::open) {
+            directory.sync_all().map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            let mut name = self.partial.as_os_str().to_owned();
+            name.push(suffix);
+            let _ = fs::remove_file(name);
+        }
+    }
+}
+
+/// The path, made absolute, of what can only be a file.
+fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if bytes.is_empty() || bytes == b":memory:" {
+        return Err(Error::invalid(format!(
+            "a {what} needs the name of a file: an empty one, or \":memory:\", is none (\"./:memory:\" is)"
+        )));
+    }
+    if bytes.starts_with(b"file:") {
+        return Err(Error::invalid(format!(
+            "a {what} needs the name of a file, not a URI: write \"./file:…\" if the file is called so"
+        )));
+    }
+    // Both are names of directories, and are taken off by `Path` silently.
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") || path.file_name().is_none() {
+        return Err(Error::invalid(format!(
+            "a {what} needs the name of a file, and this is one of a directory"
+        )));
+    }
+    std::path::absolute(path).map_err(|e| Error::cant_open(format!("cannot find the current directory: {e}")))
+}
+
+fn refuse_existing(path: &Path, what: &str) -> Result<()> {
+    // First: it may be the store itself, whose own log is beside it.
+    match fs::symlink_metadata(path) {
+        Ok(_) => {
+            return Err(Error::invalid(format!(
+                "the {what}'s file exists already: name a new one, or remove it first"
+            )));
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(Error::cant_open(format!("cannot look at the {what}'s path: {e}"))),
+    }
+    // It would be taken for the new file's own as soon as that is opened.
+    for suffix in ["-wal", "-journal"] {
+        let mut log = path.as_os_str().to_owned();
+        log.push(suffix);
+        if fs::symlink_metadata(&log).is_ok_and(|found| found.len() > 0) {
+            return Err(Error::invalid(format!(
+                "beside the {what}'s path is a log of another store, whose name ends in \"{suffix}\": remove it, \
+                 or choose another name"
+            )));
+        }
+    }
+    // And it would be taken for theirs: removed, or read as changes that were not finished.
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let of = path.file_name().and_then(|name| name.as_bytes().strip_suffix(suffix.as_bytes()));
+        if of.is_some_and(|of| !of.is_empty() && is_there(&path.with_file_name(OsStr::from_bytes(of)))) {
+            return Err(Error::invalid(format!(
+                "the {what}'s name is that of the file beside it with \"{suffix}\" after it, which SQLite uses and \
+                 removes: choose another name"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether something that may be a database has this name.
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir())
+}
+
+/// Makes an empty file that nobody may read who may not read `original`.
+fn create_like(original: Option<&Path>, path: &Path, what: &str) -> Result<()> {
+    let failed = |e: std::io::Error| Error::cant_open(format!("cannot make the {what}'s file: {e}"));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if let Some(original) = original {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+        options.mode(fs::metadata(original).map_err(failed)?.permissions().mode() & 0o777);
+    }
+    options.open(path).map(drop).map_err(failed)
+}
+
+/// Gives the whole file its name, without replacing a file that has come meanwhile.
+fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
+    match db::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => refuse_existing(path, what),
+        Err(e) => Err(Error::io(format!("cannot name the {what}: {e}"))),
+    }
+}
+
+/// Where a rename may replace what is there: a second name, and then without the first one. A process that dies in
+/// between leaves both, and opening it answers which to remove.
+fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::Result<()> {
+    if why.kind() != ErrorKind::Unsupported {
+        return Err(why);
+    }
+    match fs::hard_link(partial, path) {
+        Ok(()) => fs::remove_file(partial),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(e),
+        // A file system without hard links: the rename would replace a file that came just now.
+        Err(_) if fs::symlink_metadata(path).is_ok() => Err(ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(partial, path),
+    }
+}
+
+/// The name it has until it is whole: no other's, be it to the same path.
+fn partial_name(path: &Path, what: &str) -> Result<PathBuf> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let name =
+        path.file_name().ok_or_else(|| Error::invalid(format!("the {what}'s path does not name a file")))?;
+    let mut name = name.to_owned();
+    name.push(format!(".{}-{}.partial", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)));
+    Ok(path.with_file_name(name))
+}

@@ -1,0 +1,175 @@
+//! How long the files of a bounded store are: right after a commit, and when the limit was just set.
+
+use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Store};
+
+use crate::common::{Random, Scratch, numbered};
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn engines() -> [Config; 2] {
+    [Config::new(), Config::new().sql_engine(true)]
+}
+
+fn length(path: &std::path::Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |found| found.len())
+}
+
+/// Puts so many keys of 800 bytes in one write.
+fn put_together(store: &Store, first: usize, n: usize) {
+    let mut batch = store.batch();
+    for at in first..first + n {
+        let end = Expiry::At(NOW * 2 + at as i64);
+        batch.put(store, numbered(at), [1; 800], end).unwrap();
+    }
+    batch.commit().unwrap();
+}
+
+#[test]
+fn in_delete_mode_what_a_write_has_written_ahead_of_its_commit_is_cut_off_with_it() {
+    for config in engines() {
+        // Nearly all that the second write changes is in the cache when it makes room.
+        for n in [1900, 2000, 2100] {
+            let scratch = Scratch::new();
+            let store = scratch.open_with(&config.clone().journal_mode(JournalMode::Delete).cache_pages(100));
+            store.set_limit(Some(Limit::new(2 << 20, Eviction::Soonest))).unwrap();
+            put_together(&store, 0, 600);
+            put_together(&store, 1000, n);
+            assert!(store.stats().unwrap().evicted > 0);
+            assert!(length(&scratch.path()) <= 2 << 20, "{} bytes", length(&scratch.path()));
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_only_removes_leaves_no_free_page_over_the_limit() {
+    let (page, pages) = (512, 64);
+    for seed in 1..=3 {
+        for config in engines() {
+            let scratch = Scratch::new();
+            let store = scratch.open_with(&config.page_size(page));
+            let limit = u64::from(page) * pages;
+            store.set_limit(Some(Limit::new(limit, Eviction::None))).unwrap();
+            let mut random = Random(seed);
+            for n in 0..1500 {
+                let key = format!("{:03}{}", random.below(300), "x".repeat(random.below(3) as usize * 50));
+                let end = Expiry::At(NOW * 2 + random.below(1_000_000) as i64);
+                let done = match random.below(8) {
+                    0..4 => store.put_until(&key, vec![1; random.below(120) as usize], end),
+                    4..6 => store.expire(&key, Expiry::Never, kvstore::Condition::Always).map(drop),
+                    6 => store.expire(&key, Expiry::At(1), kvstore::Condition::Always).map(drop),
+                    _ => store.delete(&key).map(drop),
+                };
+                assert!(done.is_ok() || done.is_err_and(|e| e.kind() == ErrorKind::Full));
+                let stats = store.stats().unwrap();
+                let used = stats.size_bytes / u64::from(page);
+                assert!(
+                    stats.db_pages <= used.max(pages),
+                    "{} pages in step {n}, {used} used",
+                    stats.db_pages
+                );
+                assert!(used <= pages + 4, "{used} pages in step {n}");
+            }
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn write_tracking_that_ends_in_a_full_store_needs_no_page() {
+    for seed in 1..=20 {
+        for config in engines() {
+            let scratch = Scratch::new();
+            let store = scratch.open_with(&config.page_size(512));
+            store.set_write_tracking(true).unwrap();
+            store.set_limit(Some(Limit::new(64 * 512, Eviction::None))).unwrap();
+            let mut random = Random(seed);
+            let mut refused = 0;
+            while refused < 100 {
+                let key =
+                    format!("{:05}{}", random.below(100_000), "x".repeat(random.below(3) as usize * 50));
+                refused += u32::from(store.put(key, vec![1; random.below(60) as usize]).is_err());
+            }
+            let before = store.stats().unwrap().db_pages;
+            store.set_write_tracking(false).unwrap();
+            let after = store.stats().unwrap();
+            assert!(after.db_pages <= before && after.size_bytes < before * 512, "seed {seed}");
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_is_set_cuts_the_file_and_the_wal_at_once_unless_others_read() {
+    for config in engines() {
+        for mode in [JournalMode::Wal, JournalMode::Delete] {
+            let config = config.clone().journal_mode(mode);
+            let scratch = Scratch::new();
+            let store = scratch.open_with(&config);
+            for first in (0..5000).step_by(500) {
+                put_together(&store, first, 500);
+            }
+            store.clear().unwrap();
+            store.put("key", "value").unwrap();
+            assert!(length(&scratch.path()) + length(&scratch.wal()) > 1 << 20);
+            let limit = Limit::new(1 << 20, Eviction::Soonest);
+            let reader = scratch.open_with(&config);
+            if mode == JournalMode::Wal {
+                reader.begin(false).unwrap();
+                store.set_limit(Some(limit)).unwrap();
+                assert!(length(&scratch.wal()) > 1 << 20);
+                reader.rollback().unwrap();
+            }
+            // Another limit; the same one again changes nothing, and does nothing.
+            let checkpoints = store.stats().unwrap().checkpoints;
+            store.set_limit(Some(Limit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
+            assert!(length(&scratch.path()) <= 1 << 20, "{} bytes", length(&scratch.path()));
+            assert_eq!(length(&scratch.wal()), 0);
+            assert_eq!(reader.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+            let cut = store.stats().unwrap().checkpoints;
+            assert!(cut > checkpoints);
+            store.set_limit(Some(Limit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
+            assert_eq!(store.stats().unwrap().checkpoints, cut);
+            store.integrity_check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn when_a_large_file_is_bounded_no_more_goes_than_must() {
+    for config in engines() {
+        let scratch = Scratch::new();
+        // With small pages SQLite has many about other pages.
+        let store = scratch.open_with(&config.page_size(512));
+        for n in 0..200 {
+            store.put_until(numbered(n), [1; 100], Expiry::At(NOW * 2 + n as i64)).unwrap();
+        }
+        let before = store.stats().unwrap().size_bytes;
+        store.put_until("large", vec![1; 4_000_000], Expiry::At(NOW * 2 - 1)).unwrap();
+        // For the table of large values, and that a page is kept free.
+        store.set_limit(Some(Limit::new(before + before / 31 + 4 * 512, Eviction::Soonest))).unwrap();
+        assert_eq!((store.count().unwrap(), store.exists("large").unwrap()), (200, false));
+        let stats = store.stats().unwrap();
+        assert!(stats.size_bytes <= before + 4 * 512 && stats.evicted == 1);
+        assert!(length(&scratch.path()) <= before + before / 31 + 4 * 512);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn a_write_that_is_more_than_the_limit_alone_is_told_so() {
+    for config in engines() {
+        for eviction in [Eviction::None, Eviction::Soonest, Eviction::Oldest] {
+            let store = Store::open_in_memory(&config).unwrap();
+            store.set_limit(Some(Limit::new(1 << 20, eviction))).unwrap();
+            put_together(&store, 0, 600);
+            let refused = store.put("large", vec![0; 2 << 20]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Full);
+            assert!(
+                refused.to_string().contains("alone") && refused.to_string().contains("1048576"),
+                "{refused}"
+            );
+            assert_eq!((store.count().unwrap(), store.stats().unwrap().evicted), (600, 0));
+        }
+    }
+}

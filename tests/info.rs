@@ -1,0 +1,171 @@
+//! What a store says of itself: `Store::info` and `Family::count_ttl`.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Scratch, TestClock, memory, numbered, python};
+use kvstore::{Config, Eviction, Expiry, FamilySizes, JournalMode, Limit, Store, StoreInfo};
+
+/// Whether this build can tell what tables take.
+fn knows_sizes() -> bool {
+    kvstore::engine() == c"btree"
+}
+
+/// Keys with and without TTLs, small and large values, keys that are too long for their row, in several families.
+fn fill(store: &Store) {
+    let families = [store.family_or_create("a").unwrap(), store.family_or_create("Up\"per").unwrap()];
+    store
+        .transaction(|_| {
+            for n in 0..6000 {
+                store.put_until(
+                    numbered(n),
+                    [7; 90],
+                    if n % 3 == 0 { Expiry::At(5000) } else { Expiry::Never },
+                )?;
+            }
+            for (n, size) in [200, 5000, 70_000, 1_000_000].into_iter().enumerate() {
+                families[0].put(numbered(n), vec![1; size])?;
+            }
+            families[1].put_until([2; 3000], [1; 10], Expiry::At(70_000))?;
+            families[1].put_until([3; 60_000], [1; 10_000], Expiry::At(80_000))?;
+            Ok::<_, kvstore::Error>(())
+        })
+        .unwrap();
+}
+
+/// What another SQLite counts, reading every page: for each table its bytes.
+fn counted(scratch: &Scratch) -> impl Fn(&str) -> u64 {
+    let shown = python(
+        &scratch.path(),
+        "for name, size in con.execute('SELECT name, sum(pgsize) FROM dbstat GROUP BY name'): print(name, size)",
+    );
+    move |table| {
+        let line = shown.lines().find_map(|line| line.strip_prefix(table)?.strip_prefix(' '));
+        line.map_or(0, |size| size.parse().unwrap())
+    }
+}
+
+fn sizes(info: &StoreInfo, family: &str) -> FamilySizes {
+    info.families.iter().find(|known| known.name == family).unwrap().sizes.unwrap()
+}
+
+#[test]
+fn the_bytes_of_each_table_are_those_that_another_sqlite_counts_by_reading_every_page() {
+    if !knows_sizes() {
+        return;
+    }
+    for page_size in [512, 4096, 65_536] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&Config::new().page_size(page_size));
+        fill(&store);
+        // Free pages and tables of others count for no family.
+        store.create_family("gone").unwrap().put("k", vec![0; 300_000]).unwrap();
+        store.drop_family("gone").unwrap();
+        python(&scratch.path(), "con.execute('CREATE TABLE theirs AS SELECT zeroblob(9000)'); con.commit()");
+        let info = store.info().unwrap();
+        let of = counted(&scratch);
+        let mut all = info.free_bytes + info.other_bytes.unwrap();
+        for (name, suffix) in [("default", "default"), ("a", "a"), ("Up\"per", "^Up\"per")] {
+            let found = sizes(&info, name);
+            assert_eq!(found.rows, of(&format!("data:{suffix}")), "{name} {page_size}");
+            assert_eq!(found.large_values, of(&format!("blob:{suffix}")), "{name} {page_size}");
+            let [keys, times] = ["ttl_key", "ttl_expiry"].map(|kind| of(&format!("{kind}:{suffix}")));
+            assert_eq!(found.ttl_indexes, keys + times, "{name} {page_size}");
+            all += found.total();
+        }
+        assert_eq!(all, info.file_bytes);
+        assert!(info.free_bytes >= 200_000 && info.page_size == u64::from(page_size));
+        store.checkpoint(kvstore::CheckpointMode::Truncate).unwrap();
+        assert_eq!(std::fs::metadata(scratch.path()).unwrap().len(), store.info().unwrap().file_bytes);
+    }
+}
+
+#[test]
+fn it_says_what_the_file_and_its_families_are() {
+    let (scratch, clock) = (Scratch::new(), TestClock::at(1000));
+    let store = scratch.open_at(&clock);
+    fill(&store);
+    let a = store.family("a").unwrap();
+    a.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
+    a.set_write_tracking(true).unwrap();
+    let limit = Some(Limit::new(50_000_000, Eviction::Soonest));
+    store.set_limit(limit).unwrap(); // which cuts the WAL to nothing
+    store.put("one", "1").unwrap();
+    let info = store.info().unwrap();
+    assert_eq!(info.path, Some(std::fs::canonicalize(scratch.path()).unwrap()));
+    assert_eq!((info.format_version, info.limit, info.journal_mode), (1, limit, Some(JournalMode::Wal)));
+    assert_eq!(info.created_by.clone().unwrap(), format!("kvstore {}", kvstore::VERSION));
+    let [upper, a, default] = &info.families[..] else { panic!("{:?}", info.families) };
+    assert_eq!([&*upper.name, &*a.name, &*default.name], ["Up\"per", "a", "default"]);
+    assert_eq!((a.default_ttl, a.tracks_writes), (Some(Duration::from_secs(60)), true));
+    let write_index = |sizes: Option<FamilySizes>| sizes.map(|sizes| sizes.write_index > 0);
+    assert_eq!(
+        [a, default].map(|family| write_index(family.sizes)),
+        match knows_sizes() {
+            true => [Some(true), Some(false)],
+            false => [None, None],
+        }
+    );
+    assert_eq!(
+        [upper.next_expiry_ms, a.next_expiry_ms, default.next_expiry_ms],
+        [Some(70_000), None, Some(5000)]
+    );
+    assert_eq!(a.created_ms, Some(1000));
+    assert_eq!([store.count_ttl().unwrap(), store.family("a").unwrap().count_ttl().unwrap()], [2000, 0]);
+    // All of the WAL is in the file after a checkpoint, and its length stays.
+    assert!(info.wal_bytes > info.wal_pending_bytes, "{info:?}");
+    store.checkpoint(kvstore::CheckpointMode::Passive).unwrap();
+    let after = store.info().unwrap();
+    assert!(after.wal_bytes > 0 && after.wal_pending_bytes == 0, "{after:?}");
+    store.put("one", "more").unwrap();
+    let after = store.info().unwrap();
+    assert!((1..100_000).contains(&after.wal_pending_bytes), "{after:?}");
+}
+
+#[test]
+fn it_works_read_only_in_memory_in_transactions_and_in_delete_mode() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&Config::new().journal_mode(mode));
+        fill(&store);
+        let info = store.info().unwrap();
+        let reader = scratch.open_with(&Config::new().journal_mode(mode).read_only(true));
+        assert_eq!(reader.info().unwrap(), info);
+        assert_eq!(info.journal_mode, Some(mode));
+        if mode == JournalMode::Wal {
+            // One moment, whoever writes meanwhile.
+            let before = reader.snapshot(|seen| {
+                store.put("large", vec![1; 3_000_000])?;
+                seen.info()
+            });
+            assert_eq!(before.unwrap().file_bytes, info.file_bytes);
+            let inside = store.transaction(|tx| {
+                tx.delete("large")?;
+                tx.info()
+            });
+            assert!(inside.unwrap().free_bytes >= 3_000_000);
+        }
+    }
+    let store = memory();
+    fill(&store);
+    let info = store.info().unwrap();
+    assert_eq!((info.path, info.journal_mode, info.wal_bytes), (None, None, 0));
+    assert!(
+        info.families
+            .iter()
+            .all(|family| family.sizes.is_some_and(|sizes| sizes.total() > 0) == knows_sizes())
+    );
+}
+
+#[test]
+fn where_the_sizes_cannot_be_told_all_else_is() {
+    let scratch = Scratch::new();
+    fill(&scratch.open());
+    python(&scratch.path(), "con.execute('pragma auto_vacuum = 0'); con.execute('vacuum')");
+    for config in [Config::new(), Config::new().sql_engine(true)] {
+        let info = scratch.open_with(&config).info().unwrap();
+        assert!(info.families.len() == 3 && info.file_bytes > 1_000_000 && info.other_bytes.is_none());
+        assert!(info.families.iter().all(|family| family.sizes.is_none()));
+    }
+}
