@@ -7,6 +7,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory, python};
@@ -141,6 +143,32 @@ fn who_only_reads_cannot_keep_others_out() {
         scratch.open_with(&config.clone().exclusive(true)).put("b", "1").unwrap();
         assert_eq!(scratch.open_with(&config.read_only(true)).count().unwrap(), 2);
     }
+}
+
+#[test]
+fn who_opens_a_store_keeps_no_writer_out() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                // Without a busy timeout. They share a handle: neither is in the other's way.
+                scope.spawn(|| {
+                    (0..)
+                        .take_while(|_| !over.load(Ordering::Relaxed))
+                        .try_for_each(|n| store.put("k", n.to_string()))
+                })
+            })
+            .collect();
+        for _ in 0..500 {
+            scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(5))).close().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -490,6 +490,49 @@ fn what_is_written_back_counts_when_it_is_said_to_and_not_for_another_wal() {
     assert_ne!(index.salts(), salts);
     assert_eq!(index.set_written_back(&conn, &begun).unwrap(), Some(None));
     assert_eq!(index.written_back(), 0);
+}
+
+#[test]
+fn who_reads_takes_the_writers_lock_only_where_a_crash_has_left_the_header_torn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let conn = database_with_wal(&path, 3);
+    let lock = |number, flags| {
+        let file = opened::object(&conn, Opened::Main).unwrap();
+        // SAFETY: SQLite's object of an open file, which this thread uses alone.
+        unsafe { (*(*file).pMethods).xShmLock.unwrap()(file, number, 1, flags) }
+    };
+    let take = || {
+        let code = lock(0, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+        if code == ffi::SQLITE_OK {
+            lock(0, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+        }
+        code
+    };
+    let shared = fs::File::options().read(true).write(true).open(folder.path().join("a.db-shm")).unwrap();
+    let tear = |copy: u64| {
+        let mut commits = [0];
+        shared.read_exact_at(&mut commits, copy * 48 + 8).unwrap();
+        shared.write_all_at(&[!commits[0]], copy * 48 + 8).unwrap();
+    };
+    assert_eq!(take(), ffi::SQLITE_BUSY); // it has only to look once more
+    tear(0);
+    assert_eq!(take(), ffi::SQLITE_OK);
+    tear(1); // equal, but nobody has written that
+    assert_eq!(take(), ffi::SQLITE_OK);
+    tear(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| tear(1)); // the commit goes on
+        assert_eq!(take(), ffi::SQLITE_BUSY);
+    });
+    // Who holds a reader's lock, or a checkpoint's, wants to write.
+    for other in [3, 1] {
+        let flags = if other == 1 { ffi::SQLITE_SHM_EXCLUSIVE } else { ffi::SQLITE_SHM_SHARED };
+        assert_eq!(lock(other, ffi::SQLITE_SHM_LOCK | flags), ffi::SQLITE_OK);
+        assert_eq!(take(), ffi::SQLITE_OK);
+        assert_eq!(lock(other, ffi::SQLITE_SHM_UNLOCK | flags), ffi::SQLITE_OK);
+        assert_eq!(take(), ffi::SQLITE_BUSY);
+    }
 }
 
 #[test]

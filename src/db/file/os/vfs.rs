@@ -3,8 +3,8 @@
 //! A file is opened by the system's VFS, in memory of our size. Then its table of methods is exchanged for a copy of
 //! that table in which some functions are ours, so all others cost what they always cost; what we note of the file
 //! stands after the system's part. A database tells its WAL when the writer's lock is given back, keeps its mapping
-//! while the file is not shorter, and without a WAL is not made longer ahead of its writes; a WAL keeps frames until a
-//! commit is whole (`frames.rs`), and where commits are synced is filled with zeros ahead of them, for a sync that must
+//! while the file is not shorter, without a WAL is not made longer ahead of its writes, and keeps a reader that meets a
+//! commit from taking the writer's lock; a WAL keeps frames until a commit is whole (`frames.rs`), and where commits are synced is filled with zeros ahead of them, for a sync that must
 //! also write a new length of the file costs twice as much. (SQLite's vfs.html; `sqlite3_io_methods`.)
 
 use std::cell::UnsafeCell;
@@ -18,6 +18,7 @@ use rusqlite::{Connection, ffi};
 use super::files;
 use super::frames::{FRAME_HEADER, Frames};
 use super::opened::{Opened, object};
+use super::wal_index::WalIndex;
 use crate::error::{Error, Result};
 
 /// How far a WAL is filled with zeros, at most; and at most to twice its length.
@@ -70,6 +71,8 @@ struct Database {
     syncs: bool,
     /// What is mapped of it is not longer than this, in bytes; 0: nothing is known of that.
     mapped: i64,
+    /// The locks of the wal-index it holds, a bit each.
+    locks: u8,
 }
 
 /// What we note of a WAL.
@@ -262,7 +265,12 @@ unsafe extern "C" fn open(
         }
         let part = file.cast::<u8>().add(vfs.at);
         if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
-            part.cast::<Database>().write(Database { wal: ptr::null_mut(), syncs: false, mapped: 0 });
+            part.cast::<Database>().write(Database {
+                wal: ptr::null_mut(),
+                syncs: false,
+                mapped: 0,
+                locks: 0,
+            });
             exchange(file, vfs.at, &vfs.databases, |methods| {
                 methods.xShmLock = Some(shm_lock);
                 methods.xShmMap = methods.xShmMap.and(Some(shm_map));
@@ -291,17 +299,36 @@ unsafe extern "C" fn open(
     }
 }
 
+/// A reader that meets a commit finds the header of the wal-index torn. SQLite's then takes the writer's lock, to look
+/// once more or to mend what a crash has left (`walIndexReadHdr`), and if the commit is over by then, the next writer
+/// finds the file locked by somebody who only reads. That is not rare where both are threads of one process: while
+/// commit and open wait for each other, the header stays torn. So who holds no lock waits until the header is whole, and
+/// is told that somebody writes: then it reads the header again. (A writer holds a reader's lock before it asks for
+/// this one, a checkpoint its own.)
 unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags: c_int) -> c_int {
-    if first == WRITER && flags & ffi::SQLITE_SHM_UNLOCK != 0 {
-        // SAFETY: a database's file, whose WAL is noted while it is open.
-        unsafe {
-            let wal = (*note::<Database>(file)).wal;
-            if !wal.is_null() {
-                (*note::<Wal>(wal)).frames.discard();
-            }
+    // SAFETY: a database's file.
+    let note = unsafe { &mut *note::<Database>(file) };
+    let which = u8::try_from(((1_u32 << count) - 1) << first).unwrap_or(0);
+    if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
+        if first == WRITER && !note.wal.is_null() {
+            // SAFETY: a database's file notes its WAL while that is open.
+            unsafe { (*self::note::<Wal>(note.wal)).frames.discard() };
+        }
+        note.locks &= !which;
+    } else if first == WRITER && note.locks == 0 {
+        let mut region = ptr::null_mut();
+        let code = system!(xShmMap(file, 0, WalIndex::REGION, 0, &raw mut region));
+        // SAFETY: the VFS has mapped the first part, or says that there is none; it stays as long as the file is open.
+        let index = unsafe { WalIndex::at(region) };
+        if code == ffi::SQLITE_OK && index.is_some_and(|index| index.becomes_whole()) {
+            return ffi::SQLITE_BUSY;
         }
     }
-    system!(xShmLock(file, first, count, flags))
+    let code = system!(xShmLock(file, first, count, flags));
+    if flags & ffi::SQLITE_SHM_LOCK != 0 && code == ffi::SQLITE_OK {
+        note.locks |= which;
+    }
+    code
 }
 
 unsafe extern "C" fn shm_map(

@@ -4,21 +4,24 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ffi};
 
 use super::opened::{Opened, object};
 use crate::error::Result;
 
-/// Size of a part: SQLite maps each as a whole. The page of each frame stands in the first half of one; in the first
-/// part, behind the words below.
-const REGION: c_int = 32_768;
 /// Frames of which a part has the pages: the first, and any other (`HASHTABLE_NPAGE_ONE`, `HASHTABLE_NPAGE`).
 const FRAMES_OF_THE_FIRST: u32 = FRAMES_OF_A_REGION - PAGES as u32;
 const FRAMES_OF_A_REGION: u32 = 4096;
 
 /// Where things are, in words of 32 bits.
 const HEADER: usize = 12;
+/// `isInit`, the first byte: 1 when the header has been written.
+const IS_INIT: usize = 3;
+/// `aCksum`: of the words before it.
+const CHECKSUM: usize = 10;
 /// `iChange`: advances with each commit.
 const COMMITS: usize = 2;
 /// `mxFrame`: how many frames the WAL has.
@@ -42,6 +45,9 @@ const BEGUN: usize = 32;
 /// The pages of the frames.
 const PAGES: usize = 34;
 
+/// How long a header may be torn before a crash, or something that lasts, is taken for the cause.
+const TORN: Duration = Duration::from_millis(10);
+
 /// The locks of a checkpoint, and of readers: the first is of those that read nothing of the WAL.
 const CHECKPOINT_LOCK: c_int = 1;
 const READ_LOCK_0: c_int = 3;
@@ -57,6 +63,20 @@ pub(in crate::db::file) fn frames(header: &Header) -> u32 {
     header.get(FRAMES).copied().unwrap_or(0)
 }
 
+/// Whether SQLite takes this header for one (`walIndexTryHdr`).
+fn is_sound(header: &Header) -> bool {
+    let (words, sum) = header.split_at(CHECKSUM);
+    let is_init = words.get(IS_INIT).is_some_and(|word| matches!(word.to_ne_bytes(), [1..=u8::MAX, ..]));
+    // Its checksum (fileformat2.html, chapter 4.2), in the byte order of the machine.
+    let (mut s0, mut s1) = (0_u32, 0_u32);
+    for pair in words.chunks_exact(2) {
+        let &[first, second] = pair else { return false };
+        s0 = s0.wrapping_add(first).wrapping_add(s1);
+        s1 = s1.wrapping_add(second).wrapping_add(s0);
+    }
+    is_init && sum == [s0, s1]
+}
+
 /// The wal-index of a connection.
 #[derive(Clone, Copy)]
 pub(in crate::db::file) struct WalIndex(NonNull<AtomicU32>);
@@ -65,6 +85,18 @@ pub(in crate::db::file) struct WalIndex(NonNull<AtomicU32>);
 unsafe impl Send for WalIndex {}
 
 impl WalIndex {
+    /// Size of a part, in bytes: SQLite maps each as a whole. The page of each frame stands in the first half of one; in
+    /// the first part, behind the words above.
+    pub(super) const REGION: c_int = 32_768;
+
+    /// The one whose first part is mapped here; `None`: at NULL.
+    ///
+    /// # Safety
+    /// It is mapped there, as a whole, as long as this is used.
+    pub(super) unsafe fn at(region: *mut c_void) -> Option<WalIndex> {
+        NonNull::new(region.cast()).map(WalIndex)
+    }
+
     /// Where the connection's VFS has mapped it; `None`: not in WAL mode, or not in shared memory.
     pub(in crate::db::file) fn of(conn: &Connection) -> Option<WalIndex> {
         WalIndex::part(conn, 0)
@@ -82,18 +114,20 @@ impl WalIndex {
             if methods.iVersion < 2 {
                 return None;
             }
-            if methods.xShmMap?(file, number, REGION, 0, &raw mut region) != ffi::SQLITE_OK {
+            if methods.xShmMap?(file, number, WalIndex::REGION, 0, &raw mut region) != ffi::SQLITE_OK {
                 return None;
             }
         }
-        NonNull::new(region.cast()).map(WalIndex)
+        // SAFETY: so the VFS says; it is mapped until the connection is closed or leaves WAL mode, which this library does
+        // only while it opens a store.
+        unsafe { WalIndex::at(region) }
     }
 
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at < REGION as usize / 4);
-        // SAFETY: the region is mapped until the connection is closed or leaves WAL mode, which this library does only
-        // while it opens a store; it is 32 KiB long, and aligned to a page. Other processes write it, hence atomics.
+        debug_assert!(at < WalIndex::REGION as usize / 4);
+        // SAFETY: the region is mapped, as `at` demands; it is 32 KiB long, and aligned to a page. Other processes write
+        // it, hence atomics.
         unsafe { self.0.add(at).as_ref() }
     }
 
@@ -105,13 +139,32 @@ impl WalIndex {
         header
     }
 
-    /// Which WAL it is, and how many frames it has; `None` while somebody commits. Of the header's two copies the second
-    /// is written first, and read last.
-    pub(in crate::db::file) fn state(&self) -> Option<(Salts, u32)> {
+    /// The header; `None` while somebody commits. Of its two copies the second is written first, and read last.
+    fn untorn(&self) -> Option<Header> {
         let first = self.header();
         let second: Header = std::array::from_fn(|at| self.word(HEADER + at).load(Ordering::Relaxed));
-        let &[.., salt, other_salt, _, _] = &first;
-        (first == second).then(|| ([salt, other_salt], frames(&first)))
+        (first == second).then_some(first)
+    }
+
+    /// Which WAL it is, and how many frames it has; `None` while somebody commits.
+    pub(in crate::db::file) fn state(&self) -> Option<(Salts, u32)> {
+        let header = self.untorn()?;
+        let &[.., salt, other_salt, _, _] = &header;
+        Some(([salt, other_salt], frames(&header)))
+    }
+
+    /// Whether the header is one that SQLite takes, now or when the commit that writes it is over.
+    pub(super) fn becomes_whole(&self) -> bool {
+        let started = Instant::now();
+        loop {
+            if let Some(header) = self.untorn() {
+                return is_sound(&header);
+            }
+            if started.elapsed() > TORN {
+                return false;
+            }
+            thread::yield_now();
+        }
     }
 
     pub(in crate::db::file) fn salts(&self) -> Salts {
