@@ -22,7 +22,7 @@ pub fn confirm(what: &str, yes: bool) -> Result<bool> {
     stdin.read_line(&mut answer)?;
     let yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
     if !yes {
-        eprintln!("kvstore: nothing was changed");
+        say!("kvstore: nothing was changed");
     }
     Ok(yes)
 }

@@ -112,8 +112,8 @@ impl From<kvstore::Error> for Failure {
                  what can be read"
             }
             ErrorKind::Full => {
-                "make room on the disk, or see \"kvstore info\" for the store's own limit and what \"purge\" and \
-                 \"compact\" could free"
+                "\"kvstore info\" shows the store's own limit and what \"purge\" and \"compact\" could free, \"df\" the \
+                 room on the disk"
             }
             _ => return Failure::Refused(text),
         };
@@ -140,6 +140,6 @@ pub fn report(result: Result) -> u8 {
         Err(Failure::Usage(text)) => (2, text),
         Err(Failure::Refused(text) | Failure::Busy(text)) => (3, text),
     };
-    eprintln!("kvstore: {text}");
+    say!("kvstore: {text}");
     code
 }

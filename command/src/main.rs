@@ -1,6 +1,14 @@
 //! The command `kvstore`: for people who keep a store and want to look into it, mend it, move it, without writing a
 //! program. On the library's public API; `cli.rs` lists the commands.
 
+/// Says something on stderr. Where that cannot be written, as on a full disk, the exit code must still tell.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod bytes;
 mod care;
 mod cli;

@@ -106,7 +106,7 @@ impl Output {
 /// Says something on stderr, if a person is there to read it.
 pub fn note(text: &str) {
     if io::stderr().is_terminal() {
-        eprintln!("kvstore: {text}");
+        say!("kvstore: {text}");
     }
 }
 

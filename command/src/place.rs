@@ -125,6 +125,10 @@ pub fn open(path: &Path, purpose: For, how: &OpenArgs) -> Result<Store> {
 
 /// The same, with settings of the command's own.
 pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> Result<Store> {
+    // A pipe would be waited for, by whoever opens it.
+    if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        return refused(format!("{} is not a regular file: give the path of a store", path.display()));
+    }
     if purpose != For::Making {
         must_have_a_store(path)?;
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use jiff::fmt::temporal::Pieces;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, civil};
+use jiff::{SignedDuration, Timestamp, civil};
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
@@ -63,13 +64,29 @@ pub fn parse_moment(word: &str) -> Result<i64, String> {
              2027-01-01, +2h, or @1798761600 (seconds since 1970)"
         )
     };
-    // jiff wants an offset with its seconds or minutes; a bare Z it takes.
-    if let Ok(moment) = word.parse::<Timestamp>() {
-        return Ok(moment.as_millisecond());
-    }
-    let civil = word.parse::<civil::DateTime>().map_err(|_| wrong())?;
-    let zoned = civil.to_zoned(TimeZone::system()).map_err(|_| wrong())?;
-    Ok(zoned.timestamp().as_millisecond())
+    // In pieces, because jiff has no timestamps on the last day of the year 9999, which many write for "never".
+    let pieces = Pieces::parse(word).map_err(|_| wrong())?;
+    let civil = pieces.date().to_datetime(pieces.time().unwrap_or_else(civil::Time::midnight));
+    let offset = match pieces.to_numeric_offset() {
+        Some(offset) => offset,
+        None if pieces.time_zone_annotation().is_some() => return Err(wrong()),
+        None => {
+            let zone = TimeZone::system();
+            match civil.to_zoned(zone.clone()) {
+                Ok(zoned) => zoned.offset(),
+                Err(_) => zone.to_offset(Timestamp::MAX),
+            }
+        }
+    };
+    let ms = civil.duration_since(EPOCH).as_millis() - i128::from(offset.seconds()) * 1000;
+    i64::try_from(ms).map_err(|_| wrong())
+}
+
+const EPOCH: civil::DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
+
+/// What a clock in UTC shows then; `None`: beyond the year 9999.
+fn civil_at(ms: i64) -> Option<civil::DateTime> {
+    EPOCH.checked_add(SignedDuration::from_millis(ms)).ok()
 }
 
 /// How long, in the two greatest units that count: `2h 05m`, `3d 4h`, `850ms`.
@@ -91,17 +108,19 @@ pub fn from_now(then_ms: i64, now_ms: i64) -> String {
 
 /// A moment in this machine's zone, to the second: `2027-01-01 12:00:00`.
 pub fn local(ms: i64) -> String {
-    match Timestamp::from_millisecond(ms) {
-        Ok(moment) => moment.to_zoned(TimeZone::system()).strftime("%F %T").to_string(),
-        Err(_) => format!("{ms} ms after 1970"), // beyond the year 9999
+    let zone = TimeZone::system();
+    let offset = zone.to_offset(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX));
+    match civil_at(ms.saturating_add(i64::from(offset.seconds()) * 1000)) {
+        Some(clock) => clock.strftime("%F %T").to_string(),
+        None => format!("{ms} ms after 1970"),
     }
 }
 
 /// A moment for programs, in UTC to the millisecond: `2027-01-01T12:00:00.000Z`.
 pub fn iso(ms: i64) -> String {
-    match Timestamp::from_millisecond(ms) {
-        Ok(moment) => format!("{moment:.3}"),
-        Err(_) => format!("@{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000)),
+    match civil_at(ms) {
+        Some(clock) => format!("{clock:.3}Z"),
+        None => format!("@{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000)),
     }
 }
 
@@ -128,6 +147,13 @@ mod tests {
         for word in ["2027-01-01T00:00Z", "2027-01-01T00:00:00Z", "2027-01-01T01:00+01:00", "@1798761600"] {
             assert_eq!(parse_moment(word), Ok(1_798_761_600_000), "{word}");
         }
+        // In any zone of this machine's.
+        for word in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59+00:00", "10000-01-01T00:59:59+01:00"] {
+            let last = parse_moment(word);
+            assert_eq!(last.ok(), word.starts_with('9').then_some(253_402_300_799_000), "{word}");
+        }
+        assert!(parse_moment("9999-12-31").is_ok() && parse_moment("9999-12-31 23:59").is_ok());
+        assert!(parse_moment("2027-01-01T00:00[Europe/Berlin]").is_err()); // zones by name may not be known here
         let local = parse_moment("2027-01-01").unwrap();
         assert_eq!(parse_moment("2027-01-01 00:00"), Ok(local));
         assert_eq!(parse_moment("2027-01-01T00:00:00"), Ok(local));
@@ -147,6 +173,10 @@ mod tests {
         assert_eq!(from_now(5000, 0), "in 5s");
         assert_eq!(from_now(0, 5000), "5s ago");
         assert_eq!(iso(1_798_761_600_000), "2027-01-01T00:00:00.000Z");
+        assert_eq!(iso(253_402_300_799_000), "9999-12-31T23:59:59.000Z");
+        assert_eq!(iso(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(local(253_402_300_799_000).get(..3), Some("999"));
+        assert_eq!(local(i64::MAX), "9223372036854775807 ms after 1970");
         assert_eq!(iso(i64::MAX), "@9223372036854775.807");
     }
 }

@@ -129,6 +129,45 @@ fn json_is_imported_in_its_three_shapes() {
 }
 
 #[test]
+fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
+    let place = Place::new();
+    let csv = file(&place, "twice.csv", "key,value,left\na,1,60\nb,2,\na,3,\nb,4,7200\n");
+    let output = kvstore(&["import", &place.word("to.db"), &csv, "--ttl-column", "left", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    let again = "the source has its key again: the last one counts";
+    let expected = serde_json::json!({"kind": "csv", "imported": {"default": 2}, "with_ttl": 1, "complete": false,
+        "skipped": {again: 2}});
+    assert_eq!((report, code(&output)), (expected, 1));
+    assert!(err(&output).contains("line 4 is the first"), "{}", err(&output));
+    let store = Store::open(place.path("to.db")).unwrap();
+    assert_eq!(["a", "b"].map(|key| seconds_left(&store, key)), [-1, 7200]);
+    assert_eq!(value(&store, "a").as_deref(), Some("3"));
+    // Halves of a pair are no text, but nothing is wrong with the line.
+    let json = file(
+        &place,
+        "half.jsonl",
+        "{\"key\":\"\\ud800\",\"value\":1}\n{\"key\":\"x\",\"value\":\"\\ud83d\\ude00\"}\n",
+    );
+    let output = kvstore(&["import", &place.word("half.db"), &json]);
+    assert!(
+        out(&output).contains("1\tskipped: its key or value has half a surrogate pair"),
+        "{}",
+        out(&output)
+    );
+    assert_eq!(value(&Store::open(place.path("half.db")).unwrap(), "x").as_deref(), Some("\u{1f600}"));
+}
+
+#[test]
+fn the_last_day_that_is_written_with_four_digits_is_a_moment() {
+    let place = Place::new();
+    let csv = file(&place, "never.csv", "key,value,until\na,1,9999-12-31T23:59:59Z\n");
+    ok(&["import", &place.word("to.db"), &csv, "--expire-column", "until"]);
+    ok(&["put", &place.word("to.db"), "b", "1", "--at", "9999-12-31 23:59:59"]);
+    let ends = ok(&["expiring", &place.word("to.db"), "--json"]);
+    assert_eq!(ends.matches("253402300799000").count(), 2, "{ends}");
+}
+
+#[test]
 fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
     let place = Place::new();
     let to = place.word("to.db");

@@ -436,6 +436,21 @@ fn what_is_no_store_is_left_alone() {
 }
 
 #[test]
+fn what_is_no_file_is_refused_and_not_waited_for() {
+    let place = Place::new();
+    let pipe = place.word("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for args in [&["get", &pipe, "a"][..], &["put", &pipe, "a", "b"], &["info", &pipe], &["load", &pipe, "-"]]
+    {
+        let output = kvstore_fed(args, b"{\"kvstore_dump\":1}\n");
+        assert_eq!(code(&output), 3, "{output:?}");
+        assert!(err(&output).contains("is not a regular file"), "{output:?}");
+    }
+    fails(&["check", "/dev/null"], 3, "is not a regular file");
+    fails(&["get", &place.word(""), "a"], 3, "is a directory");
+}
+
+#[test]
 fn a_removal_that_is_killed_in_the_middle_leaves_whole_steps() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();

@@ -368,6 +368,22 @@ fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
 }
 
 #[test]
+fn a_limit_that_no_store_can_have_is_a_wrong_line_and_the_store_that_was_made_is_named() {
+    let (place, from) = (Place::new(), Place::new());
+    fill(from.path("from.db"));
+    let dump = ok(&["dump", &from.word("from.db")]);
+    let wrong =
+        dump.replacen("\"dumped_ms\"", "\"limit\":{\"max_bytes\":1,\"eviction\":\"none\"},\"dumped_ms\"", 1);
+    let output = kvstore_fed(&["load", &place.word("to.db")], wrong.as_bytes());
+    assert_eq!(code(&output), 3);
+    assert!(err(&output).contains("line 1: "), "{}", err(&output));
+    assert!(err(&output).contains("to.db was made, and is empty"), "{}", err(&output));
+    let output = kvstore_fed(&["load", &place.word("to.db")], wrong.as_bytes());
+    assert!(err(&output).ends_with("nothing of it was loaded\n"), "{}", err(&output));
+    assert_eq!(ok(&["count", &place.word("to.db")]), "0\t0\t0\n");
+}
+
+#[test]
 fn one_family_may_be_loaded_under_another_name() {
     let place = Place::new();
     let (from, to) = (place.word("from.db"), place.word("to.db"));
@@ -531,4 +547,66 @@ fn a_copy_is_the_same_store() {
     drop(Store::open_with(place.path("other.db"), &config).unwrap());
     assert_eq!(json(&["copy", &from, &place.word("other.db")])[0]["keys"], 516);
     assert!(contents(&from) == contents(place.path("other.db")));
+}
+
+#[test]
+fn on_a_full_disk_each_command_says_so_and_loses_nothing() {
+    let place = Place::new();
+    let (store, dump) = (Store::open(place.path("large.db")).unwrap(), place.path("large.jsonl"));
+    for n in 0..4000 {
+        store.put(format!("key {n:05}"), vec![b'x'; 500]).unwrap();
+    }
+    store.close().unwrap();
+    fs::write(&dump, out(&kvstore(&["dump", &place.word("large.db")]))).unwrap();
+    fs::create_dir(place.path("small")).unwrap();
+    // A file system of its own for this shell; only root may.
+    let script = r#"
+        cd "$1" && mount -t tmpfs -o size=1m tmpfs small 2>/dev/null || exit 99
+        cd small
+        say() { "$K" "$@" >/dev/null; echo "$1: $?"; }
+        say put a.db first kept
+        say load a.db ../large.jsonl --if-absent
+        "$K" count a.db | cut -f 1
+        say load a.db ../large.jsonl --if-absent --batch 100
+        dd if=/dev/zero of=ballast bs=4k 2>/dev/null
+        head -c 90000 /dev/zero | "$K" put a.db second - 2>/dev/full; echo "put: $?"
+        "$K" backup a.db b.db; echo "backup: $?"
+        "$K" compact a.db --yes; echo "compact: $?"
+        "$K" dump a.db -o a.jsonl; echo "dump: $?"
+        "$K" get a.db first; echo; "$K" check a.db; rm -f out err ballast; ls
+        mount -o remount,size=20m . && say load a.db ../large.jsonl --if-absent --batch 100 --resume
+        "$K" count a.db | cut -f 1
+    "#;
+    let output = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh", &place.word("")])
+        .env("K", env!("CARGO_BIN_EXE_kvstore"))
+        .env_remove("KVSTORE")
+        .output();
+    let Ok(output) = output else { return println!("SKIPPED: unshare is not installed") };
+    if code(&output) == 99 || err(&output).contains("unshare failed") {
+        return println!("SKIPPED: a small file system cannot be mounted");
+    }
+    assert_eq!(
+        out(&output).lines().filter(|line| !line.starts_with("  ")).collect::<Vec<_>>(),
+        [
+            "put: 0",
+            "load: 3",
+            "1", // nothing of the load is there
+            "load: 3",
+            "put: 3",
+            "backup: 3",
+            "compact: 3",
+            "dump: 3",
+            "kept",
+            "sound: nothing is to be done",
+            "a.db", // and no part of a backup or dump
+            "a.db-shm",
+            "a.db-wal",
+            "load: 0",
+            "4001",
+        ],
+        "{}",
+        err(&output)
+    );
+    assert!(err(&output).contains("database or disk is full"), "{}", err(&output));
 }

@@ -107,9 +107,7 @@ impl CompactArgs {
         }
         if is_waiting {
             out.flush()?;
-            eprintln!(
-                "kvstore: others are using the store: the file gets shorter with their next checkpoint"
-            );
+            say!("kvstore: others are using the store: the file gets shorter with their next checkpoint");
         }
         if interrupt.came() && left > 0 {
             out.flush()?;

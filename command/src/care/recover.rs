@@ -112,7 +112,7 @@ impl RecoverArgs {
             ),
         };
         let text = if out.is_for_people() { out.paint(style, text) } else { text };
-        eprintln!("kvstore: {text}");
+        say!("kvstore: {text}");
         Ok(())
     }
 }

@@ -111,9 +111,9 @@ impl ShellArgs {
                 return Err(Failure::Said(code));
             }
             if interrupt.came() {
-                eprintln!("{}", context.out.paint(DIM, "(stopped)"));
+                say!("{}", context.out.paint(DIM, "(stopped)"));
             } else if code > 0 {
-                eprintln!("{}", context.out.paint(DIM, format!("(exit code {code})")));
+                say!("{}", context.out.paint(DIM, format!("(exit code {code})")));
             }
         }
     }
@@ -131,7 +131,7 @@ impl ShellArgs {
                 file
             }
             Err(e) => {
-                eprintln!("kvstore: no history is kept: {e}");
+                say!("kvstore: no history is kept: {e}");
                 None
             }
         }
@@ -152,9 +152,7 @@ fn read(lines: &mut Lines) -> Result {
             None => return Ok(Answer::Yes),
             Some(0) => {}
             Some(code) => {
-                eprintln!(
-                    "kvstore: line {number} ended with exit code {code}: the lines after it were not run"
-                );
+                say!("kvstore: line {number} ended with exit code {code}: the lines after it were not run");
                 return Err(Failure::Said(code));
             }
         }

@@ -161,7 +161,7 @@ fn hint(store: &Store, family: &Family) -> Result<()> {
     let is_default = family.name() == store.default_family().name();
     if is_default && others > 0 && !family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
         let others = if others == 1 { "another one".to_owned() } else { format!("{others} others") };
-        eprintln!(
+        say!(
             "kvstore: family \"default\" is empty, but the store has {others}: name one with -f; \"kvstore families\" lists \
              them"
         );

@@ -60,7 +60,7 @@ impl DumpArgs {
         // A memory map would count as memory, as much as the store is long.
         let store = open_with(&path, For::Looking, &self.store.open, Config::new().mmap_size(0))?;
         if resume::Record::is_in(&store)? {
-            eprintln!(
+            say!(
                 "kvstore: a load into this store was not finished, so it has a part of what was loaded: this dumps what is there"
             );
         }

@@ -31,6 +31,7 @@ const PYTHON: &str = "KVSTORE_PYTHON";
 
 const EXPIRED: &str = "expired in the source";
 const PRESENT: &str = "already in the target";
+const AGAIN: &str = "the source has its key again: the last one counts";
 
 /// What a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -326,15 +327,23 @@ impl<'a> Importing<'a> {
             return self.report.skip("a key is empty or longer than 65536 bytes");
         }
         if let Some((_, family)) = &self.target {
-            let mut options = PutOptions::new().expiry(entry.expire_ms.map_or(Expiry::Never, Expiry::At));
-            if self.args.skip_existing {
-                options = options.if_absent();
-            }
-            if !family.put_with(&entry.key, &entry.value, &options)? {
-                return self.report.skip(PRESENT);
-            }
+            let expiry = entry.expire_ms.map_or(Expiry::Never, Expiry::At);
+            let options = PutOptions::new().expiry(expiry);
+            let options = if self.args.overwrite { options } else { options.if_absent() };
             self.waiting += 1;
             self.bytes += entry.key.len() + entry.value.len();
+            if !family.put_with(&entry.key, &entry.value, &options)? {
+                if self.args.skip_existing {
+                    return self.report.skip(PRESENT);
+                }
+                // The family had no keys: it is from this source.
+                let before = family.expire_time(&entry.key)?;
+                self.report.imported = self.report.imported.saturating_sub(1);
+                let had_ttl = before.is_some_and(|end| end.millis().is_some());
+                self.report.with_ttl = self.report.with_ttl.saturating_sub(u64::from(had_ttl));
+                family.put_until(&entry.key, &entry.value, expiry)?;
+                self.report.skip(AGAIN)?;
+            }
         }
         self.report.imported += 1;
         self.report.with_ttl += u64::from(entry.expire_ms.is_some());
@@ -389,10 +398,10 @@ impl Report {
     fn warn(&self, kind: Kind) {
         let what = if matches!(kind, Kind::Csv | Kind::Tsv) { "line" } else { "entry" };
         for (why, at) in &self.first {
-            eprintln!("kvstore: skipped: {why}: {what} {at} is the first");
+            say!("kvstore: skipped: {why}: {what} {at} is the first");
         }
         if let Some((name, option)) = ENDS.iter().find(|(name, _)| Some(*name) == self.unused) {
-            eprintln!("kvstore: the source has a field \"{name}\" that was not used: {option} {name} would");
+            say!("kvstore: the source has a field \"{name}\" that was not used: {option} {name} would");
         }
     }
 

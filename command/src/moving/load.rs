@@ -97,7 +97,9 @@ impl LoadArgs {
         };
         // A transaction as long as this needs no more than its cache; a memory map would count as memory, too.
         let config = Config::new().mmap_size(0).cache_pages(1500);
-        let store = open_with(&self.store.path()?, For::Making, &self.store.open, config)?;
+        let path = self.store.path()?;
+        let is_made = !path.exists();
+        let store = open_with(&path, For::Making, &self.store.open, config)?;
         let mut loading = Loading::begin(&store, self, limit)?;
         let progress = Progress::new("loading, bytes", total);
         let interrupt = Interrupt::watch()?;
@@ -109,6 +111,12 @@ impl LoadArgs {
                 drop(loading.family.take());
                 let committed = loading.committed.as_ref().map_or(0, |record| record.counts.keys());
                 return refused(match committed {
+                    0 if is_made => {
+                        format!(
+                            "{why}\n  nothing of it was loaded; {} was made, and is empty",
+                            path.display()
+                        )
+                    }
                     0 => format!("{why}\n  nothing of it was loaded"),
                     done => format!(
                         "{why}\n  of the dump, {} are done, in whole batches: --resume goes on after them",
@@ -409,7 +417,7 @@ impl<'a> Loading<'a> {
             }
         }
         if let Some(limit) = self.limit.filter(|_| self.into_new) {
-            self.store.set_limit(Some(limit))?;
+            self.store.set_limit(Some(limit)).map_err(|e| at_line(1, e))?;
         }
         Record::remove(self.store)?;
         Ok(self.store.commit()?)

@@ -93,6 +93,7 @@ type Sink<'s> = &'s mut dyn FnMut(Given) -> Result<()>;
 const NO_TTL: &str = "its TTL is no duration";
 const NO_MOMENT: &str = "its expiry is no moment";
 const NOTHING: &str = "null for a key or value";
+const NO_TEXT: &str = "its key or value has half a surrogate pair (\\ud800 to \\udfff), which is no text";
 const NOT_BASE64: &str = "its key or value is not base64";
 const NOT_IN_FORM: &str = "its key or value is not in the form that --hex or --base64 says";
 /// The year 9999, about, in milliseconds: what is later is a mistake, or was meant to be never.
@@ -220,12 +221,12 @@ pub fn read_csv(
 
 type Object = BTreeMap<String, Box<RawValue>>;
 
-/// The text of a string, or JSON as it is written; `None` for null.
-fn text_of(json: &RawValue) -> Option<String> {
+/// The text of a string, or JSON as it is written.
+fn text_of(json: &RawValue) -> std::result::Result<String, &'static str> {
     match json.get() {
-        "null" => None,
-        string if string.starts_with('"') => serde_json::from_str(string).ok(),
-        other => Some(other.to_owned()),
+        "null" => Err(NOTHING),
+        string if string.starts_with('"') => serde_json::from_str(string).map_err(|_| NO_TEXT),
+        other => Ok(other.to_owned()),
     }
 }
 
@@ -239,17 +240,15 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
     let field = |given: &Option<String>, name: &str| {
         let column = given.as_deref().unwrap_or(name);
         match (object.get(column), object.get(&format!("{column}_base64"))) {
-            (Some(json), _) => bytes(text_of(json).ok_or(NOTHING)?.as_bytes(), form),
-            (None, Some(json)) => {
-                BASE64.decode(text_of(json).ok_or(NOTHING)?.as_bytes()).map_err(|_| NOT_BASE64)
-            }
+            (Some(json), _) => bytes(text_of(json)?.as_bytes(), form),
+            (None, Some(json)) => BASE64.decode(text_of(json)?.as_bytes()).map_err(|_| NOT_BASE64),
             (None, None) => Err("it has no such field for its key or value"),
         }
     };
     let texts: BTreeMap<&String, String> = [&columns.ttl_column, &columns.expire_column]
         .into_iter()
         .flatten()
-        .filter_map(|column| Some((column, text_of(object.get(column)?)?)))
+        .filter_map(|column| Some((column, text_of(object.get(column)?).ok()?)))
         .collect();
     let expire_ms = end(columns, |column| texts.get(&column.to_owned()).map(String::as_str))?;
     Ok(Entry {
@@ -333,7 +332,7 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
         let mut at = 0;
         while let Some((key, value)) = entries.next_entry::<String, Box<RawValue>>()? {
             let entry = || {
-                let value = text_of(&value).ok_or(NOTHING)?;
+                let value = text_of(&value)?;
                 let (key, value) = (bytes(key.as_bytes(), self.form)?, bytes(value.as_bytes(), self.form)?);
                 Ok(Entry { key, value, expire_ms: None })
             };

@@ -63,7 +63,7 @@ impl CleanArgs {
         if out.is_for_people() {
             let path = self.store.path()?;
             let every = times::duration(u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX));
-            eprintln!("cleaning {} every {every} (Ctrl-C ends)", path.display());
+            say!("cleaning {} every {every} (Ctrl-C ends)", path.display());
         }
         let began = Instant::now();
         let (mut removed, mut turns, mut was_busy) = (0, 0u64, false);
@@ -71,7 +71,7 @@ impl CleanArgs {
             let turn = self.turn(&store, &interrupt)?;
             removed += turn.removed;
             if turn.busy && !was_busy {
-                eprintln!("kvstore: another program is writing for long: trying again in each turn");
+                say!("kvstore: another program is writing for long: trying again in each turn");
             }
             was_busy = turn.busy;
             if turn.removed > 0 {
@@ -98,7 +98,7 @@ impl CleanArgs {
             out.object(&mut object)?;
         } else {
             let turn = if turns == 1 { "turn" } else { "turns" };
-            eprintln!("removed {} in {turns} {turn}, within {}", keys(removed), times::duration(elapsed_ms));
+            say!("removed {} in {turns} {turn}, within {}", keys(removed), times::duration(elapsed_ms));
         }
         Ok(Answer::Yes)
     }
