@@ -12,6 +12,8 @@ import os
 import pickle
 import shelve
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import pytest
 from helpers import assert_clean, content, run_import as run, run_python
 
 import kvstore
+from kvstore.__main__ import _program
 from kvstore._sources import SourceError, find
 
 
@@ -428,3 +431,14 @@ def test_pickles_of_diskcache_that_stay_as_they_are_are_told_of_once(tmp_path: P
         assert capsys.readouterr().out.count(hint) == times
     with kvstore.open(target, codec=kvstore.PICKLE, keys=str) as store:
         assert dict(store) == {"text": "Ada", "p0": [0], "p1": [1]}
+
+
+@pytest.mark.skipif(_program() is None, reason="installed without the program kvstore")
+def test_the_program_kvstore_has_it_read_by_this_package(shelf: Path, target: Path) -> None:
+    command = [_program(), "import", target, shelf, "--from", "shelve", "--values", "json", "--unpickle", "--json"]
+    environment = {**os.environ, "KVSTORE_PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)  # type: ignore[arg-type, unused-ignore]
+    assert (done.returncode, done.stderr) == (1, ""), done
+    report = json.loads(done.stdout)
+    assert (report["kind"], report["imported"], report["complete"]) == ("shelve", {"default": 3}, False)
+    assert content(target) == {b"text": b'"Ada"', b"number": b"5", b"list": b'[1, {"a": null}]'}
