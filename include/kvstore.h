@@ -1453,8 +1453,9 @@ int kvstore_stats(KVStore *kv, KVStoreStats *pStats);
 int kvstore_stats_reset(KVStore *kv);
 
 /**
- * Checks the whole file: SQLite's own check, that nothing foreign is in it, and that the tables of
- * every family agree. Reads everything, on one snapshot.
+ * Checks the whole file: SQLite's own check, also for pages in no use (which SQLite passes over in some stores), that
+ * nothing foreign is in it, that the tables and the catalogue are as they are made, and that the tables of every family
+ * agree. Reads everything, on one snapshot.
  *
  * `*pzMessage` (may be NULL) is NULL when all is well; with KVSTORE_CORRUPT it names the first
  * disagreement, and is to be freed with kvstore_free.
@@ -1462,7 +1463,8 @@ int kvstore_stats_reset(KVStore *kv);
  * Errors: KVSTORE_CORRUPT; KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_NOMEM,
  * KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
  */
-int kvstore_integrity_check(KVStore *kv, char **pzMessage);
+int kvstore_integrity_check(KVStore *kv,
+                            char **pzMessage);
 
 /**
  * Makes the indexes by key, expiry and write time, the large values, the views and the catalogue agree with the
@@ -1471,12 +1473,13 @@ int kvstore_integrity_check(KVStore *kv, char **pzMessage);
  *
  * Every row that could be read is kept, with the value and the TTL it had. A row that could not be read is made
  * whole if something in the file still says what it was; a row whose value is lost, or of which nobody knows how
- * long it may be shown, is removed: no value is invented. Families that the catalogue has lost are entered again,
- * without their default TTL. Tables in the way that are not as the store makes them, and have something in them,
- * get a name that begins with "lost:".
+ * long it may be shown, is removed: no value is invented. So is one whose key is longer than 65536 bytes, which no
+ * call takes. Families that the catalogue has lost are entered again, without their default TTL, and settings in it
+ * that cannot be get their defaults. Tables in the way that are not as the store makes them, and have something in
+ * them, get a name that begins with "lost:".
  *
- * A file whose catalogue of families is gone cannot be repaired: kvstore_open refuses it with
- * KVSTORE_CORRUPT. Its data tables can be read with any SQLite.
+ * A file whose catalogue of families is gone, or has no default family, is refused by kvstore_open with
+ * KVSTORE_CORRUPT: the command "kvstore repair" opens it all the same, and names whatever it cannot keep.
  *
  * Reads everything, which takes about twice as long as kvstore_integrity_check; on a store without damage it
  * writes nothing. Others can read meanwhile, but not write.

@@ -98,6 +98,7 @@ pub(crate) struct FileConfig {
     /// `None`: while this process is alone with the file.
     pub(crate) hold_reads: Option<bool>,
     pub(crate) sql_engine: bool,
+    pub(crate) damaged: bool,
 }
 
 impl Default for Config {
@@ -124,6 +125,7 @@ impl Default for FileConfig {
             exclusive: false,
             hold_reads: None,
             sql_engine: false,
+            damaged: false,
         }
     }
 }
@@ -234,6 +236,15 @@ impl Config {
     #[must_use]
     pub fn hold_reads(mut self, yes: bool) -> Config {
         self.file.hold_reads = Some(yes);
+        self
+    }
+
+    /// Opens also a store whose catalogue of families is damaged, which is refused as
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) otherwise: for a [check](crate::Store::check) or a
+    /// [repair](crate::Store::repair). Until it is repaired, most other calls fail.
+    #[must_use]
+    pub fn damaged(mut self, yes: bool) -> Config {
+        self.file.damaged = yes;
         self
     }
 

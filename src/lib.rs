@@ -68,7 +68,7 @@ pub use info::{FamilyInfo, FamilySizes, StoreInfo};
 pub use options::{Eviction, Limit, PutOptions};
 pub use recovery::{Loss, Recovered, Recovering, recover};
 pub use shared::Stats;
-pub use store::{Checked, Checking, Store, Transaction, WriteBatch};
+pub use store::{Checked, Checking, Mending, Store, Transaction, WriteBatch};
 
 /// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
 /// than it was before in this process.

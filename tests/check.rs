@@ -4,8 +4,8 @@ mod common;
 
 use std::ops::ControlFlow;
 
-use common::{Scratch, python};
-use kvstore::{Checked, Checking, Expiry, Store};
+use common::{Scratch, kind, python};
+use kvstore::{Checked, Checking, Config, ErrorKind, Expiry, Store};
 
 const LATER: i64 = 4_000_000_000_000;
 
@@ -81,4 +81,95 @@ fn what_sqlite_finds_is_told_line_by_line_and_the_rest_is_checked_all_the_same()
         10,
         "{told:?}"
     );
+}
+
+#[test]
+fn a_check_that_sqlite_breaks_off_ends_with_what_was_found_and_says_so() {
+    let scratch = damaged("delete from \"ttl_key:default\" where key < x'0a'");
+    let mut bytes = std::fs::read(scratch.path()).unwrap();
+    // The catalogue, of which SQLite first says what is wrong, and then cannot read it.
+    let of_catalogue = (1..bytes.len() / 4096)
+        .find(|page| {
+            let page = &bytes[page * 4096..][..4096];
+            page[0] == 10
+                && page.windows(7).any(|bytes| bytes == b"default")
+                && !page.windows(6).any(|b| b == b"CREATE")
+        })
+        .unwrap();
+    bytes[of_catalogue * 4096..][..4096].fill(0);
+    std::fs::write(scratch.path(), bytes).unwrap();
+    for sql in [true, false] {
+        let store = scratch.open_with(&Config::new().damaged(true).sql_engine(sql));
+        let (checked, told) = check(&store, usize::MAX);
+        assert!(checked.in_file > 1 && !checked.is_sound(), "{told:?}");
+        assert_eq!(kind(Err::<(), _>(checked.stopped.unwrap())), ErrorKind::Corrupt);
+        assert!(told[0].0.starts_with("SQLite's integrity check: "), "{told:?}");
+        for whose in ["SQLite's integrity check came to no end", "the check of the tables came to no end"] {
+            assert!(told.iter().any(|(text, _)| text.starts_with(whose)), "{told:?}");
+        }
+        assert_eq!(kind(store.repair()), ErrorKind::Corrupt);
+    }
+}
+
+/// A store in which SQLite's memory of the schema begins with a view, which makes its own check look at trees alone; and
+/// one in which it does not.
+fn with_the_view_first_and_last() -> [Scratch; 2] {
+    let last = damaged("select 1");
+    let first = Scratch::new();
+    let store = first.open();
+    store.put("a", vec![1; 100_000]).unwrap();
+    store.delete("a").unwrap();
+    store.put("b", "1").unwrap();
+    store.close().unwrap();
+    let con = rusqlite::Connection::open(first.path()).unwrap();
+    let program: Vec<String> = con
+        .prepare("EXPLAIN PRAGMA integrity_check")
+        .and_then(|mut s| s.query_map([], |row| row.get(5))?.collect::<Result<Vec<Option<String>>, _>>())
+        .unwrap()
+        .into_iter()
+        .flatten()
+        .collect();
+    assert!(program.iter().any(|roots| roots.starts_with("[0,")), "{program:?}");
+    con.close().unwrap();
+    [first, last]
+}
+
+#[test]
+fn a_page_of_no_use_and_a_wrong_list_of_free_pages_are_found_whatever_sqlite_looks_at_first() {
+    fn number(bytes: &mut [u8], at: usize) -> &mut [u8; 4] {
+        (&mut bytes[at..at + 4]).try_into().unwrap()
+    }
+    for (scratch, has_free_pages) in with_the_view_first_and_last().into_iter().zip([true, false]) {
+        let sound = std::fs::read(scratch.path()).unwrap();
+        for sql in [true, false] {
+            let config = Config::new().sql_engine(sql);
+            assert!(check(&scratch.open_with(&config), usize::MAX).0.is_sound());
+            let find = |bytes: &[u8], words: &str| {
+                std::fs::write(scratch.path(), bytes).unwrap();
+                let store = scratch.open_with(&config);
+                let (checked, told) = check(&store, usize::MAX);
+                assert!(checked.in_file > 0 && checked.stopped.is_none(), "{words}");
+                assert!(told.iter().any(|(text, _)| text.contains(words)), "{told:?}");
+                assert_eq!(kind(store.integrity_check()), ErrorKind::Corrupt);
+                assert_eq!(kind(store.repair()), ErrorKind::Corrupt);
+            };
+            // A page more at the end (SQLite's header has their number at 28).
+            let mut more = sound.clone();
+            more.resize(sound.len() + 4096, 0);
+            let pages = u32::try_from(more.len() / 4096).unwrap();
+            *number(&mut more, 28) = pages.to_be_bytes();
+            find(
+                &more,
+                if has_free_pages { "pages in no use, neither free nor of a table: 1" } else { "never used" },
+            );
+            if has_free_pages {
+                // One free page less than the list has (at 36).
+                let mut fewer = sound.clone();
+                let free = number(&mut fewer, 36);
+                *free = (u32::from_be_bytes(*free) - 1).to_be_bytes();
+                find(&fewer, "reelist");
+            }
+            std::fs::write(scratch.path(), &sound).unwrap();
+        }
+    }
 }

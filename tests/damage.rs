@@ -209,6 +209,118 @@ fn the_check_finds_tables_that_are_listed_in_a_wrong_form() {
 }
 
 #[test]
+fn the_check_finds_a_view_of_live_rows_that_is_another_one() {
+    for other in [
+        "drop view {live}; create view {live} as select key, value, expire_ms from {data}",
+        "drop view {live}; create table {live}(key, value, expire_ms)",
+    ] {
+        finds(other, "\"live:^It's\" is not the view it should be");
+    }
+    // It has to join the large values, if there is a table of them.
+    let scratch = Scratch::new();
+    scratch.open().put("a", "1").unwrap();
+    python(
+        &scratch.path(),
+        "con.execute('create table \"blob:default\"(id integer primary key, value blob)')",
+    );
+    let found = scratch.open().integrity_check().unwrap_err();
+    assert!(found.to_string().contains("\"blob:default\" is not as it is made"), "{found}");
+    let same = "con.execute('drop table \"blob:default\"'); \
+                con.execute('CREATE TABLE \"blob:default\"(id INTEGER PRIMARY KEY, value BLOB)')";
+    python(&scratch.path(), same);
+    let found = scratch.open().integrity_check().unwrap_err();
+    assert!(found.to_string().contains("\"live:default\" is not the view"), "{found}");
+}
+
+#[test]
+fn the_check_finds_tables_that_are_made_otherwise() {
+    for (kind, other) in [
+        ("ttl_expiry", "(expire_ms INTEGER NOT NULL, key BLOB NOT NULL, PRIMARY KEY(expire_ms, key))"),
+        ("ttl_expiry", "(a)"),
+        ("ttl_key", "(key BLOB PRIMARY KEY, expire_ms INTEGER NOT NULL)"),
+        ("ttl_key", "(a)"),
+        ("written", "(written_ms INTEGER, key BLOB, PRIMARY KEY(written_ms, key))"),
+        ("blob", "(id INTEGER, value BLOB)"),
+        ("blob", "(a)"),
+        ("data", "(a)"),
+        ("data", "(key BLOB, value BLOB, expire_ms INTEGER, blob_id INTEGER, written_ms INTEGER)"),
+    ] {
+        let scratch = sound();
+        python(&scratch.path(), &format!("con.execute('drop table if exists \"{kind}:^It\\'s\"')"));
+        python(&scratch.path(), &format!("con.execute('create table \"{kind}:^It\\'s\"{other}')"));
+        let found = scratch.open().integrity_check().unwrap_err();
+        let words = format!("family \"It's\": the table \"{kind}:^It's\" is not as it is made");
+        assert!(found.to_string().contains(&words), "{kind} {other}: {found}");
+        assert_eq!(found.kind(), ErrorKind::Corrupt);
+    }
+    for (table, rest) in [("kvstore_meta", "(name, value)"), ("kvstore_family", FAMILY_WITH_ROWIDS)] {
+        let scratch = sound();
+        python(&scratch.path(), &copied_into(table, rest));
+        let found = scratch.open().integrity_check().unwrap_err();
+        assert!(found.to_string().contains("not as it is made"), "{table}: {found}");
+    }
+}
+
+/// The columns of the catalogue, in a table of another sort.
+const FAMILY_WITH_ROWIDS: &str =
+    "(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, track_writes INTEGER)";
+
+/// A program that makes a table with the rows it has, defined otherwise.
+fn copied_into(table: &str, definition: &str) -> String {
+    format!(
+        "con.executescript('create table copied{definition}; insert into copied select * from {table}; \
+         drop table {table}; alter table copied rename to {table}')"
+    )
+}
+
+#[test]
+fn the_check_finds_a_key_that_no_call_takes() {
+    finds(
+        "insert into {data}(key, value) values(zeroblob(65537), x'00')",
+        "a data row has a key that is too long (a key of 65537 bytes)",
+    );
+    let scratch = sound();
+    damage(&scratch, "insert into {data}(key, value) values(zeroblob(65536), x'00')");
+    scratch.open().integrity_check().unwrap();
+}
+
+#[test]
+fn settings_that_cannot_be_are_found_and_count_as_none() {
+    for (column, value) in [
+        ("default_ttl_ms", "-5"),
+        ("default_ttl_ms", "9223372036854775807"),
+        ("default_ttl_ms", "630720000001"),
+        ("default_ttl_ms", "''soon''"),
+        ("default_ttl_ms", "7.5"),
+        ("default_ttl_ms", "null"),
+        ("created_ms", "null"),
+        ("created_ms", "''once''"),
+        ("track_writes", "null"),
+        ("track_writes", "''yes''"),
+        ("track_writes", "x''01''"),
+    ] {
+        for sql in [true, false] {
+            let scratch = sound();
+            let change = format!("update kvstore_family set {column} = {} where name like ''It%''", value);
+            damage(&scratch, &change.replace("''", "'"));
+            let store = scratch.open_with(&Config::new().sql_engine(sql));
+            let found = store.integrity_check().unwrap_err();
+            assert_eq!(found.kind(), ErrorKind::Corrupt);
+            let words = format!("family \"It's\": its {column} in the catalogue is not");
+            assert!(found.to_string().contains(&words), "{value}: {found}");
+            let family = store.family("It's").unwrap();
+            assert_eq!(family.default_ttl().unwrap(), None, "{value}");
+            assert!(!family.tracks_writes().unwrap(), "{value}");
+            family.put("new", "1").unwrap();
+            assert_eq!(family.ttl("new").unwrap(), Some(kvstore::Ttl::None), "{value}");
+            let info = store.info().unwrap();
+            let told = info.families.iter().find(|family| family.name == "It's").unwrap();
+            assert_eq!((told.default_ttl, told.created_ms.is_none()), (None, column == "created_ms"));
+        }
+    }
+}
+
+#[test]
 fn other_peoples_tables_in_a_store_are_no_damage() {
     let scratch = sound();
     damage(
@@ -290,7 +402,19 @@ fn a_store_without_its_catalogue_is_corrupt_when_opened() {
     ] {
         let scratch = sound();
         damage(&scratch, sql);
-        assert_eq!(kind(Store::open(scratch.path())), ErrorKind::Corrupt, "{sql}");
+        let refused = Store::open(scratch.path()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{sql}");
+        assert!(refused.to_string().contains("kvstore repair"), "{refused}");
+        // But not to who comes to mend it, whom the check tells what is wrong.
+        let store = scratch.open_with(&Config::new().damaged(true).read_only(true));
+        let found = store.integrity_check().unwrap_err();
+        assert_eq!(found.kind(), ErrorKind::Corrupt, "{sql}");
+        assert!(
+            ["no line for the family \"default\"", "(kvstore_family) is missing", "format version 0"]
+                .iter()
+                .any(|words| found.to_string().contains(words)),
+            "{found}"
+        );
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::{c_int, c_void};
 use std::fs;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Command;
@@ -721,6 +722,40 @@ fn a_failed_sync_of_a_checkpoint_that_keeps_writers_out_is_answered_by_the_next_
         assert_eq!(watch.injected(), 1, "no checkpoint");
         assert_eq!(store.sync().unwrap_err().kind(), ErrorKind::Io);
         store.sync().unwrap();
+    }
+}
+
+#[test]
+fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_well() {
+    for (sql, from_then_on) in [(false, false), (false, true), (true, false), (true, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let watch = Watch::on(dir.path(), false);
+        let config = Config::new().mmap_size(0).cache_pages(10).sql_engine(sql);
+        let store = Store::open_with(&path, &config).unwrap();
+        for n in 0..200_u8 {
+            store.put_until([n], [n; 200], Expiry::At(4_000_000_000_000)).unwrap();
+        }
+        store.put("large", [7; 20_000]).unwrap();
+        store.close().unwrap();
+        let (mut stopped, mut nth) = (0, 0);
+        loop {
+            nth += 1;
+            let store = Store::open_with(&path, &config).unwrap();
+            let fault = Fault::Code(ffi::SQLITE_IOERR_READ);
+            watch.fail(Plan { call: Call::Read, nth, fault, from_then_on });
+            let checked = store.check(|_| ControlFlow::Continue(())).unwrap();
+            let is_over = watch.injected() == 0;
+            watch.heal();
+            if is_over {
+                assert!(checked.is_sound(), "read {nth}: {checked:?}");
+                break;
+            }
+            assert!(checked.in_file > 0 && !checked.is_sound(), "read {nth}: {checked:?}");
+            stopped += u32::from(checked.stopped.is_some_and(|why| why.kind() == ErrorKind::Io));
+            assert!(store.check(|_| ControlFlow::Continue(())).unwrap().is_sound(), "read {nth}");
+        }
+        assert!(nth > 20 && stopped > 0, "{stopped} of {nth}");
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, kind, python};
-use kvstore::{Config, ErrorKind, Expiry, Result, Store, SyncLevel};
+use kvstore::{Config, ErrorKind, Expiry, Mending, Result, Store, SyncLevel};
 
 /// The time of the stores here, and one far later.
 const NOW: i64 = 1_000_000;
@@ -70,7 +70,7 @@ fn with_tables(sql: &str) -> String {
 
 /// Nothing here waits for the disk.
 fn open(scratch: &Scratch, sql_engine: bool) -> Store {
-    let store = scratch.open_with(&Config::new().sync(SyncLevel::Off).sql_engine(sql_engine));
+    let store = scratch.open_with(&Config::new().sync(SyncLevel::Off).sql_engine(sql_engine).damaged(true));
     TestClock::at(NOW).drive(&store);
     store
 }
@@ -474,6 +474,164 @@ fn a_catalogue_of_another_form_is_made_again() {
         "drop table kvstore_family; create table kvstore_family(name, default_ttl_ms, track_writes);
          insert into kvstore_family values('default', 'x', 'y'), ('default', 1, 2), (null, 0, 0), ('Tracked', 5, 5)",
     );
+}
+
+/// What a repair of this damage tells: each text, and the key.
+fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
+    let mut all = Vec::new();
+    for engine in [true, false] {
+        let scratch = sound();
+        damage(&scratch.path(), sql);
+        let store = open(&scratch, engine);
+        let mut told = Vec::new();
+        let tell = |what: Mending<'_>| told.push((what.text.to_owned(), what.key.map(<[u8]>::to_vec)));
+        let fixed = store.repair_with(tell).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        assert!(fixed > 0 && store.integrity_check().is_ok(), "{sql}");
+        all.push(told);
+    }
+    assert_eq!(all[0], all[1], "the engines differ: {sql}");
+    all.swap_remove(0)
+}
+
+#[test]
+fn a_catalogue_that_is_gone_is_made_of_the_tables_that_are_there() {
+    for sql in ["drop table kvstore_family", "delete from kvstore_family"] {
+        loses_nothing(sql);
+        let told = told(sql);
+        for family in FAMILIES {
+            let words =
+                format!("family \"{family}\" was entered in the catalogue again: it has no default TTL");
+            assert!(told.iter().any(|(text, _)| text.starts_with(&words)), "{told:?}");
+        }
+        assert_eq!(
+            told.iter().any(|(text, _)| text.contains("kvstore_family was made anew")),
+            sql.starts_with("drop")
+        );
+    }
+    loses_nothing("drop table kvstore_family; create view kvstore_family as select 1");
+    loses_nothing("drop table kvstore_family; create table kvstore_family(a)");
+    loses_nothing("alter table kvstore_family rename column track_writes to other");
+    loses_nothing("delete from kvstore_family where name = 'default'");
+    loses_nothing("pragma user_version = 0");
+    loses_nothing("pragma user_version = -1");
+}
+
+#[test]
+fn a_catalogue_that_is_made_otherwise_keeps_what_it_says() {
+    for other in ["", ", more DEFAULT 7"] {
+        let scratch = sound();
+        damage(
+            &scratch.path(),
+            &format!(
+                "update kvstore_family set default_ttl_ms = 77000 where name = 'Tracked'; \
+                 update kvstore_meta set value = 'x';
+                 create table c(name TEXT, created_ms, default_ttl_ms, track_writes{other});
+                 insert into c(name, created_ms, default_ttl_ms, track_writes) select * from kvstore_family;
+                 drop table kvstore_family; alter table c rename to kvstore_family;
+                 create table m(name TEXT, value); insert into m select * from kvstore_meta;
+                 drop table kvstore_meta; alter table m rename to kvstore_meta"
+            ),
+        );
+        let store = open(&scratch, false);
+        assert_eq!(store.info().unwrap().created_by.as_deref(), Some("x"));
+        assert!(store.integrity_check().is_err());
+        store.repair().unwrap();
+        store.integrity_check().unwrap();
+        assert_eq!(store.info().unwrap().created_by.as_deref(), Some("x"));
+        let tracked = store.family("Tracked").unwrap();
+        assert_eq!(tracked.default_ttl().unwrap(), Some(Duration::from_secs(77)));
+        assert_eq!((tracked.created_ms().unwrap(), tracked.tracks_writes().unwrap()), (NOW, true));
+        store.close().unwrap();
+        let aside = "print(con.execute('select count(*) from sqlite_schema where name like \"lost:%\"').fetchone()[0])";
+        assert_eq!(python(&scratch.path(), aside), if other.is_empty() { "0" } else { "1" });
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_get_their_defaults_and_it_is_said() {
+    for (column, values) in [
+        ("default_ttl_ms", &["-5", "'soon'", "null", "x'05'", "1.5", "9223372036854775807"][..]),
+        ("created_ms", &["null", "'once'", "1.5"]),
+        ("track_writes", &["null", "'yes'", "2", "-1"]),
+    ] {
+        for value in values {
+            let sql = format!("update kvstore_family set {column} = {value} where name = 'It''s'");
+            if column == "track_writes" && matches!(*value, "2" | "-1") {
+                continue; // it counts as tracked
+            }
+            loses_nothing(&sql);
+            let now = if column == "created_ms" { NOW } else { 0 };
+            let told = told(&sql);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].0.starts_with(&format!("family \"It's\": its {column} was not ")), "{told:?}");
+            assert!(told[0].0.ends_with(&format!(", and is {now} now")), "{told:?}");
+        }
+    }
+    loses_nothing("update kvstore_family set track_writes = 5 where name = 'Tracked'");
+    loses_nothing("update kvstore_family set track_writes = 'yes' where name = 'Tracked'");
+    loses_nothing("update kvstore_family set created_ms = null, default_ttl_ms = 'x', track_writes = -1");
+}
+
+#[test]
+fn a_row_whose_key_no_call_takes_goes_and_each_row_that_goes_is_told() {
+    loses_nothing("insert into {data}(key, value) values(zeroblob(65537), x'00')");
+    loses_nothing("insert into {data}(key, value) values(cast(zeroblob(65537) as text), x'00')");
+    let text = "family \"It's\": a row with a key of 65537 bytes was removed: its key is too long";
+    let long = told("insert into {data}(key, value) values(zeroblob(65537), x'00')");
+    assert_eq!(long, [(text.to_owned(), Some(vec![0; 65_537]))]);
+    for (damage, why) in [
+        ("delete from {blob} where id = 1", "its value is lost"),
+        ("update {data} set value = 7, blob_id = null where blob_id = 1", "its value is lost"),
+        ("update {data} set expire_ms = 'x' where blob_id = 1", "nobody knows how long it may be shown"),
+    ] {
+        let text = format!("family \"It's\": a row with a key of 5 bytes was removed: {why}");
+        assert_eq!(told(damage), [(text, Some(b"large".to_vec()))], "{damage}");
+    }
+    let text = "the table \"data:ghost\" is \"lost:data:ghost\" now";
+    let aside = told("create table \"data:ghost\"(a); insert into \"data:ghost\" values(1)");
+    assert_eq!(aside, [(text.to_owned(), None)]);
+    // Nothing is lost with an index.
+    assert_eq!(told("drop table {ttl_key}; drop view {live}; update {T written} set written_ms = 5"), []);
+}
+
+#[test]
+fn tables_that_are_made_otherwise_are_made_again_with_what_they_have() {
+    for other in ["{live} as select 1", "{live} as select * from {data}"] {
+        loses_nothing(&format!("drop view {{live}}; create view {other}"));
+    }
+    loses_nothing("drop view {live}; create table {live}(a); insert into {live} values(1)");
+    loses_nothing(
+        "create table c(expire_ms INTEGER NOT NULL, key BLOB NOT NULL, PRIMARY KEY(expire_ms, key)); \
+         insert into c select * from {ttl_expiry}; drop table {ttl_expiry}; alter table c rename to {ttl_expiry}",
+    );
+    loses_nothing(
+        "create table c(written_ms INTEGER, key BLOB, PRIMARY KEY(written_ms, key)); \
+         insert into c select * from {T written}; drop table {T written}; alter table c rename to {T written}",
+    );
+    loses_nothing(
+        "drop view {live}; create table c(id INTEGER, value BLOB); insert into c select * from {blob}; \
+         drop table {blob}; alter table c rename to {blob}",
+    );
+    loses_nothing("create table \"blob:default\"(a)");
+    loses_nothing("create table \"blob:default\"(id INTEGER PRIMARY KEY, value BLOB)");
+    for definition in ["", ", PRIMARY KEY(key, value)"] {
+        loses_nothing(&format!(
+            "drop view {{live}}; \
+             create table c(key BLOB, value BLOB, expire_ms INTEGER, blob_id INTEGER, written_ms INTEGER{definition}); \
+             insert into c select * from {{data}}; drop table {{data}}; alter table c rename to {{data}}"
+        ));
+    }
+}
+
+#[test]
+fn a_data_table_of_another_form_that_works_is_left_alone() {
+    let scratch = sound();
+    damage(&scratch.path(), "alter table {data} add column more default 7");
+    for engine in [true, false] {
+        let store = open(&scratch, engine);
+        store.integrity_check().unwrap();
+        assert_eq!(store.repair().unwrap(), 0);
+    }
 }
 
 #[test]

@@ -84,6 +84,11 @@ impl StoreArgs {
     pub fn open(&self, purpose: For) -> Result<Store> {
         open(&self.path()?, purpose, &self.open)
     }
+
+    /// The same for what can be done with a store that nothing else can be done with.
+    pub fn open_damaged(&self, purpose: For) -> Result<Store> {
+        open_with(&self.path()?, purpose, &self.open, Config::new().mmap_size(MAPPED).damaged(true))
+    }
 }
 
 impl StoreFirst {
@@ -139,14 +144,24 @@ pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> R
         .journal_mode(journal_mode(path).unwrap_or_default())
         .read_only(purpose == For::Looking);
     Store::open_with(path, &config).map_err(|e| match e.kind() {
-        // Neither a check nor a repair gets farther.
-        ErrorKind::Corrupt => Failure::Refused(format!(
-            "{}\n  the file itself is damaged, so that it cannot even be opened: go back to a backup, or save what can be \
-             read with \"kvstore recover {} NEW\"",
-            failure::cause(&e),
-            path.display()
-        )),
+        ErrorKind::Corrupt => advised(&e, path, config.clone()),
         _ => e.into(),
+    })
+}
+
+/// What to do about a store that cannot be opened as it is.
+fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
+    let (cause, path_text) = (failure::cause(error), path.display());
+    Failure::Refused(match Store::open_with(path, &config.read_only(true).damaged(true)) {
+        Ok(_) => format!(
+            "{cause}\n  \"kvstore check {path_text}\" names what is wrong, and \"kvstore repair {path_text}\" mends it if \
+             the file itself is whole; if not, \"kvstore recover {path_text} NEW\" saves what can be read"
+        ),
+        // Neither a check nor a repair gets farther.
+        Err(_) => format!(
+            "{cause}\n  the file itself is damaged, so that it cannot even be opened: go back to a backup, or save what \
+             can be read with \"kvstore recover {path_text} NEW\""
+        ),
     })
 }
 

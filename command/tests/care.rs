@@ -101,7 +101,9 @@ fn a_sound_store_is_said_to_be_sound() {
     assert_eq!((code(&done), stdout(&done).as_str()), (0, "sound: nothing is to be done\n"));
     let done = run("check", &scratch.path(), &["--json"]);
     let lines = json(&done);
-    assert_eq!(lines, [serde_json::json!({"sound": true, "in_file": 0, "in_tables": 0, "remedy": null})]);
+    let last =
+        serde_json::json!({"sound": true, "in_file": 0, "in_tables": 0, "remedy": null, "stopped": null});
+    assert_eq!(lines, [last]);
     assert_eq!(fs::read(scratch.path()).unwrap(), before);
     assert_eq!(scratch.names(), ["store.db"]);
 }
@@ -122,7 +124,7 @@ fn each_disagreement_is_named_and_a_repair_mends_them() {
     assert_eq!(lines[0]["key"], "key 000000");
     assert_eq!(
         lines[150],
-        serde_json::json!({"sound": false, "in_file": 0, "in_tables": 150, "remedy": "repair"})
+        serde_json::json!({"sound": false, "in_file": 0, "in_tables": 150, "remedy": "repair", "stopped": null})
     );
 
     let done = run("repair", &scratch.path(), &[]);
@@ -142,6 +144,15 @@ fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
         "UPDATE \"data:default\" SET value = 'text' WHERE value IS NOT NULL",
         "INSERT INTO kvstore_family VALUES('ghost', 1, 0, 0)",
         "CREATE TABLE \"data:ghost\"(a)",
+        "DELETE FROM kvstore_family",
+        "DROP TABLE kvstore_family",
+        "DROP TABLE kvstore_family; CREATE TABLE kvstore_family(name)",
+        "UPDATE kvstore_family SET default_ttl_ms = -5, created_ms = NULL, track_writes = 'x'",
+        "INSERT INTO \"data:default\"(key, value) VALUES(zeroblob(70000), x'00')",
+        "DROP VIEW \"live:default\"; CREATE VIEW \"live:default\" AS SELECT 1",
+        "DROP VIEW \"live:default\"; CREATE TABLE \"live:default\"(a)",
+        "DROP TABLE \"ttl_expiry:default\"; CREATE TABLE \"ttl_expiry:default\"(expire_ms, key, PRIMARY KEY(expire_ms, key))",
+        "PRAGMA user_version = 0",
     ] {
         let scratch = Scratch::new(100);
         scratch.sql(damage);
@@ -150,6 +161,53 @@ fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
         let done = run("check", &scratch.path(), &[]);
         assert_eq!(code(&done), 0, "{damage}: {}", stdout(&done));
     }
+}
+
+#[test]
+fn a_repair_names_what_could_not_be_kept() {
+    let damage = "DELETE FROM \"blob:default\" WHERE id = 1; DROP TABLE kvstore_family";
+    let scratch = Scratch::new(100);
+    scratch.sql(damage);
+    let done = run("ls", &scratch.path(), &[]);
+    let said = stderr(&done);
+    assert_eq!(code(&done), 3);
+    assert!(said.contains("kvstore check") && said.contains("kvstore repair"), "{said}");
+    let done = run("repair", &scratch.path(), &[]);
+    let said = stderr(&done);
+    assert_eq!((code(&done), stdout(&done).lines().count()), (0, 1), "{said}");
+    assert!(
+        said.contains("a row with a key of 10 bytes was removed: its value is lost: key 000003"),
+        "{said}"
+    );
+    assert!(said.contains("family \"default\" was entered in the catalogue again"), "{said}");
+    assert_eq!(code(&run("check", &scratch.path(), &[])), 0);
+
+    let scratch = Scratch::new(100);
+    scratch.sql(damage);
+    let done = run("repair", &scratch.path(), &["--json"]);
+    let lines = json(&done);
+    assert_eq!((code(&done), stderr(&done).as_str(), lines.len()), (0, "", 4));
+    assert!(lines[..3].iter().all(|line| line["lost"].is_string()));
+    assert_eq!(lines[2]["key"], "key 000003");
+    assert!(lines[3]["mended"].as_u64().unwrap() > 3);
+}
+
+#[test]
+fn a_check_that_sqlite_breaks_off_has_a_last_line_and_says_what_to_do() {
+    let scratch = Scratch::new(3000);
+    scratch.damage("key 001500");
+    let done = run("check", &scratch.path(), &["--json"]);
+    let last = json(&done).pop().unwrap();
+    assert_eq!(
+        (code(&done), &last["sound"], &last["remedy"]),
+        (3, &false.into(), &"recover".into()),
+        "{last}"
+    );
+    assert!(last["stopped"].as_str().unwrap().contains("malformed"), "{last}");
+    let done = run("check", &scratch.path(), &[]);
+    assert!(stdout(&done).contains("SQLite's integrity check came to no end"), "{}", stdout(&done));
+    let said = stderr(&done);
+    assert!(said.contains("before the check was stopped") && said.contains("kvstore recover"), "{said}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::record::{Column, columns, data_row, large_value};
 use super::walk::{Entry, Forest, Visitor};
 use crate::config::check_name;
 use crate::error::Result;
+use crate::expiry::MAX_DEFAULT_TTL_MS;
 
 /// What the catalogue says of a family.
 #[derive(Debug, Clone, Copy, Default)]
@@ -101,7 +102,10 @@ pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
             let [name, _, ttl, track, ..] = row else { return };
             let Some(name) = name.text().filter(|name| check_name(name).is_ok()) else { return };
             let settings = Settings {
-                default_ttl_ms: ttl.integer().unwrap_or(0).max(0),
+                default_ttl_ms: ttl
+                    .integer()
+                    .filter(|ttl| (0..=MAX_DEFAULT_TTL_MS).contains(ttl))
+                    .unwrap_or(0),
                 track_writes: track.integer().unwrap_or(0) != 0,
             };
             families.entry(name.to_owned()).or_default().settings = Some(settings);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::Store;
 use crate::db::{Disagreement, Report};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How much of SQLite's own check is named: one damaged page can be the cause of a great deal.
 const MOST_OF_SQLITE: u32 = 1000;
@@ -29,28 +29,41 @@ pub enum Checking<'a> {
     },
 }
 
+/// Something that [`Store::repair_with`] could not keep as it was.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Mending<'a> {
+    /// What became of it, in one line, without a key or a value.
+    pub text: &'a str,
+    /// The key of the row that was removed, where it is about one whose key is bytes.
+    pub key: Option<&'a [u8]>,
+}
+
 /// What [`Store::check`] has found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checked {
-    /// By SQLite's own check: the file is damaged, and a [repair](Store::repair) cannot mend it.
-    /// [`recover`](crate::recover) saves what can be read.
+    /// By SQLite's own check, or because something could not be read: the file is damaged, and a
+    /// [repair](Store::repair) cannot mend it. [`recover`](crate::recover) saves what can be read.
     pub in_file: u64,
     /// Between the tables, which a repair makes agree.
     pub in_tables: u64,
+    /// What has kept the check from getting to its end: then there may be more. Where it says that the file cannot be
+    /// read, it was counted as found in the file.
+    pub stopped: Option<Error>,
 }
 
 impl Checked {
-    /// Whether nothing was found.
+    /// Whether everything was looked at, and nothing found.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.in_file + self.in_tables == 0
+        self.in_file + self.in_tables == 0 && self.stopped.is_none()
     }
 }
 
 struct Counting<F> {
     tell: F,
-    found: u64,
+    checked: Checked,
     /// Nothing more is to be told.
     has_stopped: bool,
 }
@@ -67,7 +80,10 @@ impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Counting<F> {
 impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Report for Counting<F> {
     fn found(&mut self, found: Disagreement<'_>) -> ControlFlow<()> {
         if !self.has_stopped {
-            self.found += 1;
+            match found.in_file {
+                true => self.checked.in_file += 1,
+                false => self.checked.in_tables += 1,
+            }
         }
         self.tell(Checking::Disagreement { text: found.text, key: found.key })
     }
@@ -84,11 +100,10 @@ impl Store {
     /// lines are told.
     ///
     /// # Errors
-    /// Failures to read; [`Corrupt`](crate::ErrorKind::Corrupt) if the catalogue of families cannot be read, and
-    /// SQLite's own check finds nothing.
+    /// What keeps the check from beginning. What stops it later is in [`Checked::stopped`].
     pub fn check(&self, report: impl FnMut(Checking<'_>) -> ControlFlow<()>) -> Result<Checked> {
-        let mut counting = Counting { tell: report, found: 0, has_stopped: false };
-        let in_file = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
-        Ok(Checked { in_file, in_tables: counting.found.saturating_sub(in_file) })
+        let mut counting = Counting { tell: report, checked: Checked::default(), has_stopped: false };
+        let stopped = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
+        Ok(Checked { stopped, ..counting.checked })
     }
 }

@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config, check_name};
-use crate::db::{DEFAULT_FAMILY, Db, TransactionState, gone};
+use crate::db::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, gone};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::shared::neighbours;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
-pub use check::{Checked, Checking};
+pub use check::{Checked, Checking, Mending};
 pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
@@ -245,8 +245,8 @@ impl Store {
         Ok(())
     }
 
-    /// Checks the whole file: SQLite's own check, then that all tables of all families agree. Reads
-    /// everything; on one snapshot, without blocking writers (in WAL mode).
+    /// Checks the whole file: SQLite's own check, then that all tables of all families are as they are made, and agree.
+    /// Reads everything; on one snapshot, without blocking writers (in WAL mode).
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt), naming the first disagreement.
@@ -260,12 +260,13 @@ impl Store {
     ///
     /// Every row that could be read is kept, with the value and the end of life it had. A row that could not be
     /// read is made whole if something in the file still says what it was; a row whose value is lost, or of which
-    /// nobody knows how long it may be shown, is removed: no value is invented. Families that the catalogue has
-    /// lost are entered again, without their default TTL. Tables in the way that are not as the store makes them,
-    /// and have something in them, get a name that begins with `lost:`.
+    /// nobody knows how long it may be shown, is removed: no value is invented. So is one whose key is longer than
+    /// [`MAX_KEY_SIZE`](crate::MAX_KEY_SIZE), which no call takes. Families that the catalogue has lost are entered
+    /// again, without their default TTL, and settings in it that cannot be get their defaults. Tables in the way that
+    /// are not as the store makes them, and have something in them, get a name that begins with `lost:`.
     ///
-    /// A file whose list of families (the table `kvstore_family`) is gone cannot be repaired: an open refuses it as
-    /// corrupt. Its data tables can be read with any SQLite.
+    /// A store whose catalogue of families is gone, or has no `default`, is opened by
+    /// [`Config::damaged`](crate::Config::damaged) only.
     ///
     /// Reads everything, which takes about twice as long as the check; on a store without damage it writes
     /// nothing. Others can read meanwhile, but not write.
@@ -275,6 +276,16 @@ impl Store {
     /// does not know; [`Busy`](crate::ErrorKind::Busy) while a transaction is open on this handle, or another
     /// handle is writing; otherwise as for a write. Nothing is changed then.
     pub fn repair(&self) -> Result<u64> {
+        self.repair_with(|_| {})
+    }
+
+    /// The same, and tells of what could not be kept as it was: each row that is removed, each table that gets another
+    /// name, each setting that is lost. It is told before the commit: if the call fails, nothing of it has happened.
+    /// `report` may not call this store.
+    ///
+    /// # Errors
+    /// As [`repair`](Store::repair).
+    pub fn repair_with(&self, mut report: impl FnMut(Mending<'_>)) -> Result<u64> {
         let now_ms = self.shared.clock.now_ms();
         self.shared.with(|db| {
             if db.is_read_only() {
@@ -286,7 +297,8 @@ impl Store {
                 ));
             }
             self.shared.note_change();
-            let fixed = db.in_own_transaction(true, |db| db.repair(now_ms))?;
+            let mut tell = |found: Disagreement<'_>| report(Mending { text: found.text, key: found.key });
+            let fixed = db.in_own_transaction(true, |db| db.repair(now_ms, &mut tell))?;
             self.shared.committed(db);
             Ok(fixed)
         })

@@ -43,7 +43,7 @@ fn readable(store: &Store) -> Rows {
 /// What is wrong with the repair of a damaged store; `None`: the store cannot be opened.
 fn wrong(path: &Path, sql: bool, content: bool) -> Option<Vec<String>> {
     let mut wrong = Vec::new();
-    let store = Store::open_with(path, &config(sql)).ok()?;
+    let store = Store::open_with(path, &config(sql).damaged(true)).ok()?;
     TestClock::at(NOW).drive(&store);
     let found = store.integrity_check();
     let before = readable(&store);

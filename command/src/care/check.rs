@@ -6,7 +6,7 @@ use clap::Args;
 use kvstore::{Checked, Checking};
 
 use crate::cli::Context;
-use crate::failure::{Failure, Result};
+use crate::failure::{self, Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::{BAD, GOOD, WARN, count};
 use crate::place::{For, StoreArgs};
@@ -20,7 +20,8 @@ use crate::progress::Progress;
 #[command(after_help = "Exit code 3: something does not agree.
 
 With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is
-{\"sound\", \"in_file\", \"in_tables\", \"remedy\"}, where remedy is null, \"repair\" or \"recover\".
+{\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\" or \"recover\", and
+stopped is null, or says what kept the check from getting to its end.
 
 Examples:
   kvstore check app.db
@@ -34,17 +35,33 @@ pub struct CheckArgs {
 }
 
 /// What mends what was found.
-fn remedy(checked: &Checked) -> Option<&'static str> {
-    match checked {
-        Checked { in_file: 1.., .. } => Some("recover"),
-        Checked { in_tables: 1.., .. } => Some("repair"),
-        _ => None,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Remedy {
+    Repair,
+    Recover,
+}
+
+impl Remedy {
+    fn of(checked: &Checked) -> Option<Remedy> {
+        match checked {
+            Checked { in_file: 1.., .. } => Some(Remedy::Recover),
+            Checked { in_tables: 1.., .. } => Some(Remedy::Repair),
+            _ => None,
+        }
+    }
+
+    /// As the JSON has it.
+    fn name(self) -> &'static str {
+        match self {
+            Remedy::Repair => "repair",
+            Remedy::Recover => "recover",
+        }
     }
 }
 
 impl CheckArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open_damaged(For::Looking)?;
         let Context { out, form, .. } = context;
         let mut progress = Progress::new("checking families", None);
         let (mut shown, mut failed) = (0u64, Ok(()));
@@ -75,14 +92,18 @@ impl CheckArgs {
         drop(progress);
         failed?;
         let found = checked.in_file + checked.in_tables;
-        let remedy = remedy(&checked);
+        let remedy = Remedy::of(&checked);
         if out.json {
             let mut object = Object::new();
             object.bool("sound", checked.is_sound());
             object.number("in_file", checked.in_file).number("in_tables", checked.in_tables);
             match remedy {
-                Some(remedy) => object.text("remedy", remedy),
+                Some(remedy) => object.text("remedy", remedy.name()),
                 None => object.optional("remedy", None::<i64>),
+            };
+            match &checked.stopped {
+                Some(why) => object.text("stopped", &failure::cause(why)),
+                None => object.optional("stopped", None::<i64>),
             };
             out.object(&mut object)?;
         } else {
@@ -94,20 +115,26 @@ impl CheckArgs {
                 out.line(format!("{sound}: nothing is to be done"))?;
             }
         }
+        out.flush()?;
+        let Some(remedy) = remedy else {
+            return match checked.stopped {
+                None => Ok(Answer::Yes),
+                Some(why) => Err(why.into()),
+            };
+        };
         let path = self.store.path()?;
         let path = path.display();
         let advice = match remedy {
-            None => return Ok(crate::failure::Answer::Yes),
-            Some("repair") => format!("\"kvstore repair {path}\" makes the tables agree again"),
-            _ => format!(
+            Remedy::Repair => format!("\"kvstore repair {path}\" makes the tables agree again"),
+            Remedy::Recover => format!(
                 "the file itself is damaged, which a repair cannot mend: go back to a backup, or save what can be \
                  read with \"kvstore recover {path} NEW\""
             ),
         };
-        out.flush()?;
         let what = if found == 1 { "disagreement" } else { "disagreements" };
-        let style = if remedy == Some("repair") { WARN } else { BAD };
+        let style = if remedy == Remedy::Repair { WARN } else { BAD };
         let found = if out.is_for_people() { out.paint(style, count(found)) } else { count(found) };
-        Err(Failure::Refused(format!("{found} {what}: {advice}")))
+        let stopped = if checked.stopped.is_some() { ", before the check was stopped" } else { "" };
+        Err(Failure::Refused(format!("{found} {what}{stopped}: {advice}")))
     }
 }

@@ -13,10 +13,13 @@ use crate::place::{For, StoreArgs};
 /// Make the tables of every family agree again
 ///
 /// The rows are the truth: indexes, views and the catalogue are made from them anew where they differ. Rows whose
-/// value is lost go; no value is invented. It is one transaction: stopped at any moment, nothing has changed.
+/// value is lost go; no value is invented. It is one transaction: stopped at any moment, nothing has changed. What could
+/// not be kept (rows, settings, tables that were in the way) is named on stderr.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit code 3: the file itself is damaged (see \"kvstore help recover\"); nothing was changed.
+
+With --json each thing that could not be kept is an object {\"lost\", \"key\"}, and the last line is {\"mended\"}.
 
 Examples:
   kvstore backup app.db before.db && kvstore repair app.db"
@@ -29,7 +32,7 @@ pub struct RepairArgs {
 impl RepairArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open_damaged(For::Writing)?;
         let question = format!(
             "Makes the tables of {} agree with its rows; rows of which a part is missing are removed",
             path.display()
@@ -37,14 +40,25 @@ impl RepairArgs {
         if !confirm(&question, context.yes)? {
             return Ok(Answer::No);
         }
-        let mended = store.repair().map_err(|e| match e.kind() {
+        // Told only when it has been committed.
+        let mut lost: Vec<(String, Option<Vec<u8>>)> = Vec::new();
+        let told = store.repair_with(|what| lost.push((what.text.to_owned(), what.key.map(<[u8]>::to_vec))));
+        let mended = told.map_err(|e| match e.kind() {
             ErrorKind::Corrupt => Failure::Refused(format!(
                 "{e}\n  save what can be read with \"kvstore recover {} NEW\"",
                 path.display()
             )),
             _ => e.into(),
         })?;
-        let out = &mut context.out;
+        let Context { out, form, .. } = context;
+        for (text, key) in &lost {
+            match key {
+                Some(key) if out.json => out.object(Object::new().text("lost", text).bytes("key", key))?,
+                None if out.json => out.object(Object::new().text("lost", text))?,
+                Some(key) => eprintln!("kvstore: {text}: {}", form.show(key)),
+                None => eprintln!("kvstore: {text}"),
+            }
+        }
         if out.json {
             out.object(Object::new().number("mended", mended))?;
         } else if out.is_terminal {

@@ -81,6 +81,12 @@ pub(in crate::db::file) fn damaged(what: impl Display) -> Error {
     ))
 }
 
+/// What was found, without what to do about it: for a check that says that itself.
+pub(in crate::db::file) fn without_advice(error: &Error) -> String {
+    let text = error.to_string();
+    text.split_once(": run the integrity check").map_or(text.as_str(), |(found, _)| found).to_owned()
+}
+
 /// The same for an error of a check; `what_to_do` is better advice if nothing was said yet.
 pub(in crate::db::file) fn with_advice(error: Error, what_to_do: &str) -> Error {
     let text = error.to_string();
@@ -142,5 +148,6 @@ mod tests {
         let found = with_advice(Error::corrupt("a view is missing"), "a repair mends it");
         assert_eq!(found.to_string(), "a view is missing: a repair mends it");
         assert_eq!(with_advice(damaged("x"), "a repair mends it"), damaged("x"));
+        assert_eq!(without_advice(&damaged("x: y")), "x: y");
     }
 }

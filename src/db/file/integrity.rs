@@ -1,15 +1,22 @@
 //! The integrity check: SQLite's own, then that the tables of each family agree.
 //!
-//! Every disagreement has a name, a table and a family in its message; never a key or a value.
+//! Every disagreement has a name, a table and a family in its message; never a key or a value. Whether a table is as it
+//! is made is asked in `form.rs`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use rusqlite::Connection;
 use rusqlite::types::ValueRef;
+use rusqlite::{Connection, FileControl};
 
-use super::failure::translate;
-use super::schema::{self, KINDS, Tables, quote, table_name};
+use super::engine::sql::is_missing_table;
+use super::failure::{translate, without_advice};
+use super::form::{FACTS, FAMILIES, Form, Listed};
+use super::schema::{
+    self, BLOB, DATA, DEFAULT_FAMILY, FORMAT_VERSION, KINDS, Kind, Setting, TTL_EXPIRY, TTL_KEY, Tables,
+    WRITTEN, quote, table_name,
+};
+use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Lines of the list of tables that could be used, but not dropped; SQLite's own check passes over them.
@@ -23,6 +30,8 @@ pub(crate) struct Found<'a> {
     pub(crate) text: &'a str,
     /// The key of the row or entry, if it is one and is a blob.
     pub(crate) key: Option<&'a [u8]>,
+    /// Whether it is in what SQLite itself must be able to read, below the tables.
+    pub(crate) in_file: bool,
 }
 
 /// Who is told of each disagreement, and of each family before it is looked at, with how many there are.
@@ -47,10 +56,24 @@ impl From<Error> for Stop {
 type Checked = Result<(), Stop>;
 
 fn tell(report: &mut dyn Report, text: &str, key: Option<&[u8]>) -> Checked {
-    match report.found(Found { text, key }) {
+    go_on(report.found(Found { text, key, in_file: false }))
+}
+
+fn tell_of_file(report: &mut dyn Report, text: &str) -> Checked {
+    go_on(report.found(Found { text, key: None, in_file: true }))
+}
+
+fn go_on(flow: ControlFlow<()>) -> Checked {
+    match flow {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Stop::Told),
     }
+}
+
+/// Whether an error says that the file cannot be read. Of a page number that no file can have, SQLite says that the disk
+/// is full.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Full | ErrorKind::NotADatabase)
 }
 
 /// All but SQLite's own check. Fails with [`Corrupt`](crate::error::ErrorKind::Corrupt), naming the first
@@ -76,25 +99,49 @@ pub(super) fn check_tables(conn: &Connection) -> Result<()> {
     first.0.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// The same, naming every disagreement; what cannot be read is one, and the rest is checked all the same.
-pub(super) fn report_tables(conn: &Connection, report: &mut dyn Report) -> Result<()> {
-    match check_all(conn, report, true) {
-        Err(Stop::Failed(error)) => Err(error),
-        Ok(()) | Err(Stop::Told) => Ok(()),
+/// SQLite's own check and the rest, naming every disagreement, of SQLite's at most `most`. What cannot be read is one, and
+/// the rest is checked all the same. Says what has kept it from getting to the end, if something has.
+pub(super) fn report(conn: &Connection, most: u32, report: &mut dyn Report) -> Option<Error> {
+    let mut stopped = None;
+    for of_tables in [false, true] {
+        let checked = match of_tables {
+            false => report_sqlite(conn, most, report),
+            true => check_all(conn, report, true),
+        };
+        match checked {
+            Ok(()) => {}
+            Err(Stop::Told) => return stopped,
+            Err(Stop::Failed(e)) if !is_damage(&e) => return Some(e),
+            Err(Stop::Failed(e)) => {
+                let whose = if of_tables { "the check of the tables" } else { "SQLite's integrity check" };
+                let told = tell_of_file(report, &format!("{whose} came to no end: {}", without_advice(&e)));
+                stopped = stopped.or(Some(e));
+                if told.is_err() {
+                    return stopped;
+                }
+            }
+        }
     }
+    stopped
 }
 
 fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> Checked {
-    let families = schema::families(conn)?;
-    let listed = listed_names(conn)?;
-    check_catalogue(conn, &families, &listed, report)?;
+    let version = number(conn, "PRAGMA user_version")?;
+    if version < i64::from(FORMAT_VERSION) {
+        tell(report, &format!("the file has format version {version}, which never was"), None)?;
+    }
+    let listed = Listed::read(conn)?;
+    let families = check_catalogue(conn, &listed, report)?;
     for (at, family) in families.iter().enumerate() {
-        if report.family(at, families.len()).is_break() {
-            return Err(Stop::Told);
-        }
+        go_on(report.family(at, families.len()))?;
         match check_family(conn, &Tables::of(family), &listed, report) {
-            Err(Stop::Failed(e)) if past_damage && e.kind() == ErrorKind::Corrupt => {
-                tell(report, &format!("family \"{family}\" cannot be checked any further: {e}"), None)?;
+            Err(Stop::Failed(e)) if past_damage && (is_damage(&e) || e.kind() == ErrorKind::Error) => {
+                let text =
+                    format!("family \"{family}\" cannot be checked any further: {}", without_advice(&e));
+                match is_damage(&e) {
+                    true => tell_of_file(report, &text)?,
+                    false => tell(report, &text, None)?,
+                }
             }
             checked => checked?,
         }
@@ -102,20 +149,7 @@ fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> C
     Ok(())
 }
 
-/// The names of all tables and views. Read once: to ask SQLite for one of them is to go through them all.
-fn listed_names(conn: &Connection) -> Result<HashSet<String>> {
-    let mut statement = conn.prepare("SELECT name FROM sqlite_schema").map_err(translate)?;
-    let mut rows = statement.raw_query();
-    let mut names = HashSet::new();
-    while let Some(row) = rows.next().map_err(translate)? {
-        if let Ok(name) = row.get_ref(0).map_err(translate)?.as_str() {
-            names.insert(name.to_owned());
-        }
-    }
-    Ok(names)
-}
-
-/// SQLite's own check.
+/// SQLite's own check, with what it passes over.
 pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
     let mut statement = conn.prepare("PRAGMA integrity_check(1)").map_err(translate)?;
     let mut rows = statement.raw_query();
@@ -125,44 +159,115 @@ pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
             return Err(Error::corrupt(format!("SQLite's integrity check: {text}")));
         }
     }
-    Ok(())
+    pages_of_no_use(conn)?.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// SQLite's own check, naming at most `most` of what it finds; says how much that is.
-pub(super) fn report_sqlite(conn: &Connection, most: u32, report: &mut dyn Report) -> Result<u64> {
+/// The same, naming at most `most` of what SQLite finds.
+fn report_sqlite(conn: &Connection, most: u32, report: &mut dyn Report) -> Checked {
     let mut statement = conn.prepare(&format!("PRAGMA integrity_check({most})")).map_err(translate)?;
     let mut rows = statement.raw_query();
-    let mut found = 0;
+    let mut is_content = true;
     while let Some(row) = rows.next().map_err(translate)? {
         let text: String = row.get(0).map_err(translate)?;
         // One row can have several lines, after one that says which database they are about.
         for line in text.lines().filter(|line| *line != "ok" && !line.starts_with("***")) {
-            found += 1;
-            let text = format!("SQLite's integrity check: {line}");
-            if report.found(Found { text: &text, key: None }).is_break() {
-                return Ok(found);
-            }
+            is_content = false;
+            tell_of_file(report, &format!("SQLite's integrity check: {line}"))?;
         }
     }
-    Ok(found)
+    if is_content && let Some(text) = pages_of_no_use(conn)? {
+        tell_of_file(report, &text)?;
+    }
+    Ok(())
 }
 
-/// Each family has its data table and view, and each table belongs to a family.
-fn check_catalogue(
-    conn: &Connection,
-    families: &[String],
-    listed: &HashSet<String>,
-    report: &mut dyn Report,
-) -> Checked {
-    let mut expected = HashSet::from(["kvstore_meta".to_owned(), "kvstore_family".to_owned()]);
-    if !listed.contains("kvstore_meta") {
-        let text = "the table kvstore_meta is missing, and with it the limit of the store, if it had one";
-        tell(report, text, None)?;
+/// Looks at the free pages, and for pages that are neither free nor of a table; `None`: all is well. SQLite's own check
+/// does so, unless the first thing in its memory of the schema is a view: it has 0 as its first page, which there means
+/// that only some tables are to be checked (`sqlite3BtreeIntegrityCheck`). A family's view often is the first.
+///
+/// To be asked where that check has found nothing, so that no page is in two tables. Where SQLite has no table `dbstat`,
+/// only the free pages are looked at.
+fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
+    // A check of the list of tables alone is also one of the list of free pages.
+    let free: String =
+        conn.query_row("PRAGMA integrity_check(sqlite_schema)", [], |row| row.get(0)).map_err(translate)?;
+    if free != "ok" {
+        let lines: Vec<&str> = free.lines().filter(|line| !line.starts_with("***")).collect();
+        return Ok(Some(format!("SQLite's integrity check: {}", lines.join("; "))));
     }
-    for family in families {
+    let in_tables: f64 = match conn.prepare("SELECT total(pageno) FROM dbstat('main', 1)") {
+        Err(e) if is_missing_table(&e) => return Ok(None),
+        prepared => prepared.and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)?,
+    };
+    #[expect(clippy::cast_possible_truncation)] // a number of pages: less than 2^32
+    let used = in_tables as i64 + number(conn, "PRAGMA freelist_count")? + pages_of_maps(conn)?;
+    let unused = number(conn, "PRAGMA page_count")? - used;
+    Ok(match unused {
+        0 => None,
+        1.. => Some(format!("pages in no use, neither free nor of a table: {unused}")),
+        _ => Some(format!("pages in use twice: {}", -unused)),
+    })
+}
+
+/// How many pages have neither rows nor entries and are not free.
+fn pages_of_maps(conn: &Connection) -> Result<i64> {
+    let (pages, size) = (number(conn, "PRAGMA page_count")?, number(conn, "PRAGMA page_size")?);
+    if number(conn, "PRAGMA auto_vacuum")? == 0 {
+        return Ok(i64::from(lock_page(size) <= pages));
+    }
+    let mut reserved = -1;
+    conn.file_control(Some(c"main"), FileControl::ReserveBytes(&mut reserved)).map_err(translate)?;
+    Ok(maps_and_lock_page(pages, size, size - i64::from(reserved)))
+}
+
+/// The page that is there for locks (SQLite's fileformat2.html, chapter 1.4).
+fn lock_page(page_size: i64) -> i64 {
+    0x4000_0000 / page_size.max(1) + 1
+}
+
+/// How many pages of a file are of the map of pages (chapter 1.8), or there for locks.
+fn maps_and_lock_page(pages: i64, page_size: i64, usable: i64) -> i64 {
+    let lock_page = lock_page(page_size);
+    let locks = i64::from(lock_page <= pages);
+    if pages < 2 {
+        return locks;
+    }
+    // A page of the map is before those it is of; where the page for locks would be one, it is the next.
+    let part = usable / 5 + 1;
+    let maps = (pages - 2) / part + 1;
+    let is_past_the_end = pages == lock_page && (pages - 2) % part == 0;
+    locks + maps - i64::from(is_past_the_end)
+}
+
+fn number(conn: &Connection, sql: &str) -> Result<i64> {
+    conn.query_row(sql, [], |row| row.get(0)).map_err(translate)
+}
+
+/// The tables that every store has are there and right, each family has its data table and view, and each table belongs to
+/// a family. Gives the families that the catalogue has.
+fn check_catalogue(conn: &Connection, listed: &Listed, report: &mut dyn Report) -> Result<Vec<String>, Stop> {
+    match listed.of_the_store(conn, &FACTS)? {
+        Form::Right => {}
+        Form::Missing => {
+            let text = "the table kvstore_meta is missing, and with it the limit of the store, if it had one";
+            tell(report, text, None)?;
+        }
+        Form::Wrong | Form::Other => tell(report, "the table kvstore_meta is not as it is made", None)?,
+    }
+    let form = listed.of_the_store(conn, &FAMILIES)?;
+    match form {
+        Form::Right => {}
+        Form::Missing => tell(report, "the catalogue of families (kvstore_family) is missing", None)?,
+        Form::Wrong | Form::Other => {
+            tell(report, "the catalogue of families (kvstore_family) is not as it is made", None)?;
+        }
+    }
+    let families = if form.has_columns() { check_lines_of_catalogue(conn, report)? } else { Vec::new() };
+    let mut expected = HashSet::from([FACTS.name.to_owned(), FAMILIES.name.to_owned()]);
+    for family in &families {
         for kind in KINDS.map(|kind| kind.name).into_iter().chain(["live"]) {
             let name = table_name(kind, family);
-            if matches!(kind, "data" | "live") && !listed.contains(&name) {
+            if matches!(kind, "data" | "live") && !listed.has(&name) {
                 let what = if kind == "live" { "view" } else { "table" };
                 tell(report, &format!("family \"{family}\" has no {what} {}", quote(&name)), None)?;
             }
@@ -172,10 +277,41 @@ fn check_catalogue(
     if has_wrong_form(conn)? {
         tell(report, "the list of tables (sqlite_schema) has a row of a wrong form", None)?;
     }
-    for (name, _) in named_like_ours(conn)?.iter().filter(|(name, _)| !expected.contains(name)) {
+    for (name, _) in listed.named_like_ours().iter().filter(|(name, _)| !expected.contains(*name)) {
         tell(report, &format!("table {} belongs to no family", quote(name)), None)?;
     }
-    Ok(())
+    Ok(families)
+}
+
+/// What each line of the catalogue says is possible, and the family `default` has one. Gives the names.
+fn check_lines_of_catalogue(conn: &Connection, report: &mut dyn Report) -> Result<Vec<String>, Stop> {
+    let settings = schema::settings_of_the_catalogue();
+    let [created, ttl, track] = settings.each_ref().map(|setting| &*setting.is_wrong);
+    let sql = format!("SELECT name, {created}, {ttl}, {track} FROM kvstore_family ORDER BY name");
+    let mut statement = conn.prepare(&sql).map_err(translate)?;
+    let mut rows = statement.raw_query();
+    let mut names: Vec<String> = Vec::new();
+    while let Some(row) = rows.next().map_err(translate)? {
+        let Ok(name) = row.get_ref(0).map_err(translate)?.as_str() else {
+            tell(report, "a name in the catalogue of families is not UTF-8 text", None)?;
+            continue;
+        };
+        for (setting, column) in settings.iter().zip(1..) {
+            if row.get(column).map_err(translate)? {
+                let Setting { column, should_be, .. } = setting;
+                let text = format!("family \"{name}\": its {column} in the catalogue is not {should_be}");
+                tell(report, &text, None)?;
+            }
+        }
+        if names.last().is_none_or(|last| last != name) {
+            names.push(name.to_owned());
+        }
+    }
+    if !names.iter().any(|name| name == DEFAULT_FAMILY) {
+        let text = "the catalogue of families has no line for the family \"default\"";
+        tell(report, text, None)?;
+    }
+    Ok(names)
 }
 
 /// Whether a line of the list of tables is of a wrong form.
@@ -185,59 +321,62 @@ pub(super) fn has_wrong_form(conn: &Connection) -> Result<bool> {
         .map_err(translate)
 }
 
-/// How each view is defined, by its name.
-pub(super) fn definitions_of_views(conn: &Connection) -> Result<HashMap<String, String>> {
-    conn.prepare(
-        "SELECT name, sql FROM sqlite_schema
-         WHERE type = 'view' AND typeof(name) = 'text' AND typeof(sql) = 'text'",
-    )
-    .and_then(|mut s| s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
-    .map_err(translate)
-}
-
-/// The tables and views whose names say that they are the store's, and whether they are tables.
-pub(super) fn named_like_ours(conn: &Connection) -> Result<Vec<(String, bool)>> {
-    let mut statement = conn
-        .prepare(
-            "SELECT name, type = 'table' FROM sqlite_schema
-             WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'",
-        )
-        .map_err(translate)?;
-    let mut rows = statement.raw_query();
-    let mut named = Vec::new();
-    while let Some(row) = rows.next().map_err(translate)? {
-        let name: String = row.get(0).map_err(translate)?;
-        let ours = match name.split_once(':') {
-            Some((kind, _)) => kind == "live" || KINDS.iter().any(|known| known.name == kind),
-            None => false,
-        };
-        if ours || name.starts_with("kvstore_") {
-            named.push((name, row.get(1).map_err(translate)?));
-        }
-    }
-    Ok(named)
-}
-
-fn check_family(
+/// Tells whether a table of a family is as it is made; gives how it is.
+fn check_form(
     conn: &Connection,
-    tables: &Tables,
-    listed: &HashSet<String>,
+    kind: &Kind,
+    family: &str,
+    listed: &Listed,
     report: &mut dyn Report,
-) -> Checked {
+) -> Result<Form, Stop> {
+    let form = listed.of_family(conn, kind, family)?;
+    if matches!(form, Form::Wrong | Form::Other) {
+        let name = quote(&table_name(kind.name, family));
+        tell(report, &format!("family \"{family}\": the table {name} is not as it is made"), None)?;
+    }
+    Ok(form)
+}
+
+fn check_family(conn: &Connection, tables: &Tables, listed: &Listed, report: &mut dyn Report) -> Checked {
+    let family = tables.family();
+    let mut form = |kind| check_form(conn, kind, family, listed, report);
+    let forms = Forms {
+        data: form(&DATA)?,
+        blob: form(&BLOB)?,
+        ttl_key: form(&TTL_KEY)?,
+        ttl_expiry: form(&TTL_EXPIRY)?,
+        written: form(&WRITTEN)?,
+    };
+    if forms.data.has_columns() {
+        check_rows(conn, tables, &forms, report)?;
+    }
+    let view = table_name("live", family);
+    if listed.has(&view) && !listed.has_live_view(tables) {
+        tell(report, &format!("family \"{family}\": {} is not the view it should be", quote(&view)), None)?;
+    }
+    Ok(())
+}
+
+/// How the tables of a family are.
+struct Forms {
+    data: Form,
+    blob: Form,
+    ttl_key: Form,
+    ttl_expiry: Form,
+    written: Form,
+}
+
+/// The rows of a family are possible, and its other tables agree with them. What has not the columns of one is passed over:
+/// it was told.
+fn check_rows(conn: &Connection, tables: &Tables, forms: &Forms, report: &mut dyn Report) -> Checked {
     let Tables { data, blob, ttl_key, ttl_expiry, .. } = tables;
     let family = tables.family();
-    let has_blobs = listed.contains(&table_name("blob", family));
-    let has_keys = listed.contains(&table_name("ttl_key", family));
-    let has_expiries = listed.contains(&table_name("ttl_expiry", family));
-
-    if !listed.contains(&table_name("data", family)) {
-        return Ok(()); // said already
-    }
     let mut check = Check { conn, family, report };
-    check.find(
-        "a data row has a column of the wrong type",
+    check.find_either(
+        ["a data row has a column of the wrong type", "a data row has a key that is too long"],
         format!(
-            "SELECT key FROM {data} WHERE typeof(key) <> 'blob' OR length(key) = 0
+            "SELECT key, typeof(key) = 'blob' AND length(key) > {MAX_KEY_SIZE} FROM {data}
+             WHERE typeof(key) <> 'blob' OR length(key) NOT BETWEEN 1 AND {MAX_KEY_SIZE}
                 OR typeof(value) NOT IN ('blob', 'null') OR typeof(expire_ms) NOT IN ('integer', 'null')
                 OR typeof(blob_id) NOT IN ('integer', 'null') OR typeof(written_ms) NOT IN ('integer', 'null')
                 OR expire_ms <= 0"
@@ -247,7 +386,7 @@ fn check_family(
         "a data row has neither a value nor a blob_id, or both",
         format!("SELECT key FROM {data} WHERE (value IS NULL) = (blob_id IS NULL)"),
     )?;
-    if has_blobs {
+    if forms.blob.has_columns() {
         check.find(
             "a blob_id points nowhere",
             format!(
@@ -269,11 +408,12 @@ fn check_family(
             "a blob has the wrong type",
             format!("SELECT NULL FROM {blob} WHERE typeof(value) <> 'blob'"),
         )?;
-    } else {
+    } else if forms.blob == Form::Missing {
         check
             .find("a blob_id points nowhere", format!("SELECT key FROM {data} WHERE blob_id IS NOT NULL"))?;
     }
-    check_write_times(&mut check, tables, listed)?;
+    check_write_times(&mut check, tables, forms.written)?;
+    let (has_keys, has_expiries) = (forms.ttl_key != Form::Missing, forms.ttl_expiry != Form::Missing);
     if has_keys != has_expiries {
         tell(check.report, &format!("family \"{family}\": only one of its two index tables is there"), None)?;
     }
@@ -283,8 +423,8 @@ fn check_family(
             format!("SELECT key FROM {data} WHERE expire_ms IS NOT NULL"),
         );
     }
-    let indexes = [("key index", ttl_key, has_keys), ("expiry index", ttl_expiry, has_expiries)];
-    for (index, table, _) in indexes.iter().filter(|(.., is_there)| *is_there) {
+    let indexes = [("key index", ttl_key, forms.ttl_key), ("expiry index", ttl_expiry, forms.ttl_expiry)];
+    for (index, table, _) in indexes.iter().filter(|(.., form)| form.has_columns()) {
         check.find(
             &format!("the {index} has an entry without a data row"),
             format!(
@@ -298,7 +438,7 @@ fn check_family(
             ),
         )?;
     }
-    if has_keys {
+    if forms.ttl_key.has_columns() {
         check.find(
             "a data row has an expire_ms, but the key index has no entry for it",
             format!(
@@ -307,7 +447,7 @@ fn check_family(
             ),
         )?;
     }
-    if has_expiries {
+    if forms.ttl_expiry.has_columns() {
         check.find(
             "a data row has an expire_ms, but the expiry index has no entry for it",
             format!(
@@ -329,6 +469,12 @@ struct Check<'a> {
 impl Check<'_> {
     /// Tells of each row of a query, which finds what must not be; its column is the key, to tell them by.
     fn find(&mut self, what: &str, sql: String) -> Checked {
+        self.find_either([what, what], sql)
+    }
+
+    /// The same for two things, the second of which it is where the second column says so.
+    fn find_either(&mut self, whats: [&str; 2], sql: String) -> Checked {
+        let [what, other] = whats;
         let family = self.family;
         let mut statement = self.conn.prepare(&sql).map_err(translate)?;
         let mut rows = statement.raw_query();
@@ -338,6 +484,8 @@ impl Check<'_> {
                 ValueRef::Text(key) => (Some(key.len()), None),
                 _ => (None, None),
             };
+            let is_other = row.get_ref(1).is_ok_and(|column| column == ValueRef::Integer(1));
+            let what = if is_other { other } else { what };
             let about = length.map_or(String::new(), |length| format!(" (a key of {length} bytes)"));
             tell(self.report, &format!("family \"{family}\": {what}{about}"), key)?;
         }
@@ -346,11 +494,11 @@ impl Check<'_> {
 }
 
 /// A family that tracks writes has a write time in every row, and the same in the index; another has none.
-fn check_write_times(check: &mut Check<'_>, tables: &Tables, listed: &HashSet<String>) -> Checked {
+fn check_write_times(check: &mut Check<'_>, tables: &Tables, form: Form) -> Checked {
     let Tables { data, written, .. } = tables;
     let family = tables.family();
     let tracked = schema::settings(check.conn, family)?.is_some_and(|settings| settings.track_writes);
-    let indexed = listed.contains(&table_name("written", family));
+    let indexed = form != Form::Missing;
     if tracked != indexed {
         let what = if tracked {
             "no index of write times, though it tracks them"
@@ -369,7 +517,7 @@ fn check_write_times(check: &mut Check<'_>, tables: &Tables, listed: &HashSet<St
         "a data row has no write time, though the family tracks them",
         format!("SELECT key FROM {data} WHERE written_ms IS NULL"),
     )?;
-    if !indexed {
+    if !form.has_columns() {
         return Ok(());
     }
     check.find(
@@ -386,4 +534,28 @@ fn check_write_times(check: &mut Check<'_>, tables: &Tables, listed: &HashSet<St
              WHERE NOT EXISTS (SELECT 1 FROM {written} AS i WHERE i.written_ms = d.written_ms AND i.key = d.key)"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_of_the_map_are_counted_as_sqlite_lays_them_out() {
+        // By SQLite's ptrmapPageno().
+        let is_map = |page: i64, size: i64| {
+            let part = size / 5 + 1;
+            let map = (page - 2) / part * part + 2;
+            page == if map == lock_page(size) { map + 1 } else { map }
+        };
+        for size in [512, 4096, 65_536] {
+            for first in [0, lock_page(size) - size] {
+                let mut maps = maps_and_lock_page(first, size, size);
+                for pages in first + 1..first + 3 * size {
+                    maps += i64::from(pages > 1 && is_map(pages, size) || pages == lock_page(size));
+                    assert_eq!(maps_and_lock_page(pages, size, size), maps, "{pages} of {size}");
+                }
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::failure::{LAST_RESORT, translate, with_advice};
 use super::os::{self, Opened};
 use super::{integrity, repair};
 use crate::config::SyncLevel;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 impl Db {
     pub(crate) fn page_count(&self) -> Result<u64> {
@@ -62,24 +62,22 @@ impl Db {
         })
     }
 
-    /// The same, naming each disagreement; of SQLite's own check at most `most`. Says how many SQLite's has found.
-    pub(crate) fn report_disagreements(&self, most: u32, report: &mut dyn integrity::Report) -> Result<u64> {
-        self.in_snapshot(|db| {
-            let conn = db.switch_to_sql()?;
-            let found = integrity::report_sqlite(conn, most, report)?;
-            match integrity::report_tables(conn, report) {
-                // What cannot be read was said by SQLite's own check.
-                Err(e) if found > 0 && e.kind() == ErrorKind::Corrupt => Ok(found),
-                checked => checked.map(|()| found),
-            }
-        })
+    /// The same, naming each disagreement; of SQLite's own check at most `most`. Says what has stopped the check, if
+    /// something has.
+    pub(crate) fn report_disagreements(
+        &self,
+        most: u32,
+        report: &mut dyn integrity::Report,
+    ) -> Result<Option<Error>> {
+        self.in_snapshot(|db| Ok(integrity::report(db.switch_to_sql()?, most, report)))
     }
 
-    /// Makes all tables agree with the data rows, inside a write transaction; says how much it has changed.
-    pub(crate) fn repair(&self, now_ms: i64) -> Result<u64> {
+    /// Makes all tables agree with the data rows, inside a write transaction; says how much it has changed, and tells of
+    /// what was lost.
+    pub(crate) fn repair(&self, now_ms: i64, tell: &mut dyn FnMut(integrity::Found<'_>)) -> Result<u64> {
         self.forget_settings();
         self.forget_all_bounds(); // it sets times by SQL
-        let fixed = repair::repair(self.switch_to_sql()?, now_ms)?;
+        let fixed = repair::repair(self.switch_to_sql()?, now_ms, tell)?;
         self.track_all_if_needed(now_ms)?; // also what it has entered in the catalogue
         Ok(fixed)
     }

@@ -5,7 +5,7 @@
 //! [`write_back`] writes it back before that, [`maintenance`] keeps the file in order, [`catalogue`] knows the families
 //! and [`agenda`] when something is due in them, [`limit`] makes room in a store that has one, [`dead`] removes together the dead rows that reads have met, [`open`]
 //! opens the file after [`probe`] has looked at it, [`pragmas`] sets how, [`schema`] owns the tables, [`engine`] the
-//! operations on single rows, [`integrity`] the check of it all, [`info`] what the store says of itself; [`watch`] notices that a file has lost its name,
+//! operations on single rows, [`integrity`] the check of it all, [`form`] whether the tables are as they are made, [`info`] what the store says of itself; [`watch`] notices that a file has lost its name,
 //! [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one. Time is an
 //! argument: a moment, or the clock of the store, which is asked only for a row that can expire.
 
@@ -18,6 +18,7 @@ mod dead;
 mod engine;
 mod failure;
 mod filling;
+mod form;
 mod frozen;
 mod info;
 mod integrity;

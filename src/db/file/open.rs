@@ -308,7 +308,7 @@ fn set_up(
         if !db.is_ours()? {
             return Ok(false);
         }
-        check_format(db)?;
+        check_format(db, config)?;
         // For the length of the WAL; what fails here, fails again where it counts.
         let _ = db.read_limit();
         Ok(true)
@@ -318,7 +318,7 @@ fn set_up(
             return Err(not_ours());
         }
         until_free(config, || create_if_new(&db, config, now_ms))?;
-        until_free(config, || check_format(&db))?;
+        until_free(config, || check_format(&db, config))?;
     }
     if !config.read_only {
         let converted = until_free(config, || convert_journal(&db, config.file.journal_mode))?;
@@ -481,7 +481,7 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
 }
 
 /// Whether a file of ours is of a version that is known, and whole.
-fn check_format(db: &Db) -> Result<()> {
+fn check_format(db: &Db, config: &Config) -> Result<()> {
     let version = db.format_version()?;
     if version > i64::from(schema::FORMAT_VERSION) {
         return Err(Error::cant_open(format!(
@@ -489,8 +489,15 @@ fn check_format(db: &Db) -> Result<()> {
             schema::FORMAT_VERSION
         )));
     }
-    let damaged =
-        |what: &str| Error::corrupt(format!("the file is marked as a store, but {what}: {LAST_RESORT}"));
+    if config.file.damaged {
+        return Ok(()); // the check tells of it
+    }
+    let damaged = |what: &str| {
+        Error::corrupt(format!(
+            "the file is marked as a store, but {what}: \"kvstore repair\" mends that if the rest of the file is whole; else \
+             {LAST_RESORT}"
+        ))
+    };
     if version < i64::from(schema::FORMAT_VERSION) {
         return Err(damaged(&format!("has format version {version}, which never was")));
     }

@@ -5,37 +5,38 @@
 //! anew where it differs. A value is never invented: where what is left cannot say what a row was, the row
 //! goes. Nothing that has values in it and may be somebody's is dropped: it is set aside under another name.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use rusqlite::config::DbConfig;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params};
 
 use super::failure::{LAST_RESORT, translate};
-use super::integrity;
-use super::schema::{self, DEFAULT_FAMILY, KINDS, Tables, exists, quote, table_name};
-use crate::config::check_name;
+use super::form::{FACTS, FAMILIES, Form, Listed, OfTheStore, columns_of};
+use super::integrity::{self, Found};
+use super::schema::{
+    self, BLOB, DATA, DEFAULT_FAMILY, FORMAT_VERSION, KINDS, Kind, Setting, Tables, exists, quote, table_name,
+};
+use crate::config::{MAX_KEY_SIZE, check_name};
 use crate::error::Result;
 
-/// The columns of the catalogue, each with its place in the primary key.
-const CATALOGUE: [(&str, u32); 4] =
-    [("name", 1), ("created_ms", 0), ("default_ttl_ms", 0), ("track_writes", 0)];
-/// The same of the facts about the file.
-const FACTS: [(&str, u32); 2] = [("name", 1), ("value", 0)];
-
 /// Repairs everything, inside a write transaction of its own; says how many rows, entries and tables it has
-/// added, removed or changed. If it fails, that transaction is to be rolled back.
-pub(super) fn repair(conn: &Connection, now_ms: i64) -> Result<u64> {
+/// added, removed or changed, and tells of what could not be kept. If it fails, that transaction is to be rolled back.
+pub(super) fn repair(conn: &Connection, now_ms: i64, tell: &mut dyn FnMut(Found<'_>)) -> Result<u64> {
     // Whoever writes to a tree that is damaged can lose what may still be read.
     check_sqlite(conn)?;
-    let mut repair = Repair { conn, now_ms, fixed: 0 };
+    let mut repair = Repair { conn, now_ms, fixed: 0, tell };
+    repair.version()?;
     repair.list_of_tables()?;
-    repair.catalogue()?;
+    repair.table_of_the_store(&FAMILIES)?;
+    repair.names_of_the_catalogue()?;
     repair.tables_of_no_family()?;
-    repair.table_of_the_store("kvstore_meta", &FACTS, schema::META)?; // a limit that was in it is lost
+    repair.settings_of_the_catalogue()?;
+    repair.table_of_the_store(&FACTS)?;
     // Read once: the list of tables has no index, and each look into it passes all families.
-    let views = integrity::definitions_of_views(conn)?;
+    let listed = Listed::read(conn)?;
     for family in schema::families(conn)? {
-        repair.family(&Tables::of(&family), &views)?;
+        repair.family(&Tables::of(&family), &listed)?;
     }
     integrity::check_tables(conn)?; // what is still wrong is of a kind that is not known here
     let fixed = repair.fixed;
@@ -54,14 +55,26 @@ fn check_sqlite(conn: &Connection) -> Result<()> {
     })
 }
 
+/// Why a row goes.
+const VALUE_IS_LOST: &str = "its value is lost";
+
 struct Repair<'c> {
     conn: &'c Connection,
     now_ms: i64,
     fixed: u64,
+    tell: &'c mut dyn FnMut(Found<'_>),
 }
 
 impl Repair<'_> {
     // ---- the schema and the catalogue --------------------------------------------------------
+
+    /// Sets the version of the format, where the file has one that never was.
+    fn version(&mut self) -> Result<()> {
+        if self.number("PRAGMA user_version")? >= i64::from(FORMAT_VERSION) {
+            return Ok(());
+        }
+        self.make(&format!("PRAGMA user_version = {FORMAT_VERSION}"))
+    }
 
     /// Mends what is listed in a wrong form: SQLite reads such a line, but cannot drop what it is about.
     fn list_of_tables(&mut self) -> Result<()> {
@@ -83,21 +96,25 @@ impl Repair<'_> {
         mended.and(told).and(read_again)
     }
 
-    /// Makes a table that every store has, if it is missing or has other columns.
-    fn table_of_the_store(&mut self, name: &str, columns: &[(&str, u32)], definition: &str) -> Result<()> {
-        let found = self.columns(name)?;
-        if found.iter().map(|(column, at)| (column.as_str(), *at)).eq(columns.iter().copied()) {
-            return Ok(());
+    /// Makes a table that every store has, if it is missing or another.
+    fn table_of_the_store(&mut self, table: &OfTheStore) -> Result<()> {
+        let definition = format!("CREATE TABLE {}{}", table.name, table.definition);
+        let listed = Listed::read(self.conn)?;
+        match listed.of_the_store(self.conn, table)? {
+            Form::Right => return Ok(()),
+            Form::Wrong => return self.remake(table.name, table.columns, "TRUE", &definition),
+            Form::Other => self.remove(table.name, listed.is_table(table.name))?,
+            Form::Missing => {}
         }
-        if !found.is_empty() {
-            self.remove(name, true)?;
-        }
-        self.make(&format!("CREATE TABLE {name}{definition}"))
+        self.make(&definition)?;
+        let what =
+            if table.name == FAMILIES.name { "the settings of families" } else { "a limit of the store" };
+        self.say(&format!("the table {} was made anew: {what} that it had are lost", table.name));
+        Ok(())
     }
 
     /// Leaves only names in the catalogue that a family can have, and the default one always.
-    fn catalogue(&mut self) -> Result<()> {
-        self.table_of_the_store("kvstore_family", &CATALOGUE, schema::CATALOGUE)?;
+    fn names_of_the_catalogue(&mut self) -> Result<()> {
         self.change(
             "UPDATE OR IGNORE kvstore_family SET name = CAST(name AS TEXT) WHERE typeof(name) = 'blob'",
         )?;
@@ -135,43 +152,77 @@ impl Repair<'_> {
     /// Enters the family of a table in the catalogue. Its default TTL is lost.
     fn enter(&mut self, family: &str) -> Result<()> {
         let tracked = exists(self.conn, &table_name("written", family))?;
-        self.change_with("INSERT INTO kvstore_family VALUES(?1, ?2, 0, ?3)", (family, self.now_ms, tracked))
+        self.change_with("INSERT INTO kvstore_family VALUES(?1, ?2, 0, ?3)", (family, self.now_ms, tracked))?;
+        self.say(&format!(
+            "family \"{family}\" was entered in the catalogue again: it has no default TTL now, and is said to have been \
+             made now"
+        ));
+        Ok(())
+    }
+
+    /// Puts what counts in the place of settings that cannot be.
+    fn settings_of_the_catalogue(&mut self) -> Result<()> {
+        for Setting { column, is_wrong, should_be, instead } in schema::settings_of_the_catalogue() {
+            let wrong: Vec<String> = self
+                .conn
+                .prepare(&format!("SELECT name FROM kvstore_family WHERE {is_wrong}"))
+                .and_then(|mut s| s.query_map([], |row| row.get(0))?.collect())
+                .map_err(translate)?;
+            if wrong.is_empty() {
+                continue;
+            }
+            let instead = instead.map_or_else(|| self.now_ms.to_string(), str::to_owned);
+            self.change(&format!("UPDATE kvstore_family SET {column} = ({instead}) WHERE {is_wrong}"))?;
+            for family in wrong {
+                let now = self
+                    .conn
+                    .query_row(
+                        &format!("SELECT {column} FROM kvstore_family WHERE name = ?1"),
+                        [&family],
+                        |row| row.get::<_, i64>(0),
+                    )
+                    .map_err(translate)?;
+                self.say(&format!("family \"{family}\": its {column} was not {should_be}, and is {now} now"));
+            }
+        }
+        Ok(())
     }
 
     /// Takes families back into the catalogue whose rows are there, and clears away what is left of others.
     fn tables_of_no_family(&mut self) -> Result<()> {
         let mut families: BTreeSet<String> =
             schema::families(self.conn)?.iter().map(|family| schema::table_suffix(family)).collect();
-        for (name, is_table) in integrity::named_like_ours(self.conn)? {
+        let listed = Listed::read(self.conn)?;
+        let named = listed.named_like_ours();
+        for (name, _) in &named {
             if let Some(suffix) = name.strip_prefix("data:")
-                && is_table
                 && !families.contains(suffix)
                 && let Some(family) = family_of(suffix)
-                && self.has_columns(&name, &["key", "value", "expire_ms", "blob_id", "written_ms"])?
+                && listed.of_family(self.conn, &DATA, &family)?.has_columns()
             {
                 self.enter(&family)?;
                 families.insert(suffix.to_owned());
             }
         }
-        for (name, is_table) in integrity::named_like_ours(self.conn)? {
-            let (kind, suffix) = name.split_once(':').unwrap_or((&name, ""));
+        for (name, is_table) in named {
+            let (kind, suffix) = name.split_once(':').unwrap_or((name, ""));
             let belongs = match name.split_once(':') {
                 Some((_, suffix)) => families.contains(suffix),
-                None => matches!(&*name, "kvstore_meta" | "kvstore_family"),
+                None => name == FACTS.name || name == FAMILIES.name,
             };
             if belongs {
                 // Of the right name, but something else: a view in the place of a table, or the other way round.
                 if is_table == (kind == "live") {
-                    self.remove(&name, is_table)?;
+                    self.remove(name, is_table)?;
                 }
                 continue;
             }
             match kind {
                 // Made from the rows: without rows they say nothing.
                 "ttl_key" | "ttl_expiry" | "written" if family_of(suffix).is_some() => {
-                    self.drop(&name, is_table)?
+                    self.drop(name, is_table)?
                 }
-                _ => self.remove(&name, is_table)?,
+                _ => self.remove(name, is_table)?,
             }
         }
         Ok(())
@@ -192,8 +243,16 @@ impl Repair<'_> {
         self.make(&format!("DROP {} {}", if is_table { "TABLE" } else { "VIEW" }, quote(name)))
     }
 
-    /// Gives a table a name that means nothing to the store.
+    /// Gives a table a name that means nothing to the store, and tells of it.
     fn set_aside(&mut self, name: &str) -> Result<()> {
+        let aside = self.rename(name)?;
+        self.fixed += 1;
+        self.say(&format!("the table {} is {} now", quote(name), quote(&aside)));
+        Ok(())
+    }
+
+    /// Gives a table a name that means nothing to the store, and gives that name.
+    fn rename(&self, name: &str) -> Result<String> {
         let mut aside = format!("lost:{name}");
         for n in 2.. {
             if !exists(self.conn, &aside)? {
@@ -204,31 +263,34 @@ impl Repair<'_> {
         // Without this, views that are broken meanwhile would forbid the new name.
         let legacy = DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE;
         self.conn.set_db_config(legacy, true).map_err(translate)?;
-        let done = self.make(&format!("ALTER TABLE {} RENAME TO {}", quote(name), quote(&aside)));
+        let done = self.run(&format!("ALTER TABLE {} RENAME TO {}", quote(name), quote(&aside)));
         self.conn.set_db_config(legacy, false).map_err(translate)?;
-        done
+        done.map(|()| aside)
+    }
+
+    /// Makes a table anew that has the right columns and another form, with the rows that are as the condition says. The old
+    /// one stays aside if it has more than the new one.
+    fn remake(&mut self, name: &str, columns: &[&str], fits: &str, definition: &str) -> Result<()> {
+        let has_more_columns = columns_of(self.conn, name)?.len() > columns.len();
+        let aside = self.rename(name)?;
+        self.make(definition)?;
+        let (new, old, columns) = (quote(name), quote(&aside), columns.join(", "));
+        self.run(&format!(
+            "INSERT OR IGNORE INTO {new}({columns}) SELECT {columns} FROM {old} WHERE {fits}"
+        ))?;
+        let rows = |table| self.number(&format!("SELECT count(*) FROM {table}"));
+        if has_more_columns || rows(&new)? < rows(&old)? {
+            self.say(&format!("the table {new} was made anew, and what it was is {old} now"));
+            return Ok(());
+        }
+        self.run(&format!("DROP TABLE {old}"))
     }
 
     // ---- one family --------------------------------------------------------------------------
 
-    fn family(&mut self, tables: &Tables, views: &HashMap<String, String>) -> Result<()> {
-        for &schema::Kind { name: kind, columns, key, .. } in KINDS {
-            let name = table_name(kind, tables.family());
-            let found = self.columns(&name)?;
-            if found.is_empty() {
-                continue; // there is no such table
-            }
-            if matches!(kind, "data" | "blob") {
-                if !has_all(&found, columns) {
-                    self.remove(&name, true)?;
-                }
-            } else {
-                let place = |at: u32| if at as usize <= key { at } else { 0 };
-                let wanted = columns.iter().zip(1..).map(|(column, at)| (*column, place(at)));
-                if found.iter().map(|(column, at)| (column.as_str(), *at)).ne(wanted) {
-                    self.drop(&name, true)?;
-                }
-            }
+    fn family(&mut self, tables: &Tables, listed: &Listed) -> Result<()> {
+        for kind in KINDS {
+            self.form(kind, tables, listed)?;
         }
         if !self.has("data", tables)? {
             self.make(&schema::data_table(tables))?;
@@ -239,15 +301,35 @@ impl Repair<'_> {
         // From here on no row goes any more.
         self.expiry_indexes(tables)?;
         self.write_times(tables)?;
-        self.view(tables, views)
+        self.view(tables, listed)
+    }
+
+    /// Sees to it that a table is as it is made, or not there. What was in an index is in the rows, too.
+    fn form(&mut self, kind: &Kind, tables: &Tables, listed: &Listed) -> Result<()> {
+        let name = table_name(kind.name, tables.family());
+        let keeps_values = kind.name == DATA.name || kind.name == BLOB.name;
+        match listed.of_family(self.conn, kind, tables.family())? {
+            Form::Wrong if keeps_values => {
+                let definition = format!("CREATE TABLE {}{}", quote(&name), kind.definition);
+                let fits = if kind.name == BLOB.name { "typeof(id) = 'integer'" } else { "TRUE" };
+                self.remake(&name, kind.columns, fits, &definition)
+            }
+            // A view in its place is gone already.
+            Form::Other if keeps_values && listed.is_table(&name) => self.remove(&name, true),
+            Form::Wrong | Form::Other if listed.is_table(&name) => self.drop(&name, true),
+            _ => Ok(()),
+        }
     }
 
     /// A key that is text has the bytes of the key that was meant, unless that one is there, too.
-    fn keys(&mut self, Tables { data, .. }: &Tables) -> Result<()> {
+    fn keys(&mut self, tables: &Tables) -> Result<()> {
+        let Tables { data, .. } = tables;
         self.change(&format!(
             "UPDATE OR IGNORE {data} SET key = CAST(key AS BLOB) WHERE typeof(key) = 'text'"
         ))?;
-        self.change(&format!("DELETE FROM {data} WHERE typeof(key) <> 'blob' OR length(key) = 0"))
+        self.lose(tables, "its key is none", "typeof(key) <> 'blob' OR length(key) = 0")?;
+        // A walk shows it, but no call takes such a key, and no other store its row.
+        self.lose(tables, "its key is too long", &format!("length(key) > {MAX_KEY_SIZE}"))
     }
 
     /// The row's own time decides, as in every read. One that is no time can be known from the key index, which
@@ -261,9 +343,9 @@ impl Repair<'_> {
                      AND typeof(i.expire_ms) = 'integer' AND i.expire_ms > 0"
             ))?;
         }
-        self.change(&format!(
-            "DELETE FROM {data} WHERE typeof(expire_ms) NOT IN ('integer', 'null') OR expire_ms <= 0"
-        ))
+        let why = "nobody knows how long it may be shown";
+        self.lose(tables, why, "typeof(expire_ms) NOT IN ('integer', 'null')")?;
+        self.change(&format!("DELETE FROM {data} WHERE expire_ms <= 0")) // it is dead
     }
 
     /// One value for each row: what a read shows counts, and a row without one goes.
@@ -275,19 +357,20 @@ impl Repair<'_> {
             "UPDATE {data} SET value = NULL
              WHERE typeof(value) NOT IN ('blob', 'null') AND typeof(blob_id) = 'integer'"
         ))?;
-        self.change(&format!("DELETE FROM {data} WHERE typeof(value) NOT IN ('blob', 'null')"))?;
+        self.lose(tables, VALUE_IS_LOST, "typeof(value) NOT IN ('blob', 'null')")?;
         self.change(&format!(
             "UPDATE {data} SET blob_id = NULL WHERE value IS NOT NULL AND blob_id IS NOT NULL"
         ))?;
         if !self.has("blob", tables)? {
-            return self.change(&format!("DELETE FROM {data} WHERE value IS NULL"));
+            return self.lose(tables, VALUE_IS_LOST, "value IS NULL");
         }
         self.change(&format!("UPDATE {blob} SET value = CAST(value AS BLOB) WHERE typeof(value) = 'text'"))?;
         self.change(&format!("DELETE FROM {blob} WHERE typeof(value) <> 'blob'"))?;
-        self.change(&format!(
-            "DELETE FROM {data} WHERE value IS NULL AND (typeof(blob_id) <> 'integer'
+        let lost = format!(
+            "value IS NULL AND (typeof(blob_id) <> 'integer'
                  OR NOT EXISTS (SELECT 1 FROM {blob} AS b WHERE b.id = blob_id))"
-        ))?;
+        );
+        self.lose(tables, VALUE_IS_LOST, &lost)?;
         self.shared_values(data, blob)?;
         self.change(&format!(
             "DELETE FROM {blob} WHERE id NOT IN (SELECT blob_id FROM {data} WHERE blob_id IS NOT NULL)"
@@ -399,13 +482,38 @@ impl Repair<'_> {
         ))
     }
 
-    fn view(&mut self, tables: &Tables, views: &HashMap<String, String>) -> Result<()> {
-        let wanted = schema::live_view(tables, self.has("blob", tables)?);
-        if views.get(&table_name("live", tables.family())) == Some(&wanted) {
+    fn view(&mut self, tables: &Tables, listed: &Listed) -> Result<()> {
+        let with_blobs = self.has("blob", tables)?;
+        if listed.is_live_view(tables, with_blobs) {
             return Ok(());
         }
         self.run(&format!("DROP VIEW IF EXISTS {}", tables.live))?;
-        self.make(&wanted)
+        self.make(&schema::live_view(tables, with_blobs))
+    }
+
+    // ---- what is told ------------------------------------------------------------------------
+
+    fn say(&mut self, text: &str) {
+        (self.tell)(Found { text, key: None, in_file: false });
+    }
+
+    /// Removes rows that cannot be kept, and tells of each.
+    fn lose(&mut self, tables: &Tables, why: &str, which: &str) -> Result<()> {
+        let Tables { data, .. } = tables;
+        let mut statement =
+            self.conn.prepare(&format!("SELECT key FROM {data} WHERE {which}")).map_err(translate)?;
+        let mut rows = statement.raw_query();
+        let mut any = false;
+        while let Some(row) = rows.next().map_err(translate)? {
+            let (length, key) = match row.get_ref(0).map_err(translate)? {
+                ValueRef::Blob(key) => (format!(" with a key of {} bytes", key.len()), Some(key)),
+                _ => (String::new(), None),
+            };
+            let text = format!("family \"{}\": a row{length} was removed: {why}", tables.family());
+            (self.tell)(Found { text: &text, key, in_file: false });
+            any = true;
+        }
+        if any { self.change(&format!("DELETE FROM {data} WHERE {which}")) } else { Ok(()) }
     }
 
     // ---- statements --------------------------------------------------------------------------
@@ -433,7 +541,7 @@ impl Repair<'_> {
     }
 
     fn has(&self, kind: &str, tables: &Tables) -> Result<bool> {
-        Ok(!self.columns(&table_name(kind, tables.family()))?.is_empty())
+        Ok(!columns_of(self.conn, &table_name(kind, tables.family()))?.is_empty())
     }
 
     fn finds(&self, sql: &str) -> Result<bool> {
@@ -443,23 +551,6 @@ impl Repair<'_> {
     fn number(&self, sql: &str) -> Result<i64> {
         self.conn.query_row(sql, [], |row| row.get(0)).map_err(translate)
     }
-
-    /// The columns of a table, each with its place in the primary key; none if there is no such table.
-    fn columns(&self, table: &str) -> Result<Vec<(String, u32)>> {
-        // cid, name, type, notnull, default, place in the key, hidden
-        self.conn
-            .prepare(&format!("PRAGMA table_xinfo({})", quote(table)))
-            .and_then(|mut s| s.query_map([], |row| Ok((row.get(1)?, row.get(5)?)))?.collect())
-            .map_err(translate)
-    }
-
-    fn has_columns(&self, table: &str, wanted: &[&str]) -> Result<bool> {
-        Ok(has_all(&self.columns(table)?, wanted))
-    }
-}
-
-fn has_all(columns: &[(String, u32)], wanted: &[&str]) -> bool {
-    wanted.iter().all(|wanted| columns.iter().any(|(column, _)| column == wanted))
 }
 
 /// The family whose tables have this suffix, if one can have it: the reverse of [`schema::table_suffix`].

@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use super::engine::sql::{Statements, is_missing_table};
 use super::failure::{damaged, translate};
 use crate::error::{Error, Result};
+use crate::expiry::MAX_DEFAULT_TTL_MS;
 
 /// Marks a SQLite file as a store ("KVS1").
 pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
@@ -118,6 +119,24 @@ pub(super) const CATALOGUE: &str = "(name TEXT PRIMARY KEY, created_ms INTEGER, 
 
 /// The same for the table of facts about the store.
 pub(super) const META: &str = "(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID";
+
+/// Whether this text of SQLite's list of tables defines a table of this name so, word by word.
+pub(super) fn is_defined_as(sql: &str, name: &str, definition: &str) -> bool {
+    let given = sql.strip_prefix("CREATE TABLE ").and_then(|rest| after_name(rest, name));
+    given.is_some_and(|given| given.split_ascii_whitespace().eq(definition.split_ascii_whitespace()))
+}
+
+/// What comes after a name at the beginning of an SQL text, quoted or not.
+fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
+    let Some(mut rest) = sql.strip_prefix('"') else { return sql.strip_prefix(name) };
+    for part in name.split_inclusive('"') {
+        rest = rest.strip_prefix(part)?;
+        if part.ends_with('"') {
+            rest = rest.strip_prefix('"')?; // doubled
+        }
+    }
+    rest.strip_prefix('"')
+}
 
 /// Makes the two tables every store has, the default family, and the marks of the format. In a
 /// transaction of the caller's.
@@ -227,6 +246,50 @@ pub(crate) struct Settings {
     pub(crate) track_writes: bool,
 }
 
+impl Settings {
+    /// The settings that these numbers of the catalogue mean; `None`: it has no integer there. A default TTL that cannot
+    /// be set is none. What is wrong is told by the integrity check ([`settings_of_the_catalogue`]).
+    pub(super) fn of(default_ttl_ms: Option<i64>, track_writes: Option<i64>) -> Settings {
+        Settings {
+            default_ttl_ms: default_ttl_ms.filter(|ttl| (0..=MAX_DEFAULT_TTL_MS).contains(ttl)).unwrap_or(0),
+            track_writes: track_writes.unwrap_or(0) != 0,
+        }
+    }
+}
+
+/// A column of the catalogue that says something of a family.
+pub(super) struct Setting {
+    pub(super) column: &'static str,
+    /// What is wrong with it, as a condition of SQL's.
+    pub(super) is_wrong: String,
+    /// What it should be, for people.
+    pub(super) should_be: &'static str,
+    /// What counts in the place of a wrong one; `None`: the time of the repair.
+    pub(super) instead: Option<&'static str>,
+}
+
+/// What the catalogue says of a family, and what of that cannot be.
+pub(super) fn settings_of_the_catalogue() -> [Setting; 3] {
+    let column = |column, is_wrong, should_be, instead| Setting { column, is_wrong, should_be, instead };
+    [
+        column("created_ms", "typeof(created_ms) <> 'integer'".to_owned(), "a time in milliseconds", None),
+        column(
+            "default_ttl_ms",
+            format!(
+                "(typeof(default_ttl_ms) <> 'integer' OR default_ttl_ms NOT BETWEEN 0 AND {MAX_DEFAULT_TTL_MS})"
+            ),
+            "a number of milliseconds from 0 (none) to those of 20 years",
+            Some("0"),
+        ),
+        column(
+            "track_writes",
+            "(typeof(track_writes) <> 'integer' OR track_writes NOT IN (0, 1))".to_owned(),
+            "0 or 1",
+            Some("typeof(track_writes) = 'integer' AND track_writes <> 0"),
+        ),
+    ]
+}
+
 /// The settings of a family; `None`: there is no such family.
 pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Settings>> {
     let mut statement = conn
@@ -234,10 +297,8 @@ pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Setting
         .map_err(translate)?;
     let mut rows = statement.query([family]).map_err(translate)?;
     let Some(row) = rows.next().map_err(translate)? else { return Ok(None) };
-    // What is no integer counts as 0; the integrity check reports it.
-    let integer =
-        |column: usize| row.get_ref(column).map(|value| value.as_i64().unwrap_or(0)).map_err(translate);
-    Ok(Some(Settings { default_ttl_ms: integer(0)?.max(0), track_writes: integer(1)? != 0 }))
+    let integer = |column: usize| row.get_ref(column).map(|value| value.as_i64().ok()).map_err(translate);
+    Ok(Some(Settings::of(integer(0)?, integer(1)?)))
 }
 
 /// When a family was made; `None`: there is no such family.

@@ -191,7 +191,8 @@ class MaintenanceMethods(Handle):
         one transaction, after which :meth:`integrity_check` finds nothing. Returns how many rows, entries and
         tables were added, removed or changed.
 
-        Every key that could be read is kept as it was; one whose value is lost is removed. CorruptError if
+        Every key that could be read is kept as it was; one whose value is lost is removed. (``kvstore repair`` names
+        what it removes, and opens a store whose catalogue is gone, too.) CorruptError if
         SQLite's own check fails, BusyError while a transaction is open: nothing is changed then.
         """
         fixed = ffi.new("int64_t *")

@@ -109,13 +109,13 @@ impl Catalogue<'_> {
             }
             let mut columns = Columns::of(cursor.record()?).map_err(|_| not_a_record("kvstore_family"))?;
             let mut number = || match columns.next() {
-                Ok(Value::Integer(number)) => Ok(number),
-                Ok(_) => Ok(0), // what is no integer counts as 0; the integrity check reports it
+                Ok(Value::Integer(number)) => Ok(Some(number)),
+                Ok(_) => Ok(None),
                 Err(_) => Err(not_a_record("kvstore_family")),
             };
             let [_name, _created, default_ttl_ms, track_writes] =
                 [number()?, number()?, number()?, number()?];
-            Ok(Some(Settings { default_ttl_ms: default_ttl_ms.max(0), track_writes: track_writes != 0 }))
+            Ok(Some(Settings::of(default_ttl_ms, track_writes)))
         })
     }
 

@@ -15,7 +15,7 @@ use super::walk;
 use crate::db::file::connection::Db;
 use crate::db::file::engine::sql::is_missing_table;
 use crate::db::file::failure::translate;
-use crate::db::file::schema::{CATALOGUE, KINDS, META, Tables, quote};
+use crate::db::file::schema::{self, CATALOGUE, KINDS, META, Tables, quote};
 use crate::error::Result;
 
 /// The root page of SQLite's list of tables.
@@ -195,25 +195,11 @@ impl<'r> ListRow<'r> {
 
     /// Whether it is a table that is defined like this, word by word.
     fn is_defined_as(&self, definition: &str) -> bool {
-        let given = self.sql.strip_prefix("CREATE TABLE ").and_then(|rest| after_name(rest, self.name));
         self.kind == "table"
             && self.root > LIST
             && self.name == self.table
-            && given
-                .is_some_and(|given| given.split_ascii_whitespace().eq(definition.split_ascii_whitespace()))
+            && schema::is_defined_as(self.sql, self.name, definition)
     }
-}
-
-/// What comes after a name at the beginning of an SQL text, quoted or not.
-fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
-    let Some(mut rest) = sql.strip_prefix('"') else { return sql.strip_prefix(name) };
-    for part in name.split_inclusive('"') {
-        rest = rest.strip_prefix(part)?;
-        if part.ends_with('"') {
-            rest = rest.strip_prefix('"')?; // doubled
-        }
-    }
-    rest.strip_prefix('"')
 }
 
 /// Looks at the tables of one family closely, by SQL, in the open transaction. What it finds counts for the

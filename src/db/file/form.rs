@@ -1,0 +1,163 @@
+//! Whether the tables and views are as `schema.rs` makes them: the check tells of those that are not, and the repair
+//! makes them anew. What is in the tables is not looked at here.
+
+use std::collections::HashMap;
+
+use rusqlite::Connection;
+
+use super::failure::translate;
+use super::schema::{
+    self, BLOB, CATALOGUE, DATA, KINDS, Kind, META, Tables, is_defined_as, quote, table_name,
+};
+use crate::error::Result;
+
+/// Tables and views by their names, as SQLite lists them. Read once: to ask SQLite for one of them is to go through
+/// them all.
+pub(super) struct Listed {
+    lines: HashMap<String, Line>,
+}
+
+/// A line of the list.
+struct Line {
+    is_table: bool,
+    /// How it is defined.
+    sql: String,
+}
+
+/// How a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Missing,
+    /// As the store makes it, or such that it does the same.
+    Right,
+    /// Made otherwise, with all columns.
+    Wrong,
+    /// Without the columns of one, or no table at all.
+    Other,
+}
+
+impl Form {
+    /// Whether rows can be read from it.
+    pub(super) fn has_columns(self) -> bool {
+        matches!(self, Form::Right | Form::Wrong)
+    }
+}
+
+/// A table that every store has.
+pub(super) struct OfTheStore {
+    pub(super) name: &'static str,
+    pub(super) columns: &'static [&'static str],
+    pub(super) definition: &'static str,
+}
+
+/// The catalogue of families, and the facts about the store.
+pub(super) const FAMILIES: OfTheStore = OfTheStore {
+    name: "kvstore_family",
+    columns: &["name", "created_ms", "default_ttl_ms", "track_writes"],
+    definition: CATALOGUE,
+};
+pub(super) const FACTS: OfTheStore =
+    OfTheStore { name: "kvstore_meta", columns: &["name", "value"], definition: META };
+
+impl Listed {
+    pub(super) fn read(conn: &Connection) -> Result<Listed> {
+        let mut statement = conn
+            .prepare("SELECT name, type, sql FROM sqlite_schema WHERE type IN ('table', 'view')")
+            .map_err(translate)?;
+        let mut rows = statement.raw_query();
+        let mut lines = HashMap::new();
+        while let Some(row) = rows.next().map_err(translate)? {
+            let text = |column: usize| {
+                let value = row.get_ref(column).map_err(translate)?;
+                Ok(value
+                    .as_bytes()
+                    .map(|text| String::from_utf8_lossy(text).into_owned())
+                    .unwrap_or_default())
+            };
+            let (name, kind, sql) = (text(0)?, text(1)?, text(2)?);
+            lines.insert(name, Line { is_table: kind == "table", sql });
+        }
+        Ok(Listed { lines })
+    }
+
+    /// Whether there is a table or view of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.lines.contains_key(name)
+    }
+
+    pub(super) fn is_table(&self, name: &str) -> bool {
+        self.lines.get(name).is_some_and(|line| line.is_table)
+    }
+
+    pub(super) fn of_the_store(&self, conn: &Connection, table: &OfTheStore) -> Result<Form> {
+        self.form(conn, table.name, table.columns, table.definition, |_| false)
+    }
+
+    /// How a family's table of a kind is. Of one that is made otherwise SQL can use the data table, if its key is one: it
+    /// may have other columns beside ours, and the rows in it are nowhere else.
+    pub(super) fn of_family(&self, conn: &Connection, kind: &Kind, family: &str) -> Result<Form> {
+        let works = |columns: &[(String, u32)]| {
+            kind.name == DATA.name && columns.iter().all(|(column, place)| (*place > 0) == (column == "key"))
+        };
+        self.form(conn, &table_name(kind.name, family), kind.columns, kind.definition, works)
+    }
+
+    fn form(
+        &self,
+        conn: &Connection,
+        name: &str,
+        columns: &[&str],
+        definition: &str,
+        works: impl Fn(&[(String, u32)]) -> bool,
+    ) -> Result<Form> {
+        let Some(line) = self.lines.get(name) else { return Ok(Form::Missing) };
+        if !line.is_table {
+            return Ok(Form::Other);
+        }
+        if is_defined_as(&line.sql, name, definition) {
+            return Ok(Form::Right);
+        }
+        let found = columns_of(conn, name)?;
+        Ok(match columns.iter().all(|wanted| found.iter().any(|(column, _)| column == wanted)) {
+            false => Form::Other,
+            true if works(&found) => Form::Right,
+            true => Form::Wrong,
+        })
+    }
+
+    /// Whether the view of live rows is there and as it is made beside these tables.
+    pub(super) fn has_live_view(&self, tables: &Tables) -> bool {
+        self.is_live_view(tables, self.is_table(&table_name(BLOB.name, tables.family())))
+    }
+
+    /// The same, where it is known whether there is a table of large values.
+    pub(super) fn is_live_view(&self, tables: &Tables, with_blobs: bool) -> bool {
+        self.lines
+            .get(&table_name("live", tables.family()))
+            .is_some_and(|line| !line.is_table && line.sql == schema::live_view(tables, with_blobs))
+    }
+
+    /// The tables and views whose names say that they are the store's, and whether they are tables; sorted.
+    pub(super) fn named_like_ours(&self) -> Vec<(&str, bool)> {
+        let is_ours = |name: &str| match name.split_once(':') {
+            Some((kind, _)) => kind == "live" || KINDS.iter().any(|known| known.name == kind),
+            None => false,
+        };
+        let mut named: Vec<(&str, bool)> = self
+            .lines
+            .iter()
+            .filter(|(name, _)| is_ours(name) || name.starts_with("kvstore_"))
+            .map(|(name, line)| (name.as_str(), line.is_table))
+            .collect();
+        named.sort_unstable();
+        named
+    }
+}
+
+/// The columns of a table, each with its place in the primary key; none if there is no such table.
+pub(super) fn columns_of(conn: &Connection, table: &str) -> Result<Vec<(String, u32)>> {
+    // cid, name, type, notnull, default, place in the key, hidden
+    conn.prepare(&format!("PRAGMA table_xinfo({})", quote(table)))
+        .and_then(|mut s| s.query_map([], |row| Ok((row.get(1)?, row.get(5)?)))?.collect())
+        .map_err(translate)
+}
