@@ -43,6 +43,9 @@ test:
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET_DIR)' # else nobody sees that it broke
 	cargo test --locked --workspace --no-fail-fast
 	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
+	cargo test --locked --no-fail-fast --features encryption --target-dir '$(TARGET_DIR)/encryption' --test encryption
+	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
+	    --target-dir '$(TARGET_DIR)/encryption' --test iteration --test batch --test cleaner
 	bindings/python/run-tests
 
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
@@ -50,7 +53,7 @@ test:
 SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
     $(addprefix tests/,btree.rs c_abuse.rs c_api%.rs cpp.rs docs.rs examples%.rs header.rs install.rs \
     symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs \
-    two_sqlites.rs forks.rs company_mix.rs idle_handles.rs),$(wildcard tests/*.rs)))
+    two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
 
 test-full: test
 	@.ci/setup full

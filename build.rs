@@ -23,8 +23,9 @@ const SOURCES: [&str; 16] = [
     "limit.rs",
 ];
 
-/// The SQLite whose internal declarations are in src/db/file/engine/btree/raw.rs.
-const SQLITE_VERSION: &str = "3.54.1";
+/// The SQLites whose internal declarations are in src/db/file/engine/btree/raw.rs: that of libsqlite3-sys, and that of
+/// SQLCipher, which it has with the feature `encryption`.
+const SQLITE_VERSIONS: [&str; 2] = ["3.54.1", "3.53.4"];
 /// How it must be compiled: internal functions can be linked; there is no shared cache, whose locks the engine does
 /// not know; and its defaults are those of src/db/file/pragmas.rs. (.cargo/config.toml)
 const SQLITE_FLAGS: [&str; 5] = [
@@ -46,7 +47,9 @@ fn has_btree_engine() -> bool {
     let header = std::fs::read_to_string(Path::new(&folder).join("sqlite3.h")).unwrap_or_default();
     std::env::var("KVSTORE_ENGINE").as_deref() != Ok("sql")
         && SQLITE_FLAGS.iter().all(|flag| flags.split_whitespace().any(|given| given == *flag))
-        && header.contains(&format!("#define SQLITE_VERSION        \"{SQLITE_VERSION}\""))
+        && SQLITE_VERSIONS
+            .iter()
+            .any(|version| header.contains(&format!("#define SQLITE_VERSION        \"{version}\"")))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

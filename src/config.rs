@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+#[cfg(feature = "encryption")]
+use crate::secret::{RAW_KEY_SIZE, Secret};
 
 /// Default size of the page cache, in pages.
 pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
@@ -99,6 +101,8 @@ pub(crate) struct FileConfig {
     pub(crate) hold_reads: Option<bool>,
     pub(crate) sql_engine: bool,
     pub(crate) damaged: bool,
+    #[cfg(feature = "encryption")]
+    pub(crate) secret: Option<std::sync::Arc<Secret>>,
 }
 
 impl Default for Config {
@@ -126,6 +130,8 @@ impl Default for FileConfig {
             hold_reads: None,
             sql_engine: false,
             damaged: false,
+            #[cfg(feature = "encryption")]
+            secret: None,
         }
     }
 }
@@ -248,6 +254,28 @@ impl Config {
         self
     }
 
+    /// What the store is encrypted with, by a password: a new file is, and one that is there must be, with the same one.
+    /// Everything in it is: keys, values, families, times. From the password a key is derived each time the store is
+    /// opened, by SQLCipher's PBKDF2 with 256 000 rounds, which takes some tenths of a second.
+    ///
+    /// The file is one of SQLCipher 4's, which other programs open with the password. Its pages have 4096 bytes. (`x'`
+    /// with 64 digits in hexadecimal and `'` is no password but a [key](Config::raw_key), to SQLCipher.)
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    pub fn password(mut self, password: impl AsRef<[u8]>) -> Config {
+        self.file.secret = Some(Secret::password(password.as_ref()).into());
+        self
+    }
+
+    /// The same with a key of 32 random bytes, such as a device's key store has: nothing is derived, so an open takes
+    /// no longer than of a plain store.
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    pub fn raw_key(mut self, key: &[u8; RAW_KEY_SIZE]) -> Config {
+        self.file.secret = Some(Secret::raw_key(key).into());
+        self
+    }
+
     /// Row operations through SQL also where the build has the `btree` engine. For tests.
     #[doc(hidden)]
     #[must_use]
@@ -282,12 +310,31 @@ impl Config {
 }
 
 impl FileConfig {
+    /// Whether there is a password or a key.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "encryption")]
+        return self.secret.is_some();
+        #[cfg(not(feature = "encryption"))]
+        false
+    }
+
     fn check(&self) -> Result<()> {
         if !(512..=65_536).contains(&self.page_size) || !self.page_size.is_power_of_two() {
             return Err(Error::invalid(format!(
                 "page size (pageSize) {}: must be a power of two from 512 to 65536",
                 self.page_size
             )));
+        }
+        #[cfg(feature = "encryption")]
+        if let Some(secret) = &self.secret {
+            secret.check()?;
+            if self.page_size != DEFAULT_PAGE_SIZE {
+                return Err(Error::invalid(format!(
+                    "page size (pageSize) {}: an encrypted store has pages of {DEFAULT_PAGE_SIZE} bytes, or other \
+                     programs would not open it with its password alone",
+                    self.page_size
+                )));
+            }
         }
         if self.cache_pages == 0 || i32::try_from(self.cache_pages).is_err() {
             return Err(Error::invalid(format!(

@@ -53,6 +53,8 @@ mod fork;
 mod info;
 mod options;
 mod recovery;
+#[cfg(feature = "encryption")]
+mod secret;
 mod shared;
 mod store;
 mod unwind;

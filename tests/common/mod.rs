@@ -38,6 +38,16 @@ impl TestClock {
     }
 }
 
+/// The configuration; where the tests are to run on encrypted stores, with a key. (`KVSTORE_TEST_ENCRYPTED=1`, in a build
+/// with the feature `encryption`.)
+pub fn maybe_encrypted(config: &Config) -> Config {
+    #[cfg(feature = "encryption")]
+    if std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some() {
+        return config.clone().raw_key(&[0xa5; 32]);
+    }
+    config.clone()
+}
+
 /// A store in memory.
 pub fn memory() -> Store {
     Store::open_in_memory(&Config::new()).unwrap()
@@ -83,11 +93,11 @@ impl Scratch {
 
     /// A handle on the store.
     pub fn open(&self) -> Store {
-        Store::open(self.path()).unwrap()
+        self.open_with(&Config::new())
     }
 
     pub fn open_with(&self, config: &Config) -> Store {
-        Store::open_with(self.path(), config).unwrap()
+        Store::open_with(self.path(), &maybe_encrypted(config)).unwrap()
     }
 
     /// A handle whose clock is `clock`.

@@ -19,6 +19,10 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut target = Connection::open_with_flags(to, flags).map_err(translate)?;
+    #[cfg(feature = "encryption")]
+    if let Some(secret) = &source.secret {
+        super::cipher::set_secret(&target, secret)?;
+    }
     // The file counts only once it is whole and synced, so it needs no journal on the way.
     target
         .execute_batch(

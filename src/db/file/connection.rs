@@ -73,6 +73,9 @@ pub(crate) struct Db {
     pub(super) ages: RefCell<Agenda>,
     pub(super) room: Room,
     pub(super) dead: RefCell<DeadRows>,
+    /// What the file is encrypted with, for a backup.
+    #[cfg(feature = "encryption")]
+    pub(super) secret: Option<Arc<crate::secret::Secret>>,
     /// After the connection, so that it is dropped later. Only of a file that is read only.
     pub(super) _leftovers: Option<Leftovers>,
 }

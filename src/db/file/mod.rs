@@ -13,6 +13,8 @@ mod agenda;
 mod backup;
 mod catalogue;
 mod checkpoint;
+#[cfg(feature = "encryption")]
+mod cipher;
 mod connection;
 mod dead;
 mod engine;

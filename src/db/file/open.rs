@@ -16,6 +16,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::INLINE_PAGE_FRACTION;
 use super::checkpoint::Checkpoints;
+#[cfg(feature = "encryption")]
+use super::cipher;
 use super::connection::{Db, TransactionState, beside};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
@@ -53,6 +55,9 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
         if config.read_only {
             return Err(Error::invalid("an in-memory store cannot be read-only: it would stay empty"));
         }
+        if config.file.is_encrypted() {
+            return Err(Error::invalid("a store in memory is not encrypted: open it without a password"));
+        }
         let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let conn = Connection::open_in_memory_with_flags(flags).map_err(translate)?;
         return set_up(conn, None, None, config, now_ms);
@@ -87,7 +92,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
             "the path has {length} bytes with all directories, and SQLite opens at most {MAX_PATH}: move it up"
         )));
     }
-    let mut looked = look_at(&real, config.read_only, beside.shared_memory)?;
+    let mut looked = look_at(&real, config, beside.shared_memory)?;
     if config.file.exclusive || !looked.has_wal || !looked.file.as_ref().is_some_and(OsFile::owns_its_locks) {
         looked.file = None; // for SQLite, which opens it again
     }
@@ -253,6 +258,10 @@ fn set_up(
         }
         _ => None,
     };
+    #[cfg(feature = "encryption")]
+    if let Some(secret) = &config.file.secret {
+        cipher::set_secret(&conn, secret)?;
+    }
     let wal_frames = Arc::new(AtomicU32::new(0));
     let frames = Arc::clone(&wal_frames);
     // Also keeps SQLite from checkpointing by itself: when to do that is `Db`'s decision.
@@ -295,6 +304,8 @@ fn set_up(
         ages: RefCell::default(),
         room: Room::default(),
         dead: RefCell::default(),
+        #[cfg(feature = "encryption")]
+        secret: config.file.secret.clone(),
         _leftovers: leftovers,
     };
     #[cfg(kvstore_btree)]
@@ -305,7 +316,11 @@ fn set_up(
     until_free(config, || db.configure(&config.file))?;
     // In one snapshot: beside writers without pause each lock for reading in DELETE mode is a matter of luck.
     let is_known = |db: &Db| {
-        if !db.is_ours()? {
+        let is_ours = db.is_ours();
+        #[cfg(feature = "encryption")]
+        let is_ours =
+            is_ours.map_err(|e| if config.file.is_encrypted() { cipher::as_wrong_secret(e) } else { e });
+        if !is_ours? {
             return Ok(false);
         }
         check_format(db, config)?;

@@ -87,6 +87,10 @@ impl Db {
         if let Some(direct) = &self.direct {
             return Ok(direct.page_size());
         }
+        #[cfg(feature = "encryption")]
+        if self.secret.is_some() {
+            return Ok(crate::config::DEFAULT_PAGE_SIZE.into()); // SQLCipher has a PRAGMA of its own in this place
+        }
         Ok(u64::try_from(self.read_number("PRAGMA page_size")?).unwrap_or(0))
     }
 

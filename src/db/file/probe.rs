@@ -89,7 +89,8 @@ pub(super) struct Looked {
 }
 
 /// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
-pub(super) fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> Result<Looked> {
+pub(super) fn look_at(path: &Path, config: &Config, has_shared_memory: bool) -> Result<Looked> {
+    let read_only = config.read_only;
     let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
     let mut may_be_written = !read_only;
     let file = match OsFile::open(path, !read_only, !read_only) {
@@ -106,7 +107,7 @@ pub(super) fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> 
     let mut length = 0;
     let mut look = || {
         length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
-        check_header(header.get(..length).unwrap_or_default(), path, read_only)
+        check_header(header.get(..length).unwrap_or_default(), path, config)
     };
     match look() {
         // Another process may make it, or take back what was begun of it, between a look at it and one at its journal.
@@ -128,14 +129,15 @@ pub(super) fn look_at(path: &Path, read_only: bool, has_shared_memory: bool) -> 
             wal.file_name().unwrap_or_default().display()
         )));
     }
-    let has_wal = header.get(READ_VERSION) == Some(&WAL_VERSION);
+    // Of an encrypted one it cannot be seen, and most are.
+    let has_wal = config.file.is_encrypted() || header.get(READ_VERSION) == Some(&WAL_VERSION);
     let (identity, names) = file.identity_and_names().map_err(failed)?;
     Ok(Looked { names, has_wal, may_be_written, identity, file: Some(file) })
 }
 
 /// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
 /// back, or checkpoint its WAL, just by looking; and ours may be in the middle of a checkpoint.
-fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
+fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
     if header.is_empty() {
         return Ok(());
     }
@@ -147,11 +149,21 @@ fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
     let (Some(application_id), Some(page_type), Some(tables), true) =
         (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
     else {
-        if is_begun(header, path) {
-            return Ok(()); // SQLite rolls it back
+        if is_begun(header, path) || config.file.is_encrypted() && !header.starts_with(MAGIC) {
+            return Ok(()); // SQLite rolls it back, or decrypts it
+        }
+        if looks_encrypted(header) {
+            return Err(Error::auth_failed(
+                "the file is encrypted, or is no store: open it with its password, in a build with encryption",
+            ));
         }
         return Err(Error::not_a_database("the file is not a SQLite database, so it is no store"));
     };
+    if config.file.is_encrypted() {
+        return Err(Error::auth_failed(
+            "the file is not encrypted: open it without a password, or encrypt it",
+        ));
+    }
     if application_id == schema::APPLICATION_ID.unsigned_abs() {
         return Ok(());
     }
@@ -159,10 +171,22 @@ fn check_header(header: &[u8], path: &Path, read_only: bool) -> Result<()> {
     if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || has("-wal") {
         return Err(not_ours());
     }
-    if read_only {
+    if config.read_only {
         return Err(Error::cant_open("the file has no store in it, and a read-only open cannot make one"));
     }
     Ok(())
+}
+
+/// Whether the first sector of a file has no more order than random bytes: 512 of them have 222 different values, of
+/// 256, give or take six. (Compressed files look the same.)
+fn looks_encrypted(start: &[u8]) -> bool {
+    let mut seen = [false; 256];
+    for byte in start {
+        if let Some(seen) = seen.get_mut(usize::from(*byte)) {
+            *seen = true;
+        }
+    }
+    start.len() == SECTOR && seen.iter().filter(|seen| **seen).count() >= 180
 }
 
 /// Whether a file is a store whose making was cut off, by its first sector, which was not yet written then. The journal

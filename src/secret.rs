@@ -1,0 +1,70 @@
+//! What a store is encrypted with. It is wiped from memory when it is no longer needed, and shown nowhere.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Result};
+
+/// A password, or a key, in the form that SQLCipher takes.
+pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+
+/// Bytes of a key that is none derived from a password.
+pub(crate) const RAW_KEY_SIZE: usize = 32;
+
+impl Secret {
+    pub(crate) fn password(password: &[u8]) -> Secret {
+        Secret(Zeroizing::new(password.to_vec()))
+    }
+
+    /// SQLCipher takes a key in hexadecimal as it is (zetetic.net, "PRAGMA key": raw key data).
+    pub(crate) fn raw_key(key: &[u8; RAW_KEY_SIZE]) -> Secret {
+        let mut text = Zeroizing::new(Vec::with_capacity(2 * RAW_KEY_SIZE + 3));
+        text.extend_from_slice(b"x'");
+        for byte in key {
+            for digit in [byte >> 4, byte & 15] {
+                text.push(if digit < 10 { b'0' + digit } else { b'a' - 10 + digit });
+            }
+        }
+        text.push(b'\'');
+        Secret(text)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Refuses what can be no password.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.0.len() {
+            0 => Err(Error::invalid("the password is empty: open the store without one, or give one")),
+            length if i32::try_from(length).is_err() => Err(Error::invalid("the password is too long")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raw_key_is_written_as_sqlcipher_reads_it_and_nothing_is_shown() {
+        let mut key = [0xff; RAW_KEY_SIZE];
+        key[0] = 0x0a;
+        let secret = Secret::raw_key(&key);
+        assert_eq!(secret.as_bytes(), format!("x'0a{}'", "ff".repeat(31)).as_bytes());
+        assert_eq!(format!("{secret:?} {:?}", Secret::password(b"geheim")), "Secret Secret");
+    }
+
+    #[test]
+    fn an_empty_password_is_none() {
+        assert!(Secret::password(b"").check().is_err() && Secret::password(b"\0").check().is_ok());
+    }
+}

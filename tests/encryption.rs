@@ -1,0 +1,191 @@
+//! Encrypted stores. Only in a build with the feature `encryption`.
+#![cfg(feature = "encryption")]
+
+mod common;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use common::{Scratch, kind};
+use kvstore::{Config, ErrorKind, Expiry, JournalMode, Store};
+
+const PASSWORD: &str = "correct horse";
+
+fn with_password() -> Config {
+    Config::new().password(PASSWORD)
+}
+
+/// A key, so that nothing is derived: most tests are not about that.
+fn with_key() -> Config {
+    Config::new().raw_key(&[7; 32])
+}
+
+/// Words that are looked for in the files of a store.
+const KEY: &str = "sentinel-key";
+const VALUE: &str = "sentinel-value";
+const FAMILY: &str = "sentinel-family";
+
+fn fill(store: &Store) {
+    let family = store.create_family(FAMILY).unwrap();
+    for n in 0..300 {
+        family.put(format!("{KEY} {n}"), format!("{VALUE} {n}").repeat(1 + n % 7 * 40)).unwrap();
+        family.put_until(format!("{KEY} {n} ends"), VALUE, Expiry::At(4_000_000_000_000 + n as i64)).unwrap();
+        store.put(format!("{KEY} {n}"), VALUE).unwrap();
+    }
+    family.put(KEY, VALUE.repeat(20_000)).unwrap();
+}
+
+/// Whether a file beside the store, or it, has one of the words.
+fn leaks(scratch: &Scratch) -> Vec<String> {
+    let all = scratch.bytes();
+    let words = [KEY, VALUE, FAMILY, "live:", "SQLite format", "CREATE TABLE"];
+    let found = |bytes: &[u8]| {
+        // SAFETY: so many bytes each.
+        words.iter().any(|word| unsafe {
+            !libc::memmem(bytes.as_ptr().cast(), bytes.len(), word.as_ptr().cast(), word.len()).is_null()
+        })
+    };
+    all.into_iter().filter(|(_, bytes)| found(bytes)).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn what_is_in_it_is_in_none_of_its_files_and_comes_back_with_the_password() {
+    for config in [
+        with_password(),
+        with_key(),
+        with_key().journal_mode(JournalMode::Delete),
+        with_key().sql_engine(true),
+    ] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&config);
+        fill(&store);
+        assert_eq!(leaks(&scratch), Vec::<String>::new());
+        store.checkpoint(kvstore::CheckpointMode::Truncate).unwrap();
+        store.integrity_check().unwrap();
+        assert_eq!(leaks(&scratch), Vec::<String>::new());
+        store.close().unwrap();
+        assert_eq!(leaks(&scratch), Vec::<String>::new());
+        let store = scratch.open_with(&config);
+        let family = store.family(FAMILY).unwrap();
+        assert_eq!((store.count().unwrap(), family.count().unwrap()), (300, 601));
+        assert_eq!(family.expire_time(format!("{KEY} 7 ends")).unwrap(), Some(Expiry::At(4_000_000_000_007)));
+        assert_eq!(family.get(KEY).unwrap().map(|value| value.len()), Some(VALUE.len() * 20_000));
+        assert_eq!(family.prefix(KEY).count(), 601);
+        store.integrity_check().unwrap();
+    }
+}
+
+#[test]
+fn without_its_password_it_is_not_opened_and_left_as_it_is() {
+    let scratch = Scratch::new();
+    fill(&scratch.open_with(&with_password()));
+    let before = scratch.bytes();
+    for config in
+        [Config::new(), Config::new().password("correct hors"), with_key(), Config::new().read_only(true)]
+    {
+        let error = Store::open_with(scratch.path(), &config).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AuthFailed, "{error}");
+        assert!(!error.to_string().contains("hors"), "{error}");
+    }
+    assert!(scratch.bytes() == before);
+    assert_eq!(scratch.open_with(&with_password()).count().unwrap(), 300);
+}
+
+#[test]
+fn a_plain_store_and_a_store_in_memory_take_no_password() {
+    let scratch = Scratch::new();
+    scratch.open().put("a", "1").unwrap();
+    let before = scratch.bytes();
+    assert_eq!(kind(Store::open_with(scratch.path(), &with_password())), ErrorKind::AuthFailed);
+    assert!(scratch.bytes() == before);
+    assert_eq!(kind(Store::open_in_memory(&with_password())), ErrorKind::Error);
+    for config in [Config::new().password(""), with_key().page_size(8192)] {
+        assert_eq!(kind(Store::open_with(scratch.dir().join("new"), &config)), ErrorKind::Error);
+    }
+    assert!(!scratch.dir().join("new").exists());
+    assert_eq!(format!("{:?}", with_password()).matches(PASSWORD).count(), 0);
+}
+
+#[test]
+fn what_is_no_store_at_all_is_not_taken_for_an_encrypted_one() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path(), "just some text\n".repeat(200)).unwrap();
+    assert_eq!(kind(Store::open(scratch.path())), ErrorKind::NotADatabase);
+}
+
+#[test]
+fn a_bit_that_is_flipped_in_any_page_is_noticed() {
+    let scratch = Scratch::new();
+    fill(&scratch.open_with(&with_key()));
+    let sound = fs::read(scratch.path()).unwrap();
+    let read = || -> kvstore::Result<u64> {
+        let store = Store::open_with(scratch.path(), &with_key())?;
+        for name in store.families()? {
+            for entry in store.family(&name)?.iter() {
+                let (key, value) = entry?;
+                assert!(key.starts_with(KEY.as_bytes()) && value.starts_with(VALUE.as_bytes()));
+            }
+        }
+        store.integrity_check()?;
+        Ok(store.count()? + store.family(FAMILY)?.count()?)
+    };
+    assert_eq!(read().unwrap(), 901);
+    for page in 0..sound.len() / 4096 {
+        let mut damaged = sound.clone();
+        damaged[page * 4096 + (page * 977 + 16) % 4096] ^= 1 << (page % 8);
+        fs::write(scratch.path(), &damaged).unwrap();
+        let error = read().expect_err(&format!("page {}", page + 1));
+        assert!(
+            matches!(error.kind(), ErrorKind::AuthFailed | ErrorKind::Corrupt),
+            "page {}: {error:?}",
+            page + 1
+        );
+    }
+    // Two pages that have changed places, and one of another file with the same key.
+    let other = Scratch::new();
+    fill(&other.open_with(&with_key()));
+    let other = fs::read(other.path()).unwrap();
+    let page = |bytes: &[u8], number: usize| bytes[number * 4096..][..4096].to_vec();
+    for (at, from) in [(5, page(&sound, 6)), (6, page(&sound, 5)), (5, page(&other, 5)), (0, page(&other, 0))]
+    {
+        let mut damaged = sound.clone();
+        damaged[at * 4096..][..4096].copy_from_slice(&from);
+        fs::write(scratch.path(), &damaged).unwrap();
+        let error = read().expect_err(&format!("page {at}"));
+        assert!(matches!(error.kind(), ErrorKind::AuthFailed | ErrorKind::Corrupt), "{error:?}");
+    }
+}
+
+#[test]
+fn a_backup_and_a_second_handle_have_the_same_password() {
+    let scratch = Scratch::new();
+    let store = scratch.open_with(&with_password());
+    fill(&store);
+    store.backup(scratch.dir().join("backup.db"), |_, _| true).unwrap();
+    assert_eq!(leaks(&scratch), Vec::<String>::new());
+    let backup = Store::open_with(scratch.dir().join("backup.db"), &with_password()).unwrap();
+    assert_eq!(backup.family(FAMILY).unwrap().count().unwrap(), 601);
+    let second = scratch.open_with(&with_password());
+    store.put("a", "1").unwrap();
+    assert_eq!(second.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    store.start_cleaner(Duration::from_millis(1), None).unwrap();
+    second.put_until("dead", "1", Expiry::At(1)).unwrap();
+    let started = Instant::now();
+    while store.count().unwrap() > 301 && started.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(store.count().unwrap(), 301);
+}
+
+#[test]
+fn a_store_in_a_copy_to_another_password_is_the_same_store() {
+    let (scratch, plain) = (Scratch::new(), Scratch::new());
+    let store = scratch.open_with(&with_key());
+    fill(&store);
+    let target = plain.open();
+    store.copy_to(&target, |_, _| true).unwrap();
+    assert_eq!(target.family(FAMILY).unwrap().count().unwrap(), 601);
+    let again = Scratch::new();
+    target.copy_to(&again.open_with(&with_password()), |_, _| true).unwrap();
+    assert_eq!(again.open_with(&with_password()).family(FAMILY).unwrap().count().unwrap(), 601);
+}
