@@ -541,7 +541,8 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
  * missing or empty file with readOnly, a newer file format; a file with several names (hard links), each of
  * which would have a log of its own; a log beside it that belongs to a deleted file of its name, which somebody
- * still has open); KVSTORE_NOTADB (not a store: the file is left as it is); KVSTORE_BUSY (another handle has it open
+ * still has open); KVSTORE_NOTADB (not a store: the file is left as it is); KVSTORE_AUTH_FAILED
+ * (an encrypted store, or bytes without any order: the file is left as it is); KVSTORE_BUSY (another handle has it open
  * exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
  * process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
  * KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
