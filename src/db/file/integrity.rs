@@ -12,6 +12,7 @@ use rusqlite::{Connection, FileControl};
 use super::engine::sql::is_missing_table;
 use super::failure::{translate, without_advice};
 use super::form::{FACTS, FAMILIES, Form, Listed};
+use super::pragmas::page_size;
 use super::schema::{
     self, BLOB, DATA, DEFAULT_FAMILY, FORMAT_VERSION, KINDS, Kind, Setting, TTL_EXPIRY, TTL_KEY, Tables,
     WRITTEN, quote, table_name,
@@ -211,7 +212,8 @@ fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
 
 /// How many pages have neither rows nor entries and are not free.
 fn pages_of_maps(conn: &Connection) -> Result<i64> {
-    let (pages, size) = (number(conn, "PRAGMA page_count")?, number(conn, "PRAGMA page_size")?);
+    let size = i64::try_from(page_size(conn)?).unwrap_or(0);
+    let pages = number(conn, "PRAGMA page_count")?;
     if number(conn, "PRAGMA auto_vacuum")? == 0 {
         return Ok(i64::from(lock_page(size) <= pages));
     }

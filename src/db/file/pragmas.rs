@@ -2,6 +2,8 @@
 //! needs the schema reads all of it, which takes longer than the rest of an open. Which PRAGMAs are run when is decided
 //! in `open.rs`.
 
+use rusqlite::Connection;
+
 use super::connection::Db;
 use super::failure::translate;
 use super::schema;
@@ -19,6 +21,15 @@ const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it
 /// those it changes again afterwards are written, and their frames' checksums computed, twice. (10 000 random
 /// overwrites among 300 000 keys take 14 to 24 % less time than with 1.)
 const SPILL: u32 = 5;
+
+/// Bytes of a page, after the first read. (Of an encrypted file SQLCipher answers itself, with a text.)
+pub(super) fn page_size(conn: &Connection) -> Result<u64> {
+    let number = conn.query_row("PRAGMA page_size", [], |row| {
+        let value = row.get_ref(0)?;
+        Ok(value.as_i64().or_else(|e| value.as_str()?.parse().map_err(|_| e))?)
+    });
+    Ok(number.map_err(translate)?.try_into().unwrap_or(0))
+}
 
 impl Db {
     /// Sets what has to be set before the file is read.
@@ -87,11 +98,7 @@ impl Db {
         if let Some(direct) = &self.direct {
             return Ok(direct.page_size());
         }
-        #[cfg(feature = "encryption")]
-        if self.secret.is_some() {
-            return Ok(crate::config::DEFAULT_PAGE_SIZE.into()); // SQLCipher has a PRAGMA of its own in this place
-        }
-        Ok(u64::try_from(self.read_number("PRAGMA page_size")?).unwrap_or(0))
+        page_size(self.switch_to_sql()?)
     }
 
     /// The way of journaling, after the first read; `None`: another one than those of the configuration.
