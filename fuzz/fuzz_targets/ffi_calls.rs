@@ -339,7 +339,20 @@ impl World {
 
     /// Limits of a store: such as are refused, and such as are soon reached.
     fn max_bytes(&self) -> i64 {
-        self.of(&[0, -1, 1, 16_384, 17_000, 32_768, 131_072, 150_000, 2_097_152, 5_000_000, i64::MIN, i64::MAX])
+        self.of(&[
+            0,
+            -1,
+            1,
+            16_384,
+            17_000,
+            32_768,
+            131_072,
+            150_000,
+            2_097_152,
+            5_000_000,
+            i64::MIN,
+            i64::MAX,
+        ])
     }
 
     fn int64_output(&self) -> *mut i64 {
