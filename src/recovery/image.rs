@@ -29,6 +29,8 @@ pub(super) struct Header {
     pub(super) free: u32,
     /// Whether there is a pointer map.
     pub(super) has_map: bool,
+    /// Whether it is as every store has it.
+    pub(super) is_incremental: bool,
     pub(super) application_id: u32,
 }
 
@@ -180,6 +182,7 @@ impl Image {
             first_free: number(32),
             free: number(36),
             has_map: number(52) != 0,
+            is_incremental: number(64) != 0,
             application_id: number(68),
         }
     }

@@ -85,6 +85,11 @@ impl Node {
         below.iter().map(|cell| cell.child).chain(right)
     }
 
+    /// The pages where its records go on.
+    pub(super) fn overflows(&self) -> impl Iterator<Item = u32> {
+        self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0)
+    }
+
     /// What of a cell's record is on the page.
     pub(super) fn local(&self, cell: &Cell) -> &[u8] {
         self.page.get(cell.start..cell.start + cell.local).unwrap_or_default()
@@ -92,7 +97,7 @@ impl Node {
 
     fn points_nowhere_twice(&self) -> bool {
         let mut pages: Vec<u32> = self.children().collect();
-        pages.extend(self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0));
+        pages.extend(self.overflows());
         pages.sort_unstable();
         pages.windows(2).all(|two| two.first() != two.last())
     }
