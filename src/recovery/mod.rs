@@ -1,7 +1,7 @@
 //! Recovery: saves every row that can be read of a damaged file into a new store.
 //!
 //! The damaged file is read as bytes, without SQLite, which stops at the first thing that is wrong. [`image`] has its
-//! pages as the last commit left them ([`logs`]: with what lies beside it), [`page`] and [`record`] take them apart,
+//! pages as the last commit left them ([`logs`] and [`journal`]: with what lies beside it), [`page`] and [`record`] take them apart,
 //! [`map`] knows which page belongs to whom, [`survey`] and [`trust`] which is a copy of another one, [`walk`] goes
 //! through the trees, [`orphans`] finds what the walk does not reach, [`find`] says which tree is which family's,
 //! [`work`] puts together what belongs to one, [`save`] writes the new store, and [`report`] tells what is lost.
@@ -11,6 +11,7 @@
 
 mod find;
 mod image;
+mod journal;
 mod logs;
 mod map;
 mod orphans;
@@ -134,8 +135,7 @@ pub fn recover(
 ) -> Result<Recovered> {
     let read = || Image::open(from.as_ref());
     let (new, (image, notes)) = NewFile::begin(to.as_ref(), Some(from.as_ref()), "new store", read)?;
-    let reporter =
-        RefCell::new(Reporter::new(&mut report));
+    let reporter = RefCell::new(Reporter::new(&mut report));
     for note in &notes {
         reporter.borrow_mut().other("the file", 0, note)?;
     }
@@ -144,8 +144,7 @@ pub fn recover(
     // Once for the survey, and for each walk.
     let progress = Progress::new(&reporter, 3 * u64::from(image.pages_there()));
     let survey = Survey::of(&image, &map, &mut || progress.note_page())?;
-    let forest =
-        Forest { image: &image, map, survey, rows: RefCell::default(), faulty: RefCell::default() };
+    let forest = Forest { image: &image, map, survey, rows: RefCell::default(), faulty: RefCell::default() };
     let mut tell = |of: &str, page: u32, why: &str| reporter.borrow_mut().other(of, page, why);
     let contents = find::find(&forest, &mut tell)?;
     if !contents.is_store && header.application_id != APPLICATION_ID {
@@ -164,4 +163,3 @@ pub fn recover(
     let counts = reporter.borrow().counts;
     Ok(counts)
 }
-

@@ -47,4 +47,3 @@ impl<'r> Reporter<'r> {
         self.tell(Recovering::Lost(Loss { of, key: None, page, is_row: false, why: &why }))
     }
 }
-

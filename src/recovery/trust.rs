@@ -42,7 +42,9 @@ impl Forest<'_> {
         }
         // Not by one number that was changed: the other page leads there, or all say the same.
         let of = |link: Link, child: u32| {
-            entry(child).filter(|(kind, parent)| *kind == link as u8 && *parent != page).map(|(_, parent)| parent)
+            entry(child)
+                .filter(|(kind, parent)| *kind == link as u8 && *parent != page)
+                .map(|(_, parent)| parent)
         };
         let mut parents = links().map(|(link, child)| of(link, child));
         let first = parents.next().flatten();
@@ -70,9 +72,12 @@ impl Forest<'_> {
             }
             // Two small families can have the same rows; two large ones in several pages.
             let is_likely = is_root(page) && is_root(twin) || self.have_twins_beside(page, twin);
-            let has_rows = self.rows.borrow().as_ref().is_none_or(|rows| others.is_none_or(|tree| rows.contains(&tree)));
+            let has_rows =
+                self.rows.borrow().as_ref().is_none_or(|rows| others.is_none_or(|tree| rows.contains(&tree)));
             if !is_likely && has_rows {
-                return Trust::None("has the same bytes as a page of another tree, and nothing tells whose they are");
+                return Trust::None(
+                    "has the same bytes as a page of another tree, and nothing tells whose they are",
+                );
             }
         }
         trust

@@ -94,7 +94,7 @@ impl Forest<'_> {
         let node = (depth < DEEPEST).then(|| self.image.node(number, kind)).flatten();
         let Some(node) = node else {
             self.note_fault(number);
-            let why = if self.image.page(number).is_none() { "is not there" } else { "is damaged" };
+            let why = if self.image.page(number).is_none() { "cannot be read" } else { "is damaged" };
             return visitor.lost_page(number, why);
         };
         let trust = self.trust(number, &node);

@@ -62,7 +62,6 @@ pub(super) struct Work<'f> {
 }
 
 impl<'f> Work<'f> {
-
     pub(super) fn save(&self, contents: &Contents, saving: &Saving) -> Result<()> {
         let rows = contents.families.iter().flat_map(|found| [found.data, found.blob]).flatten();
         *self.forest.rows.borrow_mut() = Some(rows.chain(contents.blobs.iter().copied()).collect());
