@@ -187,3 +187,19 @@ fn is_last_part(file: &File, (from, to): (usize, usize)) -> bool {
     let is_part = |page: usize| !matches!(file.page(page)[0], 2 | 5 | 10 | 13) && page > 1;
     [from, to].iter().all(|page| is_part(*page) && number32(file.page(*page), 0) == 0)
 }
+
+#[test]
+fn settings_that_were_overwritten_are_told() {
+    let file = File::new();
+    let (catalogue, settings) = (file.root("kvstore_family"), file.root("kvstore_meta"));
+    for (from, to) in [
+        (settings, catalogue),
+        (catalogue, settings),
+        (file.root("data:few"), catalogue),
+        (file.root("data:few"), settings),
+    ] {
+        let done = file.copied(&[(from, to)]);
+        assert_eq!(file.is_honest(&done, "settings"), 0, "{:?}", done.told);
+        assert!(!done.recovered.is_whole(), "{from} over {to}");
+    }
+}

@@ -116,8 +116,14 @@ impl<'j> Reading<'j> {
         let lost = self.lost.len() as u64 + self.nameless;
         if lost > 0 {
             notes.push(format!(
-                "the -journal is damaged: {lost} pages that a transaction has changed, which was not ended, cannot be put \
-                 back; of {} of them it is not known which they are",
+                "the -journal is damaged: {lost} pages that a transaction has changed, which was not ended, cannot be \
+                 put back"
+            ));
+        }
+        if self.nameless > 0 {
+            notes.push(format!(
+                "of {} of these pages it is not known which they are: what is on them counts as it is, rows of that \
+                 transaction and parts of large values",
                 self.nameless
             ));
         }
