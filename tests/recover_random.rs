@@ -230,8 +230,11 @@ fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut
         }
         _ => {
             let from = any(random);
-            // Nothing tells an older leaf from its successor.
-            if model.free().contains(&from) {
+            // Nothing tells an older page, which is the same as no other, from what was there.
+            let bytes = &model.file[(from - 1) * page..from * page];
+            if model.free().contains(&from)
+                || model.whole().get((from - 1) * page..from * page) != Some(bytes)
+            {
                 return;
             }
             damage.told.push(format!("page {from} over page {at}"));
