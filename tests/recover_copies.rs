@@ -203,3 +203,32 @@ fn settings_that_were_overwritten_are_told() {
         assert!(!done.recovered.is_whole(), "{from} over {to}");
     }
 }
+
+#[test]
+fn families_with_many_rows_in_common_are_not_taken_for_copies() {
+    for page_size in [512, 1024] {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&Config::new().page_size(page_size));
+        let families = ["yesterday", "today"].map(|name| store.create_family(name).unwrap());
+        for family in &families {
+            for n in 0..300_usize {
+                // Each on a page of large values of its own, or in a row.
+                let size = if n % 2 == 0 { page_size as usize * 2 / 3 } else { 20 };
+                family.put(format!("key {n:04}"), vec![n as u8; size]).unwrap();
+            }
+        }
+        let mut random = Random(3);
+        for changes in [0, 1, 30, 60, 60] {
+            for _ in 0..changes {
+                let key = format!("key {:04}", random.below(300));
+                let size = families[0].get(&key).unwrap().unwrap().len();
+                families[1].put(key, vec![random.below(256) as u8; size]).unwrap();
+            }
+            store.checkpoint(kvstore::CheckpointMode::Truncate).unwrap();
+            let done = recover(&scratch.path()).unwrap();
+            assert_eq!(done.told, Vec::<String>::new(), "{page_size}, {changes}");
+            assert!(done.rows == rows_of(&store));
+        }
+        store.close().unwrap();
+    }
+}

@@ -97,17 +97,29 @@ impl Forest<'_> {
         None
     }
 
-    /// Whether the pages before or after the two are the same as well.
+    /// Whether the two are among others that are the same as well: families can have many rows in common.
     fn have_twins_beside(&self, page: u32, twin: u32) -> bool {
-        let beside = |page: u32| -> [Option<u32>; 2] {
-            let Some((5, parent)) = self.map.entry(self.image, page) else { return [None; 2] };
-            let Some(node) = self.image.any_node(parent) else { return [None; 2] };
-            let pages: Vec<u32> = node.children().collect();
-            let Some(at) = pages.iter().position(|child| *child == page) else { return [None; 2] };
-            [at.checked_sub(1), Some(at + 1)].map(|at| pages.get(at?).copied())
+        let above = |page: u32| {
+            let Some((5, parent)) = self.map.entry(self.image, page) else { return None };
+            let node = self.image.any_node(parent)?;
+            let at = node.children().position(|child| child == page)?;
+            Some((node, at))
         };
-        let (own, other) = (beside(page), beside(twin));
-        let mut pairs = own.into_iter().zip(other);
-        pairs.any(|(one, other)| one.zip(other).is_some_and(|(one, other)| self.survey.are_twins(one, other)))
+        let (Some((own, at)), Some((other, twin_at))) = (above(page), above(twin)) else { return false };
+        // The rows before and after the two, if there are any on the pages above.
+        let row = |node: &Node, at: Option<usize>| {
+            let cell = node.cells.get(at?).filter(|cell| cell.overflow == 0)?;
+            Some(node.local(cell).to_vec()).filter(|row| !row.is_empty())
+        };
+        let is_same_row = |one: Option<usize>, twin: Option<usize>| {
+            row(&own, one).is_some_and(|one| Some(one) == row(&other, twin))
+        };
+        if is_same_row(at.checked_sub(1), twin_at.checked_sub(1)) || is_same_row(Some(at), Some(twin_at)) {
+            return true;
+        }
+        // The pages at the same distance.
+        let (back, twin_back) = (at.saturating_sub(twin_at), twin_at.saturating_sub(at));
+        let mut pairs = own.children().skip(back).zip(other.children().skip(twin_back));
+        pairs.any(|(one, other)| one != page && self.survey.are_twins(one, other))
     }
 }
