@@ -296,9 +296,15 @@ fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
     for (place, row) in &done.rows {
         let place = place_of(place);
         let was_there = if damage.is_of_log && !is_whole {
-            // Where it is not known which page was not put back, it can be one with a large value, or a part of one.
-            let is_of_any = is_page_unknown && row.0.len() > 64;
-            model.ever.get(&place).is_some_and(|rows| is_of_any || rows.contains(row))
+            let ever =
+                |place: &(String, Vec<u8>)| model.ever.get(place).is_some_and(|rows| rows.contains(row));
+            // Where it is not known which page was not put back, it can be one with a large value, or a part of one,
+            // or rows of another family that took it.
+            let is_of_any = || {
+                let mut families = ["default", "Tracked", "third"].into_iter();
+                row.0.len() > 64 || families.any(|family| ever(&(family.to_owned(), place.1.clone())))
+            };
+            ever(&place) || is_page_unknown && is_of_any()
         } else {
             model.rows.get(&place) == Some(row)
         };

@@ -114,13 +114,13 @@ impl Recovered {
 /// Saves every row that can be read of the file `from`, which may be damaged, into a new store at `to`: with its value,
 /// its end of life, its write time and its family, whose settings are kept. Rows that have expired are left out.
 ///
-/// It is read as bytes and never written, with the `-wal` or the rollback journal beside it; nobody may have it open
-/// meanwhile, or else changes of these moments may seem to be damage. `report` is told what is lost, as it is found, and
+/// It is read as bytes and never written, with the `-wal` or the rollback journal beside it, whose damage is told as
+/// well; nobody may have it open meanwhile, or else changes of these moments may seem to be damage. `report` is told what is lost, as it is found, and
 /// how far the work has come; [`Break`](ControlFlow::Break) stops it, and no file is left. The new store gets its name
 /// when it is whole.
 ///
-/// No row is invented. A page of which anything does not agree is not used, and neither is a free one, which may have
-/// deleted rows; what cannot be reached any more is given to a tree only if the file says to which one. Rows whose
+/// No row is invented. A page of which anything does not agree is not used, nor one that is a copy of another, nor a
+/// free one, which may have deleted rows; what cannot be reached any more is given to a tree only if the file says to which one. Rows whose
 /// family nothing names are saved in families called `recovered-1`, and so on. But values have no checksums: a byte
 /// changed inside a key, a value or a time is not noticed.
 ///
