@@ -200,6 +200,8 @@ impl<'j> Reading<'j> {
                 Some(record) if record.nonce == nonce => {
                     // After one that is right those before it were there, too.
                     wrong.drain(..).for_each(|page| self.lose(page));
+                    // Then the number of the damaged record is wrong, too.
+                    self.nameless += u64::from(self.lost.remove(&record.page));
                     if self.is_possible(record.page) && !self.at.contains_key(&record.page) {
                         self.at.insert(record.page, begin + count * self.length() + 4);
                     } else {
