@@ -21,6 +21,9 @@ fn number32(bytes: &[u8], at: usize) -> usize {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
+/// A family, and a key in it.
+type Place = (String, Vec<u8>);
+
 /// What lies beside a store's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Log {
@@ -37,7 +40,7 @@ struct Model {
     beside: Vec<u8>,
     rows: Rows,
     /// Everything that was in it once, also of a transaction that was not ended.
-    ever: BTreeMap<(String, Vec<u8>), BTreeSet<(Vec<u8>, Option<i64>)>>,
+    ever: BTreeMap<Place, BTreeSet<(Vec<u8>, Option<i64>)>>,
 }
 
 fn value(random: &mut Random) -> Vec<u8> {
@@ -284,7 +287,7 @@ fn damage_log(model: &Model, log: &mut Vec<u8>, random: &mut Random, damage: &mu
 fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
     let is_whole = done.recovered.is_whole();
     let is_page_unknown = done.told.iter().any(|line| line.contains("it is not known which"));
-    let place_of = |(family, key): &(String, Vec<u8>)| {
+    let place_of = |(family, key): &Place| {
         // The list of tables can have lost the name.
         let names = [("0", "default"), ("1", "Tracked"), ("2", "third"), ("7", "few")];
         let known = key.get(..1).and_then(|digit| names.iter().find(|(of, _)| of.as_bytes() == digit));
@@ -296,8 +299,7 @@ fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
     for (place, row) in &done.rows {
         let place = place_of(place);
         let was_there = if damage.is_of_log && !is_whole {
-            let ever =
-                |place: &(String, Vec<u8>)| model.ever.get(place).is_some_and(|rows| rows.contains(row));
+            let ever = |place: &Place| model.ever.get(place).is_some_and(|rows| rows.contains(row));
             // Where it is not known which page was not put back, it can be one with a large value, or a part of one,
             // or rows of another family that took it.
             let is_of_any = || {
