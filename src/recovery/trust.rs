@@ -10,6 +10,9 @@ use super::walk::Forest;
 /// As many steps up as there can be.
 pub(super) const HIGHEST: usize = 24;
 
+/// Thousands of families can have the same rows: so many pages of theirs are looked at for each.
+const MOST_TWINS: usize = 64;
+
 /// What is to be thought of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
@@ -64,7 +67,7 @@ impl Forest<'_> {
     fn trust_beside_twins(&self, page: u32) -> Trust {
         let is_root = |page: u32| self.map.is_root(self.image, page);
         let mut trust = Trust::Full;
-        for twin in self.survey.twins(page) {
+        for twin in self.survey.twins(page).take(MOST_TWINS) {
             let (tree, others) = (self.tree_of(page), self.tree_of(twin));
             if tree.is_some() && tree == others {
                 trust = Trust::ByItsKeys;
