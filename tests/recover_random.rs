@@ -23,6 +23,8 @@ fn number32(bytes: &[u8], at: usize) -> usize {
 
 /// A family, and a key in it.
 type Place = (String, Vec<u8>);
+/// A value, and when its row ends.
+type Row = (Vec<u8>, Option<i64>);
 
 /// What lies beside a store's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +42,7 @@ struct Model {
     beside: Vec<u8>,
     rows: Rows,
     /// Everything that was in it once, also of a transaction that was not ended.
-    ever: BTreeMap<Place, BTreeSet<(Vec<u8>, Option<i64>)>>,
+    ever: BTreeMap<Place, BTreeSet<Row>>,
 }
 
 fn value(random: &mut Random) -> Vec<u8> {
