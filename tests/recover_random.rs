@@ -161,6 +161,9 @@ impl Model {
             file.resize(file.len().max(at + self.page), 0);
             file[at..at + self.page].copy_from_slice(&bytes[..self.page]);
         }
+        if self.log == Log::Journal {
+            file.truncate(number32(&self.beside, 16) * self.page);
+        }
         file
     }
 
@@ -214,14 +217,14 @@ fn parts(model: &Model) -> Vec<std::ops::Range<usize>> {
     }
 }
 
-fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut Damage, is_second: bool) {
+fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut Damage) {
     let page = model.page;
     let any = |random: &mut Random| 1 + random.below(file.len() as u64 / page as u64) as usize;
     let at = any(random);
     let range = (at - 1) * page..at * page;
     // Parts of values have no form.
     let has_form = |page: &[u8]| matches!(page[0], 2 | 5 | 10 | 13) || page.starts_with(b"SQLite");
-    match random.below(if is_second { 2 } else { 5 }) {
+    match random.below(5) {
         0 => {
             damage.told.push(format!("page {at} zeroed"));
             damage.changed += usize::from(!has_form(&file[range.clone()]));
@@ -350,7 +353,7 @@ fn damage_by_chance_invents_no_row_and_hides_no_loss() {
         if model.log != Log::None && random.below(3) > 0 {
             damage_log(model, &mut log, &mut random, &mut damage);
         } else {
-            damage_file(model, &mut file, &mut random, &mut damage, false);
+            damage_file(model, &mut file, &mut random, &mut damage);
         }
         let path = dir.path().join("damaged");
         fs::write(&path, &file).unwrap();
