@@ -58,6 +58,11 @@ fn main() {
             fs::write(seeds.join(target).join(format!("chance-{n}")), by_chance(n + 1)).unwrap();
         }
     }
+    // Of `recover` those that change pages of a sound store; the others are those of `open_bytes`.
+    fs::create_dir_all(seeds.join("recover")).unwrap();
+    for (kind, name) in [(0, "zeroed"), (2, "copied"), (3, "changed")] {
+        fs::write(seeds.join("recover").join(name), [16, kind, 4, 7, 9]).unwrap();
+    }
     let target = seeds.join("open_bytes");
     fs::create_dir_all(&target).unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -99,27 +99,31 @@ pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
     let mut names_are_whole = catalogue.is_some();
     if let Some(root) = catalogue {
         let mut rows = |row: &[Column<'_>]| {
-            let [name, _, ttl, track, ..] = row else { return };
-            let Some(name) = name.text().filter(|name| check_name(name).is_ok()) else { return };
-            let settings = Settings {
-                default_ttl_ms: ttl
-                    .integer()
-                    .filter(|ttl| (0..=MAX_DEFAULT_TTL_MS).contains(ttl))
-                    .unwrap_or(0),
-                track_writes: track.integer().unwrap_or(0) != 0,
-            };
+            let [name, _, ttl, track] = row else { return None };
+            let name = name.text().filter(|name| check_name(name).is_ok())?;
+            let default_ttl_ms = ttl.integer().filter(|ttl| (0..=MAX_DEFAULT_TTL_MS).contains(ttl))?;
+            let settings = Settings { default_ttl_ms, track_writes: track.integer()? != 0 };
             families.entry(name.to_owned()).or_default().settings = Some(settings);
+            Some(())
         };
         names_are_whole = read_table(forest, root, "the catalogue of families", tell, &mut rows)?;
+        for (name, _) in families.iter().filter(|(_, family)| family.settings.is_none()) {
+            tell(&format!("family \"{name}\""), 0, "has lost its settings, and with them its default TTL")?;
+            names_are_whole = false;
+        }
     } else {
         tell("the catalogue of families", 0, "is lost: families have no default TTL any more")?;
     }
     match meta.or(unnamed.meta) {
         Some(root) => {
-            read_table(forest, root, "the settings of the store", tell, &mut |row| match row {
-                [Column::Text(b"max_bytes"), value, ..] => contents.max_bytes = value.integer(),
-                [Column::Text(b"eviction"), value, ..] => contents.eviction = value.integer(),
-                _ => {}
+            read_table(forest, root, "the settings of the store", tell, &mut |row| {
+                match row {
+                    [Column::Text(b"max_bytes"), value] => contents.max_bytes = value.integer(),
+                    [Column::Text(b"eviction"), value] => contents.eviction = value.integer(),
+                    [Column::Text(_), _] => {}
+                    _ => return None,
+                }
+                Some(())
             })?;
         }
         None => tell("the settings of the store", 0, "are lost, and with them its limit, if it had one")?,
@@ -412,24 +416,26 @@ impl Visitor for Cells {
     }
 }
 
-/// Reads a small table WITHOUT ROWID; says whether all of it could be read.
+/// Reads a small table WITHOUT ROWID; says whether all of it could be read. `row` answers whether it is one of it.
 fn read_table(
     forest: &Forest<'_>,
     root: u32,
     what: &str,
     tell: Tell<'_>,
-    row: &mut dyn FnMut(&[Column<'_>]),
+    row: &mut dyn FnMut(&[Column<'_>]) -> Option<()>,
 ) -> Result<bool> {
     let cells = Cells::of(forest, root, Kind::Index)?;
     for (page, why) in &cells.lost {
         tell(what, *page, why)?;
     }
+    let mut is_whole = !cells.is_damaged;
     for (page, cell) in &cells.cells {
-        if let Ok(record) = forest.record_at(*page, *cell, Kind::Index)
-            && let Some((columns, _)) = columns(&record)
-        {
-            row(&columns);
+        let record = forest.record_at(*page, *cell, Kind::Index);
+        let columns = record.as_deref().ok().and_then(columns);
+        if columns.and_then(|(columns, count)| row(columns.get(..count)?)).is_none() {
+            is_whole = false;
+            tell(what, *page, "has a line that is damaged")?;
         }
     }
-    Ok(!cells.is_damaged)
+    Ok(is_whole)
 }

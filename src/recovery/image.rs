@@ -6,8 +6,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::journal::journal;
 use super::logs::{self, Overlay, is_page_size, read_at};
-use super::page::{Kind, Node, number16, number32};
+use super::page::{Kind, Node, number16, number32, reserved};
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -15,6 +16,8 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 const LOCK_BYTE: u64 = 0x4000_0000;
 /// The pages that are kept in memory.
 const CACHED: usize = 32;
+/// Less of a page SQLite does not use.
+const LEAST_USABLE: usize = 480;
 /// How many pages are looked at to tell how large they are.
 const LOOKED_AT: u64 = 4000;
 
@@ -29,6 +32,8 @@ pub(super) struct Header {
     pub(super) free: u32,
     /// Whether there is a pointer map.
     pub(super) has_map: bool,
+    /// Whether it is as every store has it.
+    pub(super) is_incremental: bool,
     pub(super) application_id: u32,
 }
 
@@ -62,8 +67,11 @@ impl Image {
             Ok(overlay) => overlays.extend(overlay),
             Err(why) => notes.push(why),
         }
-        notes.extend(overlays.iter().filter_map(|wal| wal.cut_off.clone()));
-        overlays.extend(logs::journal(&beside(path, "-journal")));
+        notes.extend(overlays.iter_mut().flat_map(|wal| std::mem::take(&mut wal.notes)));
+        let (overlay, why) = journal(&beside(path, "-journal"), &file);
+        let is_rolled_back = overlay.is_some() && overlays.is_empty();
+        overlays.extend(overlay);
+        notes.extend(why);
         let mut image = Image {
             file,
             length: found.len(),
@@ -87,6 +95,12 @@ impl Image {
         }
         image.pages = image.overlays.first().map_or(image.pages_in_file(), |overlay| overlay.pages);
         image.cache.borrow_mut().clear();
+        if let Some(pages) = image.header().pages.filter(|pages| is_rolled_back && *pages != image.pages) {
+            notes.push(
+                "the -journal says another number of pages than the file had: it is damaged".to_owned(),
+            );
+            image.pages = image.pages.max(pages);
+        }
         Ok((image, notes))
     }
 
@@ -144,6 +158,9 @@ impl Image {
 
     fn read(&self, number: u32) -> Option<Vec<u8>> {
         for overlay in self.overlays.iter().filter(|overlay| overlay.page_size == self.page_size) {
+            if overlay.lost.contains(&number) {
+                return None;
+            }
             if let Some(at) = overlay.at.get(&number) {
                 return read_at(&overlay.file, *at, self.page_size);
             }
@@ -180,6 +197,7 @@ impl Image {
             first_free: number(32),
             free: number(36),
             has_map: number(52) != 0,
+            is_incremental: number(64) != 0,
             application_id: number(68),
         }
     }
@@ -194,21 +212,21 @@ impl Image {
             None => 0,
         });
         let said = said.filter(|bytes| is_page_size(*bytes)).map(|bytes| bytes as usize);
-        let reserved = said.and_then(|_| start.get(20)).map_or(0, |byte| usize::from(*byte));
         let mut sizes: Vec<usize> = said.into_iter().collect();
         sizes.extend(self.overlays.iter().map(|overlay| overlay.page_size));
         for size in sizes {
-            self.set_page_size(size, if size > 480 + reserved { reserved } else { 0 });
+            let reserved = self.reserved_by_header(size);
+            self.set_page_size(size, reserved);
             if self.node(1, Kind::Table).is_some() {
-                return Some((size, self.page_size - self.usable));
+                return Some((size, reserved));
             }
         }
         let mut best = (0, None);
         for size in (9..=16).map(|power| 1usize << power) {
-            for reserved in [0, reserved] {
-                if size <= 480 + reserved {
-                    continue;
-                }
+            let mut each = vec![0, self.reserved_by_header(size), self.reserved_by_pages(size)];
+            each.sort_unstable();
+            each.dedup();
+            for reserved in each {
                 self.set_page_size(size, reserved);
                 let pages = (self.length / size as u64).min(LOOKED_AT) as u32;
                 let logged =
@@ -222,6 +240,27 @@ impl Image {
             }
         }
         best.1
+    }
+
+    /// How much of each page is somebody else's, as page 1 says.
+    fn reserved_by_header(&mut self, page_size: usize) -> usize {
+        self.set_page_size(page_size, 0);
+        let first = self.page(1).filter(|page| page.starts_with(MAGIC));
+        let reserved = first.and_then(|page| page.get(20).copied()).map_or(0, usize::from);
+        if page_size >= LEAST_USABLE + reserved { reserved } else { 0 }
+    }
+
+    /// The same, as most pages look: where page 1 is lost, nothing else says it.
+    fn reserved_by_pages(&mut self, page_size: usize) -> usize {
+        self.set_page_size(page_size, 0);
+        let pages = (self.length / page_size as u64).min(LOOKED_AT / 4) as u32;
+        let mut seen = std::collections::BTreeMap::<usize, usize>::new();
+        for page in (1..=pages).filter_map(|page| Some((page, self.page(page)?))) {
+            if let Some(bytes) = reserved(&page.1, page.0).filter(|bytes| page_size >= LEAST_USABLE + bytes) {
+                *seen.entry(bytes).or_default() += 1;
+            }
+        }
+        seen.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(bytes, _)| bytes)
     }
 }
 

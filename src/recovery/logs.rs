@@ -1,7 +1,7 @@
-//! The files beside a database whose pages count instead of its own: the WAL, up to its last whole commit, and a
-//! rollback journal that nobody has played back (SQLite's fileformat2.html, chapters 3 and 4).
+//! What lies beside a database with pages that count instead of its own; and of that the WAL, up to its last whole
+//! commit (SQLite's fileformat2.html, chapter 4). [`super::journal`] has the other one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -16,16 +16,16 @@ pub(super) struct Overlay {
     pub(super) at: HashMap<u32, u64>,
     /// How many pages the database has.
     pub(super) pages: u32,
-    /// What is wrong with what follows.
-    pub(super) cut_off: Option<String>,
+    /// Pages that would be there, but cannot be read.
+    pub(super) lost: HashSet<u32>,
+    /// What is lost of it.
+    pub(super) notes: Vec<String>,
 }
 
 const WAL_HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 const WAL_MAGIC: u32 = 0x377f_0682;
 const WAL_VERSION: u32 = 3_007_000;
-const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
-const JOURNAL_HEADER: usize = 28;
 
 /// Whether pages can have that size.
 pub(super) fn is_page_size(bytes: u32) -> bool {
@@ -33,7 +33,7 @@ pub(super) fn is_page_size(bytes: u32) -> bool {
 }
 
 /// Opens a regular file: a FIFO of that name would be waited for.
-fn open(path: &Path) -> Option<File> {
+pub(super) fn open(path: &Path) -> Option<File> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     File::open(path).ok()
 }
@@ -70,112 +70,118 @@ impl Checksum {
     }
 }
 
-/// What counts of a WAL. `Ok(None)`: nothing does. `Err`: nothing can, and why.
+/// A frame of which a later one must show that it is whole.
+struct Frame {
+    page: u32,
+    place: u64,
+    /// How many pages the database has after the commit that it ends; 0: it ends none.
+    size: u32,
+}
+
+/// What counts of a WAL. `Ok(None)`: nothing does, and nothing is lost. `Err`: nothing does, and something is lost.
+///
+/// Each checksum is of all that is before it, too. So one that is right says that all frames up to there are whole,
+/// also those whose own checksum or salts are damaged, and nothing can be said of what follows the last right one.
+/// Frames with other salts are of an earlier round, and frames after the last commit of a transaction that was not
+/// ended; but one with the salts of this round that ends a commit was a commit.
 pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     let Some(file) = open(path) else { return Ok(None) };
     let mut from = BufReader::with_capacity(1 << 20, &file);
     let mut header = [0; WAL_HEADER];
+    let damaged = || Err("the header of the -wal is damaged: what was committed in it is lost".to_owned());
     if !fill(&mut from, &mut header) {
-        return Ok(None);
+        // Too short to have a commit in it; but it can have been longer.
+        return if file.metadata().is_ok_and(|found| found.len() == 0) { Ok(None) } else { damaged() };
     }
     if header.iter().all(|byte| *byte == 0) {
-        return Ok(None);
+        // Room that was made for a WAL; zeros alone.
+        return if is_zero(&mut from) { Ok(None) } else { damaged() };
     }
     let number = |at| number32(&header, at).unwrap_or(0);
-    let damaged = || Err("the header of the -wal is damaged: no commit in it counts".to_owned());
     if number(0) & !1 != WAL_MAGIC || number(4) != WAL_VERSION || !is_page_size(number(8)) {
         return damaged();
     }
     let mut sum = Checksum { sums: [0; 2], is_big_endian: number(0) & 1 == 1 };
     sum.add(header.get(..24).unwrap_or_default());
-    if !sum.is(&header, 24) {
-        return damaged();
-    }
+    let is_header_sound = sum.is(&header, 24);
     let page_size = number(8) as usize;
     let salts = header.get(16..24).unwrap_or_default();
 
     let mut frame = vec![0; FRAME_HEADER + page_size];
     let (mut at, mut pages) = (HashMap::new(), 0);
-    let mut pending = Vec::new();
-    let mut cut_off = None;
-    let mut place = WAL_HEADER as u64;
-    let mut count = 0u64;
-    while fill(&mut from, &mut frame) {
-        let (head, content) = frame.split_at(FRAME_HEADER);
-        // A frame with other salts is of an earlier round.
-        if head.get(8..16) != Some(salts) {
+    let (mut unproven, mut pending) = (Vec::new(), Vec::new());
+    let (mut count, mut proven, mut last_lost) = (0u64, 0u64, None);
+    loop {
+        // What is there of a frame that is cut off counts as its head at most.
+        let there = fill_up(&mut from, &mut frame);
+        let Some((head, content)) = frame.split_at_checked(FRAME_HEADER).filter(|_| there >= FRAME_HEADER)
+        else {
             break;
-        }
+        };
+        let place = WAL_HEADER as u64 + count * frame.len() as u64 + FRAME_HEADER as u64;
         count += 1;
+        let number = |at| number32(head, at).unwrap_or(0);
+        let size = number(4);
         sum.add(head.get(..8).unwrap_or_default());
         sum.add(content);
-        let page = number32(head, 0).unwrap_or(0);
-        if page == 0 || !sum.is(head, 16) {
-            cut_off = Some(format!("frame {count} of the -wal is damaged: it and all after it do not count"));
-            break;
+        unproven.push(Frame { page: number(0), place, size });
+        if there == frame.len() && sum.is(head, 16) {
+            proven = count;
+            last_lost = None;
+            for frame in unproven.drain(..) {
+                pending.push((frame.page, frame.place));
+                if frame.size > 0 {
+                    pages = frame.size;
+                    at.extend(pending.drain(..));
+                }
+            }
+        } else if head.get(8..16) == Some(salts) && size > 0 {
+            last_lost = Some(count);
         }
-        pending.push((page, place + FRAME_HEADER as u64));
-        place += frame.len() as u64;
-        if let Some(size @ 1..) = number32(head, 4) {
-            pages = size;
-            at.extend(pending.drain(..));
+        if there < frame.len() {
+            break;
         }
     }
     drop(from);
+    if !is_header_sound && proven == 0 {
+        return damaged();
+    }
+    let note = last_lost.map(|last| {
+        format!(
+            "the -wal is damaged after frame {proven}: what was committed in the {} frames up to frame {last} is lost",
+            last - proven
+        )
+    });
     if at.is_empty() {
-        return cut_off.map_or(Ok(None), Err);
+        return note.map_or(Ok(None), Err);
     }
-    Ok(Some(Overlay { file, page_size, at, pages, cut_off }))
+    Ok(Some(Overlay { file, page_size, at, pages, lost: HashSet::new(), notes: note.into_iter().collect() }))
 }
 
-/// What a rollback journal would put back. `None`: nothing.
-pub(super) fn journal(path: &Path) -> Option<Overlay> {
-    let file = open(path)?;
-    let size = file.metadata().ok()?.len();
-    let mut at = HashMap::new();
-    let (mut pages, mut page_size, mut place) = (None, 0, 0u64);
-    while let Some(header) = read_at(&file, place, JOURNAL_HEADER)
-        && header.starts_with(JOURNAL_MAGIC)
-    {
-        let number = |at| number32(&header, at).unwrap_or(0);
-        let (records, nonce, sector) = (number(8), number(12), u64::from(number(20)));
-        if pages.is_none() {
-            pages = Some(number(16));
-            page_size = number(24);
+/// Fills as much of `to` as there is; says how much.
+fn fill_up(from: &mut impl Read, to: &mut [u8]) -> usize {
+    let mut filled = 0;
+    while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break,
         }
-        if !is_page_size(page_size) || !(32..=65_536).contains(&sector) {
-            return None;
-        }
-        place += sector;
-        let length = u64::from(page_size) + 8;
-        let there = size.saturating_sub(place) / length;
-        let records = if records == u32::MAX { there } else { u64::from(records).min(there) };
-        for _ in 0..records {
-            let record = read_at(&file, place, length as usize)?;
-            let page = number32(&record, 0).unwrap_or(0);
-            let (content, sum) = record.get(4..)?.split_at_checked(page_size as usize)?;
-            let tested =
-                (1..).map(|n| content.len().checked_sub(200 * n)).map_while(|at| at.filter(|at| *at > 0));
-            let expected = tested
-                .filter_map(|at| content.get(at))
-                .fold(nonce, |sum, byte| sum.wrapping_add(u32::from(*byte)));
-            if page == 0 || number32(sum, 0) != Some(expected) {
-                return finished(file, page_size, at, pages);
-            }
-            at.entry(page).or_insert(place + 4);
-            place += length;
-        }
-        if records == 0 {
-            break;
-        }
-        place = place.next_multiple_of(sector);
     }
-    finished(file, page_size, at, pages)
+    filled
 }
 
-fn finished(file: File, page_size: u32, at: HashMap<u32, u64>, pages: Option<u32>) -> Option<Overlay> {
-    let pages = pages.filter(|_| !at.is_empty())?;
-    Some(Overlay { file, page_size: page_size as usize, at, pages, cut_off: None })
+/// Whether nothing but zeros follows.
+fn is_zero(from: &mut impl Read) -> bool {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match fill_up(from, &mut bytes) {
+            0 => return true,
+            there if bytes.iter().take(there).any(|byte| *byte != 0) => return false,
+            _ => {}
+        }
+    }
 }
 
 /// So many bytes of a file; `None` if they are not there, or cannot be read.

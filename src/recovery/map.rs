@@ -5,6 +5,7 @@
 //! be read as part of a tree. So each step from page to page is a claim that is checked here.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 
 use super::image::{Header, Image};
 use super::page::number32;
@@ -41,21 +42,23 @@ pub(super) struct Map {
     free: Option<Numbers>,
     /// Who has claimed each page; 0: nobody.
     owner: RefCell<Numbers>,
+    /// Its own pages that are not to be believed.
+    distrusted: RefCell<HashSet<u32>>,
 }
 
 /// A number for each page, 0 at first. Takes memory for pages that have one: the file can say it has any number.
 #[derive(Default)]
-struct Numbers(Vec<Option<Box<[u32; GROUP]>>>);
+pub(super) struct Numbers(Vec<Option<Box<[u32; GROUP]>>>);
 
 const GROUP: usize = 1024;
 
 impl Numbers {
-    fn get(&self, page: u32) -> u32 {
+    pub(super) fn get(&self, page: u32) -> u32 {
         let group = self.0.get(page as usize / GROUP).and_then(Option::as_ref);
         group.and_then(|group| group.get(page as usize % GROUP)).copied().unwrap_or(0)
     }
 
-    fn set(&mut self, page: u32, number: u32) {
+    pub(super) fn set(&mut self, page: u32, number: u32) {
         let group = page as usize / GROUP;
         if self.0.len() <= group {
             self.0.resize_with(group + 1, || None);
@@ -75,6 +78,7 @@ impl Map {
             has_map: has_map(image, header),
             free: free_pages(image, header),
             owner: RefCell::default(),
+            distrusted: RefCell::default(),
         };
         map.owner.borrow_mut().set(1, u32::MAX);
         map
@@ -91,6 +95,9 @@ impl Map {
             return None;
         }
         let (map_page, at) = place(image, page)?;
+        if self.distrusted.borrow().contains(&map_page) {
+            return None;
+        }
         let bytes = image.page(map_page)?;
         let entry @ (kind, parent) = (*bytes.get(at)?, number32(&bytes, at + 1)?);
         let possible = match kind {
@@ -99,6 +106,18 @@ impl Map {
             _ => false,
         };
         possible.then_some(entry)
+    }
+
+    /// The entries on one page of the map: the pages they are of, their types and parents.
+    pub(super) fn entries_on(&self, image: &Image, map_page: u32) -> impl Iterator<Item = (u32, u8, u32)> {
+        let last = map_page.saturating_add((image.usable() / 5) as u32).min(image.pages());
+        (map_page.saturating_add(1)..=last)
+            .filter_map(move |page| self.entry(image, page).map(|(kind, parent)| (page, kind, parent)))
+    }
+
+    /// Nothing on this page of the map counts any more.
+    pub(super) fn distrust(&self, map_page: u32) {
+        self.distrusted.borrow_mut().insert(map_page);
     }
 
     pub(super) fn is_root(&self, image: &Image, page: u32) -> bool {
@@ -158,6 +177,10 @@ impl Map {
             Some((kind, other)) if kind != FREE && links(image, kind, other, child) => {
                 Claim::Refused("belongs to something else")
             }
+            // Pages of trees have keys that must fit; of others nothing but the map tells whose they are.
+            Some(_) if matches!(link, Link::Overflow | Link::Next) => {
+                Claim::Refused("belongs to something else")
+            }
             _ => Claim::Plausible,
         };
         if !matches!(claim, Claim::Refused(_)) {
@@ -167,10 +190,17 @@ impl Map {
     }
 }
 
+impl Map {
+    /// Whether `parent` has the number of `child`.
+    pub(super) fn is_linked(&self, image: &Image, link: Link, parent: u32, child: u32) -> bool {
+        links(image, link as u8, parent, child)
+    }
+}
+
 /// Whether `parent` has the number of `child`, as the pointer map says.
 fn links(image: &Image, kind: u8, parent: u32, child: u32) -> bool {
     match kind {
-        3 => image.any_node(parent).is_some_and(|node| node.cells.iter().any(|cell| cell.overflow == child)),
+        3 => image.any_node(parent).is_some_and(|node| node.overflows().any(|part| part == child)),
         4 => image.page(parent).and_then(|page| number32(&page, 0)) == Some(child),
         _ => image.any_node(parent).is_some_and(|node| node.children().any(|below| below == child)),
     }
@@ -187,9 +217,12 @@ fn place(image: &Image, page: u32) -> Option<(u32, usize)> {
     Some((map_page, 5 * page.checked_sub(map_page + 1)? as usize))
 }
 
-/// Whether there is a pointer map: the header can be wrong about it, page 2 hardly.
+/// Whether there is a pointer map: one field of the header can be wrong about it, page 2 hardly.
 fn has_map(image: &Image, header: &Header) -> bool {
     let Some(second) = image.page(2) else { return header.has_map || !header.is_sound };
+    if header.has_map && header.is_incremental {
+        return true;
+    }
     let entries = (image.usable() / 5).min(image.pages().saturating_sub(2) as usize);
     let (all, _) = second.as_chunks::<5>();
     let looks_like_one = entries > 0

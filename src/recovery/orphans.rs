@@ -4,10 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::map::{Claim, Link};
 use super::page::Kind;
+use super::trust::HIGHEST;
 use super::walk::Forest;
-
-/// As many steps up as there can be.
-const HIGHEST: usize = 24;
 
 /// A sound page whose way from its root is damaged.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +19,15 @@ pub(super) struct Orphan {
 pub(super) struct Orphans {
     /// By the root of their tree; or by the highest page that is known of it, which cannot be read.
     pub(super) of: HashMap<u32, Vec<Orphan>>,
-    /// Those of which nothing says where they belong.
+    /// Those of which nothing says where they belong, and that can be given to a tree that misses some.
     pub(super) strays: Vec<u32>,
+    /// Those below a page of which nothing says where it belongs.
+    pub(super) unplaced: Vec<u32>,
 }
 
 impl Forest<'_> {
-    /// Every page that nobody has claimed and that the pointer map gives to a page which cannot be read.
+    /// Every page that nobody has claimed and that the pointer map gives to a page which cannot be read, or does not
+    /// lead to it any more.
     pub(super) fn orphans(&self) -> Orphans {
         let mut orphans = Orphans::default();
         let mut roots = HashMap::new();
@@ -39,9 +40,16 @@ impl Forest<'_> {
             }
             match self.map.entry(self.image, page) {
                 Some((5, parent)) => {
-                    let root = *roots.entry(parent).or_insert_with(|| self.root_above(parent));
-                    if let Some(root) = root {
-                        orphans.of.entry(root).or_default().push(Orphan { page, parent });
+                    // A tree that nobody walks through, such as an index.
+                    let is_elsewhere = self.survey.is_led_to(page)
+                        && !self.is_faulty(parent)
+                        && self.image.any_node(parent).is_some();
+                    if is_elsewhere || self.image.any_node(page).is_none() && !self.is_faulty(parent) {
+                        continue;
+                    }
+                    match *roots.entry(parent).or_insert_with(|| self.root_above(parent)) {
+                        Some(root) => orphans.of.entry(root).or_default().push(Orphan { page, parent }),
+                        None => orphans.unplaced.push(page),
                     }
                 }
                 None if self.image.any_node(page).is_some() => orphans.strays.push(page),
@@ -51,12 +59,8 @@ impl Forest<'_> {
         orphans
     }
 
-    /// The root of the tree that a page belongs to which cannot be read itself. `None`: it can be, and did not lead
-    /// to the page that names it as its parent; or nothing tells.
+    /// The root of the tree that a page belongs to which cannot be read, or is not what it was. `None`: nothing tells.
     pub(super) fn root_above(&self, page: u32) -> Option<u32> {
-        if !self.is_faulty(page) && (self.map.is_claimed(page) || self.image.any_node(page).is_some()) {
-            return None;
-        }
         let mut at = page;
         for _ in 0..HIGHEST {
             if at == 1 || self.map.is_root(self.image, at) {
@@ -74,7 +78,11 @@ impl Forest<'_> {
                 owner => owner,
             };
             let leads_here = |node: super::page::Node| node.children().any(|child| child == at);
-            if !self.is_faulty(above) && self.image.any_node(above).is_some_and(|node| !leads_here(node)) {
+            // Another page leads here.
+            if self.survey.is_led_to(at)
+                && !self.is_faulty(above)
+                && self.image.any_node(above).is_some_and(|node| !leads_here(node))
+            {
                 return None;
             }
             at = above;

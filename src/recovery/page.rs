@@ -85,6 +85,11 @@ impl Node {
         below.iter().map(|cell| cell.child).chain(right)
     }
 
+    /// The pages where its records go on.
+    pub(super) fn overflows(&self) -> impl Iterator<Item = u32> {
+        self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0)
+    }
+
     /// What of a cell's record is on the page.
     pub(super) fn local(&self, cell: &Cell) -> &[u8] {
         self.page.get(cell.start..cell.start + cell.local).unwrap_or_default()
@@ -92,7 +97,7 @@ impl Node {
 
     fn points_nowhere_twice(&self) -> bool {
         let mut pages: Vec<u32> = self.children().collect();
-        pages.extend(self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0));
+        pages.extend(self.overflows());
         pages.sort_unstable();
         pages.windows(2).all(|two| two.first() != two.last())
     }
@@ -131,6 +136,33 @@ impl Cell {
         // A record has at least the size of its header and a type.
         (size >= 2 && end <= page.len()).then_some((cell, end))
     }
+}
+
+/// How much at the end of a page no cell reaches into, if that can be the part of it that is somebody else's: the first
+/// cell is put at the end of what is left.
+pub(super) fn reserved(page: &[u8], number: u32) -> Option<usize> {
+    const MOST: usize = 255;
+    let base = if number == 1 { 100 } else { 0 };
+    let (is_leaf, kind) = match *page.get(base)? {
+        0x0d => (true, Kind::Table),
+        0x0a => (true, Kind::Index),
+        0x05 => (false, Kind::Table),
+        0x02 => (false, Kind::Index),
+        _ => return None,
+    };
+    let count = usize::from(number16(page, base + 3)?);
+    let pointers = base + if is_leaf { 8 } else { 12 };
+    let mut last = 0;
+    for at in 0..count {
+        let start = usize::from(number16(page, pointers + 2 * at)?);
+        let (cell, end) = Cell::parse(page, start, is_leaf, kind)?;
+        // Where its record is cut depends on what is looked for.
+        if local_size(cell.size, page.len() - MOST, kind) as u64 != cell.size {
+            return None;
+        }
+        last = last.max(end);
+    }
+    (count > 0).then(|| page.len() - last).filter(|bytes| *bytes <= MOST)
 }
 
 /// How much of a record of `size` bytes is on the page itself (fileformat2.html, "Cell Payload Overflow Pages").

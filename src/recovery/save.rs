@@ -8,7 +8,7 @@ use super::find::{Contents, Found, Tell};
 use super::page::Kind;
 use super::record::{Where, data_row, large_value};
 use super::walk::{Entry, Visitor};
-use super::{Family, Work};
+use super::work::{Family, Work};
 use crate::clock::system_now_ms;
 use crate::config::{Config, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 use crate::error::Result;
@@ -144,7 +144,7 @@ impl Batch<'_> {
 
 /// The walk that saves the rows of a family.
 pub(super) struct Rows<'w, 'f> {
-    pub(super) work: &'w mut Work<'f>,
+    pub(super) work: &'w Work<'f>,
     pub(super) family: &'w Family,
     pub(super) batch: &'w Batch<'w>,
 }
@@ -200,7 +200,7 @@ impl Visitor for Rows<'_, '_> {
     }
 
     fn page(&mut self) -> Result<()> {
-        self.work.note_page()
+        self.work.progress.note_page()
     }
 
     fn key_of<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]> {

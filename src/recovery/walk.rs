@@ -8,6 +8,8 @@ use super::image::Image;
 use super::map::{Claim, Link, Map};
 use super::page::{Cell, Kind, Node, number32};
 use super::record::first_blob;
+use super::survey::Survey;
+use super::trust::Trust;
 use crate::error::Result;
 
 /// Deeper is no tree: SQLite itself goes no further down than 20 pages.
@@ -65,6 +67,9 @@ impl Bounds {
 pub(super) struct Forest<'i> {
     pub(super) image: &'i Image,
     pub(super) map: Map,
+    pub(super) survey: Survey,
+    /// The roots of the trees with rows and large values, once they are known.
+    pub(super) rows: RefCell<Option<HashSet<u32>>>,
     /// Pages that were reached and cannot be read, or show where they cannot.
     pub(super) faulty: RefCell<HashSet<u32>>,
 }
@@ -89,9 +94,15 @@ impl Forest<'_> {
         let node = (depth < DEEPEST).then(|| self.image.node(number, kind)).flatten();
         let Some(node) = node else {
             self.note_fault(number);
-            let why = if self.image.page(number).is_none() { "is not there" } else { "is damaged" };
+            let why = if self.image.page(number).is_none() { "cannot be read" } else { "is damaged" };
             return visitor.lost_page(number, why);
         };
+        let trust = self.trust(number, &node);
+        if let Trust::None(why) = trust {
+            self.note_fault(number);
+            return visitor.lost_page(number, why);
+        }
+        let is_confirmed = is_confirmed && trust == Trust::Full;
         let mut keys = self.keys(number, &node, kind, visitor)?;
         let outside = keys.iter().flatten().filter(|key| !bounds.contain(key)).count();
         if outside > 0 && !is_confirmed {

@@ -5,6 +5,7 @@
 #![allow(dead_code)] // each test file is a crate of its own and uses its part
 
 pub mod other;
+pub mod recovered;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -1,0 +1,248 @@
+//! The rollback journal: what the pages of the database were before a transaction that was not ended (SQLite's
+//! fileformat2.html, chapter 3). If it is damaged, what it cannot put back is lost.
+//!
+//! SQLite stops at the first record that is wrong. Here each record is looked at: one that is right is what the page
+//! was, whatever has become of those before it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::Path;
+
+use super::logs::{Overlay, is_page_size, open, read_at};
+use super::page::{number16, number32};
+
+const MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+const HEADER: usize = 28;
+/// So much of it is written last.
+const UNSYNCED: usize = 12;
+/// The number of records if it was not written down: as many as there are.
+const UNKNOWN: u32 = u32::MAX;
+
+/// What a rollback journal would put back into `database`, and what is lost of it. `None`: nothing.
+pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<String>) {
+    let Some(file) = open(path) else { return (None, Vec::new()) };
+    let size = file.metadata().map_or(0, |found| found.len());
+    let header = read_at(&file, 0, HEADER.min(size as usize)).unwrap_or_default();
+    // Zeros: the transaction was ended, or not begun.
+    if header.iter().all(|byte| *byte == 0) {
+        return (None, Vec::new());
+    }
+    let mut reading = Reading::new(&file, database, &header);
+    reading.all(&header);
+    if !is_begun(&header) && header.len() == HEADER {
+        // Not synced yet, so that nothing was written to the file; unless something was.
+        if !reading.has_differences() {
+            return (None, Vec::new());
+        }
+        reading.is_header_damaged = true;
+    }
+    let notes = reading.notes();
+    let Reading { at, lost, pages, page_size, .. } = reading;
+    if at.is_empty() && lost.is_empty() || !is_page_size(page_size) {
+        return (None, notes);
+    }
+    (Some(Overlay { file, page_size: page_size as usize, at, pages, lost, notes: Vec::new() }), notes)
+}
+
+/// Whether a header counts: before its part is synced it has zeros where its mark and the number of records will be.
+fn is_begun(header: &[u8]) -> bool {
+    header.iter().take(UNSYNCED).any(|byte| *byte != 0)
+}
+
+struct Reading<'j> {
+    file: &'j File,
+    database: &'j File,
+    page_size: u32,
+    sector: u64,
+    /// How many pages the database had.
+    pages: u32,
+    at: HashMap<u32, u64>,
+    /// Pages whose record is damaged.
+    lost: HashSet<u32>,
+    /// Records of nobody knows which page.
+    nameless: u64,
+    is_header_damaged: bool,
+}
+
+/// A record: the number of its page, what that must be added to for its checksum, and whether that is the one it has.
+struct Record {
+    page: u32,
+    nonce: u32,
+    content: Vec<u8>,
+}
+
+impl<'j> Reading<'j> {
+    fn new(file: &'j File, database: &'j File, header: &[u8]) -> Reading<'j> {
+        let number = |at| number32(header, at).unwrap_or(0);
+        let mut reading = Reading {
+            file,
+            database,
+            page_size: number(24),
+            sector: u64::from(number(20)),
+            pages: number(16),
+            at: HashMap::new(),
+            lost: HashSet::new(),
+            nameless: 0,
+            is_header_damaged: is_begun(header) && !header.starts_with(MAGIC) || header.len() < HEADER,
+        };
+        // What else they can be.
+        if !is_page_size(reading.page_size) {
+            reading.is_header_damaged = true;
+            let start = read_at(database, 0, 18).unwrap_or_default();
+            reading.page_size = match number16(&start, 16) {
+                Some(1) => 65_536,
+                bytes => bytes.map_or(0, u32::from),
+            };
+        }
+        if !reading.sector.is_power_of_two() || !(32..=65_536).contains(&reading.sector) {
+            reading.is_header_damaged = true;
+            reading.sector = 512;
+        }
+        if reading.is_header_damaged && reading.pages == 0 && is_page_size(reading.page_size) {
+            let length = database.metadata().map_or(0, |found| found.len());
+            reading.pages = u32::try_from(length / u64::from(reading.page_size)).unwrap_or(u32::MAX);
+        }
+        reading
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.is_header_damaged {
+            notes.push(
+                "the header of the -journal is damaged: changes of a transaction that was not ended may stay"
+                    .to_owned(),
+            );
+        }
+        let lost = self.lost.len() as u64 + self.nameless;
+        if lost > 0 {
+            notes.push(format!(
+                "the -journal is damaged: {lost} pages that a transaction has changed, which was not ended, cannot be \
+                 put back"
+            ));
+        }
+        if self.nameless > 0 {
+            notes.push(format!(
+                "of {} of these pages it is not known which they are: what is on them counts as it is, rows of that \
+                 transaction and parts of large values",
+                self.nameless
+            ));
+        }
+        notes
+    }
+
+    /// Reads all parts; each begins with a header.
+    fn all(&mut self, first: &[u8]) {
+        if !is_page_size(self.page_size) {
+            return;
+        }
+        let mut header = first.to_vec();
+        let mut place = 0;
+        loop {
+            let has_header = header.starts_with(MAGIC);
+            let number = |at| number32(&header, at).unwrap_or(0);
+            let (records, nonce) = (number(8), number(12));
+            let begin = place + self.sector;
+            let Some(nonce) = self.nonce_of(begin, nonce, has_header || !is_begun(&header)) else {
+                // A page that is only here, and differs: it was put back once, or never will be.
+                if place > 0
+                    && let Some(record) = self.record(begin)
+                    && self.differs(&record)
+                {
+                    self.lose(record.page);
+                }
+                return;
+            };
+            let count = self.part(begin, if has_header { records } else { UNKNOWN }, nonce);
+            place = (begin + count * self.length()).next_multiple_of(self.sector);
+            match read_at(self.file, place, HEADER) {
+                Some(next) if count > 0 => header = next,
+                _ => return,
+            }
+        }
+    }
+
+    fn length(&self) -> u64 {
+        u64::from(self.page_size) + 8
+    }
+
+    fn record(&self, place: u64) -> Option<Record> {
+        let bytes = read_at(self.file, place, self.length() as usize)?;
+        let page = number32(&bytes, 0)?;
+        let (content, sum) = bytes.get(4..)?.split_at_checked(self.page_size as usize)?;
+        let tested =
+            (1..).map(|n| content.len().checked_sub(200 * n)).map_while(|at| at.filter(|at| *at > 0));
+        let bytes = tested.filter_map(|at| content.get(at)).map(|byte| u32::from(*byte));
+        let nonce = bytes.fold(number32(sum, 0)?, u32::wrapping_sub);
+        Some(Record { page, nonce, content: content.to_vec() })
+    }
+
+    /// The number from which the checksums of a part begin: that of its header, unless the records agree on another.
+    fn nonce_of(&self, begin: u64, said: u32, has_header: bool) -> Option<u32> {
+        let [first, second] = [0, 1].map(|n| self.record(begin + n * self.length()));
+        let agreed = first.zip(second).filter(|(first, second)| {
+            first.nonce == second.nonce && self.is_possible(first.page) && self.is_possible(second.page)
+        });
+        agreed.map(|(first, _)| first.nonce).or(has_header.then_some(said))
+    }
+
+    fn is_possible(&self, page: u32) -> bool {
+        (1..=self.pages).contains(&page)
+    }
+
+    /// Reads the records of a part, of which so many must be there; says how many are.
+    fn part(&mut self, begin: u64, must_be: u32, nonce: u32) -> u64 {
+        let mut wrong = Vec::new();
+        let mut count = 0;
+        loop {
+            let record = self.record(begin + count * self.length());
+            let is_due = must_be != UNKNOWN && count < u64::from(must_be);
+            match record {
+                Some(record) if record.nonce == nonce => {
+                    // After one that is right those before it were there, too.
+                    wrong.drain(..).for_each(|page| self.lose(page));
+                    // Then the number of the damaged record is wrong, too.
+                    self.nameless += u64::from(self.lost.remove(&record.page));
+                    if self.is_possible(record.page) && !self.at.contains_key(&record.page) {
+                        self.at.insert(record.page, begin + count * self.length() + 4);
+                    } else {
+                        self.nameless += 1;
+                    }
+                }
+                Some(record) if is_due => self.lose(record.page),
+                Some(record) if must_be == UNKNOWN => wrong.push(record.page),
+                None if is_due => {
+                    self.nameless += u64::from(must_be) - count;
+                    return count;
+                }
+                _ => return count - wrong.len() as u64,
+            }
+            count += 1;
+        }
+    }
+
+    fn lose(&mut self, page: u32) {
+        if !self.is_possible(page) || self.at.contains_key(&page) || !self.lost.insert(page) {
+            self.nameless += 1;
+        }
+    }
+
+    /// Whether the page is another one in the database now, and is not known from elsewhere.
+    fn differs(&self, record: &Record) -> bool {
+        self.is_possible(record.page)
+            && !self.at.contains_key(&record.page)
+            && self.in_database(record.page).is_some_and(|page| page != record.content)
+    }
+
+    /// Whether any page is another one in the database now.
+    fn has_differences(&self) -> bool {
+        let size = self.page_size as usize;
+        self.at.iter().any(|(page, place)| {
+            self.in_database(*page).is_some_and(|now| read_at(self.file, *place, size) != Some(now))
+        })
+    }
+
+    fn in_database(&self, page: u32) -> Option<Vec<u8>> {
+        let at = u64::from(page.checked_sub(1)?) * u64::from(self.page_size);
+        read_at(self.database, at, self.page_size as usize)
+    }
+}

@@ -1,0 +1,49 @@
+//! Tells the caller what is lost and how far the work has come, and counts it.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use super::{Loss, Recovered, Recovering};
+use crate::error::{Error, Result};
+
+/// Tells the caller, and counts.
+pub(super) struct Reporter<'r> {
+    report: &'r mut dyn FnMut(Recovering<'_>) -> ControlFlow<()>,
+    pub(super) counts: Recovered,
+    /// Pages that were told of.
+    faults: HashSet<u32>,
+}
+
+impl<'r> Reporter<'r> {
+    pub(super) fn new(report: &'r mut dyn FnMut(Recovering<'_>) -> ControlFlow<()>) -> Reporter<'r> {
+        Reporter { report, counts: Recovered::default(), faults: HashSet::new() }
+    }
+
+    pub(super) fn tell(&mut self, what: Recovering<'_>) -> Result<()> {
+        match (self.report)(what) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => {
+                Err(Error::invalid("the recovery was stopped by its caller; no file is left"))
+            }
+        }
+    }
+
+    pub(super) fn other(&mut self, of: &str, page: u32, why: &str) -> Result<()> {
+        self.counts.other_losses += 1;
+        self.tell(Recovering::Lost(Loss { of, key: None, page, is_row: false, why }))
+    }
+
+    pub(super) fn row(&mut self, of: &str, page: u32, key: Option<&[u8]>, why: &str) -> Result<()> {
+        self.counts.rows_lost += 1;
+        self.tell(Recovering::Lost(Loss { of, key, page, is_row: true, why }))
+    }
+
+    pub(super) fn page(&mut self, of: &str, page: u32, why: &str) -> Result<()> {
+        if !self.faults.insert(page) {
+            return Ok(());
+        }
+        self.counts.pages_lost += 1;
+        let why = format!("a page {why}, and what was on it is lost");
+        self.tell(Recovering::Lost(Loss { of, key: None, page, is_row: false, why: &why }))
+    }
+}

@@ -1,0 +1,152 @@
+//! What all pages of the file say of each other, read once before any walk: which pages nothing leads to, and which
+//! pages are the same.
+//!
+//! A page that was overwritten with another one of the file is sound, and so is all below it. What gives it away is
+//! that its own pages still name it as their parent while nothing leads to them, or that the other one is there, too.
+
+use std::collections::HashMap;
+
+use super::image::Image;
+use super::map::{Link, Map, Numbers};
+
+/// A page of a tree leads to it.
+const BELOW: u32 = 1;
+/// A record goes on there.
+const PART: u32 = 2;
+/// It is a sound page of a tree.
+const NODE: u32 = 4;
+
+#[derive(Default)]
+pub(super) struct Survey {
+    marks: Numbers,
+    /// How many pages name each page as their parent, and no page that is in use leads to them.
+    missed: Numbers,
+    /// Pages of trees that have the same bytes as others, with their group.
+    twins: HashMap<u32, usize>,
+    groups: Vec<Vec<u32>>,
+}
+
+impl Survey {
+    /// Reads all pages. `note` is called for each.
+    pub(super) fn of(
+        image: &Image,
+        map: &Map,
+        note: &mut dyn FnMut() -> crate::error::Result<()>,
+    ) -> crate::error::Result<Survey> {
+        let mut survey = Survey::default();
+        let mut hashes = Vec::new();
+        for page in image.numbers().into_iter().flatten() {
+            note()?;
+            if map.is_no_content(image, page) {
+                if let Some(bytes) = image.page(page).filter(|_| map.has_entries()) {
+                    hashes.push(u64::from(hash(&bytes)) << 32 | u64::from(page));
+                }
+                continue;
+            }
+            // What is on a free page leads nowhere any more.
+            let Some(node) = image.any_node(page).filter(|_| !map.is_free(image, page)) else { continue };
+            survey.mark(page, NODE);
+            let is_there = |page: &u32| *page <= image.pages();
+            node.children().filter(is_there).for_each(|child| survey.mark(child, BELOW));
+            node.overflows().filter(is_there).for_each(|part| survey.mark(part, PART));
+            if map.has_entries() && !node.cells.is_empty() && page > 1 {
+                let hash = image.page(page).map_or(0, |bytes| hash(&bytes));
+                hashes.push(u64::from(hash) << 32 | u64::from(page));
+            }
+        }
+        survey.find_twins(image, hashes);
+        survey.check_map(image, map);
+        survey.count_missed(image, map);
+        Ok(survey)
+    }
+
+    fn mark(&mut self, page: u32, mark: u32) {
+        let marks = self.marks.get(page);
+        self.marks.set(page, marks | mark);
+    }
+
+    fn has(&self, page: u32, mark: u32) -> bool {
+        self.marks.get(page) & mark != 0
+    }
+
+    /// Whether a page of a tree that is in use leads to the page.
+    pub(super) fn is_led_to(&self, page: u32) -> bool {
+        self.has(page, BELOW)
+    }
+
+    /// How many pages name it as their parent, to which nothing leads: it led to them once.
+    pub(super) fn missed(&self, page: u32) -> u32 {
+        self.missed.get(page)
+    }
+
+    /// The other pages with the same bytes.
+    pub(super) fn twins(&self, page: u32) -> impl Iterator<Item = u32> {
+        let group = self.twins.get(&page).and_then(|group| self.groups.get(*group));
+        group.into_iter().flatten().copied().filter(move |twin| *twin != page)
+    }
+
+    pub(super) fn are_twins(&self, one: u32, other: u32) -> bool {
+        self.twins.get(&one).is_some_and(|group| self.twins.get(&other) == Some(group))
+    }
+
+    /// `hashes`: of each page that is compared, its hash above its number: that is a number for each page.
+    fn find_twins(&mut self, image: &Image, mut hashes: Vec<u64>) {
+        hashes.sort_unstable();
+        for same in hashes.chunk_by(|a, b| a >> 32 == b >> 32).filter(|same| same.len() > 1) {
+            let mut left: Vec<u32> = same.iter().map(|hash| *hash as u32).collect();
+            while let Some((first, others)) = left.split_first() {
+                let bytes = image.page(*first);
+                let (mut group, others): (Vec<u32>, Vec<u32>) =
+                    others.iter().partition(|other| image.page(**other) == bytes);
+                if !group.is_empty() {
+                    group.push(*first);
+                    self.twins.extend(group.iter().map(|page| (*page, self.groups.len())));
+                    self.groups.push(group);
+                }
+                left = others;
+            }
+        }
+    }
+
+    /// A page of the pointer map that is the same as another one, and agrees with no pages of its own, is a copy.
+    fn check_map(&self, image: &Image, map: &Map) {
+        for page in self.twins.keys().copied().filter(|page| map.is_no_content(image, *page)) {
+            let (mut right, mut wrong) = (0, 0);
+            for (child, kind, parent) in map.entries_on(image, page) {
+                let agrees = match kind {
+                    5 => map.is_linked(image, Link::Child, parent, child),
+                    3 => map.is_linked(image, Link::Overflow, parent, child),
+                    _ => continue,
+                };
+                if agrees { right += 1 } else { wrong += 1 }
+            }
+            if wrong > right {
+                map.distrust(page);
+            }
+        }
+    }
+
+    fn count_missed(&mut self, image: &Image, map: &Map) {
+        if !map.has_entries() {
+            return;
+        }
+        for page in image.numbers().into_iter().flatten().filter(|page| *page > 1) {
+            let parent = match map.entry(image, page) {
+                Some((5, parent)) if self.has(page, NODE) && !self.has(page, BELOW) => parent,
+                Some((3, parent)) if !self.has(page, PART) && !map.is_free(image, page) => parent,
+                _ => continue,
+            };
+            let missed = self.missed.get(parent);
+            self.missed.set(parent, missed.saturating_add(1));
+        }
+    }
+}
+
+/// Any hash will do: pages with the same one are compared.
+fn hash(bytes: &[u8]) -> u32 {
+    let (words, _) = bytes.as_chunks::<8>();
+    let hash = words.iter().fold(0u64, |hash, word| {
+        (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95)
+    });
+    (hash >> 32) as u32
+}

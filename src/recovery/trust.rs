@@ -1,0 +1,128 @@
+//! Whether a sound page is the one that was there, or a copy of another page of the file.
+//!
+//! A page that was overwritten with another one leads to that one's pages, which the pointer map knows; and what it led
+//! to itself is missed. A leaf that leads nowhere can only be told by the other page with the same bytes.
+
+use super::map::Link;
+use super::page::Node;
+use super::walk::Forest;
+
+/// As many steps up as there can be.
+pub(super) const HIGHEST: usize = 24;
+
+/// Thousands of families can have the same rows: so many pages of theirs are looked at for each.
+const MOST_TWINS: usize = 64;
+
+/// What is to be thought of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Nothing speaks against it.
+    Full,
+    /// There is the same page in the same tree: only the one counts whose keys are where they belong.
+    ByItsKeys,
+    /// It is another page.
+    None(&'static str),
+}
+
+impl Forest<'_> {
+    /// Whether to trust a page that was reached by a walk.
+    pub(super) fn trust(&self, page: u32, node: &Node) -> Trust {
+        if !self.map.has_entries() {
+            return Trust::Full;
+        }
+        let links = || {
+            let below = node.children().map(|child| (Link::Child, child));
+            below.chain(node.overflows().map(|part| (Link::Overflow, part)))
+        };
+        let entry = |child: u32| self.map.entry(self.image, child);
+        if links().any(|(link, child)| entry(child) == Some((link as u8, page))) {
+            return Trust::Full;
+        }
+        let is_missed = self.survey.missed(page) > 0;
+        let leads = links().next().is_some();
+        if is_missed && (!leads || !node.is_leaf) {
+            return Trust::None("does not lead to the pages that belong to it");
+        }
+        // Not by one number that was changed: the other page leads there, or all say the same.
+        let of = |link: Link, child: u32| {
+            entry(child)
+                .filter(|(kind, parent)| *kind == link as u8 && *parent != page)
+                .map(|(_, parent)| parent)
+        };
+        let mut parents = links().map(|(link, child)| of(link, child));
+        let first = parents.next().flatten();
+        let all_agree = links().count() > 1 && first.is_some() && parents.all(|parent| parent == first);
+        let is_others = |(link, child): (Link, u32)| {
+            of(link, child).is_some_and(|parent| {
+                !self.map.is_free(self.image, parent) && self.map.is_linked(self.image, link, parent, child)
+            })
+        };
+        if all_agree || links().any(is_others) {
+            return Trust::None("leads to the pages of another one");
+        }
+        if leads { Trust::Full } else { self.trust_beside_twins(page) }
+    }
+
+    /// Of a leaf that leads nowhere.
+    fn trust_beside_twins(&self, page: u32) -> Trust {
+        let is_root = |page: u32| self.map.is_root(self.image, page);
+        let mut trust = Trust::Full;
+        for twin in self.survey.twins(page).take(MOST_TWINS) {
+            let (tree, others) = (self.tree_of(page), self.tree_of(twin));
+            if tree.is_some() && tree == others {
+                trust = Trust::ByItsKeys;
+                continue;
+            }
+            // Two small families can have the same rows; two large ones in several pages.
+            let is_likely = is_root(page) && is_root(twin) || self.have_twins_beside(page, twin);
+            let has_rows =
+                self.rows.borrow().as_ref().is_none_or(|rows| others.is_none_or(|tree| rows.contains(&tree)));
+            if !is_likely && has_rows {
+                return Trust::None(
+                    "has the same bytes as a page of another tree, and nothing tells whose they are",
+                );
+            }
+        }
+        trust
+    }
+
+    /// The root above a page, by the pointer map alone.
+    pub(super) fn tree_of(&self, page: u32) -> Option<u32> {
+        let mut at = page;
+        for _ in 0..HIGHEST {
+            match self.map.entry(self.image, at) {
+                _ if at == 1 => return Some(1),
+                Some((1, _)) => return Some(at),
+                Some((5, parent)) => at = parent,
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Whether the two are among others that are the same as well: families can have many rows in common.
+    fn have_twins_beside(&self, page: u32, twin: u32) -> bool {
+        let above = |page: u32| {
+            let Some((5, parent)) = self.map.entry(self.image, page) else { return None };
+            let node = self.image.any_node(parent)?;
+            let at = node.children().position(|child| child == page)?;
+            Some((node, at))
+        };
+        let (Some((own, at)), Some((other, twin_at))) = (above(page), above(twin)) else { return false };
+        // The rows before and after the two, if there are any on the pages above.
+        let row = |node: &Node, at: Option<usize>| {
+            let cell = node.cells.get(at?).filter(|cell| cell.overflow == 0)?;
+            Some(node.local(cell).to_vec()).filter(|row| !row.is_empty())
+        };
+        let is_same_row = |one: Option<usize>, twin: Option<usize>| {
+            row(&own, one).is_some_and(|one| Some(one) == row(&other, twin))
+        };
+        if is_same_row(at.checked_sub(1), twin_at.checked_sub(1)) || is_same_row(Some(at), Some(twin_at)) {
+            return true;
+        }
+        // The pages at the same distance.
+        let (back, twin_back) = (at.saturating_sub(twin_at), twin_at.saturating_sub(at));
+        let mut pairs = own.children().skip(back).zip(other.children().skip(twin_back));
+        pairs.any(|(one, other)| one != page && self.survey.are_twins(one, other))
+    }
+}

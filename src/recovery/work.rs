@@ -1,0 +1,390 @@
+//! The two walks through all families: the first claims pages and sees which large values there are, the second saves.
+//! What must not enter: how pages and trees are read.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use super::find::{Contents, Found};
+use super::orphans::{Orphan, Orphans};
+use super::page::Kind;
+use super::report::Reporter;
+use super::save::{self, Saving};
+use super::walk::{Entry, Forest, Visitor};
+use super::{Recovering, record};
+use crate::error::Result;
+
+/// Pages between two reports of progress.
+const PAGES_PER_REPORT: u64 = 64;
+
+/// A family with all that is known of its trees.
+pub(super) struct Family {
+    pub(super) found: Found,
+    /// How it is called in what is told.
+    pub(super) of: String,
+    /// Where to begin to walk through its rows.
+    data: Vec<u32>,
+    /// Its large values: their ids, and where they are; sorted.
+    pub(super) large: Places,
+    /// The ids that its rows name; sorted.
+    pub(super) ids: Vec<i64>,
+    has_write_times: bool,
+    /// Its tree could be read from end to end.
+    is_whole: bool,
+}
+
+/// How far the work has come, of all of it.
+pub(super) struct Progress<'f> {
+    reporter: &'f RefCell<Reporter<'f>>,
+    done: Cell<u64>,
+    total: u64,
+}
+
+impl<'f> Progress<'f> {
+    pub(super) fn new(reporter: &'f RefCell<Reporter<'f>>, total: u64) -> Progress<'f> {
+        Progress { reporter, done: Cell::new(0), total }
+    }
+
+    pub(super) fn note_page(&self) -> Result<()> {
+        let done = self.done.get() + 1;
+        self.done.set(done);
+        if !done.is_multiple_of(PAGES_PER_REPORT) {
+            return Ok(());
+        }
+        let (done, total) = (done.min(self.total), self.total);
+        self.reporter.borrow_mut().tell(Recovering::Pages { done, total })
+    }
+}
+
+pub(super) struct Work<'f> {
+    pub(super) forest: &'f Forest<'f>,
+    pub(super) reporter: &'f RefCell<Reporter<'f>>,
+    pub(super) progress: &'f Progress<'f>,
+}
+
+impl<'f> Work<'f> {
+    pub(super) fn save(&self, contents: &Contents, saving: &Saving) -> Result<()> {
+        let rows = contents.families.iter().flat_map(|found| [found.data, found.blob]).flatten();
+        *self.forest.rows.borrow_mut() = Some(rows.chain(contents.blobs.iter().copied()).collect());
+        let mut families = Vec::with_capacity(contents.families.len());
+        for found in &contents.families {
+            families.push(self.look_at(found)?);
+        }
+        let mut unowned = Vec::new();
+        for root in &contents.blobs {
+            let mut large = Large::new(self, "large values of an unknown family");
+            large.walk(*root)?;
+            unowned.push((large.places, large.is_whole));
+        }
+        self.add_orphans(contents, &mut families)?;
+        for family in &mut families {
+            family.large.sort_by_key(|(id, ..)| *id); // stable: what the walk has met comes first
+            family.large.dedup_by_key(|(id, ..)| *id);
+            family.ids.sort_unstable();
+        }
+        if contents.is_whole {
+            match_large_values(&mut families, unowned);
+        }
+        self.note_unnamed_values(&families)?;
+        for family in &families {
+            self.save_family(family, saving)?;
+        }
+        self.reporter.borrow_mut().counts.families = saving.families()?;
+        Ok(())
+    }
+
+    /// The first walk: claims the pages, and sees which large values there are and which are named.
+    fn look_at(&self, found: &Found) -> Result<Family> {
+        let of = format!("family \"{}\"", found.name);
+        let mut family = Family {
+            found: found.clone(),
+            of,
+            data: Vec::new(),
+            large: Vec::new(),
+            ids: Vec::new(),
+            has_write_times: false,
+            is_whole: true,
+        };
+        if let Some(root) = found.blob {
+            let mut large = Large::new(self, &family.of);
+            large.walk(root)?;
+            family.large = large.places;
+        }
+        self.look_at_rows(&mut family, found.data)?;
+        Ok(family)
+    }
+
+    fn look_at_rows(&self, family: &mut Family, top: Option<u32>) -> Result<()> {
+        let Some(top) = top else { return Ok(()) };
+        family.data.push(top);
+        let forest = self.forest;
+        let mut looking = Looking { work: self, family };
+        forest.walk(top, Kind::Index, &mut looking)
+    }
+
+    /// What no walk has reached, where the file says whose it is.
+    fn add_orphans(&self, contents: &Contents, families: &mut Vec<Family>) -> Result<()> {
+        let forest = self.forest;
+        // Without the map, and with trees of others, nothing tells what is missed.
+        let is_known = forest.map.has_entries() || forest.map.knows_free() && !contents.has_others;
+        if forest.faulty.borrow().is_empty() && !is_known {
+            return Ok(());
+        }
+        let Orphans { mut of, strays, unplaced } = forest.orphans();
+        for family in families.iter_mut() {
+            let mut tops = |root: Option<u32>| root.and_then(|root| of.remove(&root)).unwrap_or_default();
+            let (data, blob) = (tops(family.found.data), tops(family.found.blob));
+            self.adopt(family, &data, &blob)?;
+        }
+        self.add_nameless(families, of, contents.list_is_whole)?;
+        let mut lost = self.strays(contents, families, &strays)?;
+        lost.extend(self.pages_with_rows(&unplaced));
+        for page in lost {
+            self.reporter.borrow_mut().page(
+                "the file",
+                page,
+                "with rows belongs to a family that nothing names",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Makes families of rows that belong together, and nobody knows to what else.
+    fn add_nameless(
+        &self,
+        families: &mut Vec<Family>,
+        of: HashMap<u32, Vec<Orphan>>,
+        list_is_whole: bool,
+    ) -> Result<()> {
+        let forest = self.forest;
+        let mut groups: Vec<_> = of.into_iter().collect();
+        groups.sort_unstable_by_key(|(top, _)| *top);
+        for (top, orphans) in groups {
+            let pages: Vec<u32> = orphans.iter().map(|orphan| orphan.page).collect();
+            let sound =
+                forest.strays_of(&pages, Kind::Index, top, |record| record::data_row(record).is_some());
+            if sound.is_empty() || list_is_whole && forest.map.is_root(forest.image, top) {
+                continue; // an index, or somebody else's
+            }
+            let names = (1..).map(|n| format!("recovered-{n}"));
+            let name =
+                names.into_iter().find(|name| families.iter().all(|family| family.found.name != *name));
+            let found = Found { name: name.unwrap_or_default(), ..Found::default() };
+            let mut family = self.look_at(&found)?;
+            let why = "is the name given to rows whose family is not known";
+            self.reporter.borrow_mut().other(&family.of, top, why)?;
+            let known: Vec<Orphan> = sound
+                .iter()
+                .filter_map(|sound| orphans.iter().find(|orphan| orphan.page == sound.page).copied())
+                .collect();
+            self.adopt(&mut family, &known, &[])?;
+            families.push(family);
+        }
+        Ok(())
+    }
+
+    fn adopt(&self, family: &mut Family, data: &[Orphan], blob: &[Orphan]) -> Result<()> {
+        for orphan in data.iter().filter(|orphan| self.forest.claim_orphan(**orphan)) {
+            self.look_at_rows(family, Some(orphan.page))?;
+        }
+        for orphan in blob.iter().filter(|orphan| self.forest.claim_orphan(**orphan)) {
+            let mut large = Large::new(self, &family.of);
+            large.walk(orphan.page)?;
+            family.large.append(&mut large.places);
+        }
+        Ok(())
+    }
+
+    /// Gives pages of which nothing says where they belong to the one tree that misses some, if there is one only,
+    /// and if they can be neither free nor somebody else's. The pages with rows that are left are answered.
+    fn strays(&self, contents: &Contents, families: &mut [Family], strays: &[u32]) -> Result<Vec<u32>> {
+        let forest = self.forest;
+        let is_row = |record: &[u8]| record::data_row(record).is_some();
+        let is_known = contents.is_whole && forest.map.knows_free() && !contents.has_others;
+        let misses = |kind: Kind| {
+            let faulty = forest.faulty.borrow();
+            let mut faulty = faulty.iter().filter_map(|page| Some((forest.root_above(*page)?, *page)));
+            let of = move |family: &Family| match kind {
+                Kind::Index => family.found.data,
+                Kind::Table => family.found.blob,
+            };
+            let mut one: Option<(u32, u32)> = None;
+            faulty
+                .all(|(root, page)| {
+                    let is_sort = families.iter().any(|family| of(family) == Some(root));
+                    if is_sort && one.is_some_and(|(known, _)| known != root) {
+                        return false;
+                    }
+                    if is_sort {
+                        one.get_or_insert((root, page));
+                    }
+                    true
+                })
+                .then_some(one)
+                .flatten()
+        };
+        let (data, blob) = (misses(Kind::Index), misses(Kind::Table));
+        if is_known {
+            let tops = |kind, parent, is_form: &dyn Fn(&[u8]) -> bool| {
+                forest.strays_of(strays, kind, parent, is_form)
+            };
+            for family in families.iter_mut() {
+                let of = |one: Option<(u32, u32)>, root: Option<u32>| {
+                    one.filter(|(known, _)| Some(*known) == root).map(|(_, page)| page)
+                };
+                let mut adopted = (Vec::new(), Vec::new());
+                if let Some(parent) = of(data, family.found.data) {
+                    adopted.0 = tops(Kind::Index, parent, &is_row);
+                }
+                if let Some(parent) = of(blob, family.found.blob) {
+                    adopted.1 = tops(Kind::Table, parent, &|record| record::large_value(record).is_some());
+                }
+                self.adopt(family, &adopted.0, &adopted.1)?;
+            }
+        }
+        Ok(self.pages_with_rows(strays))
+    }
+
+    /// Those of the pages that have rows and that nobody has claimed.
+    fn pages_with_rows(&self, pages: &[u32]) -> Vec<u32> {
+        let is_row = |record: &[u8]| record::data_row(record).is_some();
+        let rows = self.forest.strays_of(pages, Kind::Index, 0, is_row);
+        rows.iter().map(|orphan| orphan.page).filter(|page| !self.forest.map.is_claimed(*page)).collect()
+    }
+
+    /// Each large value belongs to a row: where one does not, the row is lost, even if nothing else shows it.
+    fn note_unnamed_values(&self, families: &[Family]) -> Result<()> {
+        for family in families.iter().filter(|family| family.is_whole) {
+            let is_unnamed = |id: &&(i64, u32, u32)| family.ids.binary_search(&id.0).is_err();
+            let unnamed = family.large.iter().filter(is_unnamed).count();
+            if unnamed > 0 {
+                let why = format!("the rows of {unnamed} large values are lost");
+                self.reporter.borrow_mut().other(&family.of, 0, &why)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn save_family(&self, family: &Family, saving: &Saving) -> Result<()> {
+        let batch = saving.family(&family.found, family.has_write_times)?;
+        let forest = self.forest;
+        for top in &family.data {
+            let mut rows = save::Rows { work: self, family, batch: &batch };
+            forest.walk(*top, Kind::Index, &mut rows)?;
+        }
+        let counts = batch.finish()?;
+        let mut reporter = self.reporter.borrow_mut();
+        reporter.counts.rows += counts;
+        Ok(())
+    }
+}
+
+/// Gives trees of large values to families whose rows name exactly those: if it can be one family's only.
+fn match_large_values(families: &mut [Family], unowned: Vec<(Places, bool)>) {
+    let mut pairs = Vec::new();
+    for (at, (places, is_whole)) in unowned.iter().enumerate() {
+        let fits = |family: &Family| {
+            family.found.blob.is_none()
+                && family.is_whole
+                && *is_whole
+                && family.ids.len() == places.len()
+                && family.ids.iter().zip(places).all(|(id, (place, ..))| id == place)
+        };
+        let mut fitting = families.iter().enumerate().filter(|(_, family)| fits(family));
+        if let (Some((family, _)), None) = (fitting.next(), fitting.next()) {
+            pairs.push((family, at));
+        }
+    }
+    let mut unowned: Vec<Option<Places>> = unowned.into_iter().map(|(places, _)| Some(places)).collect();
+    for (family, at) in &pairs {
+        let is_only_one = pairs.iter().filter(|(other, _)| other == family).count() == 1;
+        if let (true, Some(family), Some(places)) =
+            (is_only_one, families.get_mut(*family), unowned.get_mut(*at).and_then(Option::take))
+        {
+            family.large = places;
+        }
+    }
+}
+
+/// Large values: their ids, and the pages and cells where they are.
+pub(super) type Places = Vec<(i64, u32, u32)>;
+
+/// The walk through a tree of large values.
+struct Large<'w, 'f> {
+    work: &'w Work<'f>,
+    of: &'w str,
+    places: Places,
+    is_whole: bool,
+}
+
+impl<'w, 'f> Large<'w, 'f> {
+    fn new(work: &'w Work<'f>, of: &'w str) -> Large<'w, 'f> {
+        Large { work, of, places: Vec::new(), is_whole: true }
+    }
+
+    fn walk(&mut self, top: u32) -> Result<()> {
+        let forest = self.work.forest;
+        forest.walk(top, Kind::Table, self)
+    }
+}
+
+impl Visitor for Large<'_, '_> {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<()> {
+        self.places.push((entry.rowid, entry.page, entry.cell as u32));
+        Ok(())
+    }
+
+    /// The rows that name them will be told of.
+    fn lost_entry(&mut self, _: u32, _: Option<&[u8]>, _: &str) -> Result<()> {
+        self.is_whole = false;
+        Ok(())
+    }
+
+    fn lost_page(&mut self, page: u32, why: &str) -> Result<()> {
+        self.is_whole = false;
+        self.work.reporter.borrow_mut().page(self.of, page, &format!("with large values {why}"))
+    }
+
+    fn page(&mut self) -> Result<()> {
+        self.work.progress.note_page()
+    }
+
+    fn key_of<'r>(&self, _: &'r [u8]) -> Option<&'r [u8]> {
+        None
+    }
+}
+
+/// The first walk through the rows of a family.
+struct Looking<'w, 'f> {
+    work: &'w Work<'f>,
+    family: &'w mut Family,
+}
+
+impl Visitor for Looking<'_, '_> {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<()> {
+        if let Some(row) = record::data_row(entry.record) {
+            self.family.has_write_times |= row.written_ms.is_some();
+            if let record::Where::OutOfLine(id) = row.value {
+                self.family.ids.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn lost_entry(&mut self, _: u32, _: Option<&[u8]>, _: &str) -> Result<()> {
+        self.family.is_whole = false;
+        Ok(())
+    }
+
+    fn lost_page(&mut self, _: u32, _: &str) -> Result<()> {
+        self.family.is_whole = false;
+        Ok(())
+    }
+
+    fn page(&mut self) -> Result<()> {
+        self.work.progress.note_page()
+    }
+
+    fn key_of<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]> {
+        record::data_row(record).map(|row| row.key)
+    }
+}

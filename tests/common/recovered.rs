@@ -1,0 +1,68 @@
+//! What the tests of recovery share: a recovery into a new store, whose rows are compared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use kvstore::{Recovered, Recovering, Store};
+
+/// Far in the future.
+pub const LATER: i64 = 4_000_000_000_000;
+
+/// Rows of all families: their values, and when they end.
+pub type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Option<i64>)>;
+
+pub fn rows_of(store: &Store) -> Rows {
+    let mut rows = Rows::new();
+    let mut names = store.families().unwrap();
+    names.push("default".to_owned());
+    for name in names {
+        let family = if name == "default" { None } else { Some(store.family(&name).unwrap()) };
+        let family = family.as_ref().unwrap_or(store.default_family());
+        let mut cursor = family.cursor(kvstore::KeyRange::all(), kvstore::Direction::Forward);
+        let mut there = cursor.first().unwrap();
+        while there {
+            let end = cursor.expiry().unwrap().millis();
+            let row = (cursor.value().unwrap().to_vec(), end);
+            rows.insert((name.clone(), cursor.key().unwrap().to_vec()), row);
+            there = cursor.next().unwrap();
+        }
+    }
+    rows
+}
+
+pub struct Done {
+    pub recovered: Recovered,
+    pub told: Vec<String>,
+    pub rows: Rows,
+}
+
+/// A directory that needs no disk, if there is one: some tests make hundreds of stores.
+pub fn quick() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+/// Recovers a file into a new one, which must be sound.
+#[track_caller]
+pub fn recover(from: &Path) -> kvstore::Result<Done> {
+    let dir = tempfile::tempdir_in(quick()).unwrap();
+    let to = dir.path().join("new.db");
+    let mut told = Vec::new();
+    let recovered = kvstore::recover(from, &to, |event| {
+        if let Recovering::Lost(loss) = event {
+            told.push(loss.to_string());
+        }
+        ControlFlow::Continue(())
+    });
+    let Ok(recovered) = recovered else {
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "a file is left");
+        return Err(recovered.unwrap_err());
+    };
+    let store = Store::open(&to).unwrap();
+    store.integrity_check().unwrap();
+    let rows = rows_of(&store);
+    assert_eq!(rows.len() as u64, recovered.rows);
+    Ok(Done { recovered, told, rows })
+}

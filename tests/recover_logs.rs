@@ -1,0 +1,342 @@
+//! Recovery of files with a damaged WAL or rollback journal beside them: what was committed in it, or cannot be put
+//! back, is named; and what a crash leaves is no damage.
+
+mod common;
+
+use std::fs;
+
+use common::recovered::{Done, Rows, recover, rows_of};
+use common::{Scratch, python};
+use kvstore::{CheckpointMode, Config, JournalMode, Store};
+
+const PAGE: usize = 512;
+/// A frame of the WAL; its header before it.
+const FRAME: usize = 24 + PAGE;
+const WAL_HEADER: usize = 32;
+/// A record of the journal.
+const RECORD: usize = PAGE + 8;
+
+#[track_caller]
+fn is_whole(done: &Done, all: &Rows) {
+    assert_eq!(done.told, Vec::<String>::new());
+    assert!(done.recovered.is_whole() && done.rows == *all, "{} of {} rows", done.rows.len(), all.len());
+}
+
+#[track_caller]
+fn tells(done: &Done, what: &str) {
+    assert!(done.told.iter().any(|line| line.contains(what)), "{:?}", done.told);
+    assert!(!done.recovered.is_whole());
+}
+
+// ---- the WAL -------------------------------------------------------------------------------------
+
+/// A store with commits in its WAL, as a crash leaves it: what each left, and where its frames end.
+struct Logged {
+    scratch: Scratch,
+    file: Vec<u8>,
+    wal: Vec<u8>,
+    states: Vec<(usize, Rows)>,
+}
+
+impl Logged {
+    fn new() -> Logged {
+        let store_of = Scratch::new();
+        let store = store_of.open_with(&Config::new().page_size(PAGE as u32));
+        // An earlier round, with more frames than the one that counts.
+        (0..200).for_each(|n| store.put(format!("key {n:03}"), vec![1; 60]).unwrap());
+        store.checkpoint(CheckpointMode::Restart).unwrap();
+        let mut states = vec![(0, rows_of(&store))];
+        for round in 0..12_u8 {
+            store
+                .transaction(|tx| {
+                    (0..5)
+                        .try_for_each(|n| tx.put(format!("key {:03}", n * 37 + round as usize), [round; 70]))
+                })
+                .unwrap();
+            states.push((frames_of_this_round(&fs::read(store_of.wal()).unwrap()), rows_of(&store)));
+        }
+        let logged = Logged {
+            scratch: Scratch::new(),
+            file: fs::read(store_of.path()).unwrap(),
+            wal: fs::read(store_of.wal()).unwrap(),
+            states,
+        };
+        assert!(
+            logged.wal.len() > WAL_HEADER + (logged.frames() + 1) * FRAME,
+            "no frame of an earlier round"
+        );
+        logged
+    }
+
+    fn frames(&self) -> usize {
+        self.states.last().unwrap().0
+    }
+
+    fn rows(&self) -> &Rows {
+        &self.states.last().unwrap().1
+    }
+
+    /// What was committed in the first frames.
+    fn before(&self, frames: usize) -> &Rows {
+        &self.states.iter().rfind(|(end, _)| *end <= frames).unwrap().1
+    }
+
+    #[track_caller]
+    fn with(&self, damage: impl FnOnce(&mut Vec<u8>)) -> Done {
+        let mut wal = self.wal.clone();
+        damage(&mut wal);
+        fs::write(self.scratch.path(), &self.file).unwrap();
+        fs::write(self.scratch.wal(), wal).unwrap();
+        recover(&self.scratch.path()).unwrap()
+    }
+}
+
+fn frames_of_this_round(wal: &[u8]) -> usize {
+    wal[WAL_HEADER..].chunks_exact(FRAME).take_while(|frame| frame[8..16] == wal[16..24]).count()
+}
+
+fn frame(n: usize) -> std::ops::Range<usize> {
+    WAL_HEADER + n * FRAME..WAL_HEADER + (n + 1) * FRAME
+}
+
+#[test]
+fn what_was_committed_after_a_damaged_frame_is_named() {
+    let logged = Logged::new();
+    for n in (0..logged.frames() - 1).step_by(2) {
+        for (what, damage) in [
+            ("zeroed", (|frame: &mut [u8]| frame.fill(0)) as fn(&mut [u8])),
+            ("a bit of the page", |frame| frame[24 + 300] ^= 1),
+            ("the number of the page", |frame| frame[3] ^= 1),
+        ] {
+            let done = logged.with(|wal| damage(&mut wal[frame(n)]));
+            tells(&done, &format!("the -wal is damaged after frame {n}"));
+            assert!(done.rows == *logged.before(n), "frame {n}, {what}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_salt_or_checksum_of_a_frame_loses_nothing_where_the_next_one_is_right() {
+    let logged = Logged::new();
+    for n in (0..logged.frames() - 1).step_by(2) {
+        is_whole(&logged.with(|wal| wal[frame(n)][9] ^= 4), logged.rows());
+        is_whole(&logged.with(|wal| wal[frame(n)][20] ^= 4), logged.rows());
+    }
+    is_whole(&logged.with(|wal| wal[frame(logged.frames() - 1)][9] ^= 4), logged.rows());
+    tells(&logged.with(|wal| wal[frame(logged.frames() - 1)][20] ^= 4), "the -wal is damaged");
+}
+
+#[test]
+fn a_damaged_header_of_the_wal_is_told_unless_its_checksum_alone_is_wrong() {
+    let logged = Logged::new();
+    for at in 0..24 {
+        let done = logged.with(|wal| wal[at] ^= 1);
+        // The number of the round and the salts are needed for the checksums only.
+        tells(&done, "the header of the -wal is damaged");
+        assert!(done.rows == logged.states[0].1, "byte {at}");
+    }
+    is_whole(&logged.with(|wal| wal[27] ^= 1), logged.rows());
+    tells(&logged.with(|wal| wal[..WAL_HEADER].fill(0)), "the header of the -wal is damaged");
+    tells(&logged.with(|wal| wal.truncate(20)), "the header of the -wal is damaged");
+}
+
+#[test]
+fn what_a_crash_leaves_of_a_wal_is_no_damage() {
+    let logged = Logged::new();
+    let frames = logged.frames();
+    // Frames of an earlier round after the last commit.
+    is_whole(&logged.with(|_| ()), logged.rows());
+    // Zeros, or nothing.
+    is_whole(&logged.with(|wal| wal[frame(frames).start..].fill(0)), logged.rows());
+    is_whole(&logged.with(|wal| wal.truncate(frame(frames).start)), logged.rows());
+    is_whole(&logged.with(|wal| wal.fill(0)), &logged.states[0].1);
+    is_whole(&logged.with(Vec::clear), &logged.states[0].1);
+    // Of a transaction that was not ended: frames without a commit, the last one torn.
+    let (start, end) = (logged.states[logged.states.len() - 2].0, frames);
+    assert!(end - start > 2);
+    for cut in [0, 10, 24, 100] {
+        let done = logged.with(|wal| wal.truncate(frame(end - 2).start + cut));
+        is_whole(&done, logged.before(start));
+    }
+    let done = logged.with(|wal| {
+        wal.truncate(frame(end - 2).end);
+        wal[frame(end - 2)][200..].fill(0);
+    });
+    is_whole(&done, logged.before(start));
+}
+
+// ---- the rollback journal ------------------------------------------------------------------------
+
+/// A store with a hot journal: a process died in the middle of a transaction, after it had written to the file.
+struct Hot {
+    scratch: Scratch,
+    file: Vec<u8>,
+    journal: Vec<u8>,
+    rows: Rows,
+}
+
+impl Hot {
+    fn new(sync: &str) -> Hot {
+        let scratch = Scratch::new();
+        let config = Config::new().page_size(PAGE as u32).journal_mode(JournalMode::Delete);
+        let store = scratch.open_with(&config);
+        (0..400).for_each(|n| store.put(format!("key {n:03}"), vec![n as u8; n % 60]).unwrap());
+        let rows = rows_of(&store);
+        store.close().unwrap();
+        python(
+            &scratch.path(),
+            &format!(
+                "con.execute('pragma synchronous = {sync}')
+con.execute('pragma cache_size = 5')
+con.execute('begin immediate')
+con.execute('update \"data:default\" set value = x\\'00\\' where value is not null')
+os._exit(0)"
+            ),
+        );
+        let journal = fs::read(scratch.file("store.db-journal")).unwrap();
+        let file = fs::read(scratch.path()).unwrap();
+        Hot { scratch, file, journal, rows }
+    }
+
+    #[track_caller]
+    fn with(&self, damage: impl FnOnce(&mut Vec<u8>)) -> Done {
+        let mut journal = self.journal.clone();
+        damage(&mut journal);
+        fs::write(self.scratch.path(), &self.file).unwrap();
+        fs::write(self.scratch.file("store.db-journal"), journal).unwrap();
+        recover(&self.scratch.path()).unwrap()
+    }
+
+    /// Where the parts of the journal begin, and how many records each has.
+    fn parts(&self) -> Vec<(usize, usize)> {
+        let number = |at: usize| u32::from_be_bytes(self.journal[at..at + 4].try_into().unwrap()) as usize;
+        let (sector, mut parts, mut at) = (number(20), Vec::new(), 0);
+        while at + 28 <= self.journal.len() && self.journal[at..].starts_with(b"\xd9\xd5\x05\xf9") {
+            let records = number(at + 8).min((self.journal.len() - at - sector) / RECORD);
+            parts.push((at + sector, records));
+            at = (at + sector + records * RECORD).next_multiple_of(sector);
+        }
+        parts
+    }
+}
+
+#[test]
+fn a_record_of_the_journal_that_is_damaged_loses_its_page_only() {
+    for sync in ["full", "off"] {
+        let hot = Hot::new(sync);
+        is_whole(&hot.with(|_| ()), &hot.rows);
+        let parts = hot.parts();
+        let each = parts.iter().flat_map(|(at, count)| (0..*count).map(move |n| at + n * RECORD));
+        let records: Vec<usize> = each.collect();
+        assert!(records.len() > 10 && parts.iter().any(|(_, count)| *count > 1));
+        // Where the number of records is not known, the last may be torn.
+        let kept = if sync == "off" { 1 } else { 0 };
+        for record in records.iter().rev().skip(kept).step_by(3) {
+            let done = hot.with(|journal| journal[record + 4 + PAGE - 200] ^= 1);
+            tells(&done, "the -journal is damaged");
+            assert!(
+                done.rows.iter().all(|(key, row)| hot.rows.get(key) == Some(row)),
+                "{sync}, record at {record}"
+            );
+            assert!(done.rows.len() + 40 > hot.rows.len(), "{} rows", done.rows.len());
+            tells(&hot.with(|journal| journal[*record..record + RECORD].fill(0)), "the -journal is damaged");
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_off_or_has_a_damaged_header_is_told() {
+    let hot = Hot::new("full");
+    let parts = hot.parts();
+    let (last, count) = *parts.iter().rfind(|(_, count)| *count > 0).unwrap();
+    // Where a part ends nothing tells that another one followed.
+    for keep in [20, 28, 300, 512 + 100, parts[3].0, parts[4].0 + 100, last + count * RECORD - 1] {
+        tells(&hot.with(|journal| journal.truncate(keep)), "-journal is damaged");
+    }
+    for at in [0, 3, 7, 18, 22, 26] {
+        tells(&hot.with(|journal| journal[at] ^= 1), "-journal");
+    }
+    // The checksums of the records say how they begin, and how many there are.
+    let done = hot.with(|journal| journal[13] ^= 1);
+    is_whole(&done, &hot.rows);
+    let done = hot.with(|journal| journal[8..12].fill(0));
+    assert!(done.rows.iter().all(|(key, row)| hot.rows.get(key) == Some(row)));
+    // A part after the first.
+    if let Some((second, _)) = parts.get(1).filter(|(_, count)| *count > 1) {
+        let done = hot.with(|journal| journal[second - 512] ^= 1);
+        assert!(done.rows == hot.rows || !done.recovered.is_whole());
+    }
+}
+
+#[test]
+fn a_journal_that_was_ended_or_never_synced_is_no_damage() {
+    let hot = Hot::new("full");
+    let store = Scratch::new();
+    let all = {
+        let store = store.open_with(&Config::new().page_size(PAGE as u32).journal_mode(JournalMode::Delete));
+        (0..400).for_each(|n| store.put(format!("key {n:03}"), vec![n as u8; n % 60]).unwrap());
+        rows_of(&store)
+    };
+    let beside = store.file("store.db-journal");
+    let recovered = |journal: &[u8]| {
+        fs::write(&beside, journal).unwrap();
+        recover(&store.path()).unwrap()
+    };
+    // `journal_mode = persist` ends a transaction with zeros.
+    let mut ended = hot.journal.clone();
+    ended[..28].fill(0);
+    is_whole(&recovered(&ended), &all);
+    is_whole(&recovered(&[]), &all);
+    is_whole(&recovered(&[0; 2000]), &all);
+    // A crash before the sync: the file is as it was, and the header says of no record yet.
+    fs::remove_file(&beside).unwrap();
+    let program = "con.execute('begin immediate')
+con.execute('update \"data:default\" set value = x\\'00\\' where value is not null')
+os._exit(0)";
+    python(&store.path(), program);
+    let journal = fs::read(&beside).unwrap();
+    assert!(journal.len() > 1000 && journal[8..12] == [0; 4]);
+    is_whole(&recovered(&journal), &all);
+    for cut in [512, 700, 1500, journal.len() - 3] {
+        is_whole(&recovered(&journal[..cut]), &all);
+    }
+    drop(Store::open(store.path()).unwrap());
+}
+
+// ---- pages of which a part is somebody else's -----------------------------------------------------
+
+#[test]
+fn how_much_of_a_page_is_reserved_is_found_out_where_page_1_is_lost() {
+    for (size, reserved) in [(512, 32), (1024, 8), (4096, 200)] {
+        let scratch = Scratch::new();
+        let program = format!(
+            "con.execute('pragma page_size = {size}')\ncon.execute('pragma auto_vacuum = 2')\ncon.execute('vacuum')"
+        );
+        python(&scratch.path(), &program);
+        let mut empty = fs::read(scratch.path()).unwrap();
+        empty[20] = reserved;
+        empty[105..107].copy_from_slice(&((size - usize::from(reserved)) as u16).to_be_bytes());
+        fs::write(scratch.path(), empty).unwrap();
+        let store = scratch.open_with(&Config::new().journal_mode(JournalMode::Delete));
+        (0..300).for_each(|n: usize| store.put(format!("key {n:03}"), vec![n as u8; n * 37 % 3000]).unwrap());
+        let all = rows_of(&store);
+        store.close().unwrap();
+        let bytes = fs::read(scratch.path()).unwrap();
+        assert_eq!(bytes[20], reserved);
+        is_whole(&recover(&scratch.path()).unwrap(), &all);
+        for wrong in [0, 1, reserved ^ 64] {
+            let mut damaged = bytes.clone();
+            damaged[20] = wrong;
+            fs::write(scratch.path(), &damaged).unwrap();
+            assert_eq!(recover(&scratch.path()).unwrap().rows, all, "{size}: {wrong} for {reserved}");
+        }
+        let mut damaged = bytes;
+        damaged[..size].fill(0);
+        fs::write(scratch.path(), &damaged).unwrap();
+        let done = recover(&scratch.path()).unwrap();
+        tells(&done, "the list of tables");
+        let values =
+            |rows: &Rows| rows.iter().map(|((_, key), row)| (key.clone(), row.clone())).collect::<Vec<_>>();
+        assert!(values(&done.rows) == values(&all), "{size}: {} of {} rows", done.rows.len(), all.len());
+    }
+}
