@@ -49,14 +49,22 @@ def crate_version(crate: Path) -> str:
     return found[1]
 
 
+def given(variable: str) -> Path | None:
+    """The file that a variable of the environment names."""
+    name = os.environ.get(variable)
+    if not name:
+        return None
+    path = Path(name)
+    if not path.is_file():
+        raise SystemExit(f"kvstore: {variable} is {name}, which is no file")
+    return path.resolve()
+
+
 def static_library(crate: Path) -> Path:
     """The path of libkvstore.a, which is built if none is given."""
-    given = os.environ.get("KVSTORE_STATIC_LIB")
-    if given:
-        path = Path(given)
-        if not path.is_file():
-            raise SystemExit(f"kvstore: KVSTORE_STATIC_LIB is {given}, which is no file")
-        return path.resolve()
+    path = given("KVSTORE_STATIC_LIB")
+    if path:
+        return path
     for artifact in built(crate, "--package", "kvstore-ttl", "--lib"):
         if artifact.suffix in (".a", ".lib"):
             return artifact
@@ -69,12 +77,9 @@ WITH_COMMAND = bool(os.environ.get("KVSTORE_COMMAND")) or not os.environ.get("KV
 
 def command(crate: Path) -> Path:
     """The path of the program kvstore, which is built if none is given."""
-    given = os.environ.get("KVSTORE_COMMAND")
-    if given:
-        path = Path(given)
-        if not path.is_file():
-            raise SystemExit(f"kvstore: KVSTORE_COMMAND is {given}, which is no file")
-        return path.resolve()
+    path = given("KVSTORE_COMMAND")
+    if path:
+        return path
     for artifact in built(crate, "--package", "kvstore-cli", "--bin", "kvstore"):
         if artifact.stem == "kvstore" and artifact.suffix in ("", ".exe"):
             return artifact

@@ -51,10 +51,13 @@ impl RangeArgs {
     }
 }
 
-/// Which keys are changed: a range of which nothing is empty (a variable of the shell that is not set would mean all
+/// Which keys are changed: those that are named, a range of which nothing is empty (a variable of the shell that is not set would mean all
 /// keys), or all, if that is said.
 #[derive(Debug, Args)]
 pub struct ManyArgs {
+    /// The keys
+    #[arg(value_name = "KEY", required_unless_present_any = ["prefix", "from", "to", "all"], conflicts_with_all = ["prefix", "from", "to", "all"])]
+    keys: Vec<String>,
     #[command(flatten)]
     range: RangeArgs,
     /// All keys of the family
@@ -66,6 +69,11 @@ impl ManyArgs {
     /// Whether it is not a part of them.
     pub fn is_all(&self) -> bool {
         self.all
+    }
+
+    /// The keys that are named.
+    pub fn keys(&self, form: Form) -> Result<Vec<Vec<u8>>> {
+        self.keys.iter().map(|key| form.parse(key, "key")).collect()
     }
 
     /// The range, if one was given.

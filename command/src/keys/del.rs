@@ -5,7 +5,6 @@ use std::ops::Bound;
 use clap::Args;
 use kvstore::{Direction, Family, KeyRange, Store};
 
-use super::ttl::parse_keys;
 use crate::cli::Context;
 use crate::confirm::{asks, confirm};
 use crate::failure::{Answer, Result, refused};
@@ -34,9 +33,6 @@ Examples:
 pub struct DelArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The keys
-    #[arg(value_name = "KEY", required_unless_present_any = ["prefix", "from", "to", "all"], conflicts_with_all = ["prefix", "from", "to", "all"])]
-    keys: Vec<String>,
     #[command(flatten)]
     many: ManyArgs,
     #[command(flatten)]
@@ -45,7 +41,7 @@ pub struct DelArgs {
 
 impl DelArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let keys = parse_keys(context, &self.keys)?;
+        let keys = self.many.keys(context.form)?;
         let range = self.many.range(context.form)?;
         let store = self.store.open(For::Writing)?;
         let family = self.family.of(&store)?;

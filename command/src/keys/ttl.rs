@@ -186,9 +186,6 @@ Examples:
 pub struct TouchArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The keys
-    #[arg(value_name = "KEY", required_unless_present_any = ["prefix", "from", "to", "all"], conflicts_with_all = ["prefix", "from", "to", "all"])]
-    keys: Vec<String>,
     #[command(flatten)]
     many: ManyArgs,
     /// Only those for which this holds
@@ -202,7 +199,7 @@ pub struct TouchArgs {
 
 impl TouchArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let keys = parse_keys(context, &self.keys)?;
+        let keys = self.many.keys(context.form)?;
         let range = self.many.range(context.form)?;
         let store = self.store.open(For::Writing)?;
         let family = self.family.of(&store)?;
@@ -289,9 +286,4 @@ fn some_keys(family: &Family, range: &KeyRange) -> Result<Vec<Vec<u8>>> {
         }
     }
     Ok(keys)
-}
-
-/// The keys that words mean.
-pub fn parse_keys(context: &Context, words: &[String]) -> Result<Vec<Vec<u8>>> {
-    words.iter().map(|key| context.form.parse(key, "key")).collect()
 }
