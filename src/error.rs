@@ -144,7 +144,9 @@ impl Error {
     }
 
     /// Whether SQLite has failed in a way that has no kind of its own.
-    pub(crate) fn is_failure(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
         self.is_failure
     }
 

@@ -29,6 +29,8 @@ pub enum Failure {
     Usage(String),
     /// The store, or the system below it, said no: exit code 3.
     Refused(String),
+    /// The same, because the file itself is damaged: a recovery may help.
+    Damaged(String),
     /// The same, because others are at it: later it may go.
     Busy(String),
     /// Whoever read our output has enough. No failure at all.
@@ -97,13 +99,13 @@ impl From<kvstore::Error> for Failure {
         };
         let hint = match error.kind() {
             ErrorKind::NotFound => return Failure::Missing(text),
-            ErrorKind::Error => return Failure::Usage(text),
+            ErrorKind::Error if !error.is_failure() => return Failure::Usage(text),
             ErrorKind::Busy | ErrorKind::Locked => {
                 return Failure::Busy(format!(
                     "{text}\n  another program is using the store: try again, or wait longer with --timeout 60s"
                 ));
             }
-            ErrorKind::Corrupt => {
+            ErrorKind::Corrupt | ErrorKind::Error => {
                 "\"kvstore check\" names what is wrong, \"kvstore repair\" mends it where it can be mended, and \
                  \"kvstore recover\" saves what can be read into a new file"
             }
@@ -138,7 +140,7 @@ pub fn report(result: Result) -> u8 {
         Err(Failure::Said(code)) => return code,
         Err(Failure::Missing(text)) => (1, text),
         Err(Failure::Usage(text)) => (2, text),
-        Err(Failure::Refused(text) | Failure::Busy(text)) => (3, text),
+        Err(Failure::Refused(text) | Failure::Damaged(text) | Failure::Busy(text)) => (3, text),
     };
     say!("kvstore: {text}");
     code

@@ -145,6 +145,7 @@ pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> R
         .read_only(purpose == For::Looking);
     Store::open_with(path, &config).map_err(|e| match e.kind() {
         ErrorKind::Corrupt => advised(&e, path, config.clone()),
+        ErrorKind::Error if e.is_failure() => advised(&e, path, config.clone()),
         _ => e.into(),
     })
 }
@@ -152,17 +153,17 @@ pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> R
 /// What to do about a store that cannot be opened as it is.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
     let (cause, path_text) = (failure::cause(error), path.display());
-    Failure::Refused(match Store::open_with(path, &config.read_only(true).damaged(true)) {
-        Ok(_) => format!(
+    match Store::open_with(path, &config.read_only(true).damaged(true)) {
+        Ok(_) => Failure::Refused(format!(
             "{cause}\n  \"kvstore check {path_text}\" names what is wrong, and \"kvstore repair {path_text}\" mends it if \
              the file itself is whole; if not, \"kvstore recover {path_text} NEW\" saves what can be read"
-        ),
+        )),
         // Neither a check nor a repair gets farther.
-        Err(_) => format!(
+        Err(_) => Failure::Damaged(format!(
             "{cause}\n  the file itself is damaged, so that it cannot even be opened: go back to a backup, or save what \
              can be read with \"kvstore recover {path_text} NEW\""
-        ),
-    })
+        )),
+    }
 }
 
 /// Refuses a file that is not there, or has nothing in it: an open would make a store of it.

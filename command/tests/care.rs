@@ -211,6 +211,58 @@ fn a_check_that_sqlite_breaks_off_has_a_last_line_and_says_what_to_do() {
 }
 
 #[test]
+fn a_check_of_what_cannot_be_opened_has_a_last_line_too() {
+    let (scratch, other) = (Scratch::new(300), Scratch::new(300));
+    let sound = fs::read(scratch.path()).unwrap();
+    let other_format = |at: usize, byte: u8| {
+        let mut bytes = sound.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let stranger = other_format(68, b'X');
+    for (bytes, remedy) in [
+        (sound[..8192].to_vec(), Some("recover")),
+        (other_format(47, 9), Some("recover")), // the schema's format, of which SQLite knows four
+        (other_format(63, 2), None),            // a newer version
+        (stranger, None),
+        (b"just some text, and no store at all".repeat(20), None),
+    ] {
+        fs::write(other.path(), &bytes).unwrap();
+        let output = run("check", &other.path(), &["--json"]);
+        let last = json(&output).pop().unwrap();
+        assert_eq!((code(&output), &last["sound"]), (3, &serde_json::json!(false)), "{output:?}");
+        assert_eq!(last["remedy"].as_str(), remedy, "{output:?}");
+        assert!(last["stopped"].as_str().is_some_and(|why| !why.is_empty()), "{output:?}");
+        assert!(remedy.is_none() || stderr(&output).contains("kvstore recover"), "{output:?}");
+        assert!(fs::read(other.path()).unwrap() == bytes);
+    }
+    let missing = run("check", &other.file("missing.db"), &["--json"]);
+    assert_eq!((code(&missing), stdout(&missing).as_str()), (3, ""));
+}
+
+#[test]
+fn what_sqlite_cannot_read_of_a_schema_is_no_wrong_call() {
+    let scratch = Scratch::new(50);
+    scratch.sql("PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = CAST(x'435245415445205456ff' AS TEXT) WHERE name = 'data:default'");
+    for command in ["check", "repair"] {
+        let output = run(command, &scratch.path(), &["--yes"]);
+        assert_eq!(code(&output), 3, "{command}: {output:?}");
+        assert!(stderr(&output).contains("kvstore recover"), "{command}: {output:?}");
+    }
+}
+
+#[test]
+fn a_recovery_of_a_newer_version_says_that_it_may_have_misread_it() {
+    let scratch = Scratch::new(50);
+    scratch.sql("PRAGMA user_version = 2");
+    let new = scratch.file("new.db");
+    let output = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
+    assert_ne!(code(&output), 0, "{output:?}");
+    assert!(stdout(&output).contains("format version 2"), "{output:?}");
+    assert_eq!(Store::open(new).unwrap().count().unwrap(), 50);
+}
+
+#[test]
 fn looking_makes_no_file_and_wrong_calls_are_refused() {
     let scratch = Scratch(tempfile::tempdir().unwrap());
     for command in ["check", "repair", "compact", "checkpoint", "sync"] {

@@ -14,8 +14,8 @@ use std::ops::Bound;
 use crate::expiry::Expiry;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use file::{
-    Contents, DEFAULT_FAMILY, Db, Disagreement, Due, ENGINE, FileIdentity, Removed, Report, SQLITE_VERSION,
-    Tables, TransactionState, copy, gone, is_at, note_fork, rename_new,
+    Contents, DEFAULT_FAMILY, Db, Disagreement, Due, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report,
+    SQLITE_VERSION, Tables, TransactionState, copy, gone, is_at, note_fork, rename_new,
 };
 
 /// What a look-up of a key has met.

@@ -34,6 +34,8 @@ pub(super) struct Header {
     pub(super) has_map: bool,
     /// Whether it is as every store has it.
     pub(super) is_incremental: bool,
+    /// Of the format.
+    pub(super) version: u32,
     pub(super) application_id: u32,
 }
 
@@ -198,6 +200,7 @@ impl Image {
             free: number(36),
             has_map: number(52) != 0,
             is_incremental: number(64) != 0,
+            version: number(60),
             application_id: number(68),
         }
     }

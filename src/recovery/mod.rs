@@ -29,6 +29,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use crate::db::FORMAT_VERSION;
 use crate::error::{Error, Result};
 use crate::store::NewFile;
 use image::Image;
@@ -151,6 +152,11 @@ pub fn recover(
         return Err(Error::not_a_database(
             "there is nothing of a store in the file, so nothing can be recovered from it",
         ));
+    }
+    if header.version > FORMAT_VERSION.unsigned_abs() {
+        let why =
+            format!("says that it has format version {}, which may keep rows otherwise", header.version);
+        tell("the file", 1, &why)?;
     }
     if header.pages.is_some_and(|pages| pages > image.pages_there()) {
         tell("the file", 0, "ends before it should: pages are missing")?;

@@ -8,7 +8,7 @@ use kvstore::{Checked, Checking};
 use crate::cli::Context;
 use crate::failure::{self, Answer, Failure, Result};
 use crate::json::Object;
-use crate::output::{BAD, GOOD, WARN, count};
+use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{For, StoreArgs};
 use crate::progress::Progress;
 
@@ -61,8 +61,19 @@ impl Remedy {
 
 impl CheckArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open_damaged(For::Looking)?;
+        let opened = self.store.open_damaged(For::Looking);
         let Context { out, form, .. } = context;
+        let store = match opened {
+            Err(Failure::Damaged(why)) => {
+                summary(out, &Checked::default(), Some(Remedy::Recover), Some(&why))?;
+                return Err(Failure::Damaged(why));
+            }
+            Err(Failure::Refused(why)) if self.store.path()?.exists() => {
+                summary(out, &Checked::default(), None, Some(&why))?;
+                return Err(Failure::Refused(why));
+            }
+            opened => opened?,
+        };
         let mut progress = Progress::new("checking families", None);
         let (mut shown, mut failed) = (0u64, Ok(()));
         let checked = store.check(|what| {
@@ -93,20 +104,9 @@ impl CheckArgs {
         failed?;
         let found = checked.in_file + checked.in_tables;
         let remedy = Remedy::of(&checked);
-        if out.json {
-            let mut object = Object::new();
-            object.bool("sound", checked.is_sound());
-            object.number("in_file", checked.in_file).number("in_tables", checked.in_tables);
-            match remedy {
-                Some(remedy) => object.text("remedy", remedy.name()),
-                None => object.optional("remedy", None::<i64>),
-            };
-            match &checked.stopped {
-                Some(why) => object.text("stopped", &failure::cause(why)),
-                None => object.optional("stopped", None::<i64>),
-            };
-            out.object(&mut object)?;
-        } else {
+        let stopped = checked.stopped.as_ref().map(failure::cause);
+        summary(out, &checked, remedy, stopped.as_deref())?;
+        if !out.json {
             if found > shown {
                 out.line(format!("... and {} more: --max 0 shows all", count(found - shown)))?;
             }
@@ -137,4 +137,24 @@ impl CheckArgs {
         let stopped = if checked.stopped.is_some() { ", before the check was stopped" } else { "" };
         Err(Failure::Refused(format!("{found} {what}{stopped}: {advice}")))
     }
+}
+
+/// The last line with `--json`. `stopped`: what has kept the check from its end; of several lines the first.
+fn summary(out: &mut Output, checked: &Checked, remedy: Option<Remedy>, stopped: Option<&str>) -> Result<()> {
+    if !out.json {
+        return Ok(());
+    }
+    let mut object = Object::new();
+    object.bool("sound", checked.is_sound() && stopped.is_none());
+    object.number("in_file", checked.in_file).number("in_tables", checked.in_tables);
+    match remedy {
+        Some(remedy) => object.text("remedy", remedy.name()),
+        None => object.optional("remedy", None::<i64>),
+    };
+    match stopped.and_then(|why| why.lines().next()) {
+        Some(why) => object.text("stopped", why),
+        None => object.optional("stopped", None::<i64>),
+    };
+    out.object(&mut object)?;
+    Ok(out.flush()?)
 }

@@ -44,7 +44,7 @@ impl RepairArgs {
         let mut lost: Vec<(String, Option<Vec<u8>>)> = Vec::new();
         let told = store.repair_with(|what| lost.push((what.text.to_owned(), what.key.map(<[u8]>::to_vec))));
         let mended = told.map_err(|e| match e.kind() {
-            ErrorKind::Corrupt => Failure::Refused(format!(
+            ErrorKind::Corrupt | ErrorKind::Error => Failure::Damaged(format!(
                 "{e}\n  save what can be read with \"kvstore recover {} NEW\"",
                 path.display()
             )),
@@ -55,8 +55,8 @@ impl RepairArgs {
             match key {
                 Some(key) if out.json => out.object(Object::new().text("lost", text).bytes("key", key))?,
                 None if out.json => out.object(Object::new().text("lost", text))?,
-                Some(key) => eprintln!("kvstore: {text}: {}", form.show(key)),
-                None => eprintln!("kvstore: {text}"),
+                Some(key) => say!("kvstore: {text}: {}", form.show(key)),
+                None => say!("kvstore: {text}"),
             }
         }
         if out.json {

@@ -45,7 +45,7 @@ pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
 pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
 pub(crate) use plan::Contents;
-pub(crate) use schema::{DEFAULT_FAMILY, Tables};
+pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 pub(crate) use watch::gone;
 
 /// A row with its value in line has at most this fraction of a page; longer values go to the blob table.

@@ -16,7 +16,7 @@ use crate::expiry::MAX_DEFAULT_TTL_MS;
 /// Marks a SQLite file as a store ("KVS1").
 pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
 /// Version of the file format.
-pub(super) const FORMAT_VERSION: i32 = 1;
+pub(crate) const FORMAT_VERSION: i32 = 1;
 /// The family that is always there.
 pub(crate) const DEFAULT_FAMILY: &str = "default";
 
