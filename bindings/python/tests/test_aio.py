@@ -390,7 +390,7 @@ def test_there_are_no_more_threads_than_needed(path: Path) -> None:
         for _ in range(50):
             await db.put("k", b"v")
             await db.get("k")
-        assert threads() <= 3
+        assert threads() <= 4  # the one that writes and the readers; two would do, but who has ended may not be back yet
         await asyncio.gather(*(db.get("k") for _ in range(200)))
         assert threads() <= 4
 

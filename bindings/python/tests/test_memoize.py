@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ import pytest
 from helpers import Clock
 
 import kvstore
+
+
+@pytest.fixture
+def db(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
+    """With a busy timeout: threads that compute at the same time write at the same time."""
+    with kvstore.open(path, sync="off") as store:
+        store.set_clock(clock)
+        yield store
 
 
 def test_a_result_is_computed_once(db: kvstore.Store) -> None:
