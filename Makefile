@@ -19,7 +19,7 @@ help:
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
-	@echo '                   COMMAND=no: without the command kvstore'
+	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores'
 	@echo 'make uninstall     remove what make install installed with the same variables'
 	@echo 'make docs          the documentation of all languages, in $(DOCS)'
 	@echo 'make clean         remove what was built'
@@ -43,9 +43,14 @@ test:
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET_DIR)' # else nobody sees that it broke
 	cargo test --locked --workspace --no-fail-fast
 	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
-	cargo test --locked --no-fail-fast --features encryption --target-dir '$(TARGET_DIR)/encryption' --test encryption
+	cargo test --locked --no-fail-fast --features encryption --target-dir '$(TARGET_DIR)/encryption' \
+	    --lib --test encryption --test c_api_encryption
+	cargo test --locked --no-fail-fast --features encryption --target-dir '$(TARGET_DIR)/encryption' \
+	    --test power --test faults encrypted
 	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
-	    --target-dir '$(TARGET_DIR)/encryption' --test iteration --test batch --test cleaner
+	    --target-dir '$(TARGET_DIR)/encryption' $(ENCRYPTED_TESTS)
+	cargo test --locked --no-fail-fast --package kvstore-cli --features encryption \
+	    --target-dir '$(TARGET_DIR)/encryption' --bin kvstore --test encryption --test json
 	bindings/python/run-tests
 
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
@@ -55,8 +60,14 @@ SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
     symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs \
     two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
 
+# Those that run on encrypted stores as well; model and damage, a minute each, in test-full.
+ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batch cleaner transactions ttl \
+    c_api c_api_expiry c_api_conditional c_api_many c_api_limit c_api_backup)
+
 test-full: test
 	@.ci/setup full
+	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
+	    --target-dir '$(TARGET_DIR)/encryption' --test model --test damage
 	bindings/python/run-tests --full
 	bindings/python/run-contrib-tests
 	tests/asan
@@ -100,7 +111,14 @@ MAJOR := $(firstword $(subst ., ,$(NUMBER)))
 SONAME := libkvstore.so.$(MAJOR)
 SHARED := libkvstore.so.$(NUMBER)
 
-STAGE := $(TARGET_DIR)/install
+# Encrypted stores: ENCRYPTION=1 with the OpenSSL of the system (on Debian, libssl-dev), ENCRYPTION=vendored with one of
+# its own, of which only what is needed is in the library.
+ENCRYPTION ?= no
+FEATURE := $(if $(filter-out 0 no,$(ENCRYPTION)),encryption$(if $(filter vendored,$(ENCRYPTION)),-vendored-openssl))
+FEATURES := $(addprefix --features=,$(FEATURE))
+NEEDS_CRYPTO := $(filter encryption,$(FEATURE))
+
+STAGE := $(TARGET_DIR)/install$(addprefix -,$(FEATURE))
 CARGO_OUT := $(STAGE)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
 SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
 
@@ -114,7 +132,7 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
-	$(CARGO) rustc --release $(CARGOFLAGS) --lib --crate-type cdylib,staticlib --target-dir '$(STAGE)' \
+	$(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(STAGE)' \
 	    -- -Clink-arg=-Wl,-soname,$(SONAME)
 	touch '$@'
 
@@ -139,7 +157,7 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
 $(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
-	$(CARGO) build --release $(CARGOFLAGS) --package kvstore-cli --bin kvstore --target-dir '$(STAGE)'
+	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(STAGE)'
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
 
@@ -220,6 +238,7 @@ FILL = sed \
     -e "s|@libdir_from_here@|$$(realpath -m -s --relative-to='$(cmakedir)' '$(libdir)')|" \
     -e "s|@pointer_size@|$$(od -An -tu1 -j4 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 * 4 }')|" \
     -e 's|@version@|$(VERSION)|' -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|' \
+    -e 's|@crypto@|$(if $(NEEDS_CRYPTO), -lcrypto)|' -e 's|@crypto_target@|$(if $(NEEDS_CRYPTO),;crypto)|' \
     -e 's|@soname@|$(SONAME)|' -e 's|@shared_library@|$(SHARED)|'
 
 install: lib $(if $(WITH_COMMAND),install-command)

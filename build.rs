@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// The sources of the header, in its order.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "codes.rs",
     "types.rs",
     "library.rs",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 16] = [
     "transactions.rs",
     "maintenance.rs",
     "recover.rs",
+    "encryption.rs",
     "limit.rs",
 ];
 

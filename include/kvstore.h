@@ -24,7 +24,7 @@
  *   Files      One SQLite file (with -wal and -shm beside it while open). Other programs may use it
  *              with any SQLite, and so may another copy of SQLite in this process (Python's sqlite3, say),
  *              where the kernel gives locks to open files: on Linux since 3.15, on its own file systems.
- *              An open store has 5 descriptors in WAL mode and 2 in DELETE mode; closed ones leave some for
+ *              An open store has 5 descriptors in WAL mode and 3 in DELETE mode; closed ones leave some for
  *              the next open of the file, at most 64 in a process unless others have the files locked.
  */
 
@@ -348,9 +348,17 @@ typedef struct {
      */
     int walPages;
     /**
+     * Non-zero: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
+     * the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the
+     * -wal file until the next checkpoint that no reader is in the way of, in whatever mode, or the close of the last
+     * handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
+     * handle that writes must have it. What it costs and cannot do: docs/secure-delete.md.
+     */
+    int secureDelete;
+    /**
      * Must be zero.
      */
-    int reserved[7];
+    int reserved[6];
 } KVStoreConfig;
 
 /**
@@ -479,7 +487,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library, such as "0.1.0". The text is static.
+ * The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". The text is static.
  */
 const char *kvstore_version(void);
 
@@ -489,7 +497,8 @@ const char *kvstore_version(void);
 const char *kvstore_sqlite_version(void);
 
 /**
- * The engine of this build: "sql" or "btree". The text is static.
+ * The engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or "btree+sqlcipher". The text is
+ * static.
  */
 const char *kvstore_engine(void);
 
@@ -681,11 +690,14 @@ int kvstore_get(KVStore *kv, const void *pKey, int nKey, void **ppValue, int *pn
 int kvstore_cf_get(KVColumnFamily *cf, const void *pKey, int nKey, void **ppValue, int *pnValue);
 
 /**
- * Deletes a key, with its TTL.
+ * Deletes a key, with its TTL. Its bytes stay in the file until their place is used again, unless KVStoreConfig.secureDelete
+ * is set.
  *
  * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
  */
-int kvstore_delete(KVStore *kv, const void *pKey, int nKey);
+int kvstore_delete(KVStore *kv,
+                   const void *pKey,
+                   int nKey);
 
 /**
  * kvstore_delete in any family.
@@ -1591,6 +1603,62 @@ int kvstore_recover(const char *path,
                     void *context,
                     int64_t *pSaved,
                     int64_t *pLost);
+
+/**
+ * Opens the store at `path` that is encrypted with a password, or makes one; a store there that is not encrypted is
+ * encrypted in place first, as by kvstore_reencrypt: with all families, keys, TTLs, write times and settings, and tables of
+ * other programs.
+ *
+ * The password is any bytes, at least one. A key is derived from it at each open, which takes some tenths of a second. A
+ * key of 32 bytes is used as it is, and an open as quick as that of a plain store, if it is given as a text of 67 bytes:
+ * `x'`, 64 digits in hexadecimal, `'`. The file is one of SQLCipher 4's, which other programs open with the password.
+ *
+ * `config` (NULL: the default one) as for kvstore_open_v2; pageSize must be 0 or 4096. mmapSize has no effect. On success
+ * `*ppKV` is the handle, on failure NULL, and the text is in kvstore_errmsg(NULL). The password is copied, and wiped from
+ * the library's memory when the handle is closed.
+ *
+ * Errors: those of kvstore_open_v2; KVSTORE_AUTH_FAILED (another password; nothing is changed); KVSTORE_ERROR (ppKV or
+ * `path` is NULL, "" or ":memory:", the password is empty, or this build has no encryption); KVSTORE_BUSY (also if a
+ * plain store is open elsewhere); KVSTORE_FULL (to encrypt a store takes twice its size on the disk for a while).
+ */
+int kvstore_open_encrypted(const char *path,
+                           const void *pPassword,
+                           int nPassword,
+                           KVStore **ppKV,
+                           const KVStoreConfig *config);
+
+/**
+ * Whether the store is encrypted: 1 or 0.
+ *
+ * Errors: 0 for a handle that is NULL or closed.
+ */
+int kvstore_is_encrypted(KVStore *kv);
+
+/**
+ * Encrypts an encrypted store with another password, in place. With the old one it cannot be opened any more. This
+ * handle, its families and iterators go on.
+ *
+ * If it fails, or the process dies or the power is cut on the way, the file is the old one or the new one, never
+ * anything else. It stays the same file, and what it was is overwritten: in the file, its WAL and its journal. (Not what a
+ * file system that copies on write, a flash memory or a backup keeps.) It takes twice the size of the store on the disk
+ * meanwhile.
+ *
+ * Errors: KVSTORE_ERROR (kv is NULL, the store is not encrypted, the password is empty, or this build has no
+ * encryption); KVSTORE_BUSY (it is open elsewhere, in this process or another, or a transaction is open on this handle; an
+ * idle handle of another program in DELETE mode is not seen, and finds no database there afterwards);
+ * KVSTORE_READONLY; KVSTORE_FULL; KVSTORE_IOERR; KVSTORE_CORRUPT; KVSTORE_NOMEM; KVSTORE_MISUSE.
+ */
+int kvstore_reencrypt(KVStore *kv,
+                      const void *pNew,
+                      int nNew);
+
+/**
+ * Takes the encryption off a store, in place, as kvstore_reencrypt gives it another password. Afterwards kvstore_open
+ * opens it, and anybody reads it.
+ *
+ * Errors: those of kvstore_reencrypt.
+ */
+int kvstore_remove_encryption(KVStore *kv);
 
 /**
  * Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of

@@ -89,6 +89,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub(crate) struct FileConfig {
     pub(crate) journal_mode: JournalMode,
+    pub(crate) keep_journal_mode: bool,
     pub(crate) sync: SyncLevel,
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
@@ -99,6 +100,7 @@ pub(crate) struct FileConfig {
     pub(crate) exclusive: bool,
     /// `None`: while this process is alone with the file.
     pub(crate) hold_reads: Option<bool>,
+    pub(crate) secure_delete: bool,
     pub(crate) sql_engine: bool,
     pub(crate) damaged: bool,
     #[cfg(feature = "encryption")]
@@ -120,6 +122,7 @@ impl Default for FileConfig {
     fn default() -> FileConfig {
         FileConfig {
             journal_mode: JournalMode::default(),
+            keep_journal_mode: false,
             sync: SyncLevel::default(),
             cache_pages: DEFAULT_CACHE_PAGES,
             page_size: DEFAULT_PAGE_SIZE,
@@ -128,6 +131,7 @@ impl Default for FileConfig {
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
             hold_reads: None,
+            secure_delete: false,
             sql_engine: false,
             damaged: false,
             #[cfg(feature = "encryption")]
@@ -148,6 +152,14 @@ impl Config {
     #[must_use]
     pub fn journal_mode(mut self, mode: JournalMode) -> Config {
         self.file.journal_mode = mode;
+        self
+    }
+
+    /// Leaves a file that is there in the journal mode it has: [`journal_mode`](Config::journal_mode) is that of a new one
+    /// only. For tools, which should not decide that for the programs that own the store.
+    #[must_use]
+    pub fn keep_journal_mode(mut self, yes: bool) -> Config {
+        self.file.keep_journal_mode = yes;
         self
     }
 
@@ -245,6 +257,28 @@ impl Config {
         self
     }
 
+    /// Whether what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the store's files
+    /// (default: no; then its bytes stay until their place is used again).
+    ///
+    /// With the commit that removes them they are gone from the pages of the database: also from free pages, and from
+    /// what is free within pages. In WAL mode older frames of these pages stand in the `-wal` file until the next
+    /// checkpoint that no reader stands in the way of: [`Store::checkpoint`](crate::Store::checkpoint) in any mode, one
+    /// that the length of the WAL asks for, or the close of the last handle. Each of them leaves the WAL empty, and
+    /// overwrites it first. A reader that stays puts it off until the WAL begins anew. To be sure of it at once, use
+    /// [`CheckpointMode::Truncate`], which answers [`Busy`](crate::ErrorKind::Busy) where it could not.
+    ///
+    /// The file does not remember it: every handle that writes, or closes the store, must have it. What was deleted
+    /// before stays; a [copy](crate::Store::copy_to) into a new store has none of it. An expired key is data until it is
+    /// removed, by a [purge](crate::Store::purge_expired) or another write. Not reached are the rollback journal, which is
+    /// removed at each commit, temporary files of a long transaction, backups, file systems that write elsewhere (Btrfs,
+    /// ZFS, snapshots), flash that does the same, and memory.
+    /// Against those helps an encrypted store. `docs/secure-delete.md` says more.
+    #[must_use]
+    pub fn secure_delete(mut self, yes: bool) -> Config {
+        self.file.secure_delete = yes;
+        self
+    }
+
     /// Opens also a store whose catalogue of families is damaged, which is refused as
     /// [`Corrupt`](crate::ErrorKind::Corrupt) otherwise: for a [check](crate::Store::check) or a
     /// [repair](crate::Store::repair). Until it is repaired, most other calls fail.
@@ -254,26 +288,42 @@ impl Config {
         self
     }
 
-    /// What the store is encrypted with, by a password: a new file is, and one that is there must be, with the same one.
-    /// Everything in it is: keys, values, families, times. From the password a key is derived each time the store is
-    /// opened, by SQLCipher's PBKDF2 with 256 000 rounds, which takes some tenths of a second.
+    /// What the store is encrypted with: a new file is, and one that is there must be, with the same secret. Everything in
+    /// it is: keys, values, families, times.
     ///
-    /// The file is one of SQLCipher 4's, which other programs open with the password. Its pages have 4096 bytes. (`x'`
-    /// with 64 digits in hexadecimal and `'` is no password but a [key](Config::raw_key), to SQLCipher.)
+    /// The file is one of SQLCipher 4's, which other programs open with the password. Its pages have 4096 bytes.
     #[cfg(feature = "encryption")]
     #[must_use]
-    pub fn password(mut self, password: impl AsRef<[u8]>) -> Config {
-        self.file.secret = Some(Secret::password(password.as_ref()).into());
+    pub fn secret(mut self, secret: &Secret) -> Config {
+        self.file.secret = Some(secret.clone().into());
         self
     }
 
-    /// The same with a key of 32 random bytes, such as a device's key store has: nothing is derived, so an open takes
-    /// no longer than of a plain store.
+    /// The same with a [password](Secret::password).
     #[cfg(feature = "encryption")]
     #[must_use]
-    pub fn raw_key(mut self, key: &[u8; RAW_KEY_SIZE]) -> Config {
-        self.file.secret = Some(Secret::raw_key(key).into());
+    pub fn password(self, password: impl AsRef<[u8]>) -> Config {
+        self.secret(&Secret::password(password))
+    }
+
+    /// The same with a [key](Secret::raw_key).
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    pub fn raw_key(self, key: &[u8; RAW_KEY_SIZE]) -> Config {
+        self.secret(&Secret::raw_key(key))
+    }
+
+    /// Without what the store is encrypted with.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn without_secret(mut self) -> Config {
+        self.file.secret = None;
         self
+    }
+
+    /// With the page size of encrypted stores: that of a store which is there is not asked for anyway.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn for_encryption(self) -> Config {
+        self.page_size(DEFAULT_PAGE_SIZE)
     }
 
     /// Row operations through SQL also where the build has the `btree` engine. For tests.

@@ -69,6 +69,8 @@ pub use fork::{INHERITED, generation as fork_generation};
 pub use info::{FamilyInfo, FamilySizes, StoreInfo};
 pub use options::{Eviction, Limit, PutOptions};
 pub use recovery::{Loss, Recovered, Recovering, recover};
+#[cfg(feature = "encryption")]
+pub use secret::Secret;
 pub use shared::Stats;
 pub use store::{Checked, Checking, Mending, Store, Transaction, WriteBatch};
 

@@ -6,19 +6,28 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
-/// A password, or a key, in the form that SQLCipher takes.
-pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+/// What a store is encrypted with: a password, or a key. Wiped from memory when it is dropped, and not shown by `Debug`.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>); // in the form that SQLCipher takes
 
 /// Bytes of a key that is none derived from a password.
 pub(crate) const RAW_KEY_SIZE: usize = 32;
 
 impl Secret {
-    pub(crate) fn password(password: &[u8]) -> Secret {
-        Secret(Zeroizing::new(password.to_vec()))
+    /// A password, from which a key is derived each time a store is opened: SQLCipher's PBKDF2 with 256 000 rounds,
+    /// which takes some tenths of a second.
+    ///
+    /// `x'` with 64 digits in hexadecimal and `'` is no password but a [key](Secret::raw_key), to SQLCipher.
+    #[must_use]
+    pub fn password(password: impl AsRef<[u8]>) -> Secret {
+        Secret(Zeroizing::new(password.as_ref().to_vec()))
     }
 
-    /// SQLCipher takes a key in hexadecimal as it is (zetetic.net, "PRAGMA key": raw key data).
-    pub(crate) fn raw_key(key: &[u8; RAW_KEY_SIZE]) -> Secret {
+    /// A key of 32 random bytes, such as a device's key store has: nothing is derived, so an open takes no longer than
+    /// of a plain store.
+    #[must_use]
+    pub fn raw_key(key: &[u8; RAW_KEY_SIZE]) -> Secret {
+        // SQLCipher takes a key in hexadecimal as it is (zetetic.net, "PRAGMA key": raw key data).
         let mut text = Zeroizing::new(Vec::with_capacity(2 * RAW_KEY_SIZE + 3));
         text.extend_from_slice(b"x'");
         for byte in key {
@@ -60,11 +69,11 @@ mod tests {
         key[0] = 0x0a;
         let secret = Secret::raw_key(&key);
         assert_eq!(secret.as_bytes(), format!("x'0a{}'", "ff".repeat(31)).as_bytes());
-        assert_eq!(format!("{secret:?} {:?}", Secret::password(b"geheim")), "Secret Secret");
+        assert_eq!(format!("{secret:?} {:?}", Secret::password("geheim")), "Secret Secret");
     }
 
     #[test]
     fn an_empty_password_is_none() {
-        assert!(Secret::password(b"").check().is_err() && Secret::password(b"\0").check().is_ok());
+        assert!(Secret::password("").check().is_err() && Secret::password("\0").check().is_ok());
     }
 }

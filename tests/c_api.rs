@@ -349,6 +349,11 @@ fn an_incremental_vacuum_gives_back_as_many_pages_as_asked_for() {
 }
 
 #[test]
+fn what_is_deleted_is_overwritten_where_the_configuration_says_so() {
+    run_scenario("tests/c/api_maintenance.c", "secure_delete");
+}
+
+#[test]
 fn a_checkpoint_of_each_mode_says_how_much_it_did() {
     run_scenario("tests/c/api_maintenance.c", "checkpoint");
 }

@@ -13,11 +13,12 @@ use std::sync::LazyLock;
 use c_common::{compiler, found, library_dir, root, run};
 
 /// The areas, by their files; `everything.cpp` includes all.
-const AREAS: [&str; 12] = [
+const AREAS: [&str; 13] = [
     "batches",
     "callbacks",
     "conditional",
     "data",
+    "encryption",
     "errors",
     "iteration",
     "maintenance",
@@ -128,6 +129,14 @@ scenarios! {
     a_value_comes_out_as_any_container_of_bytes
     a_row_key_keeps_the_rows_of_a_partition_together
     the_library_tells_its_versions
+    an_encrypted_store_lives_with_its_password_another_and_none
+    a_plain_store_is_encrypted_in_place_when_it_is_opened_with_a_password
+    a_wrong_password_is_told_and_changes_nothing
+    a_password_is_changed_only_when_nobody_else_has_the_store_open
+    what_cannot_be_encrypted_is_refused_and_no_file_made
+    a_raw_key_is_the_text_of_its_32_bytes
+    whether_a_store_is_encrypted_is_never_a_wrong_no
+    a_build_without_encryption_says_so_and_leaves_the_store_plain
     an_error_has_a_code_a_text_and_says_whether_to_retry
     a_store_that_cannot_be_opened_says_why
     a_length_that_an_int_cannot_hold_is_refused_and_not_cut
@@ -165,6 +174,7 @@ scenarios! {
     stats_count_what_was_done
     what_can_be_read_of_a_damaged_file_is_recovered
     a_store_is_synced_checkpointed_vacuumed_and_checked
+    what_is_deleted_is_overwritten_if_the_config_says_so
     a_bounded_store_makes_room_or_says_that_it_is_full
     a_damaged_file_is_told_by_its_first_disagreement
     a_backup_is_a_store_with_all_ttls

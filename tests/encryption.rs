@@ -1,13 +1,23 @@
 //! Encrypted stores. Only in a build with the feature `encryption`.
 #![cfg(feature = "encryption")]
+#![allow(unsafe_code)] // the shim
 
 mod common;
+#[path = "encryption/in_place.rs"]
+mod in_place;
+#[path = "encryption/interop.rs"]
+mod interop;
+#[path = "encryption/power.rs"]
+mod power;
+mod shim;
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::other::{heard, role, say};
 use common::{Scratch, kind};
-use kvstore::{Config, ErrorKind, Expiry, JournalMode, Store};
+use kvstore::{Config, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 
 const PASSWORD: &str = "correct horse";
 
@@ -37,15 +47,21 @@ fn fill(store: &Store) {
 
 /// Whether a file beside the store, or it, has one of the words.
 fn leaks(scratch: &Scratch) -> Vec<String> {
-    let all = scratch.bytes();
+    leaked(scratch.dir())
+}
+
+fn has(bytes: &[u8], word: &[u8]) -> bool {
+    // SAFETY: so many bytes each.
+    unsafe { !libc::memmem(bytes.as_ptr().cast(), bytes.len(), word.as_ptr().cast(), word.len()).is_null() }
+}
+
+fn leaked(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let all =
+        files.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()));
     let words = [KEY, VALUE, FAMILY, "live:", "SQLite format", "CREATE TABLE"];
-    let found = |bytes: &[u8]| {
-        // SAFETY: so many bytes each.
-        words.iter().any(|word| unsafe {
-            !libc::memmem(bytes.as_ptr().cast(), bytes.len(), word.as_ptr().cast(), word.len()).is_null()
-        })
-    };
-    all.into_iter().filter(|(_, bytes)| found(bytes)).map(|(name, _)| name).collect()
+    let found = |bytes: &[u8]| words.iter().any(|word| has(bytes, word.as_bytes()));
+    all.filter(|(_, bytes)| found(bytes)).map(|(name, _)| name).collect()
 }
 
 #[test]
@@ -80,9 +96,15 @@ fn without_its_password_it_is_not_opened_and_left_as_it_is() {
     let scratch = Scratch::new();
     fill(&scratch.open_with(&with_password()));
     let before = scratch.bytes();
-    for config in
-        [Config::new(), Config::new().password("correct hors"), with_key(), Config::new().read_only(true)]
-    {
+    for config in [
+        Config::new(),
+        Config::new().read_only(true),
+        Config::new().password("correct hors"),
+        with_key(),
+        with_key().read_only(true),
+        with_key().sync(SyncLevel::Full),
+        with_key().sync(SyncLevel::Full).cache_pages(500).sql_engine(true).read_only(true),
+    ] {
         let error = Store::open_with(scratch.path(), &config).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AuthFailed, "{error}");
         assert!(!error.to_string().contains("hors"), "{error}");
@@ -188,4 +210,22 @@ fn a_store_in_a_copy_to_another_password_is_the_same_store() {
     let again = Scratch::new();
     target.copy_to(&again.open_with(&with_password()), |_, _| true).unwrap();
     assert_eq!(again.open_with(&with_password()).family(FAMILY).unwrap().count().unwrap(), 601);
+}
+
+#[test]
+#[ignore = "no test, but the other process of an_idle_handle_of_another_process_is_seen"]
+fn child() {
+    let Some((role, path)) = role() else { return };
+    if let Some(seed) = role.strip_prefix("mix ") {
+        return in_place::mix(&path, seed.parse().unwrap());
+    }
+    let mode = if path.with_extension("delete").exists() { JournalMode::Delete } else { JournalMode::Wal };
+    let store = Store::open_with(&path, &Config::new().journal_mode(mode)).unwrap();
+    say("open");
+    while let Some(asked) = heard() {
+        match asked.as_str() {
+            "put" => say(format!("{:?}", store.put("from the other", "1"))),
+            _ => break,
+        }
+    }
 }

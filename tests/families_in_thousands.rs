@@ -4,13 +4,14 @@
 
 mod common;
 mod shim;
+#[path = "common/sqlite.rs"]
+mod sqlite;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::{Random, TestClock};
 use kvstore::{Config, Error, Expiry, JournalMode, PurgeStep, Store};
-use rusqlite::Connection;
 use shim::{Call, Watch};
 
 const FEW: usize = 250;
@@ -269,8 +270,7 @@ fn a_family_that_another_program_has_renamed_is_purged_under_its_new_name() {
         clock.drive(&store);
         store.create_family("old").unwrap().put_until("key", "1", Expiry::At(2_000)).unwrap();
         assert_eq!(store.next_expiry_of_all().unwrap(), Some(2_000));
-        Connection::open(&path)
-            .unwrap()
+        sqlite::open(&path)
             .execute_batch(
                 "BEGIN; DROP VIEW \"live:old\"; UPDATE kvstore_family SET name = 'new' WHERE name = 'old';
                  ALTER TABLE \"data:old\" RENAME TO \"data:new\";

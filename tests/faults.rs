@@ -238,7 +238,9 @@ fn as_left(world: &World, contents: &[&Contents]) -> Result<(), String> {
         }
     }
     let said = |what: &'static str| move |e: Error| format!("a process killed then would find: {what}: {e}");
-    let store = Store::open_with(copy.path().join("store.db"), &world.config).map_err(said("no store"))?;
+    // Without that here: where nobody watches, files have not the methods that our VFS knows in these tests.
+    let config = world.config.clone().secure_delete(false);
+    let store = Store::open_with(copy.path().join("store.db"), &config).map_err(said("no store"))?;
     let looked_at = world.looked_at;
     store.set_clock(move || looked_at);
     store.integrity_check().map_err(said("the integrity check fails"))?;
@@ -894,6 +896,13 @@ fn with_a_wal_that_is_written_back_while_it_grows_any_call_to_the_system_may_fai
 }
 
 #[test]
+fn while_deleted_data_is_overwritten_any_call_to_the_system_may_fail() {
+    let config = Config::new().page_size(1024).wal_pages(80).secure_delete(true);
+    fail_everywhere_in(&many_steps(), "overwritten", config, false);
+    fail_everywhere("overwritten, delete full", delete_full().secure_delete(true), false);
+}
+
+#[test]
 fn while_a_bounded_store_makes_room_any_call_to_the_system_may_fail() {
     for sql in [false, true] {
         // The scenario is one only if something is removed.
@@ -932,4 +941,10 @@ fn with_a_rollback_journal_any_call_to_the_system_may_fail() {
 fn with_a_rollback_journal_any_call_to_the_system_may_fail_in_the_sql_engine() {
     let config = delete_full().sql_engine(true).page_size(1024).cache_pages(8).mmap_size(0);
     fail_everywhere("delete full sql", config, false);
+}
+
+#[cfg(feature = "encryption")]
+#[test]
+fn any_call_to_the_system_may_fail_in_an_encrypted_store() {
+    fail_everywhere("wal encrypted", Config::new().raw_key(&[7; 32]), false);
 }

@@ -2,6 +2,8 @@
 //! them, and are removed together, if that costs nobody anything.
 
 mod common;
+#[path = "common/sqlite.rs"]
+mod sqlite;
 
 use std::path::Path;
 
@@ -9,7 +11,6 @@ use std::time::Duration;
 
 use common::{Scratch, TestClock, numbered, python};
 use kvstore::{Config, Expiry, KeyRange, Store, Ttl};
-use rusqlite::Connection;
 
 /// A store whose key "dead" has just expired.
 fn with_a_dead_row(path: &Path, config: &Config) -> Store {
@@ -129,8 +130,7 @@ fn a_removal_that_fails_inside_a_transaction_is_taken_back_and_the_transaction_g
         let path = dir.path().join("store.db");
         with_a_dead_row(&path, &Config::new()).close().unwrap();
         // The row itself can be deleted, and then its entry in the expiry index cannot.
-        Connection::open(&path)
-            .unwrap()
+        sqlite::open(&path)
             .execute_batch(
                 "DROP TABLE \"ttl_expiry:default\";
                  CREATE TABLE \"ttl_expiry:default\"(theirs);",
@@ -413,8 +413,7 @@ fn rows_that_cannot_be_removed_fail_no_write_and_stay_hidden() {
         let path = scratch.path();
         with_dead_rows(&path, &Config::new(), 2 * ENOUGH).0.close().unwrap();
         // The rows themselves can be deleted, and then their entries in the expiry index cannot.
-        Connection::open(&path)
-            .unwrap()
+        sqlite::open(&path)
             .execute_batch(
                 "DROP TABLE \"ttl_expiry:default\";
                  CREATE TABLE \"ttl_expiry:default\"(theirs);",

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)] // `fsync`, which is recorded here
 
 mod common;
+#[path = "common/sqlite.rs"]
+mod sqlite;
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, c_int};
@@ -488,10 +490,7 @@ fn a_file_put_in_the_place_of_an_open_one_is_not_opened_with_its_log() {
         if by_vacuum {
             // A copy whose header says that it has no WAL.
             let copy = scratch.file("copy.db");
-            rusqlite::Connection::open(scratch.path())
-                .unwrap()
-                .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
-                .unwrap();
+            sqlite::open(&scratch.path()).execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
         } else {
             old.backup(scratch.file("copy.db"), |_, _| true).unwrap();
         }

@@ -250,6 +250,28 @@ fn reopening_with_the_other_journal_mode_converts_the_file() {
 }
 
 #[test]
+fn a_file_that_is_there_keeps_its_journal_mode_if_it_is_to() {
+    let scratch = Scratch::new();
+    drop(scratch.open_with(&delete_mode()));
+    let keep = Config::new().keep_journal_mode(true);
+    let store = scratch.open_with(&keep);
+    store.put("a", "1").unwrap();
+    assert_eq!(store.info().unwrap().journal_mode, Some(JournalMode::Delete));
+    drop(store);
+    drop(scratch.open());
+    let mode = |store: &Store| store.info().unwrap().journal_mode;
+    assert_eq!(
+        mode(&scratch.open_with(&keep.clone().journal_mode(JournalMode::Delete))),
+        Some(JournalMode::Wal)
+    );
+    // A new one has the mode that is asked for.
+    for wanted in [JournalMode::Wal, JournalMode::Delete] {
+        let scratch = Scratch::new();
+        assert_eq!(mode(&scratch.open_with(&keep.clone().journal_mode(wanted))), Some(wanted));
+    }
+}
+
+#[test]
 fn a_wal_file_that_another_handle_has_open_is_not_converted() {
     let scratch = Scratch::new();
     let store = scratch.open();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory, numbered};
-use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Result, Store};
+use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Result};
 
 // ---- beginning and ending ------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ fn a_handle_opens_and_closes_while_another_has_a_write_transaction() {
     store.begin(true).unwrap();
     store.put("b", "1").unwrap();
     for config in [Config::new(), Config::new().read_only(true)] {
-        let other = Store::open_with(scratch.path(), &config).unwrap();
+        let other = scratch.open_with(&config);
         assert_eq!(keys(other.iter()), [b"a"]);
         other.close().unwrap();
     }

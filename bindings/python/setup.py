@@ -4,6 +4,8 @@ command ``kvstore``, a program of its own, which goes where a wheel has its scri
 Environment:
   KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (packagers)
   KVSTORE_COMMAND      use this program as the command; with KVSTORE_STATIC_LIB alone, the wheel has no command
+  KVSTORE_ENCRYPTION   "vendored" (default): with encrypted stores, and an OpenSSL inside, which is built with perl and
+                       make; "system": with the OpenSSL of the system; "no": without
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
 
@@ -49,6 +51,11 @@ def crate_version(crate: Path) -> str:
     return found[1]
 
 
+#: How the library encrypts, and the feature of the crates that says so.
+ENCRYPTION = os.environ.get("KVSTORE_ENCRYPTION") or "vendored"
+FEATURES = {"vendored": ["--features=encryption-vendored-openssl"], "system": ["--features=encryption"], "no": []}
+
+
 def given(variable: str) -> Path | None:
     """The file that a variable of the environment names."""
     name = os.environ.get(variable)
@@ -86,6 +93,13 @@ def command(crate: Path) -> Path:
     raise SystemExit("kvstore: cargo named no program among what it built")
 
 
+def runs(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+    except OSError:
+        return False
+
+
 def built(crate: Path, *what: str) -> list[Path]:
     """The files of a build by cargo."""
     cargo = os.environ.get("CARGO") or shutil.which("cargo")
@@ -95,6 +109,16 @@ def built(crate: Path, *what: str) -> list[Path]:
             "Or set KVSTORE_STATIC_LIB to a libkvstore.a that was built elsewhere."
         )
     # In the crate's directory: cargo looks from there for .cargo/config.toml, which has SQLite's flags.
+    if ENCRYPTION not in FEATURES:
+        raise SystemExit(f"kvstore: KVSTORE_ENCRYPTION is {ENCRYPTION!r}, and must be one of {', '.join(FEATURES)}")
+    # A part of Debian's perl is always there, which is not enough.
+    tools = ["perl", "-MIPC::Cmd", "-MFindBin", "-e", "1"], ["make", "--version"]
+    if ENCRYPTION == "vendored" and not all(map(runs, tools)):
+        raise SystemExit(
+            "kvstore: to build OpenSSL, perl and make must be on the PATH. Install them; or set KVSTORE_ENCRYPTION to "
+            "'system' for the OpenSSL of the system (libssl-dev on Debian), or to 'no' for a build without encryption."
+        )
+    what = (*what, *FEATURES[ENCRYPTION])
     build = [cargo, "build", "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
     done = subprocess.run(build, cwd=crate, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
@@ -127,7 +151,7 @@ class BuildExtension(build_ext):
             ext.extra_link_args = ["-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]
             if not self.debug:
                 ext.extra_link_args.append("-Wl,--strip-all")
-            ext.libraries = ["pthread", "dl", "m"]
+            ext.libraries = ["pthread", "dl", "m", *(["crypto"] if ENCRYPTION == "system" else [])]
         super().build_extension(ext)
 
 

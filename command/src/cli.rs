@@ -1,6 +1,8 @@
 //! The commands: what the help, the completions and the man pages are made of. Each command's arguments and work are
 //! in a file of its own, or of its group.
 
+use std::rc::Rc;
+
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand};
@@ -8,7 +10,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::bytes::Form;
 use crate::failure::{self, Result};
 use crate::output::{Color, Output};
-use crate::{care, keys, live, look, manual, moving, time};
+use crate::secret::{SecretArgs, Secrets};
+use crate::{care, keys, live, look, manual, moving, secret, time};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -39,10 +42,11 @@ Examples:
 
 fn version() -> String {
     format!(
-        "{} (SQLite {}, engine {})",
+        "{} (SQLite {}, engine {}{})",
         kvstore::VERSION,
         kvstore::sqlite_version().to_string_lossy(),
-        kvstore::engine().to_string_lossy()
+        kvstore::engine().to_string_lossy(),
+        if cfg!(feature = "encryption") { ", encryption by SQLCipher" } else { "" }
     )
 }
 
@@ -72,6 +76,8 @@ pub struct Common {
         hide_possible_values = false
     )]
     pub color: Color,
+    #[command(flatten)]
+    pub secret: SecretArgs,
 }
 
 /// What a command works with.
@@ -81,6 +87,20 @@ pub struct Context {
     pub form: Form,
     /// Nobody is to be asked.
     pub yes: bool,
+    /// What encrypted stores are opened with.
+    pub secrets: Rc<Secrets>,
+}
+
+impl Context {
+    /// For what reads standard input: refuses that the password comes from there.
+    pub fn take_stdin(&self, what: &str) -> Result<()> {
+        match self.secrets.read_stdin() {
+            true => {
+                failure::usage(format!("standard input is {what}: the password has to come from elsewhere"))
+            }
+            false => Ok(()),
+        }
+    }
 }
 
 impl Common {
@@ -90,7 +110,8 @@ impl Common {
             (_, true) => Form::Base64,
             _ => Form::Text,
         };
-        Context { out: Output::new(self.json, self.color), form, yes: self.yes }
+        let secrets = Rc::new(self.secret.secrets());
+        Context { out: Output::new(self.json, self.color), form, yes: self.yes, secrets }
     }
 }
 
@@ -133,6 +154,10 @@ pub enum Command {
     Load(moving::load::LoadArgs),
     Copy(moving::copy::CopyArgs),
     Import(moving::import::ImportArgs),
+    // ---- secrets ----
+    Encrypt(secret::in_place::EncryptArgs),
+    Decrypt(secret::in_place::DecryptArgs),
+    Rekey(secret::in_place::RekeyArgs),
     // ---- live ----
     Watch(live::watch::WatchArgs),
     Shell(live::shell::ShellArgs),
@@ -184,6 +209,9 @@ impl Command {
             Command::Load(args) => args.run(context),
             Command::Copy(args) => args.run(context),
             Command::Import(args) => args.run(context),
+            Command::Encrypt(args) => args.run(context),
+            Command::Decrypt(args) => args.run(context),
+            Command::Rekey(args) => args.run(context),
             Command::Watch(args) => args.run(context),
             Command::Shell(args) => args.run(context),
             Command::Completions(args) => args.run(context),

@@ -59,6 +59,13 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
         clap::error::ErrorKind::InvalidUtf8 => {
             Some("write the bytes that are no text as \\xff, or all of it in hex, with --hex")
         }
+        clap::error::ErrorKind::TooManyValues if wrong.ends_with("password") => {
+            error.insert(ContextKind::InvalidValue, ContextValue::String("...".to_owned()));
+            Some(
+                "everybody on this machine can read a password in an argument: it is asked for, or comes from \
+                 --password-file or --password-env",
+            )
+        }
         clap::error::ErrorKind::UnknownArgument => {
             // What clap says to an unknown option, "pass it after --", makes a key of it.
             error.remove(ContextKind::Suggested);
@@ -107,7 +114,7 @@ impl From<kvstore::Error> for Failure {
             }
             ErrorKind::Corrupt | ErrorKind::Error => {
                 "\"kvstore check\" names what is wrong, \"kvstore repair\" mends it where it can be mended, and \
-                 \"kvstore recover\" saves what can be read into a new file"
+                 \"kvstore recover\" saves what can be read into a new file (not of an encrypted one)"
             }
             ErrorKind::NotADatabase => {
                 "give the path of a store; \"file PATH\" says what this one is. If it was one, \"kvstore recover\" saves \

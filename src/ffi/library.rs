@@ -1,17 +1,25 @@
 //! The library itself: version, code names, time, memory.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::codes::name_of;
 
-/// The version of the library, such as "0.1.0". The text is static.
+/// A text of the package, as C takes it.
+const fn text(bytes: &[u8]) -> &CStr {
+    match CStr::from_bytes_with_nul(bytes) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
+
+/// The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_version() -> *const c_char {
-    const VERSION: &std::ffi::CStr =
-        match std::ffi::CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-            Ok(version) => version,
-            Err(_) => c"",
-        };
+    const VERSION: &CStr = if cfg!(feature = "encryption") {
+        text(concat!(env!("CARGO_PKG_VERSION"), "+sqlcipher\0").as_bytes())
+    } else {
+        text(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes())
+    };
     VERSION.as_ptr()
 }
 
@@ -21,10 +29,16 @@ pub extern "C" fn kvstore_sqlite_version() -> *const c_char {
     crate::sqlite_version().as_ptr()
 }
 
-/// The engine of this build: "sql" or "btree". The text is static.
+/// The engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or "btree+sqlcipher". The text is
+/// static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_engine() -> *const c_char {
-    crate::engine().as_ptr()
+    let engine = match crate::engine().to_bytes() {
+        b"sql" if cfg!(feature = "encryption") => c"sql+sqlcipher",
+        b"btree" if cfg!(feature = "encryption") => c"btree+sqlcipher",
+        _ => crate::engine(),
+    };
+    engine.as_ptr()
 }
 
 /// What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a

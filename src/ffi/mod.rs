@@ -22,6 +22,7 @@ mod coarse;
 mod codes;
 mod conditional;
 mod data;
+mod encryption;
 mod errmsg;
 mod expiry;
 mod families;

@@ -79,9 +79,14 @@ unsafe fn open(
             b"" | b":memory:" => Store::open_in_memory(&config)?,
             path => Store::open_with(OsStr::from_bytes(path), &config)?,
         };
-        result.set(handle::open(StoreHandle { store, session: Session::new() }));
+        result.set(handle_of(store));
         Ok(KVSTORE_OK)
     })
+}
+
+/// A new handle of a store.
+pub(super) fn handle_of(store: Store) -> *mut KVStore {
+    handle::open(StoreHandle { store, session: Session::new() })
 }
 
 /// Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it

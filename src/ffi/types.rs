@@ -107,8 +107,14 @@ pub struct KVStoreConfig {
     /// its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
     /// more. For small flash. Not used where walSizeLimit is set.
     pub walPages: c_int,
+    /// Non-zero: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
+    /// the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the
+    /// -wal file until the next checkpoint that no reader is in the way of, in whatever mode, or the close of the last
+    /// handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
+    /// handle that writes must have it. What it costs and cannot do: docs/secure-delete.md.
+    pub secureDelete: c_int,
     /// Must be zero.
-    pub reserved: [c_int; 7],
+    pub reserved: [c_int; 6],
 }
 
 /// What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
@@ -172,7 +178,8 @@ impl KVStoreConfig {
                 }
             })
             .read_only(self.readOnly != 0)
-            .exclusive(self.exclusive != 0);
+            .exclusive(self.exclusive != 0)
+            .secure_delete(self.secureDelete != 0);
         if self.holdReads != 0 {
             config = config.hold_reads(self.holdReads > 0);
         }

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
 use stats::Counters;
 pub use stats::Stats;
-use worker::Worker;
+use worker::Running;
 
 /// How long a checkpoint waits for others before it asks them anew to give their snapshots up.
 const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
@@ -48,6 +48,12 @@ impl Seat {
                 db.let_reads_go();
             }
         }
+    }
+
+    /// Whether there is no connection any more. One that somebody uses is there.
+    #[cfg(feature = "encryption")]
+    fn is_closed(&self) -> bool {
+        self.try_enter().is_some_and(|db| db.is_none())
     }
 
     /// The connection, if nobody uses it. A panic of a callback does not spoil it: on its way out everything that
@@ -93,11 +99,11 @@ pub(crate) struct Shared {
     tables: Mutex<KnownTables>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
-    /// What the handle was opened with.
+    /// What the handle was opened with. The file may be encrypted with something else by now: see `config_now`.
     pub(crate) config: Config,
     /// Which file it is; `None` in memory.
     pub(crate) file: Option<FileIdentity>,
-    cleaner: Mutex<Option<Worker>>,
+    cleaner: Mutex<Option<Running>>,
 }
 
 /// The tables of the families that were used: their names and where they are need not be found again.
@@ -177,13 +183,24 @@ impl Shared {
         self.owner.store(thread_token(), Ordering::Relaxed);
         let _leave = Leave(&self.owner);
         let done = db.roll_back_remains().and_then(|()| f(db));
+        #[cfg(feature = "encryption")]
+        let done = done.and_then(|done| db.check_decrypted().map(|()| done));
         let done = done.map_err(|e| {
+            let e = db.explained(e);
             db.note_failure(&e);
-            db.explained(e)
+            e
         });
         // A callback may have forked, and this be the child: what it has read is not to be relied on.
         self.check_process()?;
         done
+    }
+
+    /// What another connection to the file is to be opened with.
+    pub(crate) fn config_now(&self) -> Result<Config> {
+        #[cfg(feature = "encryption")]
+        return self.with_uncounted(|db| Ok(db.with_its_secret(&self.config)));
+        #[cfg(not(feature = "encryption"))]
+        Ok(self.config.clone())
     }
 
     pub(crate) fn seat(&self) -> &Arc<Seat> {
@@ -473,7 +490,7 @@ impl Shared {
     }
 
     /// The cleaner, if one is running.
-    pub(crate) fn cleaner(&self) -> std::sync::MutexGuard<'_, Option<Worker>> {
+    pub(crate) fn cleaner(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -484,7 +501,7 @@ impl Shared {
         // From now on no cleaner starts: a start looks at `closed` while it holds the slot's lock.
         let cleaner = self.cleaner().take();
         if let Some(cleaner) = cleaner {
-            cleaner.stop();
+            cleaner.worker.stop();
         }
         let mut db = self.seat.enter().take();
         if let Some(db) = &mut db {

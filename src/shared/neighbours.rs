@@ -21,12 +21,22 @@ pub(crate) fn register(shared: &Shared) {
 
 /// Makes the other handles on the same file give up the snapshots they keep.
 pub(crate) fn let_go(asking: &Shared) {
-    let Some(file) = asking.file else { return };
-    let others = with_list(&HANDLES, |handles| -> Vec<_> {
+    others(asking).iter().for_each(|other| other.let_reads_go());
+}
+
+/// Whether there is no other handle on the same file that is open.
+#[cfg(feature = "encryption")]
+pub(crate) fn has_none(asking: &Shared) -> bool {
+    others(asking).iter().all(|other| other.is_closed())
+}
+
+/// The other handles on the same file.
+fn others(asking: &Shared) -> Vec<Arc<Seat>> {
+    let Some(file) = asking.file else { return Vec::new() };
+    let mut same_file = with_list(&HANDLES, |handles| -> Vec<_> {
         let same_file = handles.iter().filter(|(other, _)| *other == file);
         same_file.filter_map(|(_, seat)| seat.upgrade()).collect()
     });
-    for other in others.iter().filter(|seat| !Arc::ptr_eq(seat, asking.seat())) {
-        other.let_reads_go();
-    }
+    same_file.retain(|seat| !Arc::ptr_eq(seat, asking.seat()));
+    same_file
 }

@@ -19,6 +19,14 @@ pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
+/// One that works at intervals, and on so many keys each time.
+#[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "who starts it again asks how"))]
+pub(crate) struct Running {
+    pub(crate) worker: Worker,
+    pub(crate) interval: Duration,
+    pub(crate) max_keys: Option<u64>,
+}
+
 /// Tells the thread to stop.
 #[derive(Default)]
 pub(crate) struct Stop {

@@ -31,7 +31,9 @@ impl Store {
         // A connection of its own, so that the callback may use this store, and this store goes on.
         let copied = match source {
             Some(source) if !shared.config.file.exclusive => {
-                Store::open_beside(shared, &source, &shared.config.clone().read_only(true))
+                let config = shared.config_now().map(|config| config.read_only(true));
+                config
+                    .and_then(|config| Store::open_beside(shared, &source, &config))
                     .and_then(|source| source.shared().with(|db| db::copy(db, new.partial(), &mut progress)))
             }
             // Nobody else can read it: the handle itself must, and is busy meanwhile.

@@ -11,21 +11,21 @@ use std::time::Duration;
 use super::Store;
 use crate::config::JournalMode;
 use crate::error::{Error, Result};
-use crate::shared::worker::{Stop, Worker};
+use crate::shared::worker::{Running, Stop, Worker};
 use crate::shared::{Shared, read_only};
 
 /// How long to wait for others to take their turn, before looking again whether they have.
 const TURN: Duration = Duration::from_micros(100);
 
 /// Starts the thread. It ends when it is told to, or when the store is closed or gone.
-fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Worker> {
+pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
     let path = shared.with(|db| {
         db.path().ok_or_else(|| {
             Error::invalid("a store in memory has no file a cleaner could open: call purge_step instead")
         })
     })?;
     // Checkpoints are made outside the handle's lock, see `clean`.
-    let config = shared.config.clone().busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
+    let config = shared.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
     let own = Store::open_beside(shared, &path, &config)?;
     if config.file.journal_mode == JournalMode::Wal {
         // Its first look at all families takes longest, and here nobody waits for it. (In DELETE mode who reads
@@ -33,10 +33,11 @@ fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Res
         let _ = own.next_expiry_of_all();
     }
     let weak = Arc::downgrade(shared);
-    Worker::start("kvstore-cleaner", move |told| {
+    let worker = Worker::start("kvstore-cleaner", move |told| {
         while !told.wait(interval) && clean(&weak, &own, told, max_keys) {}
         // Dropping `own` closes its connection.
-    })
+    })?;
+    Ok(Running { worker, interval, max_keys })
 }
 
 /// One round; says whether the store is still open. What fails now (a busy lock, mostly) is tried again
@@ -103,7 +104,7 @@ impl Store {
         shared.with(|_| Ok(()))?;
         let cleaner = shared.cleaner().take();
         if let Some(cleaner) = cleaner {
-            cleaner.stop();
+            cleaner.worker.stop();
         }
         Ok(())
     }

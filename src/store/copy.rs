@@ -2,7 +2,6 @@
 //! mode or engine, and the other one may have families of its own.
 
 use super::Store;
-use crate::config::Config;
 use crate::db::{DEFAULT_FAMILY, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::{Direction, Family, KeyRange};
@@ -72,9 +71,8 @@ impl<'s> Side<'s> {
             return Err(Error::busy(format!("a transaction is open on {which}: end it, then copy")));
         }
         let own = path.map(|path| {
-            let config: Config = shared.config.clone();
             let read_only = shared.config.read_only || !to_write;
-            Store::open_beside(shared, &path, &config.read_only(read_only))
+            Store::open_beside(shared, &path, &shared.config_now()?.read_only(read_only))
         });
         Ok(Side { given, own: own.transpose()? })
     }

@@ -7,6 +7,7 @@ mod batch;
 mod check;
 mod cleaner;
 mod copy;
+mod encryption;
 mod info;
 mod limit;
 mod new_file;

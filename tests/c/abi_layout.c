@@ -30,7 +30,8 @@ FIELD(KVStoreConfig, mmapSize, 40, int64_t);
 FIELD(KVStoreConfig, exclusive, 48, int);
 FIELD(KVStoreConfig, holdReads, 52, int);
 FIELD(KVStoreConfig, walPages, 56, int);
-FIELD(KVStoreConfig, reserved, 60, int[7]);
+FIELD(KVStoreConfig, secureDelete, 60, int);
+FIELD(KVStoreConfig, reserved, 64, int[6]);
 
 SIZE(KVWriteOptions, 16);
 FIELD(KVWriteOptions, expireMs, 0, int64_t);

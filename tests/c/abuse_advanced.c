@@ -263,6 +263,16 @@ static void null_pointers(void)
     ERROR_(kvstore_recover(NULL, "refused.db", never_told, NULL, NULL, NULL));
     ERROR_(kvstore_recover("refused.db", NULL, never_told, NULL, NULL, NULL));
     GIVES(KVSTORE_CANTOPEN, kvstore_recover("no such.db", "refused.db", never_told, NULL, &out.big, &out.big));
+    ERROR_(kvstore_open_encrypted("refused.db", K("password"), NULL, NULL));
+    KVStore *refused = UNTOUCHED_POINTER;
+    REFUSED_HANDLE(KVSTORE_ERROR, refused, kvstore_open_encrypted(NULL, K("password"), &refused, NULL));
+    REFUSED_HANDLE(KVSTORE_ERROR, refused, kvstore_open_encrypted("refused.db", NULL, 8, &refused, NULL));
+    REFUSED_HANDLE(KVSTORE_ERROR, refused, kvstore_open_encrypted("refused.db", "", 0, &refused, NULL));
+    REFUSED_HANDLE(KVSTORE_ERROR, refused, kvstore_open_encrypted("refused.db", "x", INT_MIN, &refused, NULL));
+    ERROR_(kvstore_reencrypt(h.kv, NULL, 5));
+    ERROR_(kvstore_reencrypt(h.kv, "x", -1));
+    ERROR_(kvstore_reencrypt(h.kv, K("password"))); /* it is not encrypted */
+    ERROR_(kvstore_remove_encryption(h.kv));
     CHECK(!is_there("refused.db"));
     ERROR_(kvstore_cf_range_iterator_create(h.cf, NULL, 0, NULL, 0, 0, NULL));
     ERROR_(kvstore_cf_row_iterator_create(h.cf, K("p"), NULL, 0, NULL, 0, 0, NULL));
@@ -528,7 +538,12 @@ static void library(void)
     CHECK(sscanf(kvstore_version(), "%d.%d.%d", &major, &minor, &patch) == 3);
     CHECK(major == KVSTORE_VERSION_MAJOR && minor == KVSTORE_VERSION_MINOR && patch == KVSTORE_VERSION_PATCH);
     CHECK(sscanf(kvstore_sqlite_version(), "%d.%d", &major, &minor) == 2 && major == 3);
-    CHECK(strcmp(kvstore_engine(), "sql") == 0 || strcmp(kvstore_engine(), "btree") == 0);
+    const char *engines[] = {"sql", "btree", "sql+sqlcipher", "btree+sqlcipher"};
+    int known = 0;
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
+        known += strcmp(kvstore_engine(), engines[i]) == 0;
+    }
+    CHECK(known == 1);
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         for (size_t j = 0; j < i; j++) { /* each has a name of its own */
             CHECK(strcmp(kvstore_strerror(codes[i]), kvstore_strerror(codes[j])) != 0);

@@ -205,6 +205,9 @@ static inline void store_functions_give(int code, KVStore *kv)
     CHECK(message == NULL);
     REFUSED(code, kvstore_repair(kv, &out.big));
     REFUSED(code, kvstore_set_limit(kv, 1 << 20, KVSTORE_EVICT_OLDEST));
+    REFUSED(code, kvstore_reencrypt(kv, "password", 8));
+    REFUSED(code, kvstore_remove_encryption(kv));
+    CHECK(kvstore_is_encrypted(kv) == 0);
     REFUSED(code, kvstore_get_limit(kv, &out.big, &out.n));
     REFUSED(code, kvstore_sync(kv));
     REFUSED(code, kvstore_incremental_vacuum(kv, 0));

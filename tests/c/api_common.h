@@ -30,7 +30,7 @@ struct place {
 static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
 {
     KVStore *kv = NULL;
-    OK(kvstore_open_v2(path, &kv, config));
+    OK(open_maybe_encrypted(path, &kv, config));
     CHECK(kv != NULL);
     OK(kvstore_set_clock(kv, read_clock, &clock_ms));
     return kv;

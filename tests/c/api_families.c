@@ -123,6 +123,7 @@ static void names(void)
 
 static void drop(void)
 {
+    files_are_plain();
     KVStore *kv = open_at("test.db", NULL);
     GIVES(KVSTORE_NOTFOUND, kvstore_cf_drop(kv, "users"));
     struct place users = {kv, create(kv, "users")}, second = {kv, NULL};

@@ -206,6 +206,7 @@ static void wal_size_limit(void)
 
 static void integrity(void)
 {
+    files_are_plain();
     struct place p = {open_at("test.db", NULL), NULL};
     OK(kvstore_cf_create(p.kv, "users", &p.cf));
     OK(AT(&p, put_ttl, K("key"), K("value"), 2000));
@@ -240,6 +241,7 @@ static void integrity(void)
 
 static void repair(void)
 {
+    files_are_plain();
     struct place p = {open_at("test.db", NULL), NULL};
     int64_t fixed = -1;
 
@@ -466,10 +468,52 @@ static void checkpoint_without_a_wal(void)
     }
 }
 
+/* How often the text stands in a file; 0 if there is none. */
+static int found_in(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        return 0;
+    }
+    int found = 0;
+    size_t matched = 0;
+    for (int c; (c = fgetc(file)) != EOF;) { /* its first letter is only its first */
+        matched = c == text[matched] ? matched + 1 : c == text[0];
+        if (!text[matched]) {
+            found++;
+            matched = 0;
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+static void secure_delete(void)
+{
+    for (int secure = 0; secure <= 1; secure++) {
+        const char *path = secure ? "secure.db" : "plain.db", *wal = secure ? "secure.db-wal" : "plain.db-wal";
+        KVStoreConfig cfg = {0};
+        cfg.secureDelete = secure;
+        struct place p = {open_at(path, &cfg), NULL};
+        OK(AT(&p, put, K("Sentinel"), K("Sentinel")));
+        OK(AT(&p, put_ttl, K("Sentinel ends"), K("Sentinel"), 2000));
+        OK(kvstore_checkpoint(p.kv, KVSTORE_CHECKPOINT_PASSIVE, NULL, NULL));
+        CHECK(found_in(path, "Sentinel") >= 5);
+        OK(AT(&p, delete, K("Sentinel")));
+        clock_ms = 3000;
+        OK(AT(&p, purge_expired, NULL));
+        clock_ms = 1000;
+        OK(kvstore_checkpoint(p.kv, KVSTORE_CHECKPOINT_PASSIVE, NULL, NULL));
+        CHECK((found_in(path, "Sentinel") + found_in(wal, "Sentinel") == 0) == secure);
+        OK(kvstore_integrity_check(p.kv, NULL));
+        OK(kvstore_close(p.kv));
+    }
+}
+
 SCENARIOS({"counters", counters}, {"counters_of_the_file", counters_of_the_file},
           {"wal_size_limit", wal_size_limit}, {"integrity", integrity}, {"repair", repair},
           {"sync_commits_nothing", sync_commits_nothing}, {"vacuum", vacuum},
           {"checkpoint", checkpoint}, {"checkpoint_after_reads", checkpoint_after_reads},
           {"checkpoint_in_a_transaction", checkpoint_in_a_transaction},
           {"checkpoint_with_others", checkpoint_with_others},
-          {"checkpoint_without_a_wal", checkpoint_without_a_wal})
+          {"checkpoint_without_a_wal", checkpoint_without_a_wal}, {"secure_delete", secure_delete})

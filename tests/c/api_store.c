@@ -388,7 +388,9 @@ static void config_bounds(void)
     ACCEPTS(mmapSize, INT64_C(1) << 40);
     ACCEPTS(mmapSize, INT64_MAX);
     ACCEPTS(exclusive, 1);
-    for (int i = 0; i < 7; i++) {
+    ACCEPTS(secureDelete, 1);
+    ACCEPTS(secureDelete, -1);
+    for (int i = 0; i < 6; i++) {
         for (size_t j = 0; j < sizeof any / sizeof *any; j++) {
             REFUSES(reserved[i], any[j]);
         }
@@ -399,6 +401,7 @@ static void config_bounds(void)
 
 static void every_setting_in_a_file(void)
 {
+    files_are_plain();
     struct place p = {NULL, NULL};
     KVStoreConfig full = {0}; /* all at once */
     full.journalMode = KVSTORE_JOURNAL_WAL;
@@ -411,6 +414,7 @@ static void every_setting_in_a_file(void)
     full.mmapSize = -1;
     full.exclusive = 1;
     full.holdReads = -1;
+    full.secureDelete = 1;
     p.kv = open_at("test.db", &full);
     OK(AT(&p, put, K("key"), K("value")));
     OK(AT(&p, put_ttl, K("ttl"), K("value"), 2000));
@@ -458,6 +462,7 @@ int fdatasync(int fd)
 
 static void zero_is_the_default(void)
 {
+    files_are_plain();
     CHECK(KVSTORE_JOURNAL_WAL == 1 && KVSTORE_JOURNAL_DELETE == 2);
     CHECK(KVSTORE_SYNC_NORMAL == 1 && KVSTORE_SYNC_FULL == 2 && KVSTORE_SYNC_OFF == 3);
     KVStoreConfig zero = {0};
@@ -514,6 +519,7 @@ static void max_value_size(void)
 /* Each refusal takes the time an open waits for a lock, so there are few. */
 static void exclusive(void)
 {
+    files_are_plain();
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
         KVStoreConfig alone = {0}, other = {0};
         alone.journalMode = other.journalMode = mode;
@@ -603,7 +609,10 @@ static void library(void)
     char version[50];
     snprintf(version, sizeof version, "%d.%d.%d", KVSTORE_VERSION_MAJOR, KVSTORE_VERSION_MINOR,
              KVSTORE_VERSION_PATCH);
-    CHECK(strcmp(kvstore_version(), version) == 0);
+    CHECK(strncmp(kvstore_version(), version, strlen(version)) == 0);
+    const char *rest = kvstore_version() + strlen(version);
+    int encrypts = strstr(kvstore_engine(), "+sqlcipher") != NULL;
+    CHECK(strcmp(rest, encrypts ? "+sqlcipher" : "") == 0);
 
     for (int n = 0; n <= 5000; n += 1 + n / 3) {
         char *memory = kvstore_malloc(n);
@@ -669,8 +678,9 @@ _Static_assert(offsetof(KVStoreConfig, mmapSize) == 10 * sizeof(int), "mmapSize 
 INT(KVStoreConfig, exclusive, 12 * sizeof(int));
 INT(KVStoreConfig, holdReads, 13 * sizeof(int));
 INT(KVStoreConfig, walPages, 14 * sizeof(int));
-INT(KVStoreConfig, reserved[0], 15 * sizeof(int));
-_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 7 * sizeof(int), "seven are reserved");
+INT(KVStoreConfig, secureDelete, 15 * sizeof(int));
+INT(KVStoreConfig, reserved[0], 16 * sizeof(int));
+_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 6 * sizeof(int), "six are reserved");
 _Static_assert(sizeof(KVStoreConfig) == 22 * sizeof(int), "and there is nothing else");
 
 #define COUNTER(field, index)                                                                            \

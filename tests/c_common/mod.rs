@@ -99,7 +99,8 @@ pub fn run_scenario(source: &str, scenario: &str) {
 /// Runs all scenarios of such a program under valgrind, where any error and any leak fails: in one process, because
 /// what costs time there is code that is run for the first time. Some need to be `alone` in a process.
 pub fn run_under_valgrind(source: &str, alone: &[&str]) {
-    if !has_tool("valgrind") {
+    // Of encrypted stores it would show once more what it has shown, and takes long over them.
+    if std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some() || !has_tool("valgrind") {
         return;
     }
     let program = program(source);

@@ -4,6 +4,8 @@
 
 #![allow(dead_code)] // each test file is a crate of its own and uses its part
 
+#[cfg(feature = "encryption")]
+pub mod decrypted;
 pub mod other;
 pub mod recovered;
 
@@ -43,8 +45,8 @@ impl TestClock {
 /// with the feature `encryption`.)
 pub fn maybe_encrypted(config: &Config) -> Config {
     #[cfg(feature = "encryption")]
-    if std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some() {
-        return config.clone().raw_key(&[0xa5; 32]);
+    if are_encrypted() {
+        return config.clone().raw_key(&decrypted::KEY);
     }
     config.clone()
 }
@@ -147,10 +149,19 @@ pub fn numbered(n: usize) -> Vec<u8> {
     format!("key {n:06}").into_bytes()
 }
 
+/// Whether the stores of a [`Scratch`] are encrypted: for tests that look at what is in a file.
+pub fn are_encrypted() -> bool {
+    cfg!(feature = "encryption") && std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some()
+}
+
 /// Runs a Python program in a process of its own and gives what it printed. `con` is a connection
 /// to the database at `path`, made with Python's own SQLite, in autocommit mode.
 #[track_caller]
 pub fn python(path: &Path, program: &str) -> String {
+    #[cfg(feature = "encryption")]
+    if decrypted::is_encrypted(path) {
+        return decrypted::on_a_plain_copy(path, |plain| python(plain, program));
+    }
     let prelude = "import sqlite3, sys, os\ncon = sqlite3.connect(sys.argv[1], isolation_level=None)\n";
     let done = Command::new("python3")
         .arg("-c")

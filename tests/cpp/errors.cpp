@@ -57,6 +57,9 @@ SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
         THROWS(error, db.items().seek(bytes));
         THROWS(error, cf.put(bytes, "value"));
         THROWS(error, kvstore::row_key(bytes, "c"));
+        THROWS(error, kvstore::raw_key(bytes));
+        THROWS(error, kvstore::store::open_encrypted("huge.db", bytes));
+        THROWS(error, db.reencrypt(bytes));
     }
     CHECK(db.count() == 0);
 }
@@ -77,6 +80,7 @@ SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
     THROWS(misuse, db.get("key"));
     THROWS(misuse, db.begin());
     THROWS(misuse, db.stats());
+    THROWS(misuse, db.is_encrypted());
     THROWS(misuse, db.set_clock([] { return std::chrono::system_clock::now(); }));
     THROWS(misuse, cf.put("key", "value", 5s));
     THROWS(misuse, cf.name());

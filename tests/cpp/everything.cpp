@@ -3,6 +3,7 @@
 #include "callbacks.cpp"
 #include "conditional.cpp"
 #include "data.cpp"
+#include "encryption.cpp"
 #include "errors.cpp"
 #include "iteration.cpp"
 #include "main.cpp"

@@ -1,5 +1,6 @@
 // Statistics, checks, checkpoints, backup, the cleaner.
 #include <fstream>
+#include <iterator>
 
 #include "check.hpp"
 
@@ -40,6 +41,26 @@ SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
     THROWS(error, db.incremental_vacuum(-1));
     auto tx = db.begin();
     THROWS(busy, db.checkpoint());
+}
+
+SCENARIO(what_is_deleted_is_overwritten_if_the_config_says_so) {
+    const auto has = [](const char* name) {
+        std::ifstream file(name, std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        return bytes.find("Sentinel") != std::string::npos;
+    };
+    for (const bool secure : {false, true}) {
+        kvstore::config config;
+        config.secure_delete = secure;
+        kvstore::store db(secure ? "secure.db" : "left.db", config);
+        db.put("Sentinel", "Sentinel");
+        (void)db.checkpoint();
+        CHECK(has(secure ? "secure.db" : "left.db"));
+        db.erase("Sentinel");
+        (void)db.checkpoint();
+        CHECK((has("secure.db") || has("secure.db-wal")) == false);
+    }
+    CHECK(has("left.db"));
 }
 
 SCENARIO(a_bounded_store_makes_room_or_says_that_it_is_full) {

@@ -105,6 +105,9 @@ SCENARIO(a_store_that_was_moved_from_answers_every_call_with_an_error) {
     THROWS(misuse, from.backup("copy.db"));
     THROWS(misuse, from.backup("copy.db", [](int, int) {}));
     THROWS(misuse, from.copy_to(to));
+    THROWS(misuse, from.is_encrypted());
+    THROWS(misuse, from.reencrypt("password"));
+    THROWS(misuse, from.remove_encryption());
     THROWS(misuse, to.copy_to(from, [](std::int64_t, std::int64_t) {}));
     from = std::move(to);
     CHECK(from.get("key") == "value");

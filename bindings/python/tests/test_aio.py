@@ -1168,6 +1168,18 @@ def test_exclusive_and_read_only_stores(path: Path) -> None:
     run(path, read, read_only=True)
 
 
+def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        await db.put("Sentinel", b"Sentinel")
+        await db.delete("Sentinel")
+        await db.checkpoint("truncate")
+
+    for secure in (False, True):
+        where = path.with_name(f"{secure}.db")
+        run(where, work, secure_delete=secure)
+        assert (b"Sentinel" in where.read_bytes()) is not secure
+
+
 def test_it_cannot_be_pickled(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)

@@ -261,7 +261,7 @@ def test_a_full_disk_is_a_full_error_and_leaves_the_store_usable(tmp_path: Path)
 LIBRARY = Path(__file__).resolve().parents[3] / "src"
 #: Names that C and Rust have and Python has not: settings in camel case, types with ::, constants, handles.
 FOREIGN = re.compile(
-    r"\b(?:readOnly|cacheSize|pageSize|busyTimeout|walSizeLimit|maxValueSize|mmapSize|holdReads|walPages|syncLevel"
+    r"\b(?:readOnly|cacheSize|pageSize|busyTimeout|walSizeLimit|maxValueSize|mmapSize|holdReads|walPages|secureDelete|syncLevel"
     r"|journalMode|checkpoint_every|KVStoreConfig|Config::|Store::|Family::)|\bhandle\b"
 )
 #: Texts that no call of the package can meet: it checks first, or does not make such a call at all.

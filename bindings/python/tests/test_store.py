@@ -440,12 +440,28 @@ def test_every_setting_can_be_given(path: Path) -> None:
         mmap_size=-1,
         hold_reads=False,
         wal_pages=100,
+        secure_delete=True,
     ) as store:
         store["k"] = b"v" * 100
         with pytest.raises(ValueError, match="value"):
             store["k"] = b"v" * 101
         with pytest.raises(kvstore.BusyError):
             kvstore.open(path, busy_timeout=0)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path, secure: bool) -> None:
+    def left() -> bool:
+        return any(b"Sentinel" in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+
+    with kvstore.open(path, secure_delete=secure) as store:
+        for n in range(50):
+            store.put(f"Sentinel {n}", b"Sentinel" * n * n, ttl=3600)
+        assert left()
+        store.delete_range(prefix="Sentinel")
+        store.checkpoint("truncate")
+        assert left() is not secure
+    assert left() is not secure
 
 
 @pytest.mark.parametrize(
@@ -590,5 +606,6 @@ def test_the_settings_are_the_same_wherever_they_are_named() -> None:
     named = inspect.signature(kvstore.open).parameters
     settings = {name: given.default for name, given in named.items() if name not in ("path", "codec", "keys")}
     taken = {name: given.default for name, given in inspect.signature(configuration).parameters.items()}
-    assert settings == taken
+    secrets = {"password": None, "raw_key": None}  # no settings of the library's: they go their own way
+    assert settings == {**taken, **secrets}
     assert set(settings) == set(Settings.__annotations__)

@@ -29,7 +29,7 @@ pub struct BackupArgs {
 
 impl BackupArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let interrupt = Interrupt::watch()?;
         let mut progress = Progress::new("backing up pages", None);
         let done = store.backup(&self.file, |remaining, total| {

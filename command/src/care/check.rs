@@ -9,7 +9,7 @@ use crate::cli::Context;
 use crate::failure::{self, Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::{BAD, GOOD, Output, WARN, count};
-use crate::place::{For, StoreArgs};
+use crate::place::{self, For, StoreArgs};
 use crate::progress::Progress;
 
 /// Check that everything in the file agrees
@@ -20,8 +20,8 @@ use crate::progress::Progress;
 #[command(after_help = "Exit code 3: something does not agree.
 
 With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is
-{\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\" or \"recover\", and
-stopped is null, or says what kept the check from getting to its end.
+{\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\", \"recover\" or,
+of an encrypted store, \"backup\", and stopped is null, or says what kept the check from getting to its end.
 
 Examples:
   kvstore check app.db
@@ -39,11 +39,14 @@ pub struct CheckArgs {
 enum Remedy {
     Repair,
     Recover,
+    /// Nothing reads damaged files that are encrypted.
+    Backup,
 }
 
 impl Remedy {
-    fn of(checked: &Checked) -> Option<Remedy> {
+    fn of(checked: &Checked, is_encrypted: bool) -> Option<Remedy> {
         match checked {
+            Checked { in_file: 1.., .. } if is_encrypted => Some(Remedy::Backup),
             Checked { in_file: 1.., .. } => Some(Remedy::Recover),
             Checked { in_tables: 1.., .. } => Some(Remedy::Repair),
             _ => None,
@@ -55,17 +58,20 @@ impl Remedy {
         match self {
             Remedy::Repair => "repair",
             Remedy::Recover => "recover",
+            Remedy::Backup => "backup",
         }
     }
 }
 
 impl CheckArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let opened = self.store.open_damaged(For::Looking);
+        let opened = self.store.open_damaged(For::Looking, &context.secrets);
         let Context { out, form, .. } = context;
+        let is_encrypted = place::is_encrypted(&self.store.path()?);
         let store = match opened {
             Err(Failure::Damaged(why)) => {
-                summary(out, &Checked::default(), Some(Remedy::Recover), Some(&why))?;
+                let remedy = if is_encrypted { Remedy::Backup } else { Remedy::Recover };
+                summary(out, &Checked::default(), Some(remedy), Some(&why))?;
                 return Err(Failure::Damaged(why));
             }
             Err(Failure::Refused(why)) if self.store.path()?.exists() => {
@@ -103,7 +109,7 @@ impl CheckArgs {
         drop(progress);
         failed?;
         let found = checked.in_file + checked.in_tables;
-        let remedy = Remedy::of(&checked);
+        let remedy = Remedy::of(&checked, is_encrypted);
         let stopped = checked.stopped.as_ref().map(failure::cause);
         summary(out, &checked, remedy, stopped.as_deref())?;
         if !out.json {
@@ -130,6 +136,11 @@ impl CheckArgs {
                 "the file itself is damaged, which a repair cannot mend: go back to a backup, or save what can be \
                  read with \"kvstore recover {path} NEW\""
             ),
+            Remedy::Backup => {
+                "the file itself is damaged, which a repair cannot mend, and a recovery reads no \
+                               encrypted files: go back to a backup"
+                    .to_owned()
+            }
         };
         let what = if found == 1 { "disagreement" } else { "disagreements" };
         let style = if remedy == Remedy::Repair { WARN } else { BAD };

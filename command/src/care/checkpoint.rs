@@ -39,7 +39,7 @@ enum Mode {
 
 impl CheckpointArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let mode = match self.mode {
             Mode::Passive => CheckpointMode::Passive,
             Mode::Full => CheckpointMode::Full,
@@ -75,7 +75,7 @@ pub struct SyncArgs {
 
 impl SyncArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         store.sync()?;
         if context.out.json {
             context.out.object(Object::new().bool("synced", true))?;

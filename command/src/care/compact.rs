@@ -1,9 +1,5 @@
 //! `compact`.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
-
 use clap::Args;
 use kvstore::{CheckpointMode, ErrorKind, Store};
 
@@ -12,7 +8,7 @@ use crate::confirm::confirm;
 use crate::failure::{Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::{DIM, size};
-use crate::place::{For, StoreArgs};
+use crate::place::{For, StoreArgs, page_size};
 use crate::progress::{Interrupt, Progress};
 
 /// Pages given back in one transaction.
@@ -33,18 +29,6 @@ pub struct CompactArgs {
     store: StoreArgs,
 }
 
-/// Where the header of a file has the size of its pages (SQLite's file format).
-const PAGE_SIZE: usize = 16;
-
-fn page_size(path: &Path) -> std::io::Result<u64> {
-    let mut header = [0; PAGE_SIZE + 2];
-    File::open(path)?.read_exact(&mut header)?;
-    Ok(match header {
-        [.., 0, 1] => 65_536,
-        [.., high, low] => u64::from(u16::from_be_bytes([high, low])),
-    })
-}
-
 fn free_pages(store: &Store, page_size: u64) -> Result<u64> {
     let stats = store.stats()?;
     Ok(stats.db_pages.saturating_sub(stats.size_bytes / page_size.max(1)))
@@ -53,8 +37,8 @@ fn free_pages(store: &Store, page_size: u64) -> Result<u64> {
 impl CompactArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing)?;
-        let page_size = page_size(&path)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
+        let page_size = page_size(&path);
         let before = std::fs::metadata(&path)?.len();
         let free = free_pages(&store, page_size)?;
         if free > 0 {

@@ -75,7 +75,7 @@ fn parse_size(word: &str) -> std::result::Result<Size, String> {
 impl LimitArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let limit = match self.to {
-            None => self.store.open(For::Looking)?.limit()?,
+            None => self.store.open(For::Looking, &context.secrets)?.limit()?,
             Some(to) => {
                 let limit = match (to, self.evict) {
                     (Size::Unlimited, None) => None,
@@ -84,12 +84,14 @@ impl LimitArgs {
                     }
                     (Size::Bytes(bytes), evict) => Some(Limit::new(bytes, eviction(evict))),
                 };
-                self.store.open(For::Writing)?.set_limit(limit).map_err(|e| match e.into() {
-                    // 0 is what a program says.
-                    Failure::Usage(text) => {
-                        Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))
+                self.store.open(For::Writing, &context.secrets)?.set_limit(limit).map_err(|e| {
+                    match e.into() {
+                        // 0 is what a program says.
+                        Failure::Usage(text) => {
+                            Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))
+                        }
+                        failure => failure,
                     }
-                    failure => failure,
                 })?;
                 limit
             }

@@ -1,10 +1,10 @@
 //! `recover`.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kvstore::{ErrorKind, Loss, Recovered, Recovering};
+use kvstore::{Config, ErrorKind, Loss, Recovered, Recovering, Store};
 
 use crate::bytes::Form;
 use crate::cli::Context;
@@ -48,6 +48,12 @@ impl RecoverArgs {
         if !path.exists() {
             return refused(format!("there is no file {} to recover from", path.display()));
         }
+        if context.secrets.are_given() {
+            return refused(format!(
+                "a recovery reads no encrypted files: go back to a backup of {}, or mend it with \"kvstore repair\"",
+                path.display()
+            ));
+        }
         let interrupt = Interrupt::watch()?;
         let mut progress = Progress::new("recovering pages", None);
         let Context { out, form, .. } = context;
@@ -74,6 +80,11 @@ impl RecoverArgs {
         let recovered = recovered.map_err(|e| match e.kind() {
             _ if interrupt.came() => Failure::Refused("the recovery was stopped; no file is left".to_owned()),
             ErrorKind::Error => e.into(), // about the new file
+            ErrorKind::NotADatabase if is_encrypted(&path) => Failure::Refused(format!(
+                "{}: the file is encrypted, or is no store: a recovery reads no encrypted files. Go back to a backup, or \
+                 mend it with \"kvstore repair\"",
+                path.display()
+            )),
             _ => Failure::Refused(format!("{}: {e}", path.display())),
         })?;
         let losses = recovered.rows_lost + recovered.pages_lost + recovered.other_losses;
@@ -115,6 +126,11 @@ impl RecoverArgs {
         say!("kvstore: {text}");
         Ok(())
     }
+}
+
+/// Whether a file with no page that could be read is one that the library asks a password for.
+fn is_encrypted(path: &Path) -> bool {
+    Store::open_with(path, &Config::new().read_only(true)).is_err_and(|e| e.kind() == ErrorKind::AuthFailed)
 }
 
 fn show(loss: &Loss<'_>, out: &mut Output, form: Form) -> std::io::Result<()> {

@@ -8,7 +8,7 @@ use crate::confirm::confirm;
 use crate::failure::{Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::{GOOD, count};
-use crate::place::{For, StoreArgs};
+use crate::place::{self, For, StoreArgs};
 
 /// Make the tables of every family agree again
 ///
@@ -32,7 +32,7 @@ pub struct RepairArgs {
 impl RepairArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
-        let store = self.store.open_damaged(For::Writing)?;
+        let store = self.store.open_damaged(For::Writing, &context.secrets)?;
         let question = format!(
             "Makes the tables of {} agree with its rows; rows of which a part is missing are removed",
             path.display()
@@ -45,8 +45,11 @@ impl RepairArgs {
         let told = store.repair_with(|what| lost.push((what.text.to_owned(), what.key.map(<[u8]>::to_vec))));
         let mended = told.map_err(|e| match e.kind() {
             ErrorKind::Corrupt | ErrorKind::Error => Failure::Damaged(format!(
-                "{e}\n  save what can be read with \"kvstore recover {} NEW\"",
-                path.display()
+                "{e}\n  {}",
+                match place::is_encrypted(&path) {
+                    true => "go back to a backup: a recovery reads no encrypted files".to_owned(),
+                    false => format!("save what can be read with \"kvstore recover {} NEW\"", path.display()),
+                }
             )),
             _ => e.into(),
         })?;

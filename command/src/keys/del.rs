@@ -43,7 +43,7 @@ impl DelArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let keys = self.many.keys(context.form)?;
         let range = self.many.range(context.form)?;
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
         let deleted = match &range {
             Some(range) => delete_range(context, &family, range)?,

@@ -30,7 +30,7 @@ pub struct GetArgs {
 impl GetArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let Some((value, ttl)) = self.family.of(&store)?.get_ttl(&key)? else {
             note("there is no such key");
             return Ok(Answer::No);
@@ -65,7 +65,7 @@ pub struct ExistsArgs {
 impl ExistsArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let exists = self.family.of(&store)?.exists(&key)?;
         let out = &mut context.out;
         if out.json {

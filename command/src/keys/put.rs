@@ -11,6 +11,7 @@ use crate::json::Object;
 use crate::life::LifeArgs;
 use crate::output::note;
 use crate::place::{FamilyArgs, For, StoreFirst};
+use crate::secret::Secrets;
 
 /// Write a value under a key
 ///
@@ -61,9 +62,9 @@ struct WrittenFamily {
 
 impl WrittenFamily {
     /// Opens the store, making it if need be; but not if it is for a family that would not be there.
-    fn open(&self, store: &StoreFirst) -> Result<(Store, Family)> {
+    fn open(&self, store: &StoreFirst, secrets: &Secrets) -> Result<(Store, Family)> {
         let making = self.create_family || self.family.family == "default";
-        let store = store.open(if making { For::Making } else { For::Writing })?;
+        let store = store.open(if making { For::Making } else { For::Writing }, secrets)?;
         let family = match self.create_family {
             true => store.family_or_create(&self.family.family)?,
             false => self.family.of(&store).map_err(|failure| match failure {
@@ -80,6 +81,7 @@ fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     if word != "-" {
         return context.form.parse(word, "value");
     }
+    context.take_stdin("the value")?;
     let mut value = Vec::new();
     let most = kvstore::MAX_VALUE_SIZE_LIMIT as u64;
     std::io::stdin().lock().take(most + 1).read_to_end(&mut value)?;
@@ -104,7 +106,7 @@ impl PutArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
         let value = value(context, &self.value)?;
-        let (_store, family) = self.family.open(&self.store)?;
+        let (_store, family) = self.family.open(&self.store, &context.secrets)?;
         let mut options = match self.life.expiry(&family) {
             Some(expiry) => PutOptions::new().expiry(expiry),
             None => PutOptions::new().default_ttl(),
@@ -158,7 +160,7 @@ pub struct IncrArgs {
 impl IncrArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let (_store, family) = self.family.open(&self.store)?;
+        let (_store, family) = self.family.open(&self.store, &context.secrets)?;
         let expiry = self.ttl.map_or(Expiry::Never, |ttl| family.expiry_in(ttl));
         let sum = family.increment(&key, self.by, expiry)?;
         let out = &mut context.out;
@@ -222,11 +224,11 @@ impl CasArgs {
         // What is not there cannot be as expected.
         let (store, family) = match expected {
             Some(_) => {
-                let store = self.store.open(For::Writing)?;
+                let store = self.store.open(For::Writing, &context.secrets)?;
                 let family = self.family.family.of(&store)?;
                 (store, family)
             }
-            None => self.family.open(&self.store)?,
+            None => self.family.open(&self.store, &context.secrets)?,
         };
         let mut options = match self.life.expiry(&family) {
             Some(expiry) => PutOptions::new().expiry(expiry),

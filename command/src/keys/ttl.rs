@@ -38,7 +38,7 @@ pub struct TtlArgs {
 impl TtlArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let Some(expiry) = self.family.of(&store)?.expire_time(&key)? else {
             output::note("there is no such key");
             return Ok(Answer::No);
@@ -114,7 +114,7 @@ impl From<OnlyIf> for Condition {
 impl ExpireArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
         let expiry = match (self.ttl, self.at) {
             (Some(ttl), _) => family.expiry_in(ttl),
@@ -153,7 +153,7 @@ pub struct PersistArgs {
 impl PersistArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let had_ttl = self.family.of(&store)?.persist(&key)?;
         let out = &mut context.out;
         if out.json {
@@ -201,7 +201,7 @@ impl TouchArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let keys = self.many.keys(context.form)?;
         let range = self.many.range(context.form)?;
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
         let expiry = match (self.life.expiry(&family), family.default_ttl()?) {
             (Some(expiry), _) => expiry,

@@ -13,6 +13,7 @@ use rustyline::{Context, Helper};
 
 use crate::bytes::Form;
 use crate::place::{self, For, OpenArgs};
+use crate::secret::Secrets;
 
 /// Keys that are offered at most.
 const KEYS: usize = 50;
@@ -27,6 +28,8 @@ pub struct Completions {
     /// Whether the prompt is coloured.
     pub colored: bool,
     pub files: FilenameCompleter,
+    /// What the store is opened with, if that is known.
+    pub secrets: Secrets,
 }
 
 impl Helper for Completions {}
@@ -153,7 +156,7 @@ impl Completions {
     }
 
     fn store(&self) -> Option<Store> {
-        place::open(&self.path, For::Looking, &OpenArgs { timeout: Duration::ZERO }).ok()
+        place::open(&self.path, For::Looking, &OpenArgs { timeout: Duration::ZERO }, &self.secrets).ok()
     }
 
     fn families(&self) -> Option<Vec<String>> {
@@ -266,6 +269,7 @@ mod tests {
             family: None,
             colored: false,
             files: FilenameCompleter::new(),
+            secrets: Secrets::default(),
         };
         let offer = |line: &str| {
             let start = start_of_word(line);

@@ -15,6 +15,7 @@ use kvstore::{Config, ErrorKind, Family, Store};
 
 use crate::failure::{Failure, Result};
 use crate::place::{self, For, OpenArgs};
+use crate::secret::Secrets;
 use crate::time::ends;
 
 /// Up to here ends are counted.
@@ -116,12 +117,12 @@ pub struct Looking {
 
 impl Looking {
     /// Opens the store and begins.
-    pub fn start(path: &Path, open: &OpenArgs, interval: Duration) -> Result<Looking> {
+    pub fn start(path: &Path, open: &OpenArgs, secrets: &Secrets, interval: Duration) -> Result<Looking> {
         let page_size = place::page_size(path);
         // Between two looks nothing is held that stands in the way of others' checkpoints.
         let config = || Config::new().hold_reads(false);
-        let looker = place::open_with(path, For::Looking, open, config())?;
-        let counter = place::open_with(path, For::Looking, open, config())?;
+        let looker = place::open_with(path, For::Looking, open, secrets, config())?;
+        let counter = place::open_with(path, For::Looking, open, secrets, config())?;
         let mut looker = Looker::new(looker, path, page_size);
         let mut looking = Looking { seen: Arc::default(), ended: Arc::default(), threads: Vec::new() };
         looking.spawn(interval, move |seen| {

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::{Arg, Args, Command, CommandFactory as _, FromArgMatches as _};
 use rustyline::completion::FilenameCompleter;
@@ -17,6 +18,7 @@ use crate::failure::{self, Answer, Failure, Result, report, usage};
 use crate::output::{Color, DIM};
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Interrupt;
+use crate::secret::Secrets;
 
 /// Commands that a shell has not.
 const NOT_HERE: [&str; 3] = ["shell", "completions", "man"];
@@ -49,9 +51,10 @@ pub struct ShellArgs {
 
 impl ShellArgs {
     pub fn run(&self, context: &mut Context) -> Result {
+        context.take_stdin("what the shell reads")?;
         let path = self.store.path()?;
         if path.exists() {
-            self.store.open(For::Looking)?; // to say now, not with each line, why it cannot be opened
+            self.store.open(For::Looking, &context.secrets)?; // to say now, not with each line, why it cannot be opened
         }
         let Some(store) = path.to_str() else { return usage("the path of the store is not UTF-8") };
         let mut lines = Lines {
@@ -62,6 +65,7 @@ impl ShellArgs {
             form: context.form,
             yes: context.yes,
             color: context.out.color,
+            secrets: Rc::clone(&context.secrets),
         };
         context.out.flush()?;
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
@@ -92,6 +96,7 @@ impl ShellArgs {
                 family: lines.family.clone(),
                 colored: context.out.is_colored(),
                 files: FilenameCompleter::new(),
+                secrets: lines.secrets.known(),
             }));
             let line = match editor.readline(&lines.prompt()) {
                 Ok(line) => line,
@@ -176,6 +181,8 @@ pub struct Lines {
     form: Form,
     yes: bool,
     color: Color,
+    /// What the store is opened with, if a line does not say it.
+    secrets: Rc<Secrets>,
 }
 
 impl Lines {
@@ -189,6 +196,7 @@ impl Lines {
             form: Form::Text,
             yes: false,
             color: Color::Auto,
+            secrets: Rc::default(),
         }
     }
 
@@ -288,6 +296,11 @@ impl Lines {
             common.color = self.color;
         }
         let mut context = cli.common.context();
+        if !context.secrets.are_given() {
+            context.secrets = Rc::clone(&self.secrets);
+        } else if let Err(failure) = context.take_stdin("what the shell reads") {
+            return Some(report(Err(failure)));
+        }
         if let Some(interrupt) = interrupt {
             context.out.stop_by(interrupt.clone());
         }
@@ -298,7 +311,7 @@ impl Lines {
         if let Some(name) = &family {
             let path = place::path(&self.store)?;
             let open = place::OpenArgs { timeout: std::time::Duration::from_secs(5) };
-            place::family(&place::open(&path, For::Looking, &open)?, name)?;
+            place::family(&place::open(&path, For::Looking, &open, &self.secrets)?, name)?;
         }
         self.family = family;
         Ok(Answer::Yes)

@@ -59,7 +59,7 @@ impl WatchArgs {
             return usage("the interval must be at least 50ms");
         }
         let path = self.store.path()?;
-        let looking = Looking::start(&path, &self.store.open, self.interval)?;
+        let looking = Looking::start(&path, &self.store.open, &context.secrets, self.interval)?;
         let interrupt = Interrupt::watch()?;
         let mut shown = Shown {
             path: path.display().to_string(),

@@ -59,7 +59,7 @@ impl Counted {
 impl CountArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let range = self.range.range(context.form)?;
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let counted = store.snapshot(|_| {
             let families = ends::families(&store, self.family.as_deref())?;
             families

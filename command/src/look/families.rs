@@ -100,7 +100,7 @@ impl FamiliesArgs {
     }
 
     fn list(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let for_people = context.out.is_for_people();
         let mut rows = Vec::new();
         for info in store.info()?.families {
@@ -121,7 +121,7 @@ impl FamiliesArgs {
     }
 
     fn create(&self, context: &mut Context, name: &str, ttl: Option<Duration>, track: bool) -> Result {
-        let store = self.store.open(For::Making)?;
+        let store = self.store.open(For::Making, &context.secrets)?;
         if store.family(name).is_ok() {
             return Err(Failure::Missing(format!("family \"{name}\" is there already: \"set\" changes it")));
         }
@@ -142,7 +142,7 @@ impl FamiliesArgs {
         ttl: Option<DefaultTtl>,
         track: Option<Switch>,
     ) -> Result {
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let family: Family = place::family(&store, name)?;
         store.transaction(|_| {
             if let Some(DefaultTtl(ttl)) = ttl {
@@ -154,7 +154,7 @@ impl FamiliesArgs {
     }
 
     fn drop(&self, context: &mut Context, name: &str) -> Result {
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         // The handle is closed again: with one a family cannot be dropped.
         let keys = match asks(context.yes) {
             true => place::family(&store, name)?.count_live()?,

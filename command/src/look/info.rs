@@ -48,11 +48,12 @@ struct Shown {
     /// Of each family; `None`: they were not counted.
     keys: Vec<Option<Keys>>,
     now_ms: i64,
+    is_encrypted: bool,
 }
 
 impl InfoArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let shown = store.snapshot(|_| self.look(&store))?;
         if context.out.json {
             context.out.object(&mut shown.object())?;
@@ -76,7 +77,8 @@ impl InfoArgs {
                 false => Some(count_keys(store, name)?),
             });
         }
-        Ok(Shown { info, keys, now_ms: kvstore::now_ms() })
+        let is_encrypted = store.is_encrypted()?;
+        Ok(Shown { info, keys, now_ms: kvstore::now_ms(), is_encrypted })
     }
 }
 
@@ -176,7 +178,8 @@ impl Shown {
             .text("version", kvstore::VERSION)
             .text("engine", &kvstore::engine().to_string_lossy())
             .text("sqlite_version", &kvstore::sqlite_version().to_string_lossy())
-            .text("journal_mode", self.mode());
+            .text("journal_mode", self.mode())
+            .bool("encrypted", self.is_encrypted);
         for (name, bytes) in self.sizes() {
             object.optional(name, bytes);
         }
@@ -227,6 +230,7 @@ impl Shown {
             format!("engine\t{}", kvstore::engine().to_string_lossy()),
             format!("sqlite_version\t{}", kvstore::sqlite_version().to_string_lossy()),
             format!("journal_mode\t{}", self.mode()),
+            format!("encrypted\t{}", if self.is_encrypted { "yes" } else { "no" }),
         ];
         if let Some(by) = &info.created_by {
             lines.push(format!("created_by\t{}", Form::Text.show(by.as_bytes())));
@@ -267,7 +271,15 @@ impl Shown {
                     kvstore::VERSION
                 ),
             ),
-            ("pages", format!("{} bytes, journal mode {}", info.page_size, self.mode())),
+            (
+                "pages",
+                format!(
+                    "{} bytes, journal mode {}{}",
+                    info.page_size,
+                    self.mode(),
+                    if self.is_encrypted { ", encrypted" } else { "" }
+                ),
+            ),
         ];
         for (name, value) in rows {
             let name = out.paint(DIM, format!("{name:<14}"));

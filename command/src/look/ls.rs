@@ -60,7 +60,7 @@ pub struct LsArgs {
 
 impl LsArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let family = self.rows.family.of(&store)?;
         let shape = match self.long {
             true => Shape::Long { tracked: family.tracks_writes()? },
@@ -91,7 +91,7 @@ pub struct ScanArgs {
 
 impl ScanArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let family = self.rows.family.of(&store)?;
         let shape = if self.keys || self.rows.expired { Shape::Keys } else { Shape::Values };
         list(context, &store, &family, &self.rows, shape)

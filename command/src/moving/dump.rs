@@ -58,7 +58,8 @@ impl DumpArgs {
         let range = prefix.as_deref().map_or_else(KeyRange::all, KeyRange::prefix);
         let path = self.store.path()?;
         // A memory map would count as memory, as much as the store is long.
-        let store = open_with(&path, For::Looking, &self.store.open, Config::new().mmap_size(0))?;
+        let store =
+            open_with(&path, For::Looking, &self.store.open, &context.secrets, Config::new().mmap_size(0))?;
         if resume::Record::is_in(&store)? {
             say!(
                 "kvstore: a load into this store was not finished, so it has a part of what was loaded: this dumps what is there"

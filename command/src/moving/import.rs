@@ -20,6 +20,7 @@ use crate::json::Object;
 use crate::output::{Output, count};
 use crate::place::{For, StoreFirst};
 use crate::progress::Progress;
+use crate::secret::Secrets;
 use crate::times;
 
 /// So many entries, or about so many bytes, are written in one transaction.
@@ -167,6 +168,7 @@ impl ImportArgs {
         }
         let kind = kind.unwrap_or(Kind::Csv);
         if from_stdin {
+            context.take_stdin("the source")?;
             return self.read(kind, io::stdin().lock(), context);
         }
         let said = |e: io::Error| Failure::Refused(format!("{}: {e}", self.source.display()));
@@ -179,7 +181,7 @@ impl ImportArgs {
 
     fn read(&self, kind: Kind, input: impl BufRead, context: &mut Context) -> Result {
         let name = self.family.as_deref().unwrap_or("default");
-        let mut importing = Importing::begin(self, name)?;
+        let mut importing = Importing::begin(self, name, &context.secrets)?;
         let (columns, form) = (&self.columns, context.form);
         let mut sink = |given| importing.add(given);
         let read = match kind {
@@ -207,6 +209,12 @@ impl ImportArgs {
 
     /// Becomes the command of the Python package.
     fn by_python(&self, context: &Context) -> Result {
+        if context.secrets.encrypt_what_is_new() {
+            return refused(
+                "what the Python package reads cannot be imported into an encrypted store at once: import it into a plain one \
+                 (without a password, and without $KVSTORE_PASSWORD_FILE), then \"kvstore encrypt\" that",
+            );
+        }
         if self.columns.are_given() || self.ttl.is_some() {
             return usage(
                 "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
@@ -277,11 +285,11 @@ struct Importing<'a> {
 }
 
 impl<'a> Importing<'a> {
-    fn begin(args: &'a ImportArgs, name: &str) -> Result<Importing<'a>> {
+    fn begin(args: &'a ImportArgs, name: &str, secrets: &Secrets) -> Result<Importing<'a>> {
         let target = match args.dry_run {
             true => None,
             false => {
-                let store = args.store.open(For::Making)?;
+                let store = args.store.open(For::Making, secrets)?;
                 let family =
                     if name == super::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
                 if !(args.overwrite || args.skip_existing) && has_keys(&family)? {

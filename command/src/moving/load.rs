@@ -72,6 +72,7 @@ impl LoadArgs {
             let total = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|of| of.len());
             return self.load(BufReader::with_capacity(1 << 16, file), total, context);
         }
+        context.take_stdin("the dump")?;
         if io::stdin().is_terminal() {
             return usage("give the file of the dump, or pipe one in: kvstore load STORE FILE");
         }
@@ -99,7 +100,7 @@ impl LoadArgs {
         let config = Config::new().mmap_size(0).cache_pages(1500);
         let path = self.store.path()?;
         let is_made = !path.exists();
-        let store = open_with(&path, For::Making, &self.store.open, config)?;
+        let store = open_with(&path, For::Making, &self.store.open, &context.secrets, config)?;
         let mut loading = Loading::begin(&store, self, limit)?;
         let progress = Progress::new("loading, bytes", total);
         let interrupt = Interrupt::watch()?;

@@ -57,7 +57,8 @@ impl CleanArgs {
         }
         // Between two turns nothing is held that stands in the way of others' checkpoints.
         let config = Config::new().hold_reads(false);
-        let store = place::open_with(&self.store.path()?, For::Writing, &self.store.open, config)?;
+        let store =
+            place::open_with(&self.store.path()?, For::Writing, &self.store.open, &context.secrets, config)?;
         let interrupt = Interrupt::watch()?;
         let out = &mut context.out;
         if out.is_for_people() {

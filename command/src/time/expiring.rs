@@ -56,7 +56,7 @@ pub struct ExpiringArgs {
 
 impl ExpiringArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let families = ends::families(&store, self.family.as_deref())?;
         let now_ms = kvstore::now_ms();
         let first_ms = if self.dead { i64::MIN } else { now_ms.saturating_add(1) };

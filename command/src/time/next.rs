@@ -26,7 +26,7 @@ pub struct NextArgs {
 
 impl NextArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Looking)?;
+        let store = self.store.open(For::Looking, &context.secrets)?;
         let families = ends::families(&store, self.family.as_deref())?;
         let now_ms = kvstore::now_ms();
         let mut ends = Ends::new(&families, now_ms.saturating_add(1), i64::MAX)?;

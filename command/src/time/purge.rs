@@ -42,7 +42,8 @@ pub struct PurgeArgs {
 
 impl PurgeArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(if self.dry_run { For::Looking } else { For::Writing })?;
+        let purpose = if self.dry_run { For::Looking } else { For::Writing };
+        let store = self.store.open(purpose, &context.secrets)?;
         let families = ends::families(&store, self.family.as_deref())?;
         if self.dry_run {
             return self.tell(context, &count_all(&families)?);

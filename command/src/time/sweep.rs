@@ -40,7 +40,7 @@ pub struct SweepArgs {
 
 impl SweepArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let store = self.store.open(For::Writing)?;
+        let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
         let name = family.name();
         if !family.tracks_writes()? {

@@ -15,12 +15,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// The command with these arguments, not started yet.
 pub fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvstore"));
-    command.args(args).env_remove("KVSTORE").env_remove("NO_COLOR").env("TZ", "UTC").env("TERM", "xterm");
+    command
+        .args(args)
+        .env_remove("KVSTORE")
+        .env_remove("KVSTORE_PASSWORD_FILE")
+        .env_remove("NO_COLOR")
+        .env("TZ", "UTC")
+        .env("TERM", "xterm");
     command
 }
 
@@ -171,6 +177,11 @@ impl Terminal {
     /// Types this, as it is; a line ends with `\n`.
     pub fn type_in(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Whether what is typed is shown.
+    pub fn echoes(&self) -> bool {
+        tcgetattr(&self.keyboard).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
     /// As Ctrl-C does.

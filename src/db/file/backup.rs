@@ -7,6 +7,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::connection::Db;
 use super::failure::translate;
+use super::open::wipe_what_goes;
+use super::os;
+use crate::config::SyncLevel;
 use crate::error::{Error, Result};
 
 /// Pages between two reports of progress: 1 MiB of them, usually.
@@ -18,10 +21,20 @@ const PAGES_PER_STEP: i32 = 256;
 pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut target = Connection::open_with_flags(to, flags).map_err(translate)?;
+    let mut target = if source.secure_delete {
+        Connection::open_with_flags_and_vfs(to, flags, os::vfs::name()?)
+    } else {
+        Connection::open_with_flags(to, flags)
+    }
+    .map_err(translate)?;
     #[cfg(feature = "encryption")]
-    if let Some(secret) = &source.secret {
-        super::cipher::set_secret(&target, secret)?;
+    if let Some(secret) = source.encrypted.as_ref().and_then(|config| config.file.secret.as_ref()) {
+        super::cipher::set_secret(&target, "main", secret)?;
+    }
+    if source.secure_delete {
+        // What is unused of the pages of the source may have rows in it that are deleted.
+        wipe_what_goes(&target, SyncLevel::Off)?;
+        os::vfs::wipe_pages(&target, source.pages_to_wipe()?)?;
     }
     // The file counts only once it is whole and synced, so it needs no journal on the way.
     target

@@ -11,7 +11,7 @@ use super::connection::{Db, TransactionState};
 use super::failure::translate;
 use super::os::{FRAME_HEADER, WAL_HEADER, WalIndex};
 use super::write_back::{Aim, WriteBack};
-use crate::config::{CheckpointMode, DEFAULT_WAL_PAGES, FileConfig, MIN_WAL_PAGES};
+use crate::config::{CheckpointMode, DEFAULT_WAL_PAGES, FileConfig, JournalMode, MIN_WAL_PAGES};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a checkpoint that nobody has asked for waits for others.
@@ -181,11 +181,11 @@ impl Db {
                 "a transaction is open on this handle: commit or roll back, then checkpoint",
             ));
         }
-        if let Some(write_back) = &mut self.checkpoints.write_back {
-            write_back.stop(&self.conn);
-        }
+        self.stop_writing_back();
         let (log, done) = self.run_sqlites_checkpoint(mode)?;
-        self.checkpoints.done(log);
+        let is_cut = log == done && mode != CheckpointMode::Truncate && self.wipe_wal()?;
+        let mode = if is_cut { CheckpointMode::Truncate } else { mode };
+        self.checkpoints.done(if is_cut { 0 } else { log });
         if matches!(mode, CheckpointMode::Restart | CheckpointMode::Truncate) {
             self.checkpoints.begins_anew(); // no reader stands in the way
         }
@@ -193,6 +193,27 @@ impl Db {
             self.wal_frames.store(0, Ordering::Relaxed);
         }
         Ok((log, done))
+    }
+
+    /// Where deleted data is overwritten: lets the WAL, all of which is in the database, have nothing any more, if nobody
+    /// reads in it. If somebody does, what is left goes with the commit that begins it anew (`set_length_of_wal`).
+    fn wipe_wal(&self) -> Result<bool> {
+        if !self.secure_delete {
+            return Ok(false);
+        }
+        self.set_busy_timeout(Duration::ZERO)?; // whoever has called sets it again
+        match self.run_sqlites_checkpoint(CheckpointMode::Truncate) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_retryable() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Leaves what is under way of writing the WAL back.
+    pub(super) fn stop_writing_back(&mut self) {
+        if let Some(write_back) = &mut self.checkpoints.write_back {
+            write_back.stop(&self.conn);
+        }
     }
 
     /// Gives what `checkpoint` gives.
@@ -219,6 +240,10 @@ impl Db {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &mut self.direct {
             direct.set_long(most);
+        }
+        if self.secure_delete {
+            // Also a rollback journal that is kept, which one of a store for one handle alone is, ends empty.
+            return self.limit_wal(0);
         }
         self.limit_wal(
             u64::from(WAL_HEADER) + u64::from(most) * (u64::from(FRAME_HEADER) + self.page_size()?),
@@ -345,6 +370,9 @@ impl Db {
     /// Advances with each commit of whoever it is; `None` where no memory is shared.
     pub(crate) fn commit_counter(&self) -> Option<u32> {
         self.presence.as_ref()?;
+        if self.journal_mode().ok()? != Some(JournalMode::Wal) {
+            return None; // asking would make it
+        }
         WalIndex::of(&self.conn).map(|index| index.commits())
     }
 

@@ -1,9 +1,18 @@
 //! Encrypted files: SQLCipher encrypts each page by itself, below the pager, so that nothing above knows of it. (Format
 //! and key derivation: zetetic.net/sqlcipher/design.)
 
+use std::ffi::CString;
+
 use rusqlite::{Connection, ffi};
 
-use super::failure::translate;
+use super::checkpoint::Checkpoints;
+use super::connection::{Db, TransactionState};
+#[cfg(kvstore_btree)]
+use super::engine::btree::Direct;
+use super::failure::{damaged, translate};
+use super::frozen::Frozen;
+use super::os;
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret::Secret;
 
@@ -18,30 +27,136 @@ unsafe extern "C" {
     ) -> std::ffi::c_int;
 }
 
-/// Gives a connection what its file is encrypted with, before anything is read.
+/// Gives a connection what one of its files is encrypted with, before anything is read.
 ///
 /// # Errors
 /// What SQLite says. That the secret is another one shows when the file is read.
 #[allow(unsafe_code)]
-pub(super) fn set_secret(conn: &Connection, secret: &Secret) -> Result<()> {
+pub(super) fn set_secret(conn: &Connection, schema: &str, secret: &Secret) -> Result<()> {
     let bytes = secret.as_bytes();
     let size =
         std::ffi::c_int::try_from(bytes.len()).map_err(|_| Error::invalid("the password is too long"))?;
+    let schema = CString::new(schema).map_err(|_| Error::invalid("a name of a database has no NUL"))?;
     // SAFETY: an open connection, which this thread uses alone; a name that ends with NUL; so many bytes, which are
     // copied.
-    let code = unsafe { sqlite3_key_v2(conn.handle(), c"main".as_ptr(), bytes.as_ptr().cast(), size) };
+    let code = unsafe { sqlite3_key_v2(conn.handle(), schema.as_ptr(), bytes.as_ptr().cast(), size) };
     if code == ffi::SQLITE_OK {
         return Ok(());
     }
     Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
 }
 
-/// What the first read of a file says that is encrypted with something else.
-pub(super) fn as_wrong_secret(error: Error) -> Error {
+/// What opening a file says that is encrypted with something else.
+pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
+    if let Some(code) = os::vfs::take_failed_read(conn) {
+        return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+    }
     match error.kind() {
         ErrorKind::Corrupt | ErrorKind::NotADatabase => Error::auth_failed(
             "the password (or key) is not that of this file, or its first page was changed or is damaged",
         ),
         _ => error,
+    }
+}
+
+/// Whether SQLCipher could not decrypt some page that was read, if the connection's file is encrypted: it gives zeros in
+/// its place, which the last page of a long value may have, and says that nothing is wrong with it.
+pub(super) fn is_spoilt(conn: &Connection) -> bool {
+    let ask = |pragma: &str| conn.query_row(pragma, [], |row| row.get::<_, String>(0)).ok();
+    // The status is "0" where there is no key as well; then there is no page size.
+    ask("PRAGMA cipher_status").is_some_and(|status| status == "0")
+        && ask("PRAGMA cipher_page_size").is_some()
+}
+
+pub(super) fn not_decrypted() -> Error {
+    damaged("a page of the file cannot be decrypted: it was changed, or is damaged")
+}
+
+impl Db {
+    /// What a call says of an encrypted file: to SQLCipher, what cannot be read is what cannot be decrypted, and afterwards
+    /// it says of everything that it is no database.
+    #[cold]
+    pub(super) fn as_lost_page(&self, why: Error) -> Error {
+        if self.encrypted.is_none() || why.is_retryable() {
+            return why;
+        }
+        if let Some(code) = os::vfs::take_failed_read(&self.conn) {
+            return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        }
+        if why.kind() != ErrorKind::NotADatabase {
+            return why;
+        }
+        self.spoilt.clone().unwrap_or_else(|| {
+            Error::corrupt(
+                "the first page of the file is damaged, or the file was encrypted anew, or decrypted, while it was \
+                 open here: close it, and open the store again",
+            )
+        })
+    }
+
+    /// What an open answers of an encrypted file: a failed read of which nothing was said is one of which the next call would
+    /// be told.
+    pub(super) fn without_failed_reads(&self, ready: Result<()>) -> Result<()> {
+        if self.encrypted.is_none() {
+            return ready;
+        }
+        match (ready, os::vfs::take_failed_read(&self.conn)) {
+            (_, Some(code)) => Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))),
+            // Somebody else may have given it another secret while it was opened.
+            (Err(e), None) if e.kind() == ErrorKind::NotADatabase => Err(as_wrong_secret(&self.conn, e)),
+            (ready, None) => ready,
+        }
+    }
+
+    /// Fails if what a call has read was not all decrypted.
+    #[inline]
+    pub(crate) fn check_decrypted(&self) -> Result<()> {
+        if self.encrypted.is_none() || !os::vfs::take_reads(&self.conn) || !is_spoilt(&self.conn) {
+            return Ok(());
+        }
+        Err(not_decrypted())
+    }
+
+    /// Once a page could not be read or decrypted, SQLCipher decrypts none any more (`sqlcipher_codec_ctx_set_error`: "a
+    /// permanent error"). So this connection is left as soon as no transaction is open, and the next call opens the file
+    /// anew.
+    #[cold]
+    pub(super) fn note_spoilt(&mut self, why: &Error) {
+        let may_be = why.dooms_transaction() && !why.is_retryable() && why.kind() != ErrorKind::AuthFailed;
+        if self.encrypted.is_some() && self.frozen.is_none() && may_be {
+            self.spoilt.get_or_insert_with(|| why.clone());
+            self.leave_if_spoilt();
+        }
+    }
+
+    pub(super) fn leave_if_spoilt(&mut self) {
+        if self.spoilt.is_none() || self.transaction != TransactionState::None {
+            return;
+        }
+        // Without memory for this the next failure tries again.
+        if let (Some(config), Ok(memory)) = (self.encrypted.clone(), Connection::open_in_memory()) {
+            self.leave(memory, &config);
+        }
+    }
+
+    /// Closes this connection, in the place of which there is one to nothing; the file is opened anew with this
+    /// configuration by the next call.
+    pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
+        let Some(path) = self.path.clone() else { return };
+        #[cfg(kvstore_btree)]
+        let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.frozen.as_ref()?.epoch());
+        // What reads the wal-index goes before that is unmapped.
+        self.stop_writing_back();
+        self.checkpoints = Checkpoints::new(&config.file);
+        self.dead.take();
+        #[cfg(kvstore_btree)]
+        drop(self.direct.take());
+        drop(std::mem::replace(&mut self.conn, nothing));
+        self.frozen = Some(Frozen::to_be_opened(
+            &path,
+            config,
+            #[cfg(kvstore_btree)]
+            epoch,
+        ));
     }
 }

@@ -22,7 +22,7 @@ use super::frozen::Frozen;
 use super::leftovers::Leftovers;
 use super::limit::Room;
 use super::open;
-use super::os::{FileIdentity, Presence};
+use super::os::{self, FileIdentity, Opened, Pages, Presence};
 use super::watch::Watched;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
@@ -57,6 +57,8 @@ pub(crate) struct Db {
     pub(super) sync: SyncLevel,
     pub(super) busy_timeout: Duration,
     pub(super) read_only: bool,
+    /// Whether deleted data is overwritten.
+    pub(super) secure_delete: bool,
     pub(super) max_inline: usize,
     /// Frames in the WAL after the last commit, written by the WAL hook.
     pub(super) wal_frames: Arc<AtomicU32>,
@@ -66,19 +68,25 @@ pub(crate) struct Db {
     pub(super) watched: Option<Watched>,
     /// Only where nothing can be written.
     pub(super) frozen: Option<Box<Frozen>>,
-    /// Tells other processes that this one has the file open; in WAL mode only.
+    /// Tells other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) agenda: RefCell<Agenda>,
     /// The same for write times.
     pub(super) ages: RefCell<Agenda>,
     pub(super) room: Room,
     pub(super) dead: RefCell<DeadRows>,
-    /// What the file is encrypted with, for a backup.
+    /// What an encrypted file was opened with.
     #[cfg(feature = "encryption")]
-    pub(super) secret: Option<Arc<crate::secret::Secret>>,
+    pub(super) encrypted: Option<Box<Config>>,
+    /// Why SQLCipher decrypts nothing any more.
+    #[cfg(feature = "encryption")]
+    pub(super) spoilt: Option<Error>,
     /// After the connection, so that it is dropped later. Only of a file that is read only.
     pub(super) _leftovers: Option<Leftovers>,
 }
+
+/// Where the header of a file has the number of bytes that are reserved of each page (fileformat2.html, chapter 1.3).
+const RESERVED: u64 = 20;
 
 impl Db {
     /// Opens the store at `path` (`None`: in memory), making it if it is not there.
@@ -114,6 +122,35 @@ impl Db {
 
     pub(crate) fn file_identity(&self) -> Option<FileIdentity> {
         self.watched.as_ref().map(|watched| watched.place.file())
+    }
+
+    /// What its pages are like, if deleted data is to be overwritten in them: not where SQLCipher encrypts them, which has
+    /// no such place that could be told.
+    pub(super) fn pages_to_wipe(&self) -> Result<Option<Pages>> {
+        if self.is_encrypted() {
+            return Ok(None);
+        }
+        let mut reserved = [0];
+        if self.path.is_some() {
+            os::read(&self.conn, Opened::Main, &mut reserved, RESERVED)?;
+        }
+        Ok(Some(Pages { size: self.page_size()?, reserved: reserved[0] }))
+    }
+
+    /// Whether the file is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "encryption")]
+        return self.encrypted.is_some();
+        #[cfg(not(feature = "encryption"))]
+        false
+    }
+
+    /// A configuration with what the file is encrypted with now.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn with_its_secret(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        config.file.secret = self.encrypted.as_ref().and_then(|config| config.file.secret.clone());
+        config
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -189,10 +226,11 @@ impl Db {
         }
         self.transaction = TransactionState::None;
         self.rolled_back();
-        if self.is_idle() {
-            return Ok(()); // SQLite itself has rolled back after the failure
-        }
-        self.execute("ROLLBACK")
+        // If not, SQLite itself has rolled back after the failure.
+        let done = if self.is_idle() { Ok(()) } else { self.execute("ROLLBACK") };
+        #[cfg(feature = "encryption")]
+        self.leave_if_spoilt();
+        done
     }
 
     /// Rolls back what is open although the caller has no transaction: a rollback has failed, for lack of
@@ -219,6 +257,8 @@ impl Db {
     /// written afterwards would be committed at once, what is read would be of another moment.
     #[cold]
     pub(crate) fn note_failure(&mut self, why: &Error) {
+        #[cfg(feature = "encryption")]
+        self.note_spoilt(why);
         if self.transaction == TransactionState::None || !self.is_idle() {
             return;
         }
@@ -232,6 +272,8 @@ impl Db {
     /// An error as the caller gets it.
     #[cold]
     pub(crate) fn explained(&self, why: Error) -> Error {
+        #[cfg(feature = "encryption")]
+        let why = self.as_lost_page(why);
         name_the_forbidden(why, self.path.as_deref())
     }
 

@@ -17,6 +17,9 @@ pub(in crate::db::file) const LAST_RESORT: &str =
 const FORBIDDEN: &str = "this process may not write the file, or its -wal or -shm, or make files in its directory: \
                          look at their permissions";
 
+/// What SQLite says of an error in a statement when it has no memory for what is wrong with it (`sqlite3ErrStr`).
+const SPEECHLESS: &str = "SQL logic error";
+
 /// SQLite's error as ours. SQLite's texts name tables and columns, never their content.
 pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
     let (code, text) = match &error {
@@ -34,6 +37,9 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         ErrorCode::DatabaseLocked => Error::locked(text),
         // SQLite has no memory for a text of its own then; rusqlite's may be the path.
         ErrorCode::OutOfMemory => Error::no_memory("out of memory"),
+        _ if code.extended_code == ffi::SQLITE_ERROR && text == SPEECHLESS => {
+            Error::no_memory("out of memory")
+        }
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_DBMOVED => gone(),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => Error::read_only(
             "a process that was killed has left a transaction to be rolled back, which is a write: open the store once \
@@ -137,6 +143,15 @@ mod tests {
         for code in 1..=28 {
             assert!(!said_of(code).contains("Error code"), "{}", said_of(code));
         }
+    }
+
+    #[test]
+    fn an_error_that_sqlite_had_no_memory_to_tell_of_is_one_of_memory() {
+        let said = |text: &str| {
+            translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ERROR), Some(text.into())))
+        };
+        assert_eq!(said("SQL logic error").kind(), ErrorKind::NoMemory);
+        assert_eq!(said("no such table: t").kind(), ErrorKind::Error);
     }
 
     #[test]

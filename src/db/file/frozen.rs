@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::connection::{Db, TransactionState};
+#[cfg(kvstore_btree)]
+use super::engine::btree::Direct;
 use super::open;
-use super::os::{Place, State};
+use super::os::{self, Place, State};
 use super::watch::gone;
 use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
@@ -63,7 +65,11 @@ impl Seen {
 pub(super) struct Frozen {
     path: PathBuf,
     config: Config,
-    seen: Seen,
+    /// `None`: it is not open, and to be opened by the next call.
+    seen: Option<Seen>,
+    /// What was remembered of the tables by the connection before.
+    #[cfg(kvstore_btree)]
+    epoch: Option<u32>,
     fresh: bool,
     has_wal: bool,
 }
@@ -72,7 +78,40 @@ impl Frozen {
     /// `seen`: from before it was opened. `has_wal`: whether the file is in WAL mode.
     pub(super) fn new(path: &Path, config: &Config, seen: Seen, has_wal: bool) -> Box<Frozen> {
         let (path, config) = (path.to_owned(), config.clone());
-        Box::new(Frozen { path, config, seen, fresh: seen.is_fresh(), has_wal })
+        Box::new(Frozen {
+            path,
+            config,
+            seen: Some(seen),
+            #[cfg(kvstore_btree)]
+            epoch: None,
+            fresh: seen.is_fresh(),
+            has_wal,
+        })
+    }
+
+    /// A store that this connection has left, to be opened by the next call. `epoch`: of what was remembered of its tables.
+    #[cfg(feature = "encryption")]
+    pub(super) fn to_be_opened(
+        path: &Path,
+        config: &Config,
+        #[cfg(kvstore_btree)] epoch: Option<u32>,
+    ) -> Box<Frozen> {
+        let (path, config) = (path.to_owned(), config.clone());
+        let has_wal = config.file.journal_mode == JournalMode::Wal;
+        Box::new(Frozen {
+            path,
+            config,
+            seen: None,
+            #[cfg(kvstore_btree)]
+            epoch,
+            fresh: true,
+            has_wal,
+        })
+    }
+
+    #[cfg(all(feature = "encryption", kvstore_btree))]
+    pub(super) fn epoch(&self) -> Option<u32> {
+        self.epoch
     }
 
     /// The way of journaling of those who may write. (To SQLite a file that never changes has none.)
@@ -115,12 +154,15 @@ impl Db {
     /// like none must be expected.
     fn has_changed(&self, before: bool) -> Result<bool> {
         let (Some(frozen), Some(watched)) = (&self.frozen, &self.watched) else { return Ok(false) };
+        if frozen.seen.is_none() {
+            return Ok(before);
+        }
         let seen = Seen::at(&watched.place)?;
         if seen.file.map(|state| state.file()) != Some(watched.place.file()) {
             return Err(gone());
         }
         let unsure = before && frozen.fresh && self.transaction == TransactionState::None;
-        Ok(unsure || seen != frozen.seen)
+        Ok(unsure || Some(seen) != frozen.seen)
     }
 
     fn lose_snapshot(&mut self) -> Error {
@@ -131,13 +173,31 @@ impl Db {
         why
     }
 
+    /// Opens a store that was left, with this configuration from now on.
+    #[cfg(feature = "encryption")]
+    pub(super) fn open_with(&mut self, config: &Config) -> Result<()> {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.config = config.clone();
+        }
+        self.open_anew()
+    }
+
     fn open_anew(&mut self) -> Result<()> {
         let Some(frozen) = &self.frozen else { return Ok(()) };
+        // An open would make another one there.
+        if self.file_identity().is_some_and(|file| !os::is_at(&frozen.path, file)) {
+            return Err(gone());
+        }
         #[cfg_attr(not(kvstore_btree), allow(unused_mut))]
         let mut db = open::open(Some(&frozen.path), &frozen.config, 0)?;
+        if db.file_identity() != self.file_identity() {
+            return Err(gone());
+        }
         #[cfg(kvstore_btree)]
-        if let (Some(new), Some(old)) = (&mut db.direct, &self.direct) {
-            new.follow(old);
+        if let (Some(new), Some(before)) =
+            (&mut db.direct, self.direct.as_ref().map(Direct::epoch).or(frozen.epoch))
+        {
+            new.follow(before);
         }
         *self = db;
         Ok(())

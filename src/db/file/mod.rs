@@ -6,7 +6,8 @@
 //! and [`agenda`] when something is due in them, [`limit`] makes room in a store that has one, [`dead`] removes together the dead rows that reads have met, [`open`]
 //! opens the file after [`probe`] has looked at it, [`pragmas`] sets how, [`schema`] owns the tables, [`engine`] the
 //! operations on single rows, [`integrity`] the check of it all, [`form`] whether the tables are as they are made, [`info`] what the store says of itself; [`watch`] notices that a file has lost its name,
-//! [`frozen`] reads one where nothing can be written, [`leftovers`] removes what reading leaves beside one. Time is an
+//! [`frozen`] reads one where nothing can be written, `cipher` tells SQLCipher what a file is encrypted with, `convert`
+//! encrypts and decrypts one in place, with `undo` to go back to, [`leftovers`] removes what reading leaves beside one. Time is an
 //! argument: a moment, or the clock of the store, which is asked only for a row that can expire.
 
 mod agenda;
@@ -16,6 +17,8 @@ mod checkpoint;
 #[cfg(feature = "encryption")]
 mod cipher;
 mod connection;
+#[cfg(feature = "encryption")]
+mod convert;
 mod dead;
 mod engine;
 mod failure;
@@ -35,6 +38,8 @@ mod pragmas;
 mod probe;
 mod repair;
 mod schema;
+#[cfg(feature = "encryption")]
+mod undo;
 mod watch;
 mod write_back;
 

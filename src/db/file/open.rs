@@ -92,8 +92,8 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
             "the path has {length} bytes with all directories, and SQLite opens at most {MAX_PATH}: move it up"
         )));
     }
-    let mut looked = look_at(&real, config, beside.shared_memory)?;
-    if config.file.exclusive || !looked.has_wal || !looked.file.as_ref().is_some_and(OsFile::owns_its_locks) {
+    let mut looked = look_at(&real, config, &beside)?;
+    if config.file.exclusive || !looked.file.as_ref().is_some_and(OsFile::owns_its_locks) {
         looked.file = None; // for SQLite, which opens it again
     }
     // A link that led nowhere leads to the new file now.
@@ -107,6 +107,11 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
         Err(forbidden())
     };
     let opened = opened.map_err(|e| match e.kind() {
+        // It may have been encrypted, or decrypted, since it was looked at.
+        Kind::NotADatabase | Kind::AuthFailed => {
+            let now = look_at(&real, &config.clone().read_only(true), &beside).err();
+            now.filter(|now| now.kind() == Kind::AuthFailed).unwrap_or(e)
+        }
         Kind::Busy => Error::busy(
             "another handle or process keeps the file locked: it has it open exclusively or in the other journal mode, or \
              others write to it without a pause: close it there, or try again",
@@ -233,6 +238,29 @@ fn remove_if_empty(path: &Path) {
     }
 }
 
+/// Triggers, functions and views somebody put into the file must not run in this process. A view in the place of a table
+/// can have rows without end.
+fn distrust(conn: &Connection) -> Result<()> {
+    for option in [
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY,
+    ] {
+        conn.set_db_config(option, false).map_err(translate)?;
+    }
+    Ok(())
+}
+
+/// A bare connection to a file that is there, for work on the file as a whole.
+#[cfg(feature = "encryption")]
+pub(super) fn reopened(path: &Path) -> Result<Connection> {
+    let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let conn = Connection::open_with_flags_and_vfs(path, flags, os::vfs::name()?).map_err(translate)?;
+    distrust(&conn)?;
+    Ok(conn)
+}
+
 /// The file that a connection is opened on.
 struct Found<'p> {
     path: &'p Path,
@@ -260,7 +288,7 @@ fn set_up(
     };
     #[cfg(feature = "encryption")]
     if let Some(secret) = &config.file.secret {
-        cipher::set_secret(&conn, secret)?;
+        cipher::set_secret(&conn, "main", secret)?;
     }
     let wal_frames = Arc::new(AtomicU32::new(0));
     let frames = Arc::clone(&wal_frames);
@@ -270,16 +298,7 @@ fn set_up(
         Ok(())
     }))
     .map_err(translate)?;
-    // Triggers, functions and views somebody put into the file must not run in this process. A view in the
-    // place of a table can have rows without end.
-    for option in [
-        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
-        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
-        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
-        DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY,
-    ] {
-        conn.set_db_config(option, false).map_err(translate)?;
-    }
+    distrust(&conn)?;
     conn.set_prepared_statement_cache_capacity(256);
 
     let mut db = Db {
@@ -293,6 +312,7 @@ fn set_up(
         sync: config.file.sync,
         busy_timeout: config.busy_timeout,
         read_only: config.read_only,
+        secure_delete: config.file.secure_delete,
         max_inline: 0,
         wal_frames,
         checkpoints: Checkpoints::new(&config.file),
@@ -305,7 +325,9 @@ fn set_up(
         room: Room::default(),
         dead: RefCell::default(),
         #[cfg(feature = "encryption")]
-        secret: config.file.secret.clone(),
+        encrypted: config.file.is_encrypted().then(|| Box::new(config.clone())),
+        #[cfg(feature = "encryption")]
+        spoilt: None,
         _leftovers: leftovers,
     };
     #[cfg(kvstore_btree)]
@@ -313,14 +335,21 @@ fn set_up(
         db.direct = Some(Direct::new(&db.conn)?);
     }
     db.set_busy_timeout(TURN)?;
-    until_free(config, || db.configure(&config.file))?;
+    if config.file.secure_delete && path.is_some() && !config.read_only {
+        wipe_what_goes(&db.conn, config.file.sync)?;
+    }
+    // Its first read, wherever that is, shows whether the secret is the file's.
+    let explained = |e: Error| {
+        #[cfg(feature = "encryption")]
+        if config.file.is_encrypted() {
+            return cipher::as_wrong_secret(&db.conn, e);
+        }
+        e
+    };
+    until_free(config, || db.configure(&config.file)).map_err(explained)?;
     // In one snapshot: beside writers without pause each lock for reading in DELETE mode is a matter of luck.
     let is_known = |db: &Db| {
-        let is_ours = db.is_ours();
-        #[cfg(feature = "encryption")]
-        let is_ours =
-            is_ours.map_err(|e| if config.file.is_encrypted() { cipher::as_wrong_secret(e) } else { e });
-        if !is_ours? {
+        if !db.is_ours().map_err(explained)? {
             return Ok(false);
         }
         check_format(db, config)?;
@@ -328,15 +357,34 @@ fn set_up(
         let _ = db.read_limit();
         Ok(true)
     };
-    if !until_free(config, || db.in_snapshot(is_known))? {
+    let is_there = until_free(config, || db.in_snapshot(is_known))?;
+    let ready = make_ready(&mut db, is_there, looked_with, config, now_ms);
+    #[cfg(feature = "encryption")]
+    let ready = db.without_failed_reads(ready);
+    ready.map(|()| db)
+}
+
+/// Makes the store, if it is not there, and sets what depends on what is in the file.
+fn make_ready(
+    db: &mut Db,
+    is_there: bool,
+    looked_with: Option<OsFile>,
+    config: &Config,
+    now_ms: i64,
+) -> Result<()> {
+    if !is_there {
         if config.read_only {
             return Err(not_ours());
         }
-        until_free(config, || create_if_new(&db, config, now_ms))?;
-        until_free(config, || check_format(&db, config))?;
+        until_free(config, || create_if_new(db, config, now_ms))?;
+        until_free(config, || check_format(db, config))?;
     }
     if !config.read_only {
-        let converted = until_free(config, || convert_journal(&db, config.file.journal_mode))?;
+        // Before SQLite makes a journal of its own of what is left, and removes it. The next open tries again.
+        #[cfg(feature = "encryption")]
+        let _ = db.remove_remains_of_conversion();
+        let converts = !(is_there && config.file.keep_journal_mode);
+        let converted = converts && until_free(config, || convert_journal(db, config.file.journal_mode))?;
         if config.file.exclusive {
             // In DELETE mode nothing but a write takes the lock that keeps others out.
             until_free(config, || db.execute("BEGIN EXCLUSIVE").and_then(|()| db.execute("COMMIT")))?;
@@ -347,6 +395,9 @@ fn set_up(
         db.relax()?;
     }
     let page_size = db.page_size()?;
+    if config.file.secure_delete && !config.read_only {
+        os::vfs::wipe_pages(&db.conn, db.pages_to_wipe()?)?;
+    }
     db.max_inline = usize::try_from(page_size).unwrap_or(0) / INLINE_PAGE_FRACTION;
     if config.file.sync == SyncLevel::Full {
         os::vfs::syncs_commits(&db.conn)?;
@@ -361,11 +412,12 @@ fn set_up(
     if let Some(path) = &db.path
         && !config.file.exclusive
         && db.frozen.is_none()
-        && has_wal
     {
         db.presence = looked_with.map_or_else(|| Presence::on(path), Presence::with);
-        let writes_back =
-            !config.read_only && config.file.sync != SyncLevel::Off && config.file.checkpoint_every.is_none();
+        let writes_back = has_wal
+            && !config.read_only
+            && config.file.sync != SyncLevel::Off
+            && config.file.checkpoint_every.is_none();
         if let (Some(presence), true) = (&db.presence, writes_back)
             && let Some(index) = WalIndex::of(&db.conn)
             && let Ok(wal) = OsFile::open(&beside(path, "-wal"), false, false)
@@ -374,9 +426,14 @@ fn set_up(
             db.checkpoints.write_back_with(WriteBack::new(index, presence, wal, page_size));
         }
     }
+    if !has_wal && db.presence.is_some() {
+        // With a rollback journal nothing has told others of this handle so far: one of them may have encrypted the file, or
+        // decrypted it, since it was read.
+        until_free(config, || db.is_ours())?;
+    }
     #[cfg(kvstore_btree)]
-    watch(&mut db, config, has_wal);
-    Ok(db)
+    watch(db, config, has_wal);
+    Ok(())
 }
 
 /// Lets the `btree` engine, if it is used, keep snapshots and write without SQL.
@@ -397,6 +454,17 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
         direct.watch(&db.conn, alone, keep, db.most_frames());
     }
     db.direct = Some(direct);
+}
+
+/// Lets our VFS overwrite what is cut off the files of a connection, or removed.
+pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
+    if os::vfs::wipe_what_goes(conn, sync != SyncLevel::Off)? {
+        return Ok(());
+    }
+    Err(Error::cant_open(
+        "secure_delete (secureDelete) needs files that SQLite opens in one way, and those of another VFS than that of \
+         this process's first store are not overwritten: open the store without it, or leave SQLite's default VFS",
+    ))
 }
 
 /// Tries again while others hold a lock: SQLite waits for most locks by itself, but not when two that
@@ -490,6 +558,9 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
     };
     let is = convert(db.switch_to_sql()?).map_err(translate)?;
     if is == wanted {
+        // SQLite keeps its page cache, in which pages may be older than what others have committed to the WAL since: it
+        // would find that out by the WAL, or by the change counter, which commits to a WAL need not advance.
+        db.execute("PRAGMA shrink_memory")?;
         return Ok(true);
     }
     Err(Error::busy(format!("the journal mode is \"{is}\", and cannot become \"{wanted}\" now")))

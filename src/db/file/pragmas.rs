@@ -53,6 +53,9 @@ impl Db {
         if !HAS_DEFAULTS || config.cache_pages != DEFAULT_CACHE_PAGES {
             self.execute(&format!("PRAGMA cache_size = {}", config.cache_pages))?;
         }
+        if config.secure_delete {
+            self.execute("PRAGMA secure_delete = ON")?;
+        }
         match config.sync {
             // With a rollback journal NORMAL trusts checksums of every 200th byte: if a power cut tears the journal of
             // a commit, of the making of the store or of its conversion, what is rolled back may be no page at all.
@@ -142,6 +145,7 @@ mod tests {
             "foreign_keys",
             "journal_size_limit",
             "page_size",
+            "secure_delete",
         ]
         .map(|name| db.read_number(&format!("PRAGMA {name}")).unwrap())
         .to_vec()
@@ -155,6 +159,7 @@ mod tests {
             Config::new().sync(SyncLevel::Full),
             Config::new().sync(SyncLevel::Off),
             Config::new().journal_mode(JournalMode::Delete),
+            Config::new().secure_delete(true),
             Config::new().journal_mode(JournalMode::Delete).sync(SyncLevel::Full).page_size(8192),
         ];
         for config in configs {

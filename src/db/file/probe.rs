@@ -12,12 +12,17 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The first bytes of a rollback journal (fileformat2.html, chapter 3).
-const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+pub(super) const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+/// What a journal says of itself, where, by which the whole file is to be put back, and which has page 1 first (`undo.rs`).
+pub(super) const JOURNAL_MARK: &[u8] = b"kvstore: the whole file";
+pub(super) const JOURNAL_MARK_AT: usize = 28;
+/// Where page 1 begins there: after the sector of the header, and the page's number.
+const JOURNAL_FIRST_PAGE: usize = SECTOR + 4;
 /// How much of a journal tells of what it is one, and where in that it says how many pages the database has had.
 const JOURNAL_HEADER: usize = 20;
 const JOURNAL_PAGES: usize = 16;
 /// What a disk writes of a file as a whole: SQLite's header, and that of its first page, are in the first one.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 /// The type of a page that is a table's only page.
 const LEAF_TABLE: u32 = 0x0D;
 
@@ -49,6 +54,7 @@ pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
 
 /// Which of the files are there that SQLite opens by itself.
 pub(super) struct Beside {
+    journal: bool,
     wal: bool,
     pub(super) shared_memory: bool,
 }
@@ -71,8 +77,7 @@ pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
         ))),
         found => Ok(found.is_ok()),
     };
-    check("-journal")?;
-    Ok(Beside { wal: check("-wal")?, shared_memory: check("-shm")? })
+    Ok(Beside { journal: check("-journal")?, wal: check("-wal")?, shared_memory: check("-shm")? })
 }
 
 /// What is known of a file before SQLite opens it.
@@ -89,7 +94,7 @@ pub(super) struct Looked {
 }
 
 /// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
-pub(super) fn look_at(path: &Path, config: &Config, has_shared_memory: bool) -> Result<Looked> {
+pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Looked> {
     let read_only = config.read_only;
     let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
     let mut may_be_written = !read_only;
@@ -107,6 +112,11 @@ pub(super) fn look_at(path: &Path, config: &Config, has_shared_memory: bool) -> 
     let mut length = 0;
     let mut look = || {
         length = file.read_start(&mut header).map_err(|e| Error::io(format!("cannot read the file: {e}")))?;
+        if files.journal
+            && let Some(before) = undone_by_journal(path)
+        {
+            (header, length) = (before, SECTOR);
+        }
         check_header(header.get(..length).unwrap_or_default(), path, config)
     };
     match look() {
@@ -117,7 +127,7 @@ pub(super) fn look_at(path: &Path, config: &Config, has_shared_memory: bool) -> 
     let header = header.get(..length).unwrap_or_default();
     // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
     if !header.is_empty()
-        && has_shared_memory
+        && files.shared_memory
         && !file.is_in_use()
         && let Ok(shared_memory) = OsFile::open(&beside(path, "-shm"), false, false)
         && file.is_not_of(&shared_memory)
@@ -198,6 +208,17 @@ fn is_begun(start: &[u8], path: &Path) -> bool {
             .is_ok_and(|file| file.read_start(&mut journal).is_ok_and(|length| length == JOURNAL_HEADER))
         && journal.starts_with(JOURNAL_MAGIC)
         && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
+}
+
+/// What the file begins with as soon as its journal has put it back, if encrypting or decrypting it was cut off.
+fn undone_by_journal(path: &Path) -> Option<[u8; SECTOR]> {
+    let mut journal = [0; JOURNAL_FIRST_PAGE + SECTOR];
+    let file = OsFile::open(&beside(path, "-journal"), false, false).ok()?;
+    let length = file.read_start(&mut journal).ok()?;
+    let is_marked = length == journal.len()
+        && journal.starts_with(JOURNAL_MAGIC)
+        && journal.get(JOURNAL_MARK_AT..)?.starts_with(JOURNAL_MARK);
+    if is_marked { journal.get(JOURNAL_FIRST_PAGE..)?.try_into().ok() } else { None }
 }
 
 pub(super) fn not_ours() -> Error {

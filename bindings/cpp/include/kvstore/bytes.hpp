@@ -167,6 +167,27 @@ inline std::string row_key(bytes_view partition, bytes_view clustering) {
     return key;
 }
 
+/// The password that stands for a key of 32 bytes, from which nothing is derived: `x'`, 64 digits in hexadecimal, `'`.
+/// It is as secret as the key.
+/// @throws error errc::error if these are not 32 bytes.
+inline std::string raw_key(bytes_view key) {
+    constexpr std::size_t key_size = 32;
+    if (key.size() != key_size) {
+        throw error(errc::error, "a raw key of " + std::to_string(key.size()) +
+                                     " bytes: it must have 32; a password is passed as it is");
+    }
+    std::string text;
+    text.reserve(2 * key_size + 3); // at once: a string that grows leaves parts of the key behind
+    text += "x'";
+    for (const char byte : key.view()) {
+        const auto bits = static_cast<unsigned char>(byte);
+        text += "0123456789abcdef"[bits >> 4];
+        text += "0123456789abcdef"[bits & 15];
+    }
+    text += '\'';
+    return text;
+}
+
 } // namespace kvstore
 
 #endif

@@ -21,7 +21,7 @@ enum class errc : int {
     ioerr = KVSTORE_IOERR,             ///< The operating system failed to read, write or sync.
     corrupt = KVSTORE_CORRUPT,         ///< The file is damaged.
     notfound = KVSTORE_NOTFOUND,       ///< No such family. (A key that is missing is no error.)
-    auth_failed = KVSTORE_AUTH_FAILED, ///< Wrong password, or a tampered value.
+    auth_failed = KVSTORE_AUTH_FAILED, ///< A wrong password, or none for an encrypted store.
     cantopen = KVSTORE_CANTOPEN,       ///< The file cannot be opened.
     protocol = KVSTORE_PROTOCOL,       ///< The locking protocol of the file failed.
     misuse = KVSTORE_MISUSE,           ///< Closed, moved from, inherited through a fork, or unusable.

@@ -31,11 +31,11 @@
 
 namespace kvstore {
 
-/// The version of the library, such as "0.1.0".
+/// The version of the library, such as "0.1.0"; "+sqlcipher" is after it where stores can be encrypted.
 inline std::string_view version() noexcept { return kvstore_version(); }
 /// The version of the SQLite inside, such as "3.54.1".
 inline std::string_view sqlite_version() noexcept { return kvstore_sqlite_version(); }
-/// The engine of the library: "sql" or "btree".
+/// The engine of the library: "sql" or "btree"; "+sqlcipher" is after it where stores can be encrypted.
 inline std::string_view engine() noexcept { return kvstore_engine(); }
 /// The time of the system's clock, never less than before in this process. store::now is a store's.
 inline time_point now() noexcept { return detail::from_ms(kvstore_now_ms()); }
@@ -90,6 +90,10 @@ struct config {
     /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store. With one writer it never has more than twice as
     /// many and those of one transaction.
     int wal_pages = 0;
+    /// Whether what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
+    /// the store, in the -wal file by the next checkpoint. The file does not remember it: every store that writes to
+    /// it must have it.
+    bool secure_delete = false;
 };
 
 /// Which keys a store with a limit removes to make room.
@@ -164,6 +168,21 @@ public:
               const KVStoreConfig settings = c_config(with);
               return kvstore_open_v2(detail::c_string(path, "path"), kv, &settings);
           })) {}
+
+    /// Opens the store at a path that is encrypted with a password, or makes one; a store there that is not encrypted
+    /// is encrypted in place first. The password is any bytes, at least one, which are only used during the call; a key
+    /// of 32 bytes is given as raw_key(key), and an open is quicker with it. kvstore_open_encrypted says more.
+    /// @throws error Also errc::auth_failed: another password, nothing is changed; errc::error: the password is empty,
+    /// the store would be in memory, or this build of the library has no encryption (engine() ends in "+sqlcipher" if
+    /// it has); errc::busy: a store that is not encrypted is open elsewhere.
+    [[nodiscard]] static store open_encrypted(const std::string& path, bytes_view password,
+                                              const config& with = {}) {
+        const int length = detail::c_length(password.size(), "password");
+        return store(opened([&](KVStore** kv) {
+            const KVStoreConfig settings = c_config(with);
+            return kvstore_open_encrypted(detail::c_string(path, "path"), password.data(), length, kv, &settings);
+        }));
+    }
 
     /// The other one throws errc::misuse from now on.
     store(store&& other) noexcept = default;
@@ -511,6 +530,39 @@ public:
     }
 
     /// @}
+    /// @name Encryption
+    /// @{
+
+    /// Whether the store is encrypted.
+    /// @throws error What stats throws.
+    [[nodiscard]] bool is_encrypted() const {
+        const detail::session& session = usable();
+        if (kvstore_is_encrypted(session.kv) != 0) {
+            return true;
+        }
+        KVStoreStats unused{}; // 0 is also the answer of a call that failed: this one says so
+        session.check(kvstore_stats(session.kv, &unused));
+        return false;
+    }
+
+    /// Encrypts an encrypted store with another password, in place: with the old one it cannot be opened any more.
+    /// This store, its families and iterators go on. kvstore_reencrypt says more.
+    /// @throws error errc::error if the store is not encrypted, the password is empty, or this build has no
+    /// encryption; errc::busy if the file is open elsewhere, or a transaction is open on this store; what writing
+    /// throws. The file is the old one then.
+    void reencrypt(bytes_view password) {
+        const detail::session& session = usable();
+        session.check(kvstore_reencrypt(session.kv, password.data(), detail::c_length(password.size(), "password")));
+    }
+
+    /// Takes the encryption off, in place, as reencrypt gives it another password: anybody reads the file then.
+    /// @throws error As reencrypt.
+    void remove_encryption() {
+        const detail::session& session = usable();
+        session.check(kvstore_remove_encryption(session.kv));
+    }
+
+    /// @}
 
 private:
     /// A function that is told how far something has come, in numbers of that type.
@@ -606,6 +658,7 @@ private:
         to.exclusive = from.exclusive ? 1 : 0;
         to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;
         to.walPages = from.wal_pages;
+        to.secureDelete = from.secure_delete ? 1 : 0;
         return to;
     }
 

@@ -46,6 +46,7 @@ Threads, forks, process pools and pickles: a store object works everywhere it is
 
 from kvstore._batch import Batch
 from kvstore._codec import JSON, PICKLE, TEXT, Codec
+from kvstore._encryption import AVAILABLE as encryption_available
 from kvstore._errors import (
     AuthError,
     BusyError,
@@ -96,6 +97,7 @@ __all__ = [
     "Store",
     "StoreIOError",
     "Transaction",
+    "encryption_available",
     "engine",
     "memoize",
     "open",
@@ -105,7 +107,7 @@ __all__ = [
 ]
 
 #: The version of the library, and of this package.
-__version__: str = _ffi.string(_lib.kvstore_version()).decode()
+__version__: str = _ffi.string(_lib.kvstore_version()).decode().split("+")[0]
 #: The version of the SQLite inside.
 sqlite_version: str = _ffi.string(_lib.kvstore_sqlite_version()).decode()
 #: The engine of this build.

@@ -22,7 +22,7 @@ class Batch:
     parent's.
     """
 
-    __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_lease", "_lock")
+    __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_hold", "_lock")
 
     def __init__(self, family: Handle) -> None:
         self._batch = NULL
@@ -33,8 +33,8 @@ class Batch:
         self._lock = threading.Lock()  # the library wants one thread at a time
         out = ffi.new("KVBatch **")
         shared = family._shared
-        self._lease = shared.lease()
-        shared.check(lib.kvstore_batch_new(self._lease.connection.kv, out))
+        self._hold = shared.hold()
+        shared.check(lib.kvstore_batch_new(self._hold.connection.kv, out))
         self._batch = ffi.gc(out[0], lib.kvstore_batch_free)  # no __del__: an interrupt that comes inside one is lost
 
     def __enter__(self) -> Batch:
@@ -47,7 +47,7 @@ class Batch:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if kind is None and self._batch and not self._lease.connection.inherited:
+            if kind is None and self._batch and not self._hold.connection.inherited:
                 self.commit()
         finally:
             self.close()
@@ -92,12 +92,12 @@ class Batch:
 
     def _is_here(self) -> bool:
         """Whether this thread's connection is the batch's."""
-        if self._lease.connection.inherited:
+        if self._hold.connection.inherited:
             raise MisuseError("the batch was begun before a fork: it is the parent's; make a new one")
         shared = self._family._shared
-        here = shared.connection_here() is self._lease.connection
+        here = shared.connection_here() is self._hold.connection
         if here:
-            self._lease.connection.check_task()
+            self._hold.connection.check_task()
         return here
 
     def _handle_of(self, family: Handle) -> Any:
@@ -106,7 +106,7 @@ class Batch:
         family._must_be_open()
         cf = self._elsewhere.get(family)
         if cf is None:
-            cf = self._elsewhere[family] = family._open_on(self._lease.connection)
+            cf = self._elsewhere[family] = family._open_on(self._hold.connection)
         return cf
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ class Batch:
         turn = None
         try:
             if not self._is_here():  # it must not become part of a transaction of the thread that began it
-                turn = self._lease.connection.lock
+                turn = self._hold.connection.lock
                 if not turn.acquire(blocking=False):
                     raise BusyError("the thread that began the batch has a transaction open: commit the batch later")
             with self._lock:
@@ -150,18 +150,20 @@ class Batch:
 
     def close(self) -> None:
         """Forgets what was not committed. To close a batch again is allowed."""
-        if self._lease.connection.inherited:
+        if self._hold.connection.inherited:
             return  # a thread that this process does not have may have held the lock; it is freed with this object
         with self._lock:
             batch, self._batch = self._batch, NULL
         if batch:
             ffi.release(batch)
+        self._elsewhere.clear()
+        self._hold.release()
 
     def _fail(self, rc: int, family: Handle) -> None:
         if not self._batch:
             raise MisuseError("the batch is closed: make a new one")
         family._must_be_open()
-        text = self._lease.connection.error_text()
+        text = self._hold.connection.error_text()
         if rc == lib.KVSTORE_ERROR:
             raise InvalidError(text)
         raise exception_for(rc, text)

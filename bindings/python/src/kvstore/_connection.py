@@ -15,7 +15,10 @@ import re
 import sys
 import threading
 import time
-from typing import Any, Optional, Union
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Callable, Optional, Union
 
 from kvstore._errors import BusyError, InvalidError, MisuseError, StoreIOError, error_text
 from kvstore._native import NULL, check, ffi, lib
@@ -24,6 +27,9 @@ from kvstore._time import Clock, register, unregister
 #: As many connections of threads that have ended are kept open for the next ones: opening one takes
 #: as long as a hundred reads.
 _IDLE = 4
+
+#: How many seconds pass before it is looked again whether a connection is still used.
+_PAUSE = 0.001
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
 #: Where a transaction is open that is in the way of a thread without one.
@@ -37,24 +43,39 @@ GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 class Connection:
     """A store handle of the library's, and the transaction that is open on it."""
 
-    __slots__ = ("guard", "inherited", "lock", "out", "task", "transaction", "transaction_thread")
+    __slots__ = ("families", "guard", "holds", "inherited", "kv", "lock", "out", "task", "transaction", "transaction_thread")
 
     def __init__(self) -> None:
         #: Where the library puts the handle: an interrupt (Ctrl-C) just after it has done so loses none.
         self.out = ffi.new("KVStore **")
+        #: The handle; NULL once closed, and while Connections.alone closes it. Always the same object, which whoever
+        #: is in a call with it, or about to, has a reference to.
+        self.kv: Any = NULL
+        #: Weak references to the handles on families that are open on it.
+        self.families: set[weakref.ref[Any]] = set()
+        #: Weak references to the Holds of it.
+        self.holds: set[weakref.ref[Hold]] = set()
         #: This process is a child of the one that opened it.
         self.inherited = False
         self.renew()
 
-    @property
-    def kv(self) -> Any:
-        """The handle; NULL once closed."""
-        return self.out[0]
+    def opened(self) -> None:
+        """To be called when the handle is there."""
+        self.kv = self.out[0]
+
+    def keep_family(self, cf: Any) -> None:
+        """A handle on a family was opened on it."""
+        self.families.add(weakref.ref(cf, self.families.discard))
+
+    def is_used(self) -> bool:
+        """Whether a transaction, batch or iteration is going on here, or a call. Only when :attr:`kv` was taken away,
+        so that none can begin."""
+        return bool(self.holds or self.families) or self.transaction_thread is not None
 
     def close(self, _close: Any = lib.kvstore_close, _null: Any = NULL) -> int:  # bound: at exit, globals may be gone
         """Closes the handle, which is NULL from before that on. Returns the result code."""
         kv = self.out[0]
-        self.out[0] = _null
+        self.out[0] = self.kv = _null
         rc: int = _close(kv)
         return rc
 
@@ -104,8 +125,24 @@ class Connection:
             )
 
 
+class Hold:
+    """Keeps a connection open for what is begun on it: see :meth:`Connections.alone`."""
+
+    __slots__ = ("__weakref__", "connection", "lease")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.connection = lease.connection
+        # No __del__ takes it away: an interrupt that comes inside one is lost.
+        self.connection.holds.add(weakref.ref(self, self.connection.holds.discard))
+
+    def release(self) -> None:
+        """It is no longer needed."""
+        self.connection.holds.discard(weakref.ref(self))
+
+
 class Lease:
-    """A hold on a connection, which is given back with the last reference to it."""
+    """A thread's connection, which is given back with the last reference to it."""
 
     __slots__ = ("connection", "connections")
 
@@ -124,17 +161,23 @@ class Connections:
 
     __slots__ = (
         "all", "clock", "clock_context", "closed", "config", "ended", "endings", "file", "for_all", "guard", "idle",
-        "in_memory", "locked", "path", "pid",
+        "in_memory", "locked", "opening", "path", "pid", "secret",
     )  # fmt: skip
 
-    def __init__(self, path: bytes, config: Any, for_all: bool) -> None:
+    def __init__(self, path: bytes, config: Any, for_all: bool, secret: Optional[bytes] = None) -> None:
         """``for_all``: one connection is for all threads."""
         self.in_memory = is_in_memory(path)
+        if self.in_memory and secret is not None:
+            raise ValueError("a store in memory is not encrypted: give a path, or no password")
         self.path = absolute(path)
         self.config = config
+        #: What the file is encrypted with, if it is.
+        self.secret = secret
         #: The lease of that one, once there is one.
         self.for_all: Any = for_all or self.in_memory
         self.closed = False
+        #: As many as are just being opened.
+        self.opening: dict[object, None] = {}
         #: The open ones. Who takes one out closes it.
         self.all: list[Connection] = []
         #: Those of them that no thread has.
@@ -181,13 +224,23 @@ class Connections:
         if self.file is not None and self.file != file_at(self.path):
             raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
         connection = Connection()
-        rc = lib.kvstore_open_v2(self.path, connection.out, self.config)
-        if rc == lib.KVSTORE_ERROR:
-            raise InvalidError(error_text(NULL))
-        check(rc)
-        with self.guard:
+        with self.guard:  # nobody is changing the secret then, and nobody does before this is open
+            self.opening[connection] = None
+        try:
+            secret = self.secret
+            if secret is None:
+                rc = lib.kvstore_open_v2(self.path, connection.out, self.config)
+            else:
+                rc = lib.kvstore_open_encrypted(self.path, secret, len(secret), connection.out, self.config)
+            if rc == lib.KVSTORE_ERROR:
+                raise InvalidError(error_text(NULL))
+            check(rc)
+            connection.opened()
             self.all.append(connection)
-            if self.clock_context:
+        finally:
+            del self.opening[connection]
+        with self.guard:
+            if self.clock_context and connection.kv:
                 lib.kvstore_set_clock(connection.kv, lib.kvpy_clock, self.clock_context)
         if self.closed:
             self._end(connection)
@@ -204,7 +257,7 @@ class Connections:
         at_exit: Any = sys.is_finalizing,
     ) -> None:
         """For the next thread. Called by finalizers: takes no lock."""
-        if self.closed or connection.inherited or getpid() != self.pid or at_exit():
+        if self.closed or connection.inherited or getpid() != self.pid or at_exit() or not connection.out[0]:
             return  # who closes the store closes it; what was inherited is left alone
         if connection.transaction_thread is not None:
             rollback(connection.kv)
@@ -212,9 +265,10 @@ class Connections:
         self.idle.append(connection)
         if len(self.idle) > _IDLE:
             try:
-                self._end(self.idle.pop(0))
+                connection = self.idle.pop(0)
             except IndexError:
-                pass
+                return
+            self._end(connection)
 
     def _end(self, connection: Connection) -> None:
         """Closes one of the connections."""
@@ -222,14 +276,14 @@ class Connections:
             self.all.remove(connection)
         except ValueError:
             return  # by somebody else
-        self.add_up(connection, self.ended)
+        self.add_up(connection.out[0], self.ended)
         self.endings += 1
         connection.close()
 
-    def add_up(self, connection: Connection, sums: dict[str, int]) -> int:
+    def add_up(self, kv: Any, sums: dict[str, int]) -> int:
         """Adds what a connection has counted. Returns the result code."""
         out = ffi.new("KVStoreStats *")
-        rc: int = lib.kvstore_stats(connection.kv, out)
+        rc: int = lib.kvstore_stats(kv, out)
         if rc == 0:
             for name in _COUNTERS:
                 if name not in GAUGES:
@@ -251,10 +305,10 @@ class Connections:
                 connection = self._take(first)
                 if connection is None:
                     break
-                kv = connection.kv
+                kv = connection.out[0]
                 rc = connection.close()
                 if rc == lib.KVSTORE_MISUSE and not connection.inherited:
-                    connection.out[0] = kv
+                    connection.out[0] = connection.kv = kv
                     self.all.append(connection)
                     self.closed = False
                     raise MisuseError(error_text(NULL))
@@ -303,7 +357,8 @@ class Connections:
             endings = self.endings
             sums = dict(self.ended)
             for connection in list(self.all):
-                rc = self.add_up(connection, sums)
+                kv_there = connection.kv
+                rc = self.add_up(kv_there, sums) if kv_there else 0
                 if connection.kv:
                     check(rc, connection.kv)
             if endings == self.endings:
@@ -315,9 +370,54 @@ class Connections:
         """Sets to zero what all have counted."""
         self.ended = dict.fromkeys(_COUNTERS, 0)
         for connection in list(self.all):
-            rc = lib.kvstore_stats_reset(connection.kv)
+            kv = connection.kv
+            rc = lib.kvstore_stats_reset(kv) if kv else 0
             if connection.kv:
                 check(rc, connection.kv)
+
+    @contextmanager
+    def alone(self, but: Optional[Connection], let_go: Callable[[], None]) -> Iterator[None]:
+        """Closes all connections but one, for a block in which none is opened: a change of the whole file needs that.
+        Threads that have none then wait. What others are doing is waited for, for busy_timeout; BusyError then.
+        ``let_go`` gives back the handles on families that are only kept.
+
+        Who uses a connection has a Hold of it, or a reference to its handle or to one on a family, or a transaction
+        on it; and looks, when he has that, whether the handle is there. Here that is taken away before it is asked
+        who uses it. So one of the two sees the other.
+        """
+        end = time.monotonic() + self.config.busyTimeout / 1000
+        with self.guard:
+            if self.clock is not None and self.clock.is_asked():
+                raise MisuseError("a store cannot be encrypted or decrypted by its own clock function")
+            while True:
+                let_go()
+                opening = bool(self.opening)  # first: what is opened meanwhile is in the list
+                used = [one for one in list(self.all) if one is not but and not self._end_unused(one)]
+                if not used and not opening:
+                    break
+                if time.monotonic() >= end:
+                    raise BusyError(
+                        "another thread is using this store, or a transaction, a batch or an iteration is open on it: end "
+                        "it first"
+                    )
+                time.sleep(_PAUSE)
+            yield
+
+    def _end_unused(self, connection: Connection) -> bool:
+        """Closes a connection, unless it is in use."""
+        if connection.is_used():
+            return False
+        handle = weakref.ref(connection.kv)
+        connection.kv = NULL
+        if connection.is_used() or handle() is not None:
+            connection.opened()
+            return False
+        try:
+            self.idle.remove(connection)
+        except ValueError:
+            pass  # a thread's, which takes another one
+        self._end(connection)
+        return True
 
     def end_forgotten(self) -> bool:
         """Rolls back the transactions of all threads whose objects are gone; says whether there were any."""
@@ -328,6 +428,7 @@ class Connections:
         """In the child: what was inherited is given up as it is, for the parent goes on with it. A store in
         memory is nowhere else, so all calls say what they are told: that it is the parent's."""
         self.guard = threading.RLock()
+        self.opening = {}
         self.pid = os.getpid()
         if self.clock is not None:
             self.clock.after_fork()

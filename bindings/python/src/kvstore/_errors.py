@@ -126,6 +126,7 @@ _WORDS = [
     (r"\bmmapSize\b", "mmap_size="),
     (r"\bholdReads\b", "hold_reads="),
     (r"\bwalPages\b", "wal_pages="),
+    (r"\bsecure_delete \(secureDelete\)", "secure_delete="),
     (r"\bjournalMode\b|^journal mode\b", "journal_mode="),
     (r"\bsyncLevel\b", "sync="),
     (r"\bexclusive: who\b", "exclusive=: who"),

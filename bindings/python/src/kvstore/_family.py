@@ -121,7 +121,7 @@ class Family(
         if self._coding is None:
             return self
         plain: Family[Any, Any] = Family.__new__(Family)
-        plain._attach(self._shared, self._name, None, None, self._store)
+        plain._attach(self._shared, self._name, None, None, None, self._store)
         return plain
 
     # One key

@@ -16,6 +16,8 @@ handle and many more, would reach another store. What keeps it from that:
   program that closes a store on which other threads begin transactions has lost the race anyway. A lock or
   counter around these calls would make close() wait for a backup, or not be interruptible; it is not worth
   that.
+- What changes the whole file (encrypt, rekey, decrypt) closes the handles of other threads, which go on. It closes
+  one only while nobody uses it: see Connections.alone.
 
 Methods that users call belong to _expiry, _family and _store.
 """
@@ -27,18 +29,21 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NoReturn, Optional
 
 from kvstore._codec import Coding
-from kvstore._connection import Connection, Connections, Lease, store_is_closed
-from kvstore._errors import InvalidError, MisuseError, NotFoundError, error_text, exception_for
+from kvstore._connection import Connection, Connections, Hold, Lease, store_is_closed
+from kvstore._errors import BusyError, InvalidError, MisuseError, NotFoundError, error_text, exception_for
 from kvstore._native import NULL, Handles, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms, unregister
 
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _BUSY: int = lib.KVSTORE_BUSY
+#: How many seconds a thread waits before it looks again whether it has its connection back.
+_PATIENCE = 0.001
 
 
 class Shared:
@@ -88,18 +93,40 @@ class Shared:
             raise store_is_closed()
         local = self.local
         lease: Optional[Lease] = getattr(local, "lease", None)
-        if lease is None:
-            lease = local.lease = self.connections.lease()
+        if lease is None or not lease.connection.kv:
+            lease = local.lease = self._leased(lease)
         if lease.connection.task is not None:
             lease.connection.check_task()
         return lease
 
+    def _leased(self, before: Optional[Lease]) -> Lease:
+        """A lease for a thread that has none, or one whose connection was closed, or may be just now."""
+        connections = self.connections
+        while before is not None:  # see Connections.alone
+            if connections.guard.acquire(timeout=_PATIENCE):
+                connections.guard.release()
+                break
+            if before.connection.kv:
+                return before
+        if before is not None and before.connection.kv:
+            return before
+        if connections.closed:
+            raise store_is_closed()
+        return connections.lease()
+
+    def hold(self) -> Hold:
+        """This thread's connection, for what goes on on it after a call. Raises as lease() does."""
+        while True:
+            hold = Hold(self.lease())
+            if hold.connection.kv:
+                return hold
+
     def handle(self) -> Any:
         """This thread's store handle. Raises as lease() does."""
-        kv = self.lease().connection.kv
-        if not kv:
-            raise store_is_closed()
-        return kv
+        while True:
+            kv = self.lease().connection.kv
+            if kv:
+                return kv
 
     def connection_here(self) -> Optional[Connection]:
         """This thread's, if it has one."""
@@ -115,6 +142,30 @@ class Shared:
             return True
         self.changed()
         return False
+
+    @contextmanager
+    def alone(self, keep: bool) -> Iterator[Connection]:
+        """For a block that changes the whole file: no connection is open then, but with ``keep`` this one, which is this
+        thread's, or that of the cleaner. BusyError if others are in use for longer than busy_timeout."""
+        lease = self.lease()
+        if self.in_transaction():
+            raise BusyError("a transaction is open in this thread: end it first")
+        self.connections.end_forgotten()
+        if self.cleaner is not None and (not keep or self.cleaner.connection is not lease.connection):
+            raise BusyError("a cleaner runs: stop_cleaner() first")
+        try:
+            with self.connections.alone(lease.connection if keep else None, self._let_go):
+                yield lease.connection
+        finally:
+            self.changed()
+
+    def _let_go(self) -> None:
+        """Gives back the handles on families that no call is using; each thread opens others."""
+        with self.guard:
+            families = list(self.families)
+        for family in families:
+            if not family._closed:
+                family._forget()
 
     def use_slow_paths(self) -> None:
         """Lets all calls of this thread look which task they are made by, until its handles are kept anew."""
@@ -225,8 +276,16 @@ class Handle:
     #: The store it was got from, if it is not that itself.
     _store: Any
 
-    def _attach(self, shared: Shared, name: str, cf: Any, coding: Optional[Coding] = None, store: Any = None) -> None:
-        """``cf``: this thread's handle, if there is one already."""
+    def _attach(
+        self,
+        shared: Shared,
+        name: str,
+        cf: Any,
+        hold: Optional[Hold],
+        coding: Optional[Coding] = None,
+        store: Any = None,
+    ) -> None:
+        """``cf``: this thread's handle, on the connection that is held, if there is one already."""
         self._shared = shared
         self._scans = shared.scans
         self._name = name
@@ -234,8 +293,9 @@ class Handle:
         self._coding = coding
         self._store = store
         self._forget()
-        if cf is not None:
-            self._local.kept = _Kept(cf, shared.lease(), self._handles)
+        if hold is not None:
+            hold.connection.keep_family(cf)
+            self._local.kept = _Kept(cf, hold.lease, self._handles)
         with shared.guard:
             shared.families.add(self)
 
@@ -258,14 +318,14 @@ class Handle:
 
     def _here(self) -> Any:
         """The same where there is none yet, or a transaction of a task is open."""
-        local, handles = self._local, self._handles  # first: who closes the family replaces them
-        lease = self._shared.lease()
+        hold = self._shared.hold()  # first: who waits in there must not keep what all threads have
+        local, handles = self._local, self._handles  # then: who closes the family replaces them
         if self._closed:
             raise self._is_closed()
         kept = getattr(local, "kept", None)
-        if kept is None:
-            kept = local.kept = _Kept(self._open_on(lease.connection), lease, handles)
-        connection = lease.connection
+        if kept is None or not kept.lease.connection.kv:
+            kept = local.kept = _Kept(self._open_on(hold.connection), hold.lease, handles)
+        connection = hold.connection
         if connection.task is None or connection.transaction_thread != threading.get_ident():
             kept.use()
         return kept.cf
@@ -282,7 +342,9 @@ class Handle:
                     "makes it has not been committed"
                 )
             raise exception_for(rc, error_text(connection.kv))
-        return owned(out)
+        cf = owned(out)
+        connection.keep_family(cf)
+        return cf
 
     # What families of bytes do with keys and values; _coded has others.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 from kvstore._native import NULL, Data, Rows, ffi, lib, to_bytes
 
 if TYPE_CHECKING:
-    from kvstore._connection import Lease
+    from kvstore._connection import Hold
     from kvstore._handle import Handle
 
 T = TypeVar("T")
@@ -37,11 +37,11 @@ KEYS, VALUES, ITEMS = range(3)
 def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
     """The rows of ``source`` as keys, values or items."""
     shared = family._shared
-    lease: Optional[Lease] = None
+    hold: Optional[Hold] = None
 
     def begin(address: int, after: Optional[bytes]) -> Optional[Callable[[], int]]:
-        nonlocal lease
-        lease = shared.lease()  # its connection stays as long as the native iterator, also after its thread
+        nonlocal hold
+        hold = shared.hold()  # its connection stays as long as the native iterator, also after its thread
         rc = source(ffi.cast("KVIterator **", address), after)
         if rc:
             family._fail(rc)
@@ -60,7 +60,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
     changes, scans = shared.changes, shared.scans
     data, length, expire_ms = ffi.new("void **"), ffi.new("int *"), ffi.new("int64_t *")
     last = (start_ms, b"")
-    lease: Optional[Lease] = None
+    hold: Optional[Hold] = None
     scans.append(None)
     try:
         while True:
@@ -68,7 +68,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
             if out[0]:
                 lib.kvstore_iterator_close(out[0])
                 out[0] = NULL
-            lease, thread = shared.lease(), get_ident()
+            hold, thread = shared.hold(), get_ident()
             rc = lib.kvstore_cf_expiring_iterator_create(family._cf, last[0], stop_ms, out)
             if rc:
                 family._fail(rc)
@@ -91,7 +91,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
         scans.pop()
         if out[0]:
             lib.kvstore_iterator_close(out[0])
-        lease = None  # not before
+        hold = None  # not before
 
 
 class Range:

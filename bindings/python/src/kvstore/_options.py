@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, TypedDict
+from typing import Any, Optional, TypedDict, Union
 
-from kvstore._native import ffi, lib
+from kvstore._native import ffi, lib, to_bytes
 from kvstore._time import Duration, duration_ms
 
 _MAX_INT = 0x7FFFFFFF
@@ -27,6 +27,35 @@ class Settings(TypedDict, total=False):
     mmap_size: int
     hold_reads: Optional[bool]
     wal_pages: int
+    secure_delete: bool
+    password: Union[str, bytes, None]
+    raw_key: Optional[bytes]
+
+
+#: Bytes of a key that is none derived from a password.
+_RAW_KEY = 32
+
+
+def secret_of(password: Union[str, bytes, None], raw_key: Optional[bytes]) -> Optional[bytes]:
+    """What a store is encrypted with, as the library takes it: a key is a text of its digits. None: nothing. No text of
+    what is refused shows any of it."""
+    if raw_key is not None:
+        if password is not None:
+            raise ValueError("give a password or a raw_key, not both")
+        if not isinstance(raw_key, (bytes, bytearray, memoryview)):
+            raise TypeError(f"raw_key must be bytes, not {type(raw_key).__name__}")
+        key = bytes(raw_key)
+        if len(key) != _RAW_KEY:
+            raise ValueError(f"a raw_key has {_RAW_KEY} bytes, not {len(key)}")
+        return b"x'" + key.hex().encode() + b"'"
+    if password is None:
+        return None
+    if not isinstance(password, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"a password must be a str or bytes, not {type(password).__name__}")
+    secret = to_bytes(password, "a password")
+    if not secret:
+        raise ValueError("the password is empty")
+    return secret
 
 
 def configuration(
@@ -43,6 +72,7 @@ def configuration(
     mmap_size: int = 0,
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
+    secure_delete: bool = False,
 ) -> Any:
     """The settings as a KVStoreConfig. TypeError or ValueError for what no setting can be."""
     config = ffi.new("KVStoreConfig *")
@@ -50,6 +80,7 @@ def configuration(
     config.syncLevel = choice(sync, _SYNC_LEVELS, "sync")
     config.readOnly = 1 if read_only else 0
     config.exclusive = 1 if exclusive else 0
+    config.secureDelete = 1 if secure_delete else 0
     config.busyTimeout = min(duration_ms(busy_timeout, "a busy_timeout"), _MAX_INT)
     config.holdReads = 0 if hold_reads is None else 1 if hold_reads else -1
     for field, name, value in (

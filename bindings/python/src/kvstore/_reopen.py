@@ -34,7 +34,8 @@ def reduced_store(store: Store[Any, Any]) -> tuple[Any, ...]:
         raise TypeError("a store in memory cannot be pickled: no other process, and no other object, can open it")
     if connections.clock is not None:
         raise TypeError("a store with a clock cannot be pickled: a clock is a function of this process; set_clock(None)")
-    settings = tuple(sorted(store._settings.items()))
+    secret = {} if connections.secret is None else {"password": connections.secret}  # a key is one as well
+    settings = tuple(sorted({**store._settings, **secret}.items()))
     return reopened_store, (connections.path, settings, _spec(store))
 
 
@@ -54,11 +55,13 @@ def reopened_store(path: bytes, settings: tuple[tuple[str, Any], ...], spec: Spe
     from kvstore._store import Store
 
     with _lock:
-        store = _stores.get((path, settings, spec))
-        if store is None or store.closed:
+        secret = dict(settings).get("password")
+        key = path, tuple(item for item in settings if item[0] != "password"), spec  # rekey() changes that
+        store = _stores.get(key)
+        if store is None or store.closed or store._shared.connections.secret != secret:
             codec, keys = spec
             store = Store(os.fsdecode(path), codec=unpickled(codec), keys=keys, **dict(settings))
-            _stores[path, settings, spec] = store
+            _stores[key] = store
         return store
 
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union, ove
 
 from kvstore._codec import Codec, Coding, coding
 from kvstore._coded import CodedFamily
-from kvstore._connection import Connections, encoded, store_is_closed
+from kvstore._connection import Connections, Hold, encoded, store_is_closed
+from kvstore._encryption import EncryptionMethods
 from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
 from kvstore._expiry import default_ttl_ms
 from kvstore._family import Family
 from kvstore._handle import Shared, owned, place_for_family, show_as
 from kvstore._maintenance import MaintenanceMethods, Path
 from kvstore._native import NULL, K, V, ffi, lib
-from kvstore._options import Settings, configuration, count
+from kvstore._options import Settings, configuration, count, secret_of
 from kvstore._reopen import reduced_store
 from kvstore._time import Clock, ClockFunction, Duration, duration_ms
 from kvstore._transaction import Transaction
@@ -46,7 +47,7 @@ class PurgeStep(NamedTuple):
     more: bool
 
 
-class Store(MaintenanceMethods, Family[K, V]):
+class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
     """An open store. It is also its own default family: see :class:`Family` for what to do with keys.
 
     Made by :func:`kvstore.open`. What one needs first:
@@ -93,13 +94,15 @@ class Store(MaintenanceMethods, Family[K, V]):
     ) -> None:
         """See :func:`kvstore.open`."""
         name = encoded(path)
+        secret = secret_of(settings.pop("password", None), settings.pop("raw_key", None))
         config, coded = configuration(**settings), coding(codec, keys)
         if coded is not None and not isinstance(self, CodedFamily):
             raise TypeError(f"a {type(self).__name__} has no codec and no keys=str: derive it from type(kvstore.open(...))")
-        shared = Shared(Connections(name, config, for_all=bool(settings.get("exclusive"))))  # closed if anything fails
-        cf = place_for_family()
-        shared.check(lib.kvstore_cf_get_default(shared.handle(), cf))
-        self._attach(shared, "default", owned(cf), coded)
+        connections = Connections(name, config, for_all=bool(settings.get("exclusive")), secret=secret)
+        shared = Shared(connections)  # closed if anything fails
+        cf, hold = place_for_family(), shared.hold()
+        shared.check(lib.kvstore_cf_get_default(hold.connection.kv, cf))
+        self._attach(shared, "default", owned(cf), hold, coded)
         self._path = None if path is None else os.fsdecode(path)
         self._settings = settings
 
@@ -207,49 +210,49 @@ class Store(MaintenanceMethods, Family[K, V]):
         [('ada', {'born': 1815})]
         """
         encoded = _name(name)
+        hold = self._shared.hold()
         own = self._coding
         coded = coding(
             (own and own.codec) if codec is _AS_THE_STORE else codec,
             (own.keys if own else bytes) if keys is _AS_THE_STORE else keys,
         )
         ttl_ms = None if default_ttl is None else default_ttl_ms(default_ttl)
-        family = self._open_family(encoded, coded)
+        family = self._open_family(encoded, coded, hold)
         if family is None and create:
             if ttl_ms is None and write_tracking is None:
-                return self._make_family(encoded, coded)
+                return self._make_family(encoded, coded, hold)
             if self._shared.in_transaction():
-                return self._make_family_with(encoded, coded, ttl_ms, write_tracking)
+                return self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
             with self.transaction():  # nobody sees it without what it is to have
-                return self._make_family_with(encoded, coded, ttl_ms, write_tracking)
+                return self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
         if family is None:
             raise NotFoundError(f"no such family: {name!r}; create=True makes it")
         family._set_up(ttl_ms, write_tracking)
         return family
 
-    def _open_family(self, name: bytes, coded: Optional[Coding]) -> Optional[Family[Any, Any]]:
-        shared = self._shared
+    def _open_family(self, name: bytes, coded: Optional[Coding], hold: Hold) -> Optional[Family[Any, Any]]:
         out = place_for_family()
-        rc = lib.kvstore_cf_open(shared.handle(), name, out)
-        return None if rc == _NOTFOUND else self._family_of(rc, name, coded, out)
+        rc = lib.kvstore_cf_open(hold.connection.kv, name, out)
+        return None if rc == _NOTFOUND else self._family_of(rc, name, coded, out, hold)
 
-    def _make_family(self, name: bytes, coded: Optional[Coding]) -> Family[Any, Any]:
+    def _make_family(self, name: bytes, coded: Optional[Coding], hold: Hold) -> Family[Any, Any]:
         shared = self._shared
         out = place_for_family()
         rc = _NOTFOUND
         while rc == _NOTFOUND:
-            rc = lib.kvstore_cf_create(shared.handle(), name, out)
+            rc = lib.kvstore_cf_create(hold.connection.kv, name, out)
             if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it, and may drop it again
                 text = shared.error_text()
-                rc = lib.kvstore_cf_open(shared.handle(), name, out)
+                rc = lib.kvstore_cf_open(hold.connection.kv, name, out)
                 if rc and rc != _NOTFOUND:
                     raise InvalidError(text)
-        return self._family_of(rc, name, coded, out)
+        return self._family_of(rc, name, coded, out, hold)
 
     def _make_family_with(
-        self, name: bytes, coded: Optional[Coding], ttl_ms: Optional[int], write_tracking: Optional[bool]
+        self, name: bytes, coded: Optional[Coding], ttl_ms: Optional[int], write_tracking: Optional[bool], hold: Hold
     ) -> Family[Any, Any]:
-        before = self._open_family(name, coded)
-        family = self._make_family(name, coded) if before is None else before
+        before = self._open_family(name, coded, hold)
+        family = self._make_family(name, coded, hold) if before is None else before
         try:
             family._set_up(ttl_ms, write_tracking)
         except BaseException:
@@ -259,7 +262,7 @@ class Store(MaintenanceMethods, Family[K, V]):
             raise
         return family
 
-    def _family_of(self, rc: int, name: bytes, coded: Optional[Coding], out: Any) -> Family[Any, Any]:
+    def _family_of(self, rc: int, name: bytes, coded: Optional[Coding], out: Any, hold: Hold) -> Family[Any, Any]:
         shared = self._shared
         if rc == lib.KVSTORE_ERROR:
             shared.handle()
@@ -267,7 +270,7 @@ class Store(MaintenanceMethods, Family[K, V]):
         shared.check(rc)
         kind: Any = Family if coded is None else CodedFamily
         family: Family[Any, Any] = kind.__new__(kind)
-        family._attach(shared, name.decode(), owned(out), coded, self)
+        family._attach(shared, name.decode(), owned(out), hold, coded, self)
         return family
 
     def families(self) -> list[str]:
@@ -380,10 +383,10 @@ class Store(MaintenanceMethods, Family[K, V]):
         if every == 0:
             raise ValueError("an interval must be positive")
         shared = self._shared
-        here = shared.lease()
+        here = shared.hold()
         with shared.guard:  # one for all threads
-            lease = shared.cleaner or here
-            rc = lib.kvstore_cleaner_start(lease.connection.kv, every, most)
+            lease = shared.cleaner or here.lease
+            rc = lib.kvstore_cleaner_start(lease.connection.out[0], every, most)
             if rc == 0:
                 shared.cleaner = lease
         if rc:
@@ -399,7 +402,7 @@ class Store(MaintenanceMethods, Family[K, V]):
         with shared.guard:
             lease, shared.cleaner = shared.cleaner, None
         if lease is not None:
-            lib.kvstore_cleaner_stop(lease.connection.kv)
+            lib.kvstore_cleaner_stop(lease.connection.out[0])
 
 
 class CodedStore(CodedFamily[K, V], Store[K, V]):
@@ -417,7 +420,7 @@ def _name(name: str) -> bytes:
     return encoded
 
 
-show_as("Store", MaintenanceMethods)
+show_as("Store", MaintenanceMethods, EncryptionMethods)
 
 
 @overload
@@ -449,6 +452,9 @@ def open(  # the name that users of dbm, shelve and sqlite know
     mmap_size: int = 0,
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
+    secure_delete: bool = False,
+    password: Union[str, bytes, None] = None,
+    raw_key: Optional[bytes] = None,
 ) -> Any:
     """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory.
 
@@ -470,7 +476,15 @@ def open(  # the name that users of dbm, shelve and sqlite know
       the WAL of other processes growing while this one sits idle; None: while no other process has the file open.
     - ``wal_pages``: how long the WAL gets, in pages (0: 4000); with one writer never more than twice as long, and the
       pages of one transaction.
+    - ``secure_delete``: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the
+      files of the store, in the ``-wal`` file by the next ``checkpoint``. The file does not remember it: every process
+      that writes must ask for it.
+    - ``password``: what the file is encrypted with, all of it; a file that is there and is not encrypted is encrypted where
+      it is. A key is derived from it at each open, also of a thread: a tenth of a second, or some. ``raw_key``: a key of
+      32 bytes in its place, from which nothing is derived. A pickle of the store has it in it. Where
+      ``kvstore.encryption_available`` is False this is an InvalidError.
 
+    AuthError if the password is another one, or the file is encrypted and none is given;
     StoreIOError if the file cannot be opened, CorruptError if it is no store, BusyError if another handle
     has it open exclusively, ValueError for a setting out of bounds.
 
@@ -504,4 +518,7 @@ def open(  # the name that users of dbm, shelve and sqlite know
         mmap_size=mmap_size,
         hold_reads=hold_reads,
         wal_pages=wal_pages,
+        secure_delete=secure_delete,
+        password=password,
+        raw_key=raw_key,
     )

@@ -7,7 +7,7 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
-from kvstore._connection import Lease, current_task
+from kvstore._connection import Hold, current_task
 from kvstore._errors import Error, MisuseError
 from kvstore._handle import Shared
 from kvstore._native import leave, lib, surely
@@ -31,7 +31,7 @@ class Transaction:
     transaction is its parent's.
     """
 
-    __slots__ = ("__weakref__", "_begun", "_joins", "_lease", "_owner", "_shared", "_write")
+    __slots__ = ("__weakref__", "_begun", "_joins", "_hold", "_owner", "_shared", "_write")
 
     def __init__(self, shared: Shared, write: bool, joins: bool = False) -> None:
         self._shared = shared
@@ -43,7 +43,7 @@ class Transaction:
         #: The thread that is inside the block, or about to be.
         self._owner: Optional[int] = None
         #: Of its connection, while it is open.
-        self._lease: Optional[Lease] = None
+        self._hold: Optional[Hold] = None
 
     @property
     def active(self) -> bool:
@@ -68,8 +68,8 @@ class Transaction:
 
     def _enter(self) -> None:
         shared = self._shared
-        lease = shared.lease()
-        connection = lease.connection
+        hold = shared.hold()
+        connection = hold.connection
         if shared.in_transaction():
             if self._joins:
                 return
@@ -77,7 +77,7 @@ class Transaction:
         while connection.lock._is_owned():  # an interrupt came before the release
             connection.lock.release()
         thread = threading.get_ident()
-        self._lease = lease
+        self._hold = hold
         self._owner = thread
         lock = connection.lock
         while not lock.acquire(timeout=_PATIENCE):
@@ -123,7 +123,7 @@ class Transaction:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if self._lease is not None and not self._lease.connection.inherited:
+            if self._hold is not None and not self._hold.connection.inherited:
                 if self._owner != threading.get_ident():
                     raise Error(
                         "the transaction is rolled back, for its block was left in another thread than that which began "
@@ -161,9 +161,9 @@ class Transaction:
 
     def _must_be_open(self) -> Any:
         """The store handle it is open on."""
-        if self._owner is None or self._lease is None:
+        if self._owner is None or self._hold is None:
             raise Error("the transaction is not open: it has ended, or is used outside a with block")
-        if self._lease.connection.inherited:
+        if self._hold.connection.inherited:
             raise MisuseError("the transaction was begun before a fork: it is the parent's")
         if self._owner != threading.get_ident():
             raise Error("a transaction is ended by the thread that began it")
@@ -173,20 +173,20 @@ class Transaction:
         """Rolls back what is left of it, if anything is, and lets the next thread go on. Only in the thread that has
         begun it, or if the block is left. May be called again after an interrupt in it, and calls little: the stack may
         be almost full."""
-        lease = self._lease
+        hold = self._hold
         if self._owner != threading.get_ident():
             if not left:
                 return
-            if lease is not None and lease.connection.end_forgotten(lease.connection.lock, self):
+            if hold is not None and hold.connection.end_forgotten(hold.connection.lock, self):
                 self._shared.changes[0] = object()
-        elif lease is not None and lease.connection.lock._is_owned():
-            connection = lease.connection
+        elif hold is not None and hold.connection.lock._is_owned():
+            connection = hold.connection
             if self._begun and not connection.inherited:
                 lib.kvstore_rollback(connection.out[0])
             self._shared.changes[0] = object()
             connection.transaction = connection.transaction_thread = connection.task = None
             connection.lock.release()
-        self._lease = self._owner = None
+        self._hold = self._owner = None
         self._begun = False
 
 

@@ -17,8 +17,8 @@ b'hello' b'world'
 b'otp' b'123456'
 
 Keys and values are ``str`` (kept as UTF-8) or bytes; bytes come back. A file that ``snkv`` wrote cannot
-be opened: copy the data through both packages. Vectors and the command line tool are not here, and
-encryption is not in the library yet: the methods are there, and say so.
+be opened: copy the data through both packages. Vectors and the command line tool are not here. An encrypted
+store is one of the library's, all of which is encrypted; ``snkv``'s has keys and times in the clear.
 
 What is not as in ``snkv``, because there it loses or shows wrong data:
 
@@ -137,11 +137,7 @@ class CorruptError(Error, _errors.CorruptError):
 
 
 class AuthError(Error, _errors.AuthError):
-    """A wrong password, or a tampered value. Not raised yet."""
-
-
-class _NotSupportedError(Error, NotImplementedError):
-    """What ``snkv`` has, and the library does not have yet."""
+    """A wrong password, or none for an encrypted store."""
 
 
 _CLASSES: dict[int, type[Error]] = {
@@ -182,6 +178,12 @@ def _c_string(text: object, what: str) -> bytes:
     if "\0" in text:
         raise ValueError("embedded null character")
     return text.encode("utf-8")
+
+
+def _password(password: object) -> bytes:
+    if not isinstance(password, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"a password must be str or bytes, not {type(password).__name__}")
+    return password.encode("utf-8") if isinstance(password, str) else bytes(password)
 
 
 _LONGEST_TTL_MS = 1 << 62  # the library's clock can be added to it
@@ -803,6 +805,9 @@ class KVStore(_Entries):
     """
 
     def __init__(self, path: Optional[str] = None, *, journal_mode: int = JOURNAL_WAL, **config: int) -> None:
+        self._open(path, journal_mode, config, None)
+
+    def _open(self, path: Optional[str], journal_mode: int, config: dict[str, int], password: Optional[bytes]) -> None:
         native = ffi.new("KVStoreConfig *")
         native.journalMode = _choice("journal_mode", journal_mode, _JOURNAL_MODES)
         for name, value in config.items():
@@ -814,7 +819,10 @@ class KVStore(_Entries):
                 raise TypeError(f"{name!r} is an invalid keyword argument for KVStore()")
         c_path = NULL if path is None else _c_string(path, "path")
         out = ffi.new("KVStore **")
-        code = lib.kvstore_open_v2(c_path, out, native)
+        if password is None:
+            code = lib.kvstore_open_v2(c_path, out, native)
+        else:
+            code = lib.kvstore_open_encrypted(c_path, password, len(password), out, native)
         if code:
             raise _failure(code, NULL)
         self._session = _Session(out[0])
@@ -965,31 +973,37 @@ class KVStore(_Entries):
                 raise _closed("KVStore")
             return _errors.error_text(session.kv)
 
-    # --- Encryption: not in the library yet ---
+    # --- Encryption ---
 
     @classmethod
     def open_encrypted(cls, path: Optional[str], password: Union[str, bytes]) -> Self:
-        """Not there yet: raises an Error that is a NotImplementedError, and touches no file."""
-        raise _NotSupportedError("kvstore does not encrypt yet: open the store without a password")
+        """Opens or makes an encrypted store; one that is not encrypted is encrypted where it is. Raises AuthError for
+        another password."""
+        store = cls.__new__(cls)
+        store._open(path, JOURNAL_WAL, {}, _password(password))
+        return store
 
     def is_encrypted(self) -> bool:
-        """Whether the store is encrypted: not yet."""
-        if self._session.kv is NULL:
-            raise _closed("KVStore")
-        return False
+        """Whether the store is encrypted."""
+        session = self._session
+        with session.lock:
+            if session.kv is NULL:
+                raise _closed("KVStore")
+            return bool(lib.kvstore_is_encrypted(session.kv))
 
     def reencrypt(self, new_password: Union[str, bytes]) -> None:
-        """Not there yet: raises an Error that is a NotImplementedError."""
-        raise self._unsupported()
+        """Gives an encrypted store another password, where it is. Raises BusyError while it is open elsewhere."""
+        password, session = _password(new_password), self._session
+        with session.lock:
+            session.changes += 1
+            session.check(lib.kvstore_reencrypt(session.kv, password, len(password)))
 
     def remove_encryption(self) -> None:
-        """Not there yet: raises an Error that is a NotImplementedError."""
-        raise self._unsupported()
-
-    def _unsupported(self) -> Error:
-        if self._session.kv is NULL:
-            return _closed("KVStore")
-        return _NotSupportedError("kvstore does not encrypt yet: this store is not encrypted")
+        """Takes the encryption off the store, where it is. Raises BusyError while it is open elsewhere."""
+        session = self._session
+        with session.lock:
+            session.changes += 1
+            session.check(lib.kvstore_remove_encryption(session.kv))
 
     # --- Lifecycle ---
 

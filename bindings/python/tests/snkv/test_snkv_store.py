@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 import pytest
 
+import kvstore
 import kvstore.snkv as snkv
 from kvstore.snkv import BusyError, ColumnFamily, CorruptError, Error, KVStore, NotFoundError, ReadOnlyError
 
@@ -280,16 +281,42 @@ def test_a_store_takes_attributes_and_can_be_subclassed(file: str) -> None:
         assert db
 
 
-def test_encryption_says_that_it_is_not_there_and_touches_nothing(db: KVStore, file: str) -> None:
-    with pytest.raises(NotImplementedError, match="does not encrypt yet"):
-        KVStore.open_encrypted(file + ".enc", "password")
-    assert not os.path.exists(file + ".enc")
-    for call in (lambda: KVStore.open_encrypted(file, b"pw"), lambda: db.reencrypt("pw"), db.remove_encryption):
-        with pytest.raises(Error) as caught:
+@pytest.mark.skipif(kvstore.encryption_available, reason="the library has encryption")
+def test_without_encryption_the_library_says_so_and_touches_nothing(db: KVStore, file: str) -> None:
+    for call in (lambda: KVStore.open_encrypted(file + ".enc", b"pw"), lambda: db.reencrypt("pw"), db.remove_encryption):
+        with pytest.raises(Error, match="no encryption") as caught:
             call()
-        assert isinstance(caught.value, NotImplementedError)
         assert not isinstance(caught.value, snkv.AuthError), "nobody shall think that the password was wrong"
+    assert not os.path.exists(file + ".enc")
     assert db.is_encrypted() is False
+
+
+@pytest.mark.skipif(not kvstore.encryption_available, reason="a library without encryption")
+def test_an_encrypted_store(file: str) -> None:
+    with KVStore(file) as plain:
+        plain["k", 1000] = "v"
+    with KVStore.open_encrypted(file, "pass") as db:
+        assert db.is_encrypted() and db["k"] == b"v"
+        ttl = db.ttl("k")
+        assert ttl is not None and 0 < ttl <= 1000
+        db.reencrypt(b"word")
+        assert db["k"] == b"v"
+        with KVStore.open_encrypted(file, "word") as second:
+            with pytest.raises(snkv.BusyError):
+                db.remove_encryption()
+            assert second["k"] == b"v"
+    for opened in (lambda: KVStore(file), lambda: KVStore.open_encrypted(file, "pass")):
+        with pytest.raises(snkv.AuthError):
+            opened()
+    with pytest.raises(Error):
+        KVStore.open_encrypted(file, "")
+    with pytest.raises(TypeError):
+        KVStore.open_encrypted(file, 5)  # type: ignore[arg-type]
+    with KVStore.open_encrypted(file, "word") as db:
+        db.remove_encryption()
+        assert not db.is_encrypted()
+    with KVStore(file) as plain:
+        assert plain["k"] == b"v"
 
 
 def test_exceptions_have_the_code_of_the_library(db: KVStore) -> None:

@@ -18,7 +18,7 @@
 //! `forks.rs` what happens around a fork, `presence.rs` how processes that share a file know of each other, `opened.rs`
 //! the files a connection has open, `place.rs` their directory and names, `vfs.rs` the
 //! VFS that they are opened by, `frames.rs` what that keeps of a WAL until a commit is whole, `wal_index.rs` what SQLite
-//! keeps in shared memory, `handed_over.rs` the syncs that the kernel makes meanwhile. The only room that knows
+//! keeps in shared memory, `journal.rs` a journal that we write, `wipe.rs` what of a page is unused, `handed_over.rs` the syncs that the kernel makes meanwhile. The only room that knows
 //! descriptors.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
@@ -28,6 +28,8 @@ mod files;
 mod forks;
 mod frames;
 mod handed_over;
+#[cfg(feature = "encryption")]
+mod journal;
 mod lock;
 mod maps;
 mod opened;
@@ -38,6 +40,7 @@ mod presence;
 mod tests;
 pub(super) mod vfs;
 mod wal_index;
+mod wipe;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,11 +52,16 @@ pub(crate) use files::{FileIdentity, is_at};
 pub(crate) use forks::note_fork;
 pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
 pub(super) use handed_over::HandedOver;
+#[cfg(feature = "encryption")]
+pub(super) use journal::Journal;
 pub(super) use opened::{Opened, has_moved, read, sync, write};
+#[cfg(feature = "encryption")]
+pub(super) use opened::{length, truncate};
 pub(crate) use place::rename_new;
 pub(super) use place::{Place, State, coarse_ms, is_forbidden_to_write, may_write};
 pub(crate) use presence::Presence;
 pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
+pub(super) use wipe::Pages;
 
 use crate::error::{Error, Result};
 use crate::fork::Gate;

@@ -6,7 +6,11 @@ use std::ptr;
 
 use rusqlite::{Connection, ffi};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What SQLite's VFS writes at once, at most: it takes a greater length for what is left of it after 128 KiB
+/// (`seekAndWriteFd` in os_unix.c).
+const MOST: usize = 64 * 1024;
 
 /// One of the files of a connection.
 #[derive(Clone, Copy)]
@@ -34,12 +38,8 @@ pub(in crate::db::file) fn object(conn: &Connection, which: Opened) -> Result<*m
 /// Syncs a file of a connection; does nothing if that file is not open.
 pub(in crate::db::file) fn sync(conn: &Connection, which: Opened) -> Result<()> {
     let file = object(conn, which)?;
-    // SAFETY: see `object`. xSync is public (sqlite3_io_methods).
-    let code = unsafe {
-        let Some(sync) = methods(file).and_then(|methods| methods.xSync) else { return Ok(()) };
-        sync(file, ffi::SQLITE_SYNC_NORMAL)
-    };
-    done("sync", Some(code))
+    // SAFETY: see `object`.
+    unsafe { if methods(file).is_some() { sync_object(file, ffi::SQLITE_SYNC_NORMAL) } else { Ok(()) } }
 }
 
 /// Reads bytes of a file of a connection, all of them.
@@ -63,26 +63,87 @@ pub(in crate::db::file) fn read(conn: &Connection, which: Opened, to: &mut [u8],
 /// Writes bytes into a file of a connection.
 ///
 /// # Errors
-/// `Io`.
+/// `Io`, `Full`.
 pub(in crate::db::file) fn write(conn: &Connection, which: Opened, bytes: &[u8], at: u64) -> Result<()> {
+    // SAFETY: see `object`.
+    unsafe { write_object(object(conn, which)?, bytes, at) }
+}
+
+/// How long a file of a connection is, in bytes.
+///
+/// # Errors
+/// `Io`.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn length(conn: &Connection, which: Opened) -> Result<u64> {
     let file = object(conn, which)?;
-    let code = match (c_int::try_from(bytes.len()), i64::try_from(at)) {
-        // SAFETY: see `object`; there are as many bytes as it says. xWrite is public (sqlite3_io_methods).
-        (Ok(length), Ok(at)) => unsafe {
-            methods(file)
-                .and_then(|methods| methods.xWrite)
-                .map(|write| write(file, bytes.as_ptr().cast(), length, at))
-        },
-        _ => None,
+    let mut length = 0;
+    // SAFETY: see `object`. xFileSize is public (sqlite3_io_methods).
+    let code = unsafe {
+        methods(file).and_then(|methods| methods.xFileSize).map(|size| size(file, &raw mut length))
     };
-    done("write", code)
+    done("measure", code).map(|()| u64::try_from(length).unwrap_or(0))
+}
+
+/// Cuts a file of a connection to so many bytes.
+///
+/// # Errors
+/// `Io`.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn truncate(conn: &Connection, which: Opened, length: u64) -> Result<()> {
+    // SAFETY: see `object`.
+    unsafe { truncate_object(object(conn, which)?, length) }
+}
+
+/// Writes bytes into a file.
+///
+/// # Safety
+/// The file is NULL or SQLite's object of one that this thread uses alone.
+pub(super) unsafe fn write_object(file: *mut ffi::sqlite3_file, bytes: &[u8], at: u64) -> Result<()> {
+    let mut at = at;
+    for part in bytes.chunks(MOST) {
+        let code = match (c_int::try_from(part.len()), i64::try_from(at)) {
+            // SAFETY: the caller's promise; there are as many bytes as it says. xWrite is public (sqlite3_io_methods).
+            (Ok(length), Ok(at)) => unsafe {
+                methods(file)
+                    .and_then(|methods| methods.xWrite)
+                    .map(|write| write(file, part.as_ptr().cast(), length, at))
+            },
+            _ => None,
+        };
+        done("write", code)?;
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Cuts a file to so many bytes.
+///
+/// # Safety
+/// As `write_object`.
+#[cfg(feature = "encryption")]
+pub(super) unsafe fn truncate_object(file: *mut ffi::sqlite3_file, length: u64) -> Result<()> {
+    let length = i64::try_from(length).map_err(|_| Error::io("a file cannot be so long"))?;
+    // SAFETY: the caller's promise. xTruncate is public (sqlite3_io_methods).
+    let code =
+        unsafe { methods(file).and_then(|methods| methods.xTruncate).map(|truncate| truncate(file, length)) };
+    done("cut", code)
+}
+
+/// Syncs a file.
+///
+/// # Safety
+/// As `write_object`.
+pub(super) unsafe fn sync_object(file: *mut ffi::sqlite3_file, flags: c_int) -> Result<()> {
+    // SAFETY: the caller's promise. xSync is public (sqlite3_io_methods).
+    let code = unsafe { methods(file).and_then(|methods| methods.xSync).map(|sync| sync(file, flags)) };
+    done("sync", code)
 }
 
 /// The methods of a file, if it is open.
 ///
 /// # Safety
 /// The file is NULL or SQLite's object of one.
-unsafe fn methods<'m>(file: *mut ffi::sqlite3_file) -> Option<&'m ffi::sqlite3_io_methods> {
+pub(super) unsafe fn methods<'m>(file: *mut ffi::sqlite3_file) -> Option<&'m ffi::sqlite3_io_methods> {
     // SAFETY: methods live as long as the process.
     unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
 }
@@ -105,6 +166,7 @@ fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
     unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), operation, answer) }
 }
 
-fn failed(what: &str, code: c_int) -> Error {
-    Error::io(format!("cannot {what} the file: {}", ffi::code_to_str(code)))
+pub(super) fn failed(what: &str, code: c_int) -> Error {
+    let text = format!("cannot {what} the file: {}", ffi::code_to_str(code));
+    if code & 0xff == ffi::SQLITE_FULL { Error::new(ErrorKind::Full, text) } else { Error::io(text) }
 }

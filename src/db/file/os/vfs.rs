@@ -5,7 +5,9 @@
 //! stands after the system's part. A database tells its WAL when the writer's lock is given back, keeps its mapping
 //! while the file is not shorter, without a WAL is not made longer ahead of its writes, and keeps a reader that meets a
 //! commit from taking the writer's lock; a WAL keeps frames until a commit is whole (`frames.rs`), and where commits are synced is filled with zeros ahead of them, for a sync that must
-//! also write a new length of the file costs twice as much. (SQLite's vfs.html; `sqlite3_io_methods`.)
+//! also write a new length of the file costs twice as much. Where deleted data is overwritten, so is what is cut off a
+//! file, the WAL before it is removed, and what is unused of a page (`wipe.rs`). (SQLite's vfs.html;
+//! `sqlite3_io_methods`.)
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -16,9 +18,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rusqlite::{Connection, ffi};
 
 use super::files;
-use super::frames::{FRAME_HEADER, Frames};
+use super::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use super::opened::{Opened, object};
 use super::wal_index::WalIndex;
+use super::wipe::{self, Pages};
 use crate::error::{Error, Result};
 
 /// How far a WAL is filled with zeros, at most; and at most to twice its length.
@@ -73,6 +76,24 @@ struct Database {
     mapped: i64,
     /// The locks of the wal-index it holds, a bit each.
     locks: u8,
+    /// Unless deleted data may stay.
+    wipes: Option<Wipes>,
+    /// What the last read has failed with that has failed, of it or its WAL; SQLite's code. (SQLCipher takes what could not
+    /// be read for what cannot be decrypted.)
+    #[cfg(feature = "encryption")]
+    failed: c_int,
+    /// Whether it or its WAL was read since somebody asked.
+    #[cfg(feature = "encryption")]
+    was_read: bool,
+}
+
+/// How deleted data is overwritten.
+#[derive(Clone, Copy)]
+struct Wipes {
+    /// What pages are like of which what is unused is overwritten.
+    pages: Option<Pages>,
+    /// Whether it waits until what goes is overwritten on the disk.
+    syncs: bool,
 }
 
 /// What we note of a WAL.
@@ -243,6 +264,41 @@ macro_rules! system {
     }};
 }
 
+/// Says that what is cut off the files of a connection, or removed, is to be overwritten; `syncs`: and on the disk before
+/// the place is given back. `false`: the files are not under our VFS.
+///
+/// # Errors
+/// What SQLite says if it does not give the file.
+pub(in crate::db::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -> Result<bool> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        let is_ours = is_database(file);
+        if is_ours {
+            (*note::<Database>(file)).wipes = Some(Wipes { pages: None, syncs });
+        }
+        Ok(is_ours)
+    }
+}
+
+/// Says in addition that what is unused of pages is to be overwritten; `None`: not any more. To be said only of pages
+/// that go into the file as SQLite has them in memory, and not encrypted.
+///
+/// # Errors
+/// What SQLite says if it does not give the file.
+pub(in crate::db::file) fn wipe_pages(conn: &Connection, pages: Option<Pages>) -> Result<()> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        if is_database(file)
+            && let Some(wipes) = &mut (*note::<Database>(file)).wipes
+        {
+            wipes.pages = pages;
+        }
+    }
+    Ok(())
+}
+
 // The functions below are called by SQLite, with files that `open` has opened and nobody else uses meanwhile. No
 // panic may leave them; nothing in them panics.
 
@@ -270,11 +326,22 @@ unsafe extern "C" fn open(
                 syncs: false,
                 mapped: 0,
                 locks: 0,
+                wipes: None,
+                #[cfg(feature = "encryption")]
+                failed: ffi::SQLITE_OK,
+                #[cfg(feature = "encryption")]
+                was_read: false,
             });
             exchange(file, vfs.at, &vfs.databases, |methods| {
+                methods.xWrite = Some(write_page);
+                methods.xTruncate = Some(cut_database);
                 methods.xShmLock = Some(shm_lock);
                 methods.xShmMap = methods.xShmMap.and(Some(shm_map));
                 methods.xFileControl = Some(file_control);
+                #[cfg(feature = "encryption")]
+                {
+                    methods.xRead = Some(read_database);
+                }
                 if cfg!(target_os = "linux") && methods.xFetch.is_some() {
                     methods.xUnfetch = Some(unfetch);
                 }
@@ -356,7 +423,93 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
         length = length.min(unsafe { *argument.cast::<i64>() });
         return system!(xFileControl(file, op, (&raw mut length).cast()));
     }
+    if op == ffi::SQLITE_FCNTL_PERSIST_WAL {
+        // SAFETY: a database's file, which notes its WAL while that is open.
+        let Database { wal, wipes, .. } = unsafe { *note::<Database>(file) };
+        // SAFETY: SQLite gives a number with it; one below zero asks.
+        let asks = unsafe { argument.cast::<c_int>().as_ref() }.is_some_and(|number| *number < 0);
+        if let (false, Some(Wipes { syncs, .. }), true) = (wal.is_null(), wipes, asks) {
+            // The last connection is about to remove the WAL, whose frames are all in the database
+            // (`sqlite3WalClose`). It does so whatever comes of this.
+            let _ = wipe_wal(wal, syncs);
+        }
+    }
     system!(xFileControl(file, op, argument))
+}
+
+/// What is unused of a page may have been part of rows that are deleted by now.
+unsafe extern "C" fn write_page(file: *mut File, from: *const c_void, length: c_int, at: i64) -> c_int {
+    // SAFETY: a database's file.
+    let wipes = unsafe { (*note::<Database>(file)).wipes };
+    if let Some(Wipes { pages: Some(pages), .. }) = wipes {
+        // SAFETY: SQLite gives that many bytes.
+        let page = unsafe { slice::from_raw_parts(from.cast::<u8>(), usize::try_from(length).unwrap_or(0)) };
+        let unused = wipe::unused(page, at, pages).filter(|unused| {
+            page.get(unused.clone()).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
+        });
+        let mut file_length = 0;
+        if let Some(unused) = unused
+            && system!(xFileSize(file, &raw mut file_length)) == ffi::SQLITE_OK
+            && wipe::tells_pages_apart(file_length, page.len())
+        {
+            let mut clean = Vec::new();
+            if clean.try_reserve_exact(page.len()).is_err() {
+                return ffi::SQLITE_IOERR_NOMEM;
+            }
+            clean.extend_from_slice(page);
+            if let Some(unused) = clean.get_mut(unused) {
+                unused.fill(0);
+            }
+            return system!(xWrite(file, clean.as_ptr().cast::<c_void>(), length, at));
+        }
+    }
+    system!(xWrite(file, from, length, at))
+}
+
+/// Cuts a database. What is cut off goes back to the file system, and may be on the disk for long.
+unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
+    // SAFETY: a database's file.
+    if let Some(Wipes { syncs, .. }) = unsafe { (*note::<Database>(file)).wipes } {
+        let code = wipe_from(file, length, syncs);
+        if code != ffi::SQLITE_OK {
+            return code;
+        }
+    }
+    system!(xTruncate(file, length))
+}
+
+/// Overwrites a file of ours from an offset to its end with zeros.
+fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
+    let mut length = 0;
+    let code = system!(xFileSize(file, &raw mut length));
+    if code != ffi::SQLITE_OK || length <= from {
+        return code;
+    }
+    let mut at = from;
+    while at < length {
+        let part = zeros(length - at);
+        let code = put(file)(part, at);
+        if code != ffi::SQLITE_OK {
+            return code;
+        }
+        at += i64::try_from(part.len()).unwrap_or(i64::MAX);
+    }
+    if syncs { system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)) } else { ffi::SQLITE_OK }
+}
+
+/// Overwrites a WAL of ours, all of whose frames are in the database, with zeros. The header first: if a power cut left
+/// some of the first frames, and not those after them, who opens the store would take them for the newest ones.
+fn wipe_wal(file: *mut File, syncs: bool) -> c_int {
+    let mut length = 0;
+    let code = system!(xFileSize(file, &raw mut length));
+    if code != ffi::SQLITE_OK || length == 0 {
+        return code;
+    }
+    let code = match put(file)(zeros(WAL_HEADER.into()), 0) {
+        ffi::SQLITE_OK if syncs => system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)),
+        code => code,
+    };
+    if code == ffi::SQLITE_OK { wipe_from(file, 0, syncs) } else { code }
 }
 
 /// When others have written, SQLite asks for the mapping of the whole file to be dropped: the file may have been cut
@@ -450,10 +603,60 @@ fn fill_ahead(file: *mut File, end: i64) {
 
 unsafe extern "C" fn read(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     // SAFETY: a WAL of ours.
-    match unsafe { frames(file) }.flush(&mut put(file)) {
+    let code = match unsafe { frames(file) }.flush(&mut put(file)) {
         ffi::SQLITE_OK => system!(xRead(file, to, length, at)),
         code => code,
+    };
+    #[cfg(feature = "encryption")]
+    // SAFETY: the database's file is open as long as its WAL.
+    unsafe {
+        noted((*note::<Wal>(file)).database, code);
     }
+    code
+}
+
+#[cfg(feature = "encryption")]
+unsafe extern "C" fn read_database(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
+    let code = system!(xRead(file, to, length, at));
+    // SAFETY: a database's file.
+    unsafe { noted(file, code) };
+    code
+}
+
+/// Notes what a read has answered.
+///
+/// # Safety
+/// A database's file.
+#[cfg(feature = "encryption")]
+unsafe fn noted(database: *mut File, code: c_int) {
+    // SAFETY: the caller's promise.
+    let database = unsafe { &mut *note::<Database>(database) };
+    database.was_read = true;
+    if code != ffi::SQLITE_OK && code != ffi::SQLITE_IOERR_SHORT_READ {
+        database.failed = code;
+    }
+}
+
+/// Whether anything was read for a connection since this was asked.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn take_reads(conn: &Connection) -> bool {
+    let Ok(file) = object(conn, Opened::Main) else { return true };
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe { !is_database(file) || std::mem::take(&mut (*note::<Database>(file)).was_read) }
+}
+
+/// What a read of a connection has failed with since this was asked; it is forgotten.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn take_failed_read(conn: &Connection) -> Option<c_int> {
+    let file = object(conn, Opened::Main).ok()?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    let failed = unsafe {
+        if !is_database(file) {
+            return None;
+        }
+        std::mem::replace(&mut (*note::<Database>(file)).failed, ffi::SQLITE_OK)
+    };
+    (failed != ffi::SQLITE_OK).then_some(failed)
 }
 
 unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
@@ -462,7 +665,15 @@ unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
     match frames.flush(&mut put(file)) {
         ffi::SQLITE_OK => {
             frames.truncated(length);
-            system!(xTruncate(file, length))
+            // SAFETY: the database's file is open as long as its WAL.
+            let wipes = unsafe { (*note::<Database>((*note::<Wal>(file)).database)).wipes };
+            let code = match wipes {
+                None => ffi::SQLITE_OK,
+                Some(Wipes { syncs, .. }) if length == 0 => wipe_wal(file, syncs),
+                // A WAL that has begun anew: what is cut off are frames of before.
+                Some(Wipes { syncs, .. }) => wipe_from(file, length, syncs),
+            };
+            if code == ffi::SQLITE_OK { system!(xTruncate(file, length)) } else { code }
         }
         code => code,
     }

@@ -119,7 +119,7 @@ impl WalIndex {
             }
         }
         // SAFETY: so the VFS says; it is mapped until the connection is closed or leaves WAL mode, which this library does
-        // only while it opens a store.
+        // only while it opens a store, or when it has let go of this.
         unsafe { WalIndex::at(region) }
     }
 

@@ -194,12 +194,18 @@ class Worker(threading.Thread):
         """The store, opened when it is first needed. For this thread only."""
         settings = self._lane.settings
         if self._store is None:
+            if self._lane.gate is not None:
+                self._lane.gate.wait()
             self._store = settings.open_store(self.asked)
         if self._clocks != settings.clocks:
             clocks = settings.clocks
             self._store.set_clock(settings.clock)
             self._clocks = clocks
         return self._store
+
+    def runs_a_cleaner(self) -> bool:
+        """Whether a cleaner was started here."""
+        return self._store is not None and self._store._shared.cleaner is not None
 
     def family(self, name: str, options: dict[str, Any]) -> kvstore.Family[Any, Any]:
         """A family of the store. NotFoundError if there is none of the name."""
@@ -289,9 +295,13 @@ def _is_there(family: kvstore.Family[Any, Any]) -> bool:
 class Lane:
     """Workers that do the same kind of job, each the next one that waits. They are started when needed."""
 
-    def __init__(self, name: str, settings: Settings, most: int, sessions: Optional[int] = None) -> None:
+    def __init__(
+        self, name: str, settings: Settings, most: int, gate: Optional[threading.Event], sessions: Optional[int] = None
+    ) -> None:
         self.name = name
         self.settings = settings
+        #: Until it is set no worker opens a store.
+        self.gate = gate
         #: How many workers there are at most.
         self.most = most
         #: How many of them may be in sessions, so that the others can do what is left.
@@ -428,16 +438,16 @@ def _closed() -> MisuseError:
 class Pool:
     """The lanes of a store, in one process."""
 
-    def __init__(self, settings: Settings, readers: int) -> None:
-        """``readers``: how many workers read; 0: one does everything."""
+    def __init__(self, settings: Settings, readers: int, gate: Optional[threading.Event] = None) -> None:
+        """``readers``: how many workers read; 0: one does everything. ``gate``: until it is set all calls wait."""
         self.pid = os.getpid()
         self.settings = settings
         if readers:
-            self.writing = Lane("writer", settings, 1)
+            self.writing = Lane("writer", settings, 1, gate)
             # One stays for those that are in no session.
-            self.reading = Lane("reader", settings, readers, max(1, readers - 1))
+            self.reading = Lane("reader", settings, readers, gate, max(1, readers - 1))
         else:
-            self.writing = self.reading = Lane("worker", settings, 1)
+            self.writing = self.reading = Lane("worker", settings, 1, gate)
 
     def lane(self, write: bool) -> Lane:
         return self.writing if write else self.reading

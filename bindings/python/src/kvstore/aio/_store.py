@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Awaitable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
 
 import kvstore
-from kvstore import Error, MisuseError
+from kvstore import BusyError, Error, InvalidError, MisuseError
 from kvstore._connection import absolute, encoded
 from kvstore._native import K, V
 from kvstore._options import Settings as OpenSettings
-from kvstore._time import ClockFunction, Duration
+from kvstore._time import ClockFunction, Duration, duration_ms
 from kvstore.aio._family import A, Families, T
 from kvstore.aio._pool import Job, Pool, Session, Settings, Worker
 
@@ -61,7 +62,7 @@ class Store(Families[K, V]):
     One that is forgotten is closed when it is collected.
     """
 
-    __slots__ = ("_closed", "_closing", "_path", "_pool", "_readers", "_settings")
+    __slots__ = ("_closed", "_closing", "_converting", "_path", "_pool", "_readers", "_settings")
 
     def __init__(self, path: Optional[Path], readers: int, options: dict[str, Any]) -> None:
         """See :func:`open`."""
@@ -77,6 +78,8 @@ class Store(Families[K, V]):
         self._pool: Optional[Pool] = Pool(self._settings, self._readers)
         self._closing: list[Future[None]] = []
         self._closed = False
+        #: Done when the file is as it should be; None: nobody converts it.
+        self._converting: Optional[Future[None]] = None
 
     def __repr__(self) -> str:
         return f"<kvstore.aio.Store {self._path!r}{', closed' if self._closed else ''}>"
@@ -136,6 +139,8 @@ class Store(Families[K, V]):
         self._closed = True
         if pool is not None and pool.pid == os.getpid():
             self._closing = pool.close()
+            if self._converting is not None:
+                self._closing.append(self._converting)
 
     def __del__(self) -> None:
         pool = getattr(self, "_pool", None)
@@ -153,6 +158,7 @@ class Store(Families[K, V]):
             if self._settings.in_memory:
                 raise MisuseError("a store in memory is its process's alone: this is a child of a fork")
             _inherited.append(pool)
+            self._converting = None  # the parent does
             pool = self._pool = Pool(self._settings, self._readers)
         return pool
 
@@ -237,6 +243,70 @@ class Store(Families[K, V]):
     async def stop_cleaner(self) -> None:
         """Stops the cleaner."""
         await self._work(True, lambda worker: worker.store.stop_cleaner())
+
+    # Encryption
+
+    async def is_encrypted(self) -> bool:
+        """Whether the file is encrypted."""
+        return await self._work(False, lambda worker: worker.store.is_encrypted)
+
+    async def encrypt(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
+        """Encrypts the store where it is: as :meth:`kvstore.Store.encrypt`. It waits for what other tasks have begun, for
+        ``busy_timeout``; their calls meanwhile wait, and go on then. One that is cancelled goes on."""
+        await self._convert(lambda store: store.encrypt(password=password, raw_key=raw_key), password, raw_key)
+
+    async def rekey(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
+        """Gives an encrypted store another password or key, where it is: as :meth:`kvstore.Store.rekey`, and
+        :meth:`encrypt`."""
+        await self._convert(lambda store: store.rekey(password=password, raw_key=raw_key), password, raw_key)
+
+    async def decrypt(self) -> None:
+        """Takes the encryption off the store, where it is: as :meth:`kvstore.Store.decrypt`, and :meth:`encrypt`."""
+        await self._convert(lambda store: store.decrypt(), None, None)
+
+    async def _convert(
+        self, convert: Callable[[Any], None], password: Union[str, bytes, None], raw_key: Optional[bytes]
+    ) -> None:
+        """The workers of all threads close their stores, one store converts, and the workers of another pool, which
+        takes the calls from now on, open theirs."""
+        settings = self._settings
+        if settings.in_memory:
+            raise InvalidError("a store in memory has no file that could be encrypted")
+        task = asyncio.current_task()
+        if any(lane.sessions_of(task) for lane in self._here().lanes()):
+            raise BusyError("this task has a transaction of the store open: end it first")
+        if any([await asyncio.wrap_future(found) for found in self._here().writing.control(Worker.runs_a_cleaner)]):
+            raise BusyError("a cleaner runs: stop_cleaner() first")
+        pool = self._here()
+        if self._converting is not None:
+            raise BusyError("another task is encrypting or decrypting the store")
+        gate = threading.Event()
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # who is cancelled does not stop it
+        self._converting, self._pool = done, Pool(settings, self._readers, gate)
+        patience = duration_ms(settings.options.get("busy_timeout", 5.0), "a busy_timeout") / 1000
+
+        def work() -> None:
+            error: Optional[BaseException] = None
+            try:
+                _, open_still = wait(pool.close(), timeout=patience)
+                if open_still:
+                    raise BusyError("another task has a transaction or a call open on this store: end it first")
+                with kvstore.open(settings.path, **settings.options) as store:
+                    convert(store)
+                rest = {name: value for name, value in settings.options.items() if name not in ("password", "raw_key")}
+                settings.options = {**rest, "password": password, "raw_key": raw_key}
+            except BaseException as e:
+                error = e
+            self._converting = None
+            gate.set()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        threading.Thread(target=work, name="kvstore-aio-converter", daemon=True).start()
+        await asyncio.shield(asyncio.wrap_future(done))
 
     # Maintenance
 

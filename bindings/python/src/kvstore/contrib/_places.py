@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional
 import kvstore
 from kvstore import Family, Store
 from kvstore._maintenance import POLICIES
-from kvstore._options import choice, configuration, count
+from kvstore._options import choice, configuration, count, secret_of
 
 #: The settings of a place: those of kvstore.open (but not how values look, which backends decide), and a bound.
 PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
@@ -85,7 +85,9 @@ class Place:
         if options.get("max_bytes") is None and options.get("policy") is not None:
             raise TypeError("a policy is for a bounded store: give max_bytes, too")
         settings = {setting: value for setting, value in options.items() if setting not in ("max_bytes", "policy")}
-        configuration(**settings)  # what is wrong is told here, not at the first use
+        without_secret = dict(settings)  # what is wrong is told here, not at the first use
+        secret_of(without_secret.pop("password", None), without_secret.pop("raw_key", None))
+        configuration(**without_secret)
         if options.get("max_bytes") is not None:
             count(options["max_bytes"], "max_bytes")
             choice(options.get("policy") or "oldest", POLICIES, "policy")

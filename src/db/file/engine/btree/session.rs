@@ -167,9 +167,14 @@ impl Direct {
         Ok(())
     }
 
-    /// Takes the place of another connection's: what was remembered of the tables counts no more.
-    pub(in crate::db) fn follow(&mut self, before: &Direct) {
-        self.epoch.set(before.epoch.get().wrapping_add(1).max(1));
+    /// Of what is remembered of the tables.
+    pub(in crate::db) fn epoch(&self) -> u32 {
+        self.epoch.get()
+    }
+
+    /// Takes the place of another connection's, of this epoch: what was remembered of the tables counts no more.
+    pub(in crate::db) fn follow(&mut self, before: u32) {
+        self.epoch.set(before.wrapping_add(1).max(1));
     }
 
     /// A number that changes when others have committed: of the open transaction, which it needs.

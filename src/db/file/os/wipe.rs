@@ -1,0 +1,163 @@
+//! What of a page is used by nothing, for stores in which deleted data is overwritten.
+//!
+//! SQLite's `secure_delete` zeroes what it deletes. But when it deals the rows of some pages out anew, and a page has
+//! to be built from scratch for that (`rebuildPage` in btree.c), the bytes of rows that are on another page now stay
+//! where they were, in the part of the page that nothing uses. Deleted later, such a row is zeroed where it is, and
+//! not there. So that part is zeroed on its way into the file. (Pages: SQLite's fileformat2.html, chapters 1.6 and 1.8.)
+
+use std::ops::Range;
+
+/// Page numbers and lengths of files that are looked at: in a file so short no page of another kind begins like one of a
+/// table. Such a one begins with the number of a page, and that with a zero or a one. (Half of what would do: a
+/// transaction may make the file longer.)
+const MOST_PAGES: i64 = 1 << 24;
+/// The byte at which SQLite locks: its page is never used.
+const PENDING_BYTE: i64 = 1 << 30;
+/// The header of the file, on the first page.
+const FILE_HEADER: usize = 100;
+
+/// What the pages of a file are like.
+#[derive(Clone, Copy)]
+pub(in crate::db::file) struct Pages {
+    pub(in crate::db::file) size: u64,
+    /// Bytes at the end of each page that SQLite leaves alone.
+    pub(in crate::db::file) reserved: u8,
+}
+
+/// What is unused of a page of a table that is written at an offset, between the list of its rows and the rows. `None`:
+/// nothing, or it may be something else than a page of a table.
+pub(super) fn unused(page: &[u8], at: i64, pages: Pages) -> Option<Range<usize>> {
+    let Pages { size, reserved } = pages;
+    if page.len() as u64 != size {
+        return None;
+    }
+    let size = i64::try_from(size).ok()?;
+    if !(512..=65_536).contains(&size) || size.count_ones() != 1 || at < 0 || at % size != 0 {
+        return None;
+    }
+    let number = at / size + 1;
+    if number >= MOST_PAGES || is_of_pointers(number, size, reserved) {
+        return None;
+    }
+    let start = if number == 1 { FILE_HEADER } else { 0 };
+    let header = match page.get(start)? {
+        0x02 | 0x05 => 12,
+        0x0a | 0x0d => 8,
+        _ => return None,
+    };
+    let rows = usize::from(two(page, start + 3)?);
+    let from = start + header + 2 * rows;
+    let to = match two(page, start + 5)? {
+        0 => 65_536,
+        to => usize::from(to),
+    };
+    let usable = page.len() - usize::from(reserved);
+    let first_free = usize::from(two(page, start + 1)?);
+    let is_sound = from <= to
+        && to <= usable
+        && (first_free == 0 || (to..usable).contains(&first_free))
+        && page
+            .get(start + header..from)?
+            .chunks_exact(2)
+            .all(|row| two(row, 0).is_some_and(|row| (to..usable).contains(&usize::from(row))));
+    is_sound.then_some(from..to)
+}
+
+/// Whether a file of so many bytes is one whose pages `unused` tells apart.
+pub(super) fn tells_pages_apart(length: i64, page_size: usize) -> bool {
+    i64::try_from(page_size).is_ok_and(|size| size > 0 && length / size < MOST_PAGES)
+}
+
+/// Whether that page has the pointers of an auto-vacuum store, five bytes for each of the pages after it
+/// (fileformat2.html, chapter 1.8).
+fn is_of_pointers(number: i64, size: i64, reserved: u8) -> bool {
+    let group = (size - i64::from(reserved)) / 5 + 1;
+    let first = (number - 2) / group * group + 2;
+    let pending = PENDING_BYTE / size + 1;
+    number >= 2 && number == if first == pending { first + 1 } else { first }
+}
+
+fn two(page: &[u8], at: usize) -> Option<u16> {
+    let bytes = page.get(at..at.checked_add(2)?)?;
+    Some(u16::from_be_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same for pages of the length of this one.
+    fn unused(page: &[u8], at: i64, reserved: u8) -> Option<Range<usize>> {
+        super::unused(page, at, Pages { size: page.len() as u64, reserved })
+    }
+
+    /// A page of a table with rows at these offsets.
+    fn page(size: usize, start: usize, kind: u8, rows: &[u16], first: usize) -> Vec<u8> {
+        let mut page = vec![0xaa; size];
+        let header = if kind < 8 { 12 } else { 8 };
+        page[start] = kind;
+        page[start + 1..start + 3].fill(0);
+        page[start + 3..start + 5].copy_from_slice(&u16::try_from(rows.len()).unwrap().to_be_bytes());
+        page[start + 5..start + 7].copy_from_slice(&u16::try_from(first % 65_536).unwrap().to_be_bytes());
+        for (row, place) in rows.iter().zip(page[start + header..].chunks_exact_mut(2)) {
+            place.copy_from_slice(&row.to_be_bytes());
+        }
+        page
+    }
+
+    #[test]
+    fn the_unused_part_of_each_kind_of_page_of_a_table_is_found() {
+        assert_eq!(unused(&page(512, 0, 13, &[500, 480], 480), 512 * 2, 0), Some(12..480));
+        assert_eq!(unused(&page(512, 0, 10, &[500, 480], 480), 512 * 2, 0), Some(12..480));
+        assert_eq!(unused(&page(512, 0, 5, &[500], 500), 512 * 2, 0), Some(14..500));
+        assert_eq!(unused(&page(512, 0, 2, &[500], 500), 512 * 2, 0), Some(14..500));
+        assert_eq!(unused(&page(512, 100, 13, &[500], 500), 0, 0), Some(110..500));
+        assert_eq!(unused(&page(65_536, 0, 13, &[], 65_536), 65_536 * 2, 0), Some(8..65_536));
+        assert_eq!(unused(&page(512, 0, 13, &[], 496), 512 * 2, 16), Some(8..496));
+    }
+
+    #[test]
+    fn what_may_be_another_page_or_is_damaged_has_none() {
+        let sound = page(512, 0, 13, &[500, 480], 480);
+        for kind in [0, 1, 3, 4, 6, 14] {
+            assert_eq!(unused(&page(512, 0, kind, &[500], 500), 512 * 2, 0), None);
+        }
+        assert_eq!(unused(&sound, 512, 0), None, "the first page of pointers");
+        assert_eq!(unused(&sound, 512 * 104, 0), None, "the second page of pointers");
+        assert_eq!(unused(&sound, 512 * 103, 0), Some(12..480));
+        assert_eq!(unused(&sound, 512 * MOST_PAGES, 0), None);
+        assert_eq!(unused(&sound, 100, 0), None);
+        assert_eq!(super::unused(&sound, 512 * 2, Pages { size: 1024, reserved: 0 }), None, "half a page");
+        assert_eq!(unused(&sound[..511], 0, 0), None);
+        assert_eq!(unused(&page(512, 0, 13, &[500, 470], 480), 512 * 2, 0), None, "a row before the first");
+        assert_eq!(unused(&page(512, 0, 13, &[512], 480), 512 * 2, 0), None, "a row after the end");
+        assert_eq!(unused(&page(512, 0, 13, &[500], 9), 512 * 2, 0), None, "rows within the list");
+        assert_eq!(unused(&page(512, 0, 13, &[500], 500), 512 * 2, 16), None, "rows in what is reserved");
+        let mut damaged = sound;
+        damaged[1..3].copy_from_slice(&100_u16.to_be_bytes());
+        assert_eq!(unused(&damaged, 512 * 2, 0), None, "free space before the rows");
+        assert_eq!(unused(&[], 0, 0), None);
+    }
+
+    #[test]
+    fn the_page_of_pointers_after_the_locks_is_one_later() {
+        // With 65 536 bytes a page, 13 108 pages are a group; the locks are on page 16 385.
+        let size = 65_536;
+        assert!(is_of_pointers(2, size, 0) && is_of_pointers(2 + 13_108, size, 0));
+        assert!(!is_of_pointers(1, size, 0) && !is_of_pointers(3, size, 0));
+        // Where the locks are on the page that would have pointers: with 503 usable bytes of 512 a group has 101 pages.
+        let (size, pending) = (512, PENDING_BYTE / 512 + 1);
+        for reserved in 0..=32 {
+            let group = (size - i64::from(reserved)) / 5 + 1;
+            let falls_on_it = (pending - 2) % group == 0;
+            assert_eq!(is_of_pointers(pending + 1, size, reserved), falls_on_it, "{reserved}");
+            assert!(!is_of_pointers(pending, size, reserved), "{reserved}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_looked_at() {
+        assert!(tells_pages_apart(4096, 4096) && tells_pages_apart(0, 512));
+        assert!(!tells_pages_apart(512 << 24, 512) && !tells_pages_apart(1, 0));
+    }
+}
