@@ -490,6 +490,7 @@ static int found_in(const char *path, const char *text)
 
 static void secure_delete(void)
 {
+    files_are_plain();
     for (int secure = 0; secure <= 1; secure++) {
         const char *path = secure ? "secure.db" : "plain.db", *wal = secure ? "secure.db-wal" : "plain.db-wal";
         KVStoreConfig cfg = {0};
