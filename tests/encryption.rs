@@ -178,6 +178,34 @@ fn a_bit_that_is_flipped_in_any_page_is_noticed() {
     }
 }
 
+/// Whatever a file lost its end at, and whatever its first page says by then.
+#[test]
+fn a_file_that_is_cut_off_is_never_taken_for_a_store() {
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        let config = with_key().journal_mode(mode);
+        let scratch = Scratch::new();
+        fill(&scratch.open_with(&config));
+        let sound = fs::read(scratch.path()).unwrap();
+        let near = [1, 15, 16, 17, 99, 100, 511, 512, 513, 1024, 4095, 4096, 4097, 8192];
+        let lengths = near.into_iter().chain((10_000..sound.len()).step_by(20_001)).chain([sound.len() - 1]);
+        for length in lengths {
+            let cut = &sound[..length];
+            fs::write(scratch.path(), cut).unwrap();
+            let error = Store::open_with(scratch.path(), &config)
+                .and_then(|store| {
+                    store.integrity_check()?;
+                    Ok(store.close())
+                })
+                .expect_err(&format!("{mode:?}, {length} bytes"));
+            assert!(
+                matches!(error.kind(), ErrorKind::AuthFailed | ErrorKind::Corrupt),
+                "{mode:?}, {length} bytes: {error:?}"
+            );
+            assert!(fs::read(scratch.path()).unwrap() == cut, "{mode:?}, {length} bytes: written to");
+        }
+    }
+}
+
 #[test]
 fn a_backup_and_a_second_handle_have_the_same_password() {
     let scratch = Scratch::new();

@@ -82,7 +82,11 @@ impl Store {
     /// [`ReadOnly`](ErrorKind::ReadOnly), [`Full`](ErrorKind::Full), [`Io`](ErrorKind::Io),
     /// [`Corrupt`](ErrorKind::Corrupt). Nothing is changed then.
     pub fn encrypt(&self, with: &Secret) -> Result<()> {
-        self.convert(false, Some(with), "the store is encrypted already: give it another password by rekey")
+        self.convert(
+            false,
+            Some(with),
+            "the store is encrypted already: give it another password by rekey (in C, kvstore_reencrypt)",
+        )
     }
 
     /// Encrypts an encrypted store with another secret, in place; as [`encrypt`](Store::encrypt). With the old one it
@@ -91,7 +95,11 @@ impl Store {
     /// # Errors
     /// As [`encrypt`](Store::encrypt); `Error` if it is not encrypted.
     pub fn rekey(&self, with: &Secret) -> Result<()> {
-        self.convert(true, Some(with), "the store is not encrypted: encrypt it")
+        self.convert(
+            true,
+            Some(with),
+            "the store is not encrypted: encrypt it (in C, kvstore_open_encrypted)",
+        )
     }
 
     /// Takes the encryption off a store, in place; as [`encrypt`](Store::encrypt).

@@ -53,7 +53,8 @@ pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
     }
     match error.kind() {
         ErrorKind::Corrupt | ErrorKind::NotADatabase => Error::auth_failed(
-            "the password (or key) is not that of this file, or its first page was changed or is damaged",
+            "the password (or key) is not that of this file, or its first page was changed or is damaged, or its end is \
+             missing",
         ),
         _ => error,
     }

@@ -160,7 +160,13 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
         (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
     else {
         if is_begun(header, path) || config.file.is_encrypted() && !header.starts_with(MAGIC) {
-            return Ok(()); // SQLite rolls it back, or decrypts it
+            // SQLite rolls it back, or decrypts it; but SQLCipher takes less than a page for a new file.
+            if header.len() < SECTOR && config.file.is_encrypted() && !has("-journal") {
+                return Err(Error::corrupt(
+                    "the file is shorter than the smallest page: it was cut off, or is no store; it was left as it is",
+                ));
+            }
+            return Ok(());
         }
         if looks_encrypted(header) {
             return Err(Error::auth_failed(
