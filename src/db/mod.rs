@@ -1,22 +1,25 @@
 //! Where data is kept: what the rooms above see of it.
 //!
-//! There is one home so far, `db/file`: SQLite. Nothing outside of it knows SQL or a type of rusqlite.
+//! Each home is a room of its own: `db/file` is SQLite, and nothing outside of it knows SQLite's SQL or a type of
+//! rusqlite.
 //!
-//! The interface is [`Db`], a connection with its transactions and maintenance, and [`Contents`], the operations
-//! on a family: each a whole one, such as "write this if the key is absent", or a [`Chunk`] of rows. Which tables it
-//! takes is for the home to know.
+//! The interface is in `home.rs`: [`Db`], a connection with its transactions and maintenance, the [`View`] an operation
+//! has of it, and [`Contents`], the operations on a family: each a whole one, such as "write this if the key is absent",
+//! or a [`Chunk`] of rows. Which tables it takes is for the home to know.
 
 mod chunk;
 mod file;
+mod home;
 
 use std::ops::Bound;
 
 use crate::expiry::Expiry;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use file::{
-    Contents, DEFAULT_FAMILY, Db, Disagreement, Due, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report,
-    SQLITE_VERSION, Tables, TransactionState, copy, gone, is_at, note_fork, rename_new,
+    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
+    Tables, TransactionState, gone, is_at, note_fork, rename_new,
 };
+pub(crate) use home::{Contents, Db, Due, View};
 
 /// What a look-up of a key has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

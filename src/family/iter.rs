@@ -467,7 +467,7 @@ impl Cursor {
         let Target { shared, tables } = &*self.family;
         shared.with(|db| {
             let changes = shared.changes();
-            Ok(Loaded { changes, read_to: read(db.contents(tables, &shared.clock))? })
+            Ok(Loaded { changes, read_to: read(db.view().contents(tables, &shared.clock))? })
         })
     }
 }

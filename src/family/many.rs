@@ -44,7 +44,7 @@ impl Family {
             self.check_key(key.as_ref())?;
         }
         self.shared().with(|db| {
-            self.on(db).get_many(&keys, |number, found| {
+            self.on(db.view()).get_many(&keys, |number, found| {
                 match found {
                     Found::Live(value) => self.count_get(value.len()),
                     Found::Expired(_) => {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::config::check_key;
-use crate::db::{Contents, Db, Found, Tables, Times};
+use crate::db::{Contents, Found, Tables, Times, View};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
 use crate::options::PutOptions;
@@ -81,7 +81,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn created_ms(&self) -> Result<i64> {
-        self.shared().with(|db| db.created_ms(self.tables()))
+        self.shared().with(|db| db.view().created_ms(self.tables()))
     }
 
     pub(crate) fn tables(&self) -> &Tables {
@@ -94,7 +94,7 @@ impl Family {
 
     /// What is in the family, seen through the connection and by the store's clock.
     #[inline]
-    pub(crate) fn on<'c>(&'c self, db: &'c Db) -> Contents<'c> {
+    pub(crate) fn on<'c>(&'c self, db: View<'c>) -> Contents<'c> {
         db.contents(self.tables(), &self.shared().clock)
     }
 
@@ -240,7 +240,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn count(&self) -> Result<u64> {
-        self.shared().with(|db| self.on(db).count())
+        self.shared().with(|db| self.on(db.view()).count())
     }
 
     // ---- iteration ---------------------------------------------------------------------------
@@ -330,7 +330,7 @@ impl Family {
     ) -> Result<Found<R>> {
         self.check_key(key)?;
         self.shared().with(|db| {
-            let found = look(self.on(db))?;
+            let found = look(self.on(db.view()))?;
             if let Found::Expired(expire_ms) = found {
                 self.shared().counters.ttl_expired.add(1);
                 self.shared().remove_in_time(db, &self.target.tables, key, expire_ms);

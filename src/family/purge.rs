@@ -59,7 +59,7 @@ impl Family {
         let mut deleted = 0;
         loop {
             // Looking first needs no lock on the file when there is nothing to do.
-            let more = !self.shared().with(|db| self.on(db).due(last_ms, 1))?.is_empty();
+            let more = !self.shared().with(|db| self.on(db.view()).due(last_ms, 1))?.is_empty();
             let left = max_keys.saturating_sub(deleted);
             if !more || left == 0 {
                 return Ok(PurgeStep { deleted, more });

@@ -92,8 +92,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn default_ttl(&self) -> Result<Option<Duration>> {
-        let settings = self.shared().with(|db| db.read_settings(self.tables()))?;
-        let ms = settings.default_ttl_ms.unsigned_abs();
+        let ms = self.shared().with(|db| db.view().default_ttl_ms(self.tables()))?.unsigned_abs();
         Ok((ms > 0).then(|| Duration::from_millis(ms)))
     }
 
@@ -103,7 +102,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn next_expiry(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| self.on(db).next_expiry())
+        self.shared().with(|db| self.on(db.view()).next_expiry())
     }
 
     /// Number of keys that have an end of life, also of those that have expired and are still there.
@@ -111,7 +110,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn count_ttl(&self) -> Result<u64> {
-        self.shared().with(|db| self.on(db).count_ttl())
+        self.shared().with(|db| self.on(db.view()).count_ttl())
     }
 
     /// Number of live keys. Counts the rows and the entries that have expired; looks at no key else.
@@ -119,6 +118,6 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn count_live(&self) -> Result<u64> {
-        self.shared().with(|db| self.on(db).count_live())
+        self.shared().with(|db| self.on(db.view()).count_live())
     }
 }

@@ -23,7 +23,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn tracks_writes(&self) -> Result<bool> {
-        self.shared().with(|db| Ok(db.read_settings(self.tables())?.track_writes))
+        self.shared().with(|db| db.view().tracks_writes(self.tables()))
     }
 
     /// When the value of a key was written, in milliseconds since the Unix epoch; `None` if the key is
@@ -64,7 +64,7 @@ impl Family {
         }
         let (mut left, mut deleted) = (max_keys, 0);
         loop {
-            let more = self.shared().with(|db| self.on(db).has_written_by(last_ms))?;
+            let more = self.shared().with(|db| self.on(db.view()).has_written_by(last_ms))?;
             if !more || left == 0 {
                 return Ok(PurgeStep { deleted, more });
             }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Shared;
-use crate::db::{Db, Tables, TransactionState};
+use crate::db::{Db, Tables, TransactionState, View};
 use crate::error::Result;
 
 impl Shared {
@@ -29,7 +29,7 @@ impl Shared {
             }
             TransactionState::Write => {
                 self.note_change();
-                db.attempt(|db| db.contents(tables, &self.clock).remove_if_expired(key));
+                db.attempt_to_remove(tables, &self.clock, key);
             }
             TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
         }
@@ -61,13 +61,17 @@ impl Shared {
     /// Runs a write in a transaction of its own, which removes the dead rows that are noted, too. If that is what
     /// fails, the write is done without them.
     #[inline]
-    pub(super) fn write_and_remove_dead(&self, db: &mut Db, f: &impl Fn(&Db) -> Result<()>) -> Result<()> {
+    pub(super) fn write_and_remove_dead(
+        &self,
+        db: &mut Db,
+        f: &impl Fn(View<'_>) -> Result<()>,
+    ) -> Result<()> {
         if !db.has_dead_for_a_write() {
             return db.in_own_transaction(true, f);
         }
         let is_its_own = Cell::new(false);
         // Before the write: a key that it gives the same end once more has not been met yet.
-        let both = |db: &Db| {
+        let both = |db: View<'_>| {
             db.remove_dead(&self.clock, self.clock.now_ms())?;
             f(db).inspect_err(|_| is_its_own.set(true))
         };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
-use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, is_at};
+use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
 use stats::Counters;
@@ -218,31 +218,31 @@ impl Shared {
     /// Runs a write: in the caller's transaction, or in one of its own, which also removes the dead rows that reads
     /// have met. May run `f` twice: the second time after all that the first one has done was rolled back.
     #[inline]
-    pub(crate) fn write<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+    pub(crate) fn write<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         self.write_as(Way::WithDead, f)
     }
 
     /// The same for a write that can be run only once: it removes nothing else.
-    pub(crate) fn write_once<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+    pub(crate) fn write_once<R>(&self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
         let f = Cell::new(Some(f));
         self.write_as(Way::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
     /// The same for a write that has little time: it leaves a checkpoint that is due to the next write, once.
-    pub(crate) fn write_in_haste<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+    pub(crate) fn write_in_haste<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         self.write_as(Way::InHaste, f)
     }
 
     /// What a write gives is put aside: so all that is around it is in the library once, and not for each kind of write.
     #[inline]
-    fn write_as<R>(&self, way: Way, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+    fn write_as<R>(&self, way: Way, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         let given = Cell::new(None);
         self.run_write(way, &|db| f(db).map(|r| given.set(Some(r))))?;
         given.take().ok_or_else(never_run)
     }
 
-    fn run_write(&self, way: Way, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
-        let f = &|db: &Db| db.within_limit(&self.clock, f);
+    fn run_write(&self, way: Way, f: &dyn Fn(View<'_>) -> Result<()>) -> Result<()> {
+        let f = &|db: View<'_>| db.within_limit(&self.clock, f);
         self.with(|db| {
             if db.is_read_only() {
                 return Err(read_only());
@@ -283,7 +283,7 @@ impl Shared {
     /// Counts what a write has removed to make room.
     #[inline]
     fn count_removed(&self, db: &Db) {
-        if let Some(Removed { live, expired }) = db.take_removed() {
+        if let Some(Removed { live, expired }) = db.view().take_removed() {
             self.counters.evicted.add(live);
             self.counters.ttl_purged.add(expired);
         }

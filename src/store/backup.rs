@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{NewFile, Store};
-use crate::db;
+use crate::db::TransactionState;
 use crate::error::{Error, Result};
 
 impl Store {
@@ -34,11 +34,11 @@ impl Store {
                 let config = shared.config_now().map(|config| config.read_only(true));
                 config
                     .and_then(|config| Store::open_beside(shared, &source, &config))
-                    .and_then(|source| source.shared().with(|db| db::copy(db, new.partial(), &mut progress)))
+                    .and_then(|source| source.shared().with(|db| db.copy(new.partial(), &mut progress)))
             }
             // Nobody else can read it: the handle itself must, and is busy meanwhile.
             _ => shared.with(|db| match db.transaction() {
-                db::TransactionState::None => db::copy(db, new.partial(), &mut progress),
+                TransactionState::None => db.copy(new.partial(), &mut progress),
                 _ => Err(Error::busy("a transaction is open on this handle: end it, then back up")),
             }),
         };

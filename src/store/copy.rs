@@ -90,12 +90,14 @@ fn copy(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>)
 
 /// Copies what is in a snapshot, inside a write transaction.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
-    let names = from.shared().with(|db| db.families())?;
+    let names = from.shared().with(|db| db.view().families())?;
     let is_new = to.limit()?.is_none() && is_empty(to)?;
     let mut total = 0;
     for name in &names {
         total += from.unregistered_family(name).count_live()?;
-        if to.shared().with(|db| db.family_exists(name))? && to.unregistered_family(name).count_live()? > 0 {
+        if to.shared().with(|db| db.view().family_exists(name))?
+            && to.unregistered_family(name).count_live()? > 0
+        {
             return Err(Error::invalid(format!(
                 "family \"{name}\" of the store to copy to has keys: clear it, or copy to another store"
             )));
@@ -126,7 +128,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
 }
 
 fn is_empty(store: &Store) -> Result<bool> {
-    for name in store.shared().with(|db| db.families())? {
+    for name in store.shared().with(|db| db.view().families())? {
         if store.unregistered_family(&name).count_live()? > 0 {
             return Ok(false);
         }
@@ -136,7 +138,7 @@ fn is_empty(store: &Store) -> Result<bool> {
 
 /// The family to copy to, with the settings of the one it is copied from.
 fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
-    if name != DEFAULT_FAMILY && !to.shared().with(|db| db.family_exists(name))? {
+    if name != DEFAULT_FAMILY && !to.shared().with(|db| db.view().family_exists(name))? {
         to.create_family(name)?;
     }
     let family = to.unregistered_family(name);

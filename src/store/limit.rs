@@ -50,6 +50,6 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn limit(&self) -> Result<Option<Limit>> {
-        self.shared().with(|db| db.limit_now())
+        self.shared().with(|db| db.view().limit_now())
     }
 }

@@ -89,7 +89,7 @@ impl Store {
     }
 
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
-        let db = Db::open(path, config, clock.now_ms()).map_err(|e| match path {
+        let db = Db::open(path, config, &clock).map_err(|e| match path {
             Some(path) => e.with_message(format!("{}: {e}", path.display())),
             None => e,
         })?;
@@ -155,7 +155,7 @@ impl Store {
     pub fn family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
-        match self.shared.with(|db| db.family_exists(name))? {
+        match self.shared.with(|db| db.view().family_exists(name))? {
             true => Ok(family),
             false => Err(no_family(name)),
         }
@@ -168,7 +168,7 @@ impl Store {
     pub fn family_or_create(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
-        if !self.shared.with(|db| db.family_exists(name))? {
+        if !self.shared.with(|db| db.view().family_exists(name))? {
             let now = self.shared.clock.now_ms();
             self.shared.write(|db| db.create_family(family.tables(), now))?;
         }
@@ -209,7 +209,7 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn families(&self) -> Result<Vec<String>> {
-        let mut names = self.shared.with(|db| db.families())?;
+        let mut names = self.shared.with(|db| db.view().families())?;
         names.retain(|name| name != DEFAULT_FAMILY);
         Ok(names)
     }

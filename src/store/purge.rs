@@ -1,17 +1,13 @@
 //! What is due over all families: when, and removing it within a budget.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::db::{Db, Due, TimeEntry};
+use crate::db::{Due, View};
 use crate::error::Result;
+use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;
-use crate::family::{Family, PurgeStep};
 
-/// Keys removed between two looks at the time budget.
-const KEYS_PER_LOOK: usize = 16;
 /// For how much longer than its time a step may look at families: when others commit all the time, all have to
 /// be looked at anew each time, and a step that never comes to their end never says that nothing is due.
 const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
@@ -36,7 +32,7 @@ impl Store {
     /// # Errors
     /// Failures to read.
     pub fn next_expiry_of_all(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.next_expiry(&self.shared().clock))
+        self.shared().with(|db| db.view().next_expiry(&self.shared().clock))
     }
 
     /// Removes expired keys over all families, those first that expired first, until `max_keys` (counted as by
@@ -82,7 +78,7 @@ impl Store {
 
     /// The families that have something expired, as many as one transaction can be about.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
-        self.shared().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
+        self.shared().with(|db| db.view().due(now_ms, KEYS_PER_STEP, in_time))
     }
 
     /// Removes the earliest expired keys of these families in one transaction: at most `max`, and not many
@@ -97,52 +93,12 @@ impl Store {
     ) -> Result<u64> {
         let shared = self.shared();
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
-        let families: Vec<_> = due.families.iter().map(|(_, name)| self.unregistered_family(name)).collect();
-        let purge = |db: &Db| {
+        let purge = |db: View<'_>| {
             db.remove_dead(&shared.clock, now_ms)?; // what a read has met is not counted
-            // The next entry of each family, the earliest first.
-            let mut next: BinaryHeap<_> =
-                due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
-            let (mut seen, mut removed) = (0, 0);
-            while let Some(Reverse((first_ms, at))) = next.pop()
-                && seen < max
-                && (seen == 0 || in_time())
-            {
-                let Some(family) = families.get(at) else { continue };
-                let until_ms = next.peek().map_or(now_ms, |Reverse((ms, _))| *ms);
-                let (entries, after) =
-                    self.first_entries(db, family, until_ms.max(first_ms), now_ms, max - seen)?;
-                for (expire_ms, key) in &entries {
-                    removed += u64::from(family.on(db).purge_entry(*expire_ms, key, now_ms)?);
-                }
-                seen += entries.len();
-                next.extend(after.map(|after_ms| Reverse((after_ms, at))));
-            }
-            Ok(removed)
+            db.purge_due(due, &shared.clock, now_ms, max, &in_time)
         };
         let removed = if in_haste { shared.write_in_haste(purge)? } else { shared.write(purge)? };
         shared.counters.ttl_purged.add(removed);
         Ok(removed)
-    }
-
-    /// The first entries of a family's expiry index, up to `until_ms` and no more than are removed between two
-    /// looks at the time; and the time of the next one, if that is over.
-    fn first_entries(
-        &self,
-        db: &Db,
-        family: &Family,
-        until_ms: i64,
-        now_ms: i64,
-        max: usize,
-    ) -> Result<(Vec<TimeEntry>, Option<i64>)> {
-        if !db.family_exists(family.name())? {
-            return Ok((Vec::new(), None)); // dropped since it was found due
-        }
-        let max = max.min(KEYS_PER_LOOK);
-        let mut entries = family.on(db).due(now_ms, max + 1)?;
-        let taken = entries.iter().take(max).take_while(|(ms, _)| *ms <= until_ms).count();
-        let after = entries.get(taken).map(|(ms, _)| *ms);
-        entries.truncate(taken);
-        Ok((entries, after))
     }
 }

@@ -19,6 +19,7 @@ use super::connection::{Db, TransactionState};
 use super::engine::{Engine, Step, TimeIndex, from_time};
 use super::schema::Tables;
 use crate::clock::Clock;
+use crate::db::Due;
 use crate::error::Result;
 use crate::expiry;
 
@@ -139,19 +140,6 @@ pub(super) struct FamiliesBy {
     last: Option<(When, usize)>,
 }
 
-/// What is due.
-#[derive(Debug)]
-pub(crate) struct Due {
-    /// Families in which something is due, with the time of their first entry, which is the earliest first.
-    pub(crate) families: Vec<(i64, Arc<str>)>,
-    /// Families that were looked at.
-    pub(crate) looked_at: usize,
-    /// All families there are.
-    pub(crate) known: usize,
-    /// Whether these are all in which something is due, or `max` of them: there was time to look.
-    pub(crate) complete: bool,
-}
-
 impl Db {
     /// The first `max` families in which something is due by now, as far as `in_time` lets it look. In the open
     /// transaction, or in one of its own.
@@ -180,7 +168,7 @@ impl Db {
                 } else if let When::At(expire_ms) = bound
                     && let Some(entry) = db.agenda.borrow().families.get(place)
                 {
-                    due.families.push((expire_ms, Arc::clone(&entry.name)));
+                    due.families.push((expire_ms, Arc::clone(&entry.tables)));
                 }
                 last = Some((bound, place));
             }
@@ -395,7 +383,7 @@ mod tests {
                 let due = db.due(5000, usize::MAX, || false).unwrap();
                 assert!(!due.complete && due.known == FAMILIES + 1);
                 assert!(due.looked_at < PER_LOOK);
-                seen.extend(due.families.into_iter().map(|(_, name)| name));
+                seen.extend(due.families.into_iter().map(|(_, tables)| tables.family().to_owned()));
             }
             assert_eq!(seen.len(), FAMILIES, "families are never looked at");
             let due = db.due(5000, usize::MAX, || true).unwrap();

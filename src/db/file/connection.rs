@@ -395,7 +395,7 @@ impl Db {
     }
 
     /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
-    pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+    fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         or_undo(self, |db| f(db), |db| db.doom(&Error::failed("a callback in it has panicked")))
     }
 

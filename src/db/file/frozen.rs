@@ -121,11 +121,11 @@ impl Frozen {
 }
 
 impl Db {
-    /// To be called around each call that reads the file.
+    /// To be called before each call that reads the file; says whether `after_reading` is to be called after it.
     #[inline]
-    pub(crate) fn reading<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+    pub(crate) fn before_reading(&mut self) -> Result<bool> {
         if self.frozen.is_some() {
-            return self.read_frozen(f);
+            return self.before_reading_frozen().map(|()| true);
         }
         #[cfg(kvstore_btree)]
         let by_sql = self.direct.is_none();
@@ -134,18 +134,23 @@ impl Db {
         if by_sql {
             self.check_place_now_and_then()?; // the other engine does, when it takes a snapshot
         }
-        f(self)
+        Ok(false)
     }
 
     #[cold]
-    fn read_frozen<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+    fn before_reading_frozen(&mut self) -> Result<()> {
         if self.has_changed(true)? {
             if self.transaction != TransactionState::None {
                 return Err(self.lose_snapshot());
             }
             self.open_anew()?;
         }
-        let done = f(self);
+        Ok(())
+    }
+
+    /// What a call has done that read a file which nobody can write.
+    #[cold]
+    pub(crate) fn after_reading<R>(&mut self, done: Result<R>) -> Result<R> {
         // It may also be why the call has failed.
         if self.has_changed(false)? { Err(self.lose_snapshot()) } else { done }
     }

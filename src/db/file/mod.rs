@@ -36,6 +36,7 @@ mod os;
 mod plan;
 mod pragmas;
 mod probe;
+mod purge;
 mod repair;
 mod schema;
 #[cfg(feature = "encryption")]
@@ -43,7 +44,6 @@ mod undo;
 mod watch;
 mod write_back;
 
-pub(crate) use agenda::Due;
 pub(crate) use backup::copy;
 pub(crate) use connection::{Db, TransactionState};
 pub(crate) use integrity::{Found as Disagreement, Report};

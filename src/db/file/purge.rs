@@ -1,0 +1,67 @@
+//! Removing what is due over all families: the earliest first, whatever family it is in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::connection::Db;
+use super::schema::Tables;
+use crate::clock::Clock;
+use crate::db::{Due, TimeEntry};
+use crate::error::Result;
+
+/// Keys removed between two looks at the time budget.
+const KEYS_PER_LOOK: usize = 16;
+
+impl Db {
+    /// Removes the earliest expired keys of these families, inside a write transaction: at most `max`, and not many once
+    /// the time is over.
+    pub(crate) fn purge_due(
+        &self,
+        due: &Due,
+        clock: &Clock,
+        now_ms: i64,
+        max: usize,
+        in_time: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        // The next entry of each family, the earliest first.
+        let mut next: BinaryHeap<_> =
+            due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
+        let (mut seen, mut removed) = (0, 0);
+        while let Some(Reverse((first_ms, at))) = next.pop()
+            && seen < max
+            && (seen == 0 || in_time())
+        {
+            let Some((_, tables)) = due.families.get(at) else { continue };
+            let until_ms = next.peek().map_or(now_ms, |Reverse((ms, _))| *ms);
+            let (entries, after) =
+                self.first_entries(tables, clock, until_ms.max(first_ms), now_ms, max - seen)?;
+            for (expire_ms, key) in &entries {
+                removed += u64::from(self.contents(tables, clock).purge_entry(*expire_ms, key, now_ms)?);
+            }
+            seen += entries.len();
+            next.extend(after.map(|after_ms| Reverse((after_ms, at))));
+        }
+        Ok(removed)
+    }
+
+    /// The first entries of a family's expiry index, up to `until_ms` and no more than are removed between two
+    /// looks at the time; and the time of the next one, if that is over.
+    fn first_entries(
+        &self,
+        tables: &Tables,
+        clock: &Clock,
+        until_ms: i64,
+        now_ms: i64,
+        max: usize,
+    ) -> Result<(Vec<TimeEntry>, Option<i64>)> {
+        if !self.family_exists(tables.family())? {
+            return Ok((Vec::new(), None)); // dropped since it was found due
+        }
+        let max = max.min(KEYS_PER_LOOK);
+        let mut entries = self.contents(tables, clock).due(now_ms, max + 1)?;
+        let taken = entries.iter().take(max).take_while(|(ms, _)| *ms <= until_ms).count();
+        let after = entries.get(taken).map(|(ms, _)| *ms);
+        entries.truncate(taken);
+        Ok((entries, after))
+    }
+}

@@ -1,0 +1,608 @@
+//! Where the data of a store is, as the rooms above see it: [`Db`], a connection, [`View`], what an operation sees of
+//! it inside its read or its write, and [`Contents`], what is in a family. Each hands the call on to the home the store
+//! is in. What only a file has (checkpoints, its WAL, free pages) is done there, and nothing elsewhere.
+//!
+//! With one home compiled in, none of this is more than the call itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables, TransactionState};
+use super::{Chunk, Found, Scan, TimeEntry, Times};
+use crate::clock::Clock;
+use crate::config::{CheckpointMode, Config};
+use crate::error::{Error, Result};
+use crate::expiry::{Condition, Expiry};
+use crate::info::StoreInfo;
+use crate::options::{Limit, PutOptions};
+use crate::unwind::or_undo;
+
+/// A connection to a store, with the caller's transaction on it.
+pub(crate) enum Db {
+    File(file::Db),
+}
+
+/// The connection as an operation sees it, inside its read or its write.
+#[derive(Clone, Copy)]
+pub(crate) enum View<'d> {
+    File(&'d file::Db),
+}
+
+/// What is in a family.
+#[derive(Clone, Copy)]
+pub(crate) enum Contents<'c> {
+    File(file::Contents<'c>),
+}
+
+/// What is due.
+#[derive(Debug)]
+pub(crate) struct Due {
+    /// Families in which something is due, with the time of their first entry, which is the earliest first.
+    pub(crate) families: Vec<(i64, Arc<Tables>)>,
+    /// Families that were looked at.
+    pub(crate) looked_at: usize,
+    /// All families there are.
+    pub(crate) known: usize,
+    /// Whether these are all in which something is due, or `max` of them: there was time to look.
+    pub(crate) complete: bool,
+}
+
+/// The same call, wherever the data is.
+macro_rules! wherever {
+    ($home:ident, $self:expr, $call:ident($($argument:expr),*)) => {
+        match $self {
+            $home::File(home) => home.$call($($argument),*),
+        }
+    };
+}
+
+/// A call that only a file knows; otherwise what is given.
+macro_rules! in_a_file {
+    ($home:ident, $self:expr, $call:ident($($argument:expr),*), else $otherwise:expr) => {
+        match $self {
+            $home::File(home) => home.$call($($argument),*),
+        }
+    };
+}
+
+impl Db {
+    /// Opens the store at `path` (`None`: in memory), making it if it is not there.
+    pub(crate) fn open(path: Option<&Path>, config: &Config, clock: &Clock) -> Result<Db> {
+        file::Db::open(path, config, clock.now_ms()).map(Db::File)
+    }
+
+    /// What an operation sees of it.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        match self {
+            Db::File(home) => View::File(home),
+        }
+    }
+
+    /// Where it is, for a second connection to it; `None` in memory.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        wherever!(Db, self, path())
+    }
+
+    pub(crate) fn file_identity(&self) -> Option<FileIdentity> {
+        in_a_file!(Db, self, file_identity(), else None)
+    }
+
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        wherever!(Db, self, is_read_only())
+    }
+
+    /// Rolls back what is open and closes. The connection is gone even if this fails.
+    pub(crate) fn close(self) -> Result<()> {
+        wherever!(Db, self, close())
+    }
+
+    pub(crate) fn before_close(&mut self) {
+        in_a_file!(Db, self, before_close(), else ());
+    }
+
+    // ---- transactions ------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn transaction(&self) -> &TransactionState {
+        wherever!(Db, self, transaction())
+    }
+
+    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    pub(crate) fn begin_read(&mut self) -> Result<()> {
+        wherever!(Db, self, begin_read())
+    }
+
+    /// Begins the caller's write transaction.
+    pub(crate) fn begin_write(&mut self) -> Result<()> {
+        wherever!(Db, self, begin_write())
+    }
+
+    /// Commits the caller's transaction. After `Busy` it is still open, and commit may be called again; after any other
+    /// failure it can only be rolled back.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        wherever!(Db, self, commit())
+    }
+
+    /// Rolls the caller's transaction back.
+    pub(crate) fn rollback(&mut self) -> Result<()> {
+        wherever!(Db, self, rollback())
+    }
+
+    /// Rolls back what is open although the caller has no transaction. To be called before anything else.
+    #[inline]
+    pub(crate) fn roll_back_remains(&self) -> Result<()> {
+        in_a_file!(Db, self, roll_back_remains(), else Ok(()))
+    }
+
+    /// Fails if the caller's transaction has no snapshot any more.
+    #[inline]
+    pub(crate) fn check_snapshot(&self) -> Result<()> {
+        wherever!(Db, self, check_snapshot())
+    }
+
+    /// To be called when anything has failed, a read, too.
+    #[cold]
+    pub(crate) fn note_failure(&mut self, why: &Error) {
+        wherever!(Db, self, note_failure(why));
+    }
+
+    /// An error as the caller gets it.
+    #[cold]
+    pub(crate) fn explained(&self, why: Error) -> Error {
+        in_a_file!(Db, self, explained(why), else why)
+    }
+
+    /// Marks the caller's write transaction as one that can only be rolled back.
+    pub(crate) fn doom(&mut self, why: &Error) {
+        wherever!(Db, self, doom(why));
+    }
+
+    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for another writer's lock as long as the
+    /// configuration says.
+    #[inline]
+    pub(crate) fn in_own_transaction<R>(
+        &mut self,
+        wait: bool,
+        f: impl FnOnce(View<'_>) -> Result<R>,
+    ) -> Result<R> {
+        match self {
+            Db::File(home) => home.in_own_transaction(wait, |home| f(View::File(home))),
+        }
+    }
+
+    /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
+    pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
+        let panicked = |db: &mut &mut Db| db.doom(&Error::failed("a callback in it has panicked"));
+        or_undo(self, |db| f(db.view()), panicked)
+    }
+
+    /// To be called around each call that reads.
+    #[inline]
+    pub(crate) fn reading<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        let look_again = in_a_file!(Db, self, before_reading(), else Ok(false))?;
+        let done = f(self);
+        if look_again { in_a_file!(Db, self, after_reading(done), else done) } else { done }
+    }
+
+    // ---- dead rows that reads have met: a file removes them together ------------------------------
+
+    /// Removes, inside the caller's write transaction, a key that a read has found dead; what fails leaves it there.
+    pub(crate) fn attempt_to_remove(&mut self, tables: &Tables, clock: &Clock, key: &[u8]) {
+        match self {
+            Db::File(home) => home.attempt(|home| home.contents(tables, clock).remove_if_expired(key)),
+        }
+    }
+
+    pub(crate) fn has_no_room_for_dead(&self, key: &[u8]) -> bool {
+        in_a_file!(Db, self, has_no_room_for_dead(key), else false)
+    }
+
+    pub(crate) fn note_dead(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
+        in_a_file!(Db, self, note_dead(tables, key, expire_ms), else false)
+    }
+
+    #[inline]
+    pub(crate) fn has_dead(&self) -> bool {
+        in_a_file!(Db, self, has_dead(), else false)
+    }
+
+    #[inline]
+    pub(crate) fn has_dead_for_a_write(&self) -> bool {
+        in_a_file!(Db, self, has_dead_for_a_write(), else false)
+    }
+
+    pub(crate) fn dead_are_removed(&self) {
+        in_a_file!(Db, self, dead_are_removed(), else ());
+    }
+
+    pub(crate) fn dead_are_stuck(&self, failed: bool) {
+        in_a_file!(Db, self, dead_are_stuck(failed), else ());
+    }
+
+    // ---- upkeep -----------------------------------------------------------------------------------
+
+    /// Makes every commit so far survive a power cut.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        in_a_file!(Db, self, sync(), else Ok(()))
+    }
+
+    /// Ends the snapshot that is kept between reads.
+    pub(crate) fn let_reads_go(&mut self) {
+        in_a_file!(Db, self, let_reads_go(), else ());
+    }
+
+    pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        in_a_file!(Db, self, checkpoint(mode), else Ok((0, 0)))
+    }
+
+    pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
+        in_a_file!(Db, self, checkpoint_within(mode, wait), else Ok((0, 0)))
+    }
+
+    #[inline]
+    pub(crate) fn note_commit(&mut self) {
+        in_a_file!(Db, self, note_commit(), else ());
+    }
+
+    #[inline]
+    pub(crate) fn checkpoint_is_due(&self) -> bool {
+        in_a_file!(Db, self, checkpoint_is_due(), else false)
+    }
+
+    pub(crate) fn checkpoint_is_overdue(&self) -> bool {
+        in_a_file!(Db, self, checkpoint_is_overdue(), else false)
+    }
+
+    pub(crate) fn wal_is_long(&self) -> bool {
+        in_a_file!(Db, self, wal_is_long(), else false)
+    }
+
+    pub(crate) fn checkpoint_by_itself(&mut self, may_keep_writers_out: bool) -> bool {
+        in_a_file!(Db, self, checkpoint_by_itself(may_keep_writers_out), else false)
+    }
+
+    pub(crate) fn cut_wal(&mut self) -> bool {
+        in_a_file!(Db, self, cut_wal(), else false)
+    }
+
+    pub(crate) fn wal_frames(&self) -> u32 {
+        in_a_file!(Db, self, wal_frames(), else 0)
+    }
+
+    pub(crate) fn commit_counter(&self) -> Option<u32> {
+        in_a_file!(Db, self, commit_counter(), else None)
+    }
+
+    #[inline]
+    pub(crate) fn has_to_write_back(&mut self) -> bool {
+        in_a_file!(Db, self, has_to_write_back(), else false)
+    }
+
+    pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
+        in_a_file!(Db, self, go_on_writing_back(let_go), else ());
+    }
+
+    pub(crate) fn report_disagreements(&self, most: u32, report: &mut dyn Report) -> Result<Option<Error>> {
+        wherever!(Db, self, report_disagreements(most, report))
+    }
+
+    pub(crate) fn integrity_check(&self) -> Result<()> {
+        wherever!(Db, self, integrity_check())
+    }
+
+    /// Copies the state of this moment into a file, which is there, empty; says whether it is whole, or `progress` has
+    /// said stop.
+    pub(crate) fn copy(&self, to: &Path, progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
+        match self {
+            Db::File(home) => file::copy(home, to, progress),
+        }
+    }
+
+    /// What the store says of itself.
+    pub(crate) fn info(&self, clock: &Clock) -> Result<StoreInfo> {
+        wherever!(Db, self, info(clock))
+    }
+
+    /// Pages, bytes of those in use.
+    pub(crate) fn page_count(&self) -> Result<u64> {
+        in_a_file!(Db, self, page_count(), else Ok(0))
+    }
+
+    pub(crate) fn used_bytes(&self) -> Result<u64> {
+        in_a_file!(Db, self, used_bytes(), else Ok(0))
+    }
+}
+
+#[cfg(feature = "encryption")]
+impl Db {
+    pub(crate) fn is_encrypted(&self) -> bool {
+        in_a_file!(Db, self, is_encrypted(), else false)
+    }
+
+    pub(crate) fn with_its_secret(&self, config: &Config) -> Config {
+        in_a_file!(Db, self, with_its_secret(config), else config.clone())
+    }
+
+    #[inline]
+    pub(crate) fn check_decrypted(&self) -> Result<()> {
+        in_a_file!(Db, self, check_decrypted(), else Ok(()))
+    }
+
+    pub(crate) fn convert(&mut self, before: &Config, after: &Config) -> Result<()> {
+        in_a_file!(Db, self, convert(before, after), else Err(only_a_file("is encrypted in place")))
+    }
+}
+
+impl<'d> View<'d> {
+    /// What is in a family.
+    #[inline(always)]
+    pub(crate) fn contents<'c>(self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c>
+    where
+        'd: 'c,
+    {
+        match self {
+            View::File(home) => Contents::File(home.contents(tables, clock)),
+        }
+    }
+
+    /// Runs a write inside a write transaction such that the limit of the store holds afterwards. If it cannot,
+    /// nothing of the write is left in the transaction.
+    #[inline]
+    pub(crate) fn within_limit(self, clock: &Clock, f: &dyn Fn(View<'_>) -> Result<()>) -> Result<()> {
+        match self {
+            View::File(home) => home.within_limit(clock, &|home| f(View::File(home))),
+        }
+    }
+
+    /// Runs `f` inside a write transaction such that, if it fails, nothing of it is left in it.
+    pub(crate) fn in_savepoint<R>(self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
+        match self {
+            View::File(home) => home.in_savepoint(|home| f(View::File(home))),
+        }
+    }
+
+    /// What the last write has removed to make room, once.
+    #[inline]
+    pub(crate) fn take_removed(self) -> Option<Removed> {
+        in_a_file!(View, self, take_removed(), else None)
+    }
+
+    /// Removes the dead rows that reads have met.
+    pub(crate) fn remove_dead(self, clock: &Clock, now_ms: i64) -> Result<()> {
+        in_a_file!(View, self, remove_dead(clock, now_ms), else Ok(()))
+    }
+
+    // ---- families --------------------------------------------------------------------------------
+
+    pub(crate) fn create_family(self, tables: &Tables, now_ms: i64) -> Result<bool> {
+        wherever!(View, self, create_family(tables, now_ms))
+    }
+
+    pub(crate) fn drop_family(self, tables: &Tables) -> Result<bool> {
+        wherever!(View, self, drop_family(tables))
+    }
+
+    pub(crate) fn family_exists(self, family: &str) -> Result<bool> {
+        wherever!(View, self, family_exists(family))
+    }
+
+    /// The names of all families, in byte order.
+    pub(crate) fn families(self) -> Result<Vec<String>> {
+        wherever!(View, self, families())
+    }
+
+    pub(crate) fn created_ms(self, tables: &Tables) -> Result<i64> {
+        wherever!(View, self, created_ms(tables))
+    }
+
+    /// The TTL of plain puts in milliseconds; 0: none.
+    pub(crate) fn default_ttl_ms(self, tables: &Tables) -> Result<i64> {
+        Ok(wherever!(View, self, read_settings(tables))?.default_ttl_ms)
+    }
+
+    pub(crate) fn tracks_writes(self, tables: &Tables) -> Result<bool> {
+        Ok(wherever!(View, self, read_settings(tables))?.track_writes)
+    }
+
+    pub(crate) fn set_default_ttl(self, tables: &Tables, ttl_ms: i64) -> Result<()> {
+        wherever!(View, self, set_default_ttl(tables, ttl_ms))
+    }
+
+    pub(crate) fn set_write_tracking(self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
+        wherever!(View, self, set_write_tracking(tables, on, now_ms))
+    }
+
+    // ---- what is due over all families ---------------------------------------------------------------
+
+    /// The first `max` families in which something is due by now, as far as `in_time` lets it look.
+    pub(crate) fn due(self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
+        wherever!(View, self, due(now_ms, max, in_time))
+    }
+
+    /// Removes the earliest expired keys of these families: at most `max`, and not many once the time is over.
+    pub(crate) fn purge_due(
+        self,
+        due: &Due,
+        clock: &Clock,
+        now_ms: i64,
+        max: usize,
+        in_time: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        wherever!(View, self, purge_due(due, clock, now_ms, max, in_time))
+    }
+
+    /// The earliest end of life in all families.
+    pub(crate) fn next_expiry(self, clock: &Clock) -> Result<Option<i64>> {
+        wherever!(View, self, next_expiry(clock))
+    }
+
+    // ---- upkeep -----------------------------------------------------------------------------------
+
+    pub(crate) fn limit_now(self) -> Result<Option<Limit>> {
+        in_a_file!(View, self, limit_now(), else Ok(None))
+    }
+
+    pub(crate) fn set_limit(self, limit: Option<Limit>, clock: &Clock) -> Result<()> {
+        in_a_file!(View, self, set_limit(limit, clock), else Err(only_a_file("has a limit")))
+    }
+
+    pub(crate) fn free_pages(self) -> Result<u64> {
+        in_a_file!(View, self, free_pages(), else Ok(0))
+    }
+
+    pub(crate) fn incremental_vacuum(self, pages: u64) -> Result<()> {
+        in_a_file!(View, self, incremental_vacuum(pages), else Ok(()))
+    }
+
+    pub(crate) fn repair(self, now_ms: i64, tell: &mut dyn FnMut(Disagreement<'_>)) -> Result<u64> {
+        in_a_file!(View, self, repair(now_ms, tell), else Err(only_a_file("can be repaired")))
+    }
+}
+
+/// Reads.
+impl Contents<'_> {
+    /// Shows the value of a live key and its end of life to `visit`.
+    #[inline(always)]
+    pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
+        wherever!(Contents, self, get(key, visit))
+    }
+
+    /// The times of a live key.
+    pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
+        wherever!(Contents, self, times(key))
+    }
+
+    /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        self,
+        keys: &[K],
+        visit: impl FnMut(usize, Found<&[u8]>),
+    ) -> Result<()> {
+        wherever!(Contents, self, get_many(keys, visit))
+    }
+
+    /// Number of rows.
+    pub(crate) fn count(self) -> Result<u64> {
+        wherever!(Contents, self, count())
+    }
+
+    /// Number of live keys.
+    pub(crate) fn count_live(self) -> Result<u64> {
+        wherever!(Contents, self, count_live())
+    }
+
+    /// Number of keys that have an end of life.
+    pub(crate) fn count_ttl(self) -> Result<u64> {
+        wherever!(Contents, self, count_ttl())
+    }
+
+    /// The earliest end of life.
+    pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
+        wherever!(Contents, self, next_expiry())
+    }
+
+    /// The first entries by end of life whose time is `last_ms` or before.
+    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+        wherever!(Contents, self, due(last_ms, max))
+    }
+
+    /// Whether a key was written at `last_ms` or before.
+    pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
+        wherever!(Contents, self, has_written_by(last_ms))
+    }
+
+    /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
+    /// dead, or `None` if the walk is at its end.
+    #[inline]
+    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        wherever!(Contents, self, next_rows(scan, chunk))
+    }
+
+    /// The rows after an entry by end of life, up to before `to_ms` (`None`: to its end), into an empty chunk; returns
+    /// the last entry, or `None` if the walk is at its end.
+    pub(crate) fn next_expiring(
+        self,
+        after: (i64, &[u8]),
+        to_ms: Option<i64>,
+        chunk: &mut Chunk,
+    ) -> Result<Option<TimeEntry>> {
+        wherever!(Contents, self, next_expiring(after, to_ms, chunk))
+    }
+}
+
+/// Writes, each inside a write transaction.
+impl Contents<'_> {
+    /// Writes a value as `options` say; tells whether it did.
+    #[inline]
+    pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
+        wherever!(Contents, self, put(key, value, options))
+    }
+
+    /// Deletes a key; says whether it was alive.
+    pub(crate) fn delete(self, key: &[u8]) -> Result<bool> {
+        wherever!(Contents, self, delete(key))
+    }
+
+    /// Deletes everything.
+    pub(crate) fn clear(self) -> Result<()> {
+        wherever!(Contents, self, clear())
+    }
+
+    /// Deletes the keys of a range; returns how many were alive.
+    pub(crate) fn delete_range(self, range: Scan<'_>) -> Result<u64> {
+        wherever!(Contents, self, delete_range(range))
+    }
+
+    /// Writes a value, with a new end of life, if the key is alive and its value is `expected`; says whether it did.
+    pub(crate) fn compare_and_swap(
+        self,
+        key: &[u8],
+        expected: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool> {
+        wherever!(Contents, self, compare_and_swap(key, expected, value, expiry))
+    }
+
+    /// Deletes a key if it is alive and its value is `expected`; says whether it did.
+    pub(crate) fn compare_and_delete(self, key: &[u8], expected: &[u8]) -> Result<bool> {
+        wherever!(Contents, self, compare_and_delete(key, expected))
+    }
+
+    /// Adds to the number under a key; returns the sum, and how many bytes it has.
+    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
+        wherever!(Contents, self, increment(key, delta, expiry))
+    }
+
+    /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key is missing
+    /// or expired.
+    pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
+        wherever!(Contents, self, expire(key, expiry, condition))
+    }
+
+    /// Shows the value of a live key to `visit`, then changes its end of life; `None` if the key is missing or expired.
+    /// If `visit` fails, nothing is changed.
+    pub(crate) fn get_and_expire<R>(
+        self,
+        key: &[u8],
+        expiry: Expiry,
+        visit: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<Option<R>> {
+        wherever!(Contents, self, get_and_expire(key, expiry, visit))
+    }
+
+    /// Removes keys that expired at `last_ms` or before, those first that expired first, at most `max`; returns how
+    /// many.
+    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
+        wherever!(Contents, self, purge(last_ms, now_ms, max))
+    }
+
+    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`; returns how
+    /// many were alive.
+    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
+        wherever!(Contents, self, sweep(last_ms, max))
+    }
+}
