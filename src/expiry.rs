@@ -136,7 +136,7 @@ impl Condition {
     }
 }
 
-fn millis_rounded_up(d: Duration) -> i64 {
+pub(crate) fn millis_rounded_up(d: Duration) -> i64 {
     i64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 

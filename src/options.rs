@@ -1,7 +1,9 @@
 //! How a value is to be written: what `family` is told, and what a home of the data does.
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
-use crate::expiry::Expiry;
+use crate::expiry::{self, Expiry};
 
 /// How to write a value with [`Family::put_with`](crate::Family::put_with). The default writes always, a key
 /// that never expires.
@@ -10,6 +12,7 @@ pub struct PutOptions {
     pub(crate) only: Option<Presence>,
     pub(crate) keep_ttl: bool,
     pub(crate) default_ttl: bool,
+    pub(crate) ttl_ms: Option<i64>,
     pub(crate) expiry: Expiry,
     pub(crate) written_ms: Option<i64>,
 }
@@ -27,6 +30,7 @@ impl Default for PutOptions {
             only: None,
             keep_ttl: false,
             default_ttl: false,
+            ttl_ms: None,
             expiry: Expiry::Never,
             written_ms: None,
         }
@@ -45,6 +49,15 @@ impl PutOptions {
     pub fn expiry(mut self, expiry: Expiry) -> PutOptions {
         self.expiry = expiry;
         self.default_ttl = false;
+        self.ttl_ms = None;
+        self
+    }
+
+    /// The key lives for `ttl` from the write on, by the clock of the store; fractions of a millisecond count up.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> PutOptions {
+        self.ttl_ms = Some(expiry::millis_rounded_up(ttl));
+        self.default_ttl = false;
         self
     }
 
@@ -52,6 +65,7 @@ impl PutOptions {
     #[must_use]
     pub fn default_ttl(mut self) -> PutOptions {
         self.default_ttl = true;
+        self.ttl_ms = None;
         self
     }
 

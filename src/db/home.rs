@@ -68,8 +68,15 @@ macro_rules! in_a_file {
 
 impl Db {
     /// Opens the store at `path` (`None`: in memory), making it if it is not there.
-    pub(crate) fn open(path: Option<&Path>, config: &Config, clock: &Clock) -> Result<Db> {
-        file::Db::open(path, config, clock.now_ms()).map(Db::File)
+    pub(crate) fn open(path: Option<&Path>, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
+        if let Some(url) = path.and_then(url_of_a_server) {
+            return open_on_a_server(url, config, clock);
+        }
+        let opened = file::Db::open(path, config, clock.now_ms()).map_err(|e| match path {
+            Some(path) => e.with_message(format!("{}: {e}", path.display())),
+            None => e,
+        });
+        opened.map(Db::File)
     }
 
     /// What an operation sees of it.
@@ -605,4 +612,22 @@ impl Contents<'_> {
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
         wherever!(Contents, self, sweep(last_ms, max))
     }
+}
+
+/// The schemes of URLs, which are libpq's.
+const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
+
+/// The URL, if the path is one of a store on a server.
+fn url_of_a_server(path: &Path) -> Option<&std::ffi::OsStr> {
+    let path = path.as_os_str();
+    SCHEMES.iter().any(|scheme| path.as_encoded_bytes().starts_with(scheme.as_bytes())).then_some(path)
+}
+
+#[cfg(not(feature = "remote"))]
+fn open_on_a_server(_: &std::ffi::OsStr, _: &Config, _: &Arc<Clock>) -> Result<Db> {
+    // The URL may have a password: it is in no text.
+    Err(Error::cant_open(
+        "the path is the URL of a server, and this build has no stores on servers: build it with the feature \"remote\", \
+         or name a file",
+    ))
 }

@@ -114,7 +114,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn put_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
-        self.put_until(key, value, self.expiry_in(ttl))
+        self.put_with(key, value, &PutOptions::new().ttl(ttl)).map(drop)
     }
 
     /// Writes a value with an absolute end of life; [`Expiry::Never`] also against a default TTL. If

@@ -89,10 +89,7 @@ impl Store {
     }
 
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
-        let db = Db::open(path, config, &clock).map_err(|e| match path {
-            Some(path) => e.with_message(format!("{}: {e}", path.display())),
-            None => e,
-        })?;
+        let db = Db::open(path, config, &clock)?;
         let shared = Arc::new(Shared::new(db, config, clock));
         neighbours::register(&shared);
         Ok(Store { default: Family::new(&shared, DEFAULT_FAMILY), shared })

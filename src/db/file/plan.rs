@@ -45,9 +45,10 @@ impl Contents<'_> {
     /// Writes a value as `options` say; tells whether it did.
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         let settings = self.db.settings(self.tables)?;
-        let expire_ms = match options.default_ttl {
-            true => self.default_end(settings.default_ttl_ms),
-            false => options.expiry.millis(),
+        let expire_ms = match options.ttl_ms {
+            Some(ttl_ms) => Some(expiry::after_ms(self.clock.now_ms(), ttl_ms)),
+            None if options.default_ttl => self.default_end(settings.default_ttl_ms),
+            None => options.expiry.millis(),
         };
         let rows = self.rows();
         let plain =
