@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables, TransactionState};
-use super::{Chunk, Found, Scan, TimeEntry, Times};
+use super::{BatchWrite, Chunk, Found, Scan, TimeEntry, Times};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
@@ -364,11 +364,10 @@ impl<'d> View<'d> {
         }
     }
 
-    /// Runs `f` inside a write transaction such that, if it fails, nothing of it is left in it.
-    pub(crate) fn in_savepoint<R>(self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
-        match self {
-            View::File(home) => home.in_savepoint(|home| f(View::File(home))),
-        }
+    /// Does all of these writes inside a write transaction, or none of them; those to one key in their order. Returns how
+    /// many of the keys that were deleted were alive.
+    pub(crate) fn write_batch(self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
+        wherever!(View, self, write_batch(writes, clock))
     }
 
     /// What the last write has removed to make room, once.

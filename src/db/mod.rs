@@ -14,6 +14,7 @@ mod home;
 use std::ops::Bound;
 
 use crate::expiry::Expiry;
+use crate::options::PutOptions;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
@@ -47,6 +48,15 @@ pub(crate) struct Times {
     pub(crate) expiry: Expiry,
     /// When it was written, in a family that tracks that.
     pub(crate) written_ms: Option<i64>,
+}
+
+/// One of several writes that happen together.
+#[derive(Clone, Copy)]
+pub(crate) struct BatchWrite<'w> {
+    pub(crate) family: &'w Tables,
+    pub(crate) key: &'w [u8],
+    /// The value, and how it is to be written; `None`: the key is deleted.
+    pub(crate) put: Option<(&'w [u8], &'w PutOptions)>,
 }
 
 /// A key and the time it has in an index by time.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Store;
+use crate::db::BatchWrite;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;
@@ -128,27 +129,19 @@ impl WriteBatch {
         // In the order of the keys each page is changed once. Writes to one key stay in the order they were added.
         let mut writes: Vec<_> = writes.iter().collect();
         writes.sort_by_key(|write| (write.family, slice(&write.key)));
-        let (puts, deletes, written) = shared.write(|db| {
-            db.in_savepoint(|db| {
-                let (mut puts, mut deletes, mut written) = (0, 0, 0);
-                for write in &writes {
-                    let Some(family) = families.get(write.family) else { continue };
-                    let key = slice(&write.key);
-                    match &write.action {
-                        Action::Put(value, options) => {
-                            family.on(db).put(key, slice(value), options)?;
-                            puts += 1;
-                            written += write.key.len() + value.len();
-                        }
-                        Action::Delete => deletes += u64::from(family.on(db).delete(key)?),
-                    }
-                }
-                Ok((puts, deletes, written))
-            })
-        })?;
-        shared.counters.puts.add(puts);
+        let in_families = writes.iter().filter_map(|write| {
+            let put = match &write.action {
+                Action::Put(value, options) => Some((slice(value), options)),
+                Action::Delete => None,
+            };
+            Some(BatchWrite { family: families.get(write.family)?.tables(), key: slice(&write.key), put })
+        });
+        let writes: Vec<_> = in_families.collect();
+        let deletes = shared.write(|db| db.write_batch(&writes, &shared.clock))?;
+        let puts = writes.iter().filter_map(|write| Some(write.key.len() + write.put?.0.len()));
+        shared.counters.puts.add(puts.clone().count() as u64);
         shared.counters.deletes.add(deletes);
-        shared.counters.bytes_written.add(written as u64);
+        shared.counters.bytes_written.add(puts.sum::<usize>() as u64);
         self.clear();
         Ok(())
     }

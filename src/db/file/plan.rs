@@ -11,7 +11,7 @@ use super::engine::{Engine, Head, Row, Rows, Step, TimeIndex};
 use super::failure::damaged;
 use super::schema::Tables;
 use crate::clock::Clock;
-use crate::db::{Scan, TimeEntry};
+use crate::db::{BatchWrite, Scan, TimeEntry};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Condition, Expiry};
 use crate::options::{Presence, PutOptions};
@@ -37,6 +37,26 @@ impl Db {
     #[inline]
     pub(crate) fn contents<'c>(&'c self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c> {
         Contents { db: self, tables, clock }
+    }
+}
+
+impl Db {
+    /// Does all of these writes, inside a write transaction, or none of them; returns how many of the keys that were
+    /// deleted were alive.
+    pub(crate) fn write_batch(&self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
+        self.in_savepoint(|db| {
+            let mut deleted = 0;
+            for BatchWrite { family, key, put } in writes {
+                let family = db.contents(family, clock);
+                match put {
+                    Some((value, options)) => {
+                        family.put(key, value, options)?;
+                    }
+                    None => deleted += u64::from(family.delete(key)?),
+                }
+            }
+            Ok(deleted)
+        })
     }
 }
 
