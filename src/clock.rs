@@ -95,6 +95,11 @@ impl Clock {
         if self.is_injected() { &self.latest } else { &LATEST }.load(Ordering::Relaxed)
     }
 
+    /// Whether it is the system's, and so its time is at hand without this clock.
+    pub(crate) fn is_the_systems(&self) -> bool {
+        !self.is_injected()
+    }
+
     pub(crate) fn is_injected(&self) -> bool {
         self.injected.load(Ordering::Relaxed)
     }

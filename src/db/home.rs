@@ -300,11 +300,11 @@ impl Db {
         wherever!(Db, self, integrity_check())
     }
 
-    /// Copies the state of this moment into a file, which is there, empty; says whether it is whole, or `progress` has
-    /// said stop.
-    pub(crate) fn copy(&self, to: &Path, progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
+    /// Copies the state of this moment, page by page, into a file, which is there, empty; says whether it is whole, or
+    /// `progress` has said stop. `None`: it has no such pages.
+    pub(crate) fn copy(&self, to: &Path, progress: impl FnMut(u32, u32) -> bool) -> Result<Option<bool>> {
         match self {
-            Db::File(home) => file::copy(home, to, progress),
+            Db::File(home) => file::copy(home, to, progress).map(Some),
         }
     }
 
@@ -510,9 +510,9 @@ impl Contents<'_> {
         wherever!(Contents, self, next_expiry())
     }
 
-    /// The first entries by end of life whose time is `last_ms` or before.
-    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
-        wherever!(Contents, self, due(last_ms, max))
+    /// Whether a key expired at `last_ms` or before, and by now.
+    pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
+        wherever!(Contents, self, has_expired(last_ms, now_ms))
     }
 
     /// Whether a key was written at `last_ms` or before.
@@ -600,7 +600,7 @@ impl Contents<'_> {
         wherever!(Contents, self, get_and_expire(key, expiry, visit))
     }
 
-    /// Removes keys that expired at `last_ms` or before, those first that expired first, at most `max`; returns how
+    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`; returns how
     /// many.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
         wherever!(Contents, self, purge(last_ms, now_ms, max))

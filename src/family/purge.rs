@@ -55,11 +55,10 @@ impl Family {
 
     fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
         let now_ms = self.shared().clock.now_ms();
-        let last_ms = last_ms.min(now_ms);
         let mut deleted = 0;
         loop {
             // Looking first needs no lock on the file when there is nothing to do.
-            let more = !self.shared().with(|db| self.on(db.view()).due(last_ms, 1))?.is_empty();
+            let more = self.shared().with(|db| self.on(db.view()).has_expired(last_ms, now_ms))?;
             let left = max_keys.saturating_sub(deleted);
             if !more || left == 0 {
                 return Ok(PurgeStep { deleted, more });

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{NewFile, Store};
+use crate::config::Config;
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 
@@ -22,8 +23,8 @@ impl Store {
         let shared = self.shared();
         let source = shared.with(|db| Ok(db.path()))?;
         let is_there = || source.as_deref().map_or(Ok(()), |source| shared.check_path(source));
-        let (new, ()) =
-            shared.count_failure(NewFile::begin(path.as_ref(), source.as_deref(), "backup", is_there))?;
+        let original = source.as_deref().filter(|_| shared.file.is_some());
+        let (new, ()) = shared.count_failure(NewFile::begin(path.as_ref(), original, "backup", is_there))?;
         // Who closes this store may be waiting for this call.
         let mut progress = |remaining, total| {
             progress(remaining, total) && shared.is_of_this_process() && !shared.is_closed()
@@ -42,6 +43,10 @@ impl Store {
                 _ => Err(Error::busy("a transaction is open on this handle: end it, then back up")),
             }),
         };
+        let copied = copied.and_then(|whole| match whole {
+            Some(whole) => Ok(whole),
+            None => self.copy_rows(new.partial(), &mut progress),
+        });
         let finished = copied.and_then(|whole| {
             if !whole {
                 shared.check_open()?;
@@ -52,5 +57,22 @@ impl Store {
             new.finish()
         });
         shared.count_failure(finished)
+    }
+    /// Copies everything, row by row, into a store in a file, which is there, empty; says whether it is whole, or
+    /// `progress` has said stop.
+    fn copy_rows(&self, to: &Path, progress: &mut impl FnMut(u32, u32) -> bool) -> Result<bool> {
+        let to = Store::open_with(to, &Config::new())?;
+        let mut goes_on = true;
+        let copied = self.copy_to(&to, |done, total| {
+            let left = total.saturating_sub(done);
+            let number = |rows: u64| u32::try_from(rows).unwrap_or(u32::MAX);
+            goes_on = progress(number(left), number(total));
+            goes_on
+        });
+        match copied {
+            Err(_) if !goes_on => return Ok(false),
+            copied => drop(copied?),
+        }
+        to.close().map(|()| true)
     }
 }

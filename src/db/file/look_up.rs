@@ -67,8 +67,13 @@ impl Contents<'_> {
         })
     }
 
+    /// Whether the expiry index has an entry of `last_ms` or before, and of now or before.
+    pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
+        Ok(!self.due(last_ms.min(now_ms), 1)?.is_empty())
+    }
+
     /// The first entries of the expiry index whose time is `last_ms` or before.
-    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+    pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         self.entries_up_to(TimeIndex::Expiry, last_ms, max)
     }
 

@@ -244,11 +244,11 @@ impl Contents<'_> {
         }
     }
 
-    /// Removes keys that expired at `last_ms` or before, those first that expired first, at most `max`; returns
-    /// how many.
+    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`;
+    /// returns how many.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
         let mut removed = 0;
-        for (expire_ms, key) in by_key(self.due(last_ms, max)?) {
+        for (expire_ms, key) in by_key(self.due(last_ms.min(now_ms), max)?) {
             removed += u64::from(self.purge_entry(expire_ms, &key, now_ms)?);
         }
         Ok(removed)
