@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-python clean all lib command install install-command install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-python clean all lib command install install-command install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -82,6 +82,9 @@ bench:
 
 bench-quick:
 	@benches/run --quick
+
+bench-encryption:
+	benches/encryption/run
 
 bench-python:
 	bindings/python/bench/run $(BENCH_ARGS)

@@ -1646,7 +1646,9 @@ int kvstore_is_encrypted(KVStore *kv);
  * Errors: KVSTORE_ERROR (kv is NULL, the store is not encrypted, the password is empty, or this build has no
  * encryption); KVSTORE_BUSY (it is open elsewhere, in this process or another, or a transaction is open on this handle; an
  * idle handle of another program in DELETE mode is not seen, and finds no database there afterwards);
- * KVSTORE_READONLY; KVSTORE_FULL; KVSTORE_IOERR; KVSTORE_CORRUPT; KVSTORE_NOMEM; KVSTORE_MISUSE.
+ * KVSTORE_CANTOPEN (its path leads to another file by now, or it has a second name); KVSTORE_READONLY; KVSTORE_FULL;
+ * KVSTORE_IOERR (if the disk fails at the very end, an open with the one password or the other tells which it has);
+ * KVSTORE_CORRUPT; KVSTORE_NOMEM; KVSTORE_MISUSE.
  */
 int kvstore_reencrypt(KVStore *kv,
                       const void *pNew,

@@ -114,6 +114,25 @@ fn without_its_password_it_is_not_opened_and_left_as_it_is() {
 }
 
 #[test]
+fn what_a_crash_has_left_is_as_it_was_after_a_wrong_password() {
+    let crashed = Scratch::new();
+    {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&with_key());
+        fill(&store);
+        scratch.bytes().iter().for_each(|(name, bytes)| fs::write(crashed.file(name), bytes).unwrap());
+    }
+    let files = || ["store.db", "store.db-wal"].map(|name| fs::read(crashed.file(name)).unwrap());
+    let before = files();
+    assert!(before[1].len() > 100_000);
+    for wrong in [Config::new().raw_key(&[8; 32]), Config::new().raw_key(&[8; 32]).read_only(true)] {
+        assert_eq!(kind(Store::open_with(crashed.path(), &wrong)), ErrorKind::AuthFailed);
+        assert!(files() == before);
+    }
+    assert_eq!(crashed.open_with(&with_key()).count().unwrap(), 300);
+}
+
+#[test]
 fn a_plain_store_and_a_store_in_memory_take_no_password() {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();

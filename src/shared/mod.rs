@@ -33,6 +33,8 @@ const MAX_TABLES: usize = 1024;
 /// keep the connection open.
 pub(crate) struct Seat {
     db: Mutex<Option<Db>>,
+    /// The fork generation it belongs to: the child of a fork has copies of its parent's.
+    generation: u32,
     /// Whether the thread that is inside shall give up the snapshot the handle keeps, when it leaves.
     let_go: AtomicBool,
 }
@@ -48,6 +50,10 @@ impl Seat {
                 db.let_reads_go();
             }
         }
+    }
+
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.generation == fork::generation()
     }
 
     /// Whether there is no connection any more. One that somebody uses is there.
@@ -133,7 +139,11 @@ impl Shared {
     pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>) -> Shared {
         Shared {
             file: db.file_identity(),
-            seat: Arc::new(Seat { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) }),
+            seat: Arc::new(Seat {
+                db: Mutex::new(Some(db)),
+                generation: fork::generation(),
+                let_go: AtomicBool::new(false),
+            }),
             owner: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),

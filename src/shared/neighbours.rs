@@ -37,6 +37,6 @@ fn others(asking: &Shared) -> Vec<Arc<Seat>> {
         let same_file = handles.iter().filter(|(other, _)| *other == file);
         same_file.filter_map(|(_, seat)| seat.upgrade()).collect()
     });
-    same_file.retain(|seat| !Arc::ptr_eq(seat, asking.seat()));
+    same_file.retain(|seat| !Arc::ptr_eq(seat, asking.seat()) && seat.is_of_this_process());
     same_file
 }

@@ -79,8 +79,10 @@ impl Store {
     /// `Error` if it is encrypted, lives in memory, or the secret is an empty password; [`Busy`](ErrorKind::Busy) while
     /// it is open elsewhere, in this process or another (one of another program that has it open idly, with a rollback
     /// journal, is not seen: it finds no database there afterwards), or while a transaction is open on this handle;
+    /// [`CantOpen`](ErrorKind::CantOpen) if its path leads to another file by now, or it has a second name;
     /// [`ReadOnly`](ErrorKind::ReadOnly), [`Full`](ErrorKind::Full), [`Io`](ErrorKind::Io),
-    /// [`Corrupt`](ErrorKind::Corrupt). Nothing is changed then.
+    /// [`Corrupt`](ErrorKind::Corrupt). Nothing is changed then; but if the disk fails at the very end, with `Io`, only an
+    /// open with the one secret or the other tells which the file has.
     pub fn encrypt(&self, with: &Secret) -> Result<()> {
         self.convert(
             false,

@@ -389,6 +389,75 @@ fn what_a_crash_has_left_after_the_end_is_removed_by_the_next_open() {
     }
 }
 
+/// The name has another file by now, or a second one: the handle goes on with its own, and no other is touched.
+#[test]
+fn a_store_that_could_not_be_opened_again_is_not_converted() {
+    let scratch = Scratch::new();
+    let dir = |name: &str| scratch.file(name);
+    let filled = |name: &str| {
+        fs::create_dir(dir(name)).unwrap();
+        let store = Store::open_with(dir(name).join("store.db"), &with_key()).unwrap();
+        store.put("of", name).unwrap();
+        store
+    };
+    let (old, new) = (filled("data"), filled("next"));
+    new.close().unwrap();
+    fs::rename(dir("data"), dir("old")).unwrap();
+    for replaced in [false, true] {
+        if replaced {
+            fs::rename(dir("next"), dir("data")).unwrap();
+        }
+        let before = fs::read(dir(if replaced { "data" } else { "next" }).join("store.db")).unwrap();
+        for done in [old.decrypt(), old.rekey(&other())] {
+            assert_eq!(kind(done), ErrorKind::CantOpen);
+        }
+        if !replaced {
+            old.put("goes on", "1").unwrap();
+        }
+        assert!(fs::read(dir(if replaced { "data" } else { "next" }).join("store.db")).unwrap() == before);
+    }
+    fs::remove_dir_all(dir("data")).unwrap();
+    fs::rename(dir("old"), dir("data")).unwrap();
+    fs::hard_link(dir("data").join("store.db"), dir("second")).unwrap();
+    assert_eq!(kind(old.decrypt()), ErrorKind::CantOpen);
+    old.put("goes on", "2").unwrap();
+    fs::remove_file(dir("second")).unwrap();
+    old.decrypt().unwrap();
+    assert_eq!(old.get("goes on").unwrap().unwrap(), b"2");
+}
+
+#[test]
+fn the_child_of_a_fork_converts_when_its_parent_has_closed_the_store() {
+    let scratch = Scratch::new();
+    let inherited = scratch.open_with(&plain());
+    inherited.put("k", "v").unwrap();
+    let (mut closed, mut tell) = std::io::pipe().unwrap();
+    // SAFETY: the child only uses a store that it opens, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            use std::io::Read as _;
+            let own = Store::open_with(scratch.path(), &plain()).unwrap();
+            let refused = own.encrypt(&key()).is_err_and(|e| e.kind() == ErrorKind::Busy);
+            drop(tell);
+            let _ = closed.read(&mut [0; 1]);
+            let converted = own.encrypt(&key());
+            // SAFETY: ends without running what the parent has registered.
+            unsafe { libc::_exit(i32::from(!(refused && converted.is_ok()))) }
+        }
+        child => {
+            std::thread::sleep(Duration::from_millis(300));
+            inherited.close().unwrap();
+            use std::io::Write as _;
+            tell.write_all(b"1").unwrap();
+            let mut status = 0;
+            // SAFETY: the child made above.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    }
+    assert_eq!(kind(Store::open_with(scratch.path(), &plain())), ErrorKind::AuthFailed);
+}
+
 /// How long the processes of the next test go on at least, and at most while they have written little.
 const MIX: Duration = Duration::from_secs(4);
 const MIX_ENDS: Duration = Duration::from_secs(60);

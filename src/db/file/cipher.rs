@@ -123,7 +123,8 @@ impl Db {
     /// anew.
     #[cold]
     pub(super) fn note_spoilt(&mut self, why: &Error) {
-        let may_be = why.dooms_transaction() && !why.is_retryable() && why.kind() != ErrorKind::AuthFailed;
+        let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
+        let may_be = why.dooms_transaction() && !why.is_retryable() && is_of_a_page;
         if self.encrypted.is_some() && self.frozen.is_none() && may_be {
             self.spoilt.get_or_insert_with(|| why.clone());
             self.leave_if_spoilt();

@@ -19,9 +19,10 @@ use rusqlite::types::ValueRef;
 use super::cipher;
 use super::connection::{Db, beside};
 use super::failure::translate;
-use super::os::{self, Opened};
+use super::os::{self, FileIdentity, Opened};
 use super::pragmas;
 use super::undo::{CHUNK, Undo};
+use super::watch::gone;
 use crate::config::{Config, DEFAULT_PAGE_SIZE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret::Secret;
@@ -47,18 +48,21 @@ impl Db {
         after.check()?;
         self.check_place()?;
         self.check_alone()?;
+        let file = self.file_identity().unwrap_or_default();
+        check_it_can_be_opened(&path, file)?; // before the connection is left
         // In the place of the one that is left, while there is none.
         let nothing = Connection::open_in_memory().map_err(translate)?;
-        let made = made_beside(&path, self.file_identity().unwrap_or_default().1);
+        let made = made_beside(&path, file.1);
         let mut logs = vec![log_of(&path)];
         self.leave(nothing, before);
         logs.push(log_of(&path)); // a crash, or somebody else, may have left one
         let mut done = lock_alone(&path, before).and_then(|conn| {
+            check_is_it(&conn, &path, file)?;
             self.check_alone()?;
             for log in logs.into_iter().flatten() {
                 wipe_what_is_gone(&log)?;
             }
-            replace_content(&conn, &path, &made, after.file.secret.as_deref())
+            replace_content(&conn, &path, file, &made, after.file.secret.as_deref())
         });
         // If it cannot be opened now, the next call tries again, and says why that fails.
         let is_refused = |opened: Result<()>| opened.is_err_and(|e| e.kind() == ErrorKind::AuthFailed);
@@ -81,6 +85,27 @@ impl Db {
     }
 }
 
+/// Fails if a file could not be opened by its path any more.
+fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
+    if !os::is_at(path, file) {
+        return Err(Error::cant_open(
+            "the store, or a directory on the way to it, was moved or replaced while it was open: close this handle, and \
+             convert the store by the path it has now",
+        ));
+    }
+    match fs::metadata(path) {
+        Ok(found) if found.nlink() > 1 => Err(Error::cant_open(
+            "the file has several names (hard links), and could not be opened again: remove all names but one",
+        )),
+        found => found.map(drop).map_err(failed),
+    }
+}
+
+/// Fails if a connection has opened another file than it was to: one that was put in its place.
+fn check_is_it(conn: &Connection, path: &Path, file: FileIdentity) -> Result<()> {
+    if os::is_at(path, file) && !os::has_moved(conn) { Ok(()) } else { Err(gone()) }
+}
+
 /// A connection that keeps everybody out from its first read on, without a WAL. (Who leaves WAL mode without that lets
 /// others in for a moment, who find the mark of a WAL still, and begin another one: what they commit to it would be lost.)
 fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
@@ -98,7 +123,10 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
         run(&conn, "COMMIT")?;
         // Who keeps others out keeps the journal open, and removes at the close whatever has its name by then.
         run(&conn, "PRAGMA journal_mode = MEMORY")?;
-        if mode == "delete" { Ok(()) } else { Err(in_use()) }
+        if mode != "delete" {
+            return Err(in_use());
+        }
+        empty_log(path)
     })();
     locked.map_err(|e: Error| match config.file.is_encrypted() {
         _ if e.is_retryable() => in_use(),
@@ -108,6 +136,24 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
     // The journal that is left now is SQLite's, of the change of the mode, or one of a conversion that has ended.
     remove_wiped(&beside(path, "-journal")).map_err(failed)?;
     Ok(conn)
+}
+
+/// Empties a WAL that is still there, because this process may not remove it: SQLite takes no notice of that, and whoever
+/// opens the file next would put what is in the WAL over the new content. All of it is in the file.
+fn empty_log(path: &Path) -> Result<()> {
+    let emptied = match open_for_wiping(&beside(path, "-wal")) {
+        Ok(log) => wipe(&log).and_then(|()| log.set_len(0)).and_then(|()| log.sync_all()),
+        Err(e) => Err(e),
+    };
+    match emptied {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(match failed(e) {
+            e if e.kind() == ErrorKind::Full => e,
+            e => e.with_message(format!(
+                "the log beside the store (its name ends in \"-wal\") can neither be removed nor emptied: {e}"
+            )),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The WAL of a file, if there is one, to be overwritten when it is gone.
@@ -124,13 +170,26 @@ fn wipe_what_is_gone(file: &File) -> Result<()> {
 }
 
 /// Puts into the file of a connection that has locked it for itself what is in it now, with another secret.
-fn replace_content(conn: &Connection, path: &Path, made: &Path, secret: Option<&Secret>) -> Result<()> {
+fn replace_content(
+    conn: &Connection,
+    path: &Path,
+    file: FileIdentity,
+    made: &Path,
+    secret: Option<&Secret>,
+) -> Result<()> {
     remove_wiped(made).map_err(failed)?; // what a crash has left
-    let file = export(conn, made, secret)?;
+    let export = export(conn, made, secret)?;
     let page_size = usize::try_from(pragmas::page_size(conn)?).unwrap_or(0);
-    let mut undo = Undo::of(conn, path, page_size).inspect_err(|_| file.remove())?;
-    let written = overwrite(conn, &file).and_then(|()| undo.commit());
-    file.remove();
+    let mut undo = Undo::of(conn, path, page_size).inspect_err(|_| export.remove())?;
+    // Only beside the file is the journal one that puts it back.
+    if let Err(e) = check_is_it(conn, path, file) {
+        export.remove();
+        undo.commit()?; // with the content it has
+        let _ = undo.wipe();
+        return Err(e);
+    }
+    let written = overwrite(conn, &export).and_then(|()| undo.commit());
+    export.remove();
     written?;
     // It counts no more. If this fails, the next open of the store removes it.
     let _ = undo.wipe();
@@ -251,15 +310,18 @@ fn wipe(mut file: &File) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Overwrites a file and removes it, if it is there. Somebody may have put a link in its place, or a FIFO, whose opening
-/// waits.
+/// Overwrites a file and removes it, if it is there.
 fn remove_wiped(path: &Path) -> io::Result<()> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    match File::options().write(true).custom_flags(flags).open(path) {
+    match open_for_wiping(path) {
         Ok(file) => wipe(&file).and_then(|()| fs::remove_file(path)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
     }
+}
+
+/// Somebody may have put a link in its place, or a FIFO, whose opening waits.
+fn open_for_wiping(path: &Path) -> io::Result<File> {
+    File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
 impl Db {
@@ -294,6 +356,10 @@ fn failed(e: io::Error) -> Error {
         io::ErrorKind::StorageFull => Error::full(
             "there is no room on the disk: to convert a store takes twice its size for a while; nothing was changed",
         ),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::read_only(format!(
+            "cannot convert the store: {e}: this process must be allowed to write the store, its log and its journal, and \
+             to make a file beside it; nothing was changed"
+        )),
         _ => Error::io(format!("cannot convert the store: {e}")),
     }
 }

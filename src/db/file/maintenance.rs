@@ -69,7 +69,14 @@ impl Db {
         most: u32,
         report: &mut dyn integrity::Report,
     ) -> Result<Option<Error>> {
-        self.in_snapshot(|db| Ok(integrity::report(db.switch_to_sql()?, most, report)))
+        let stopped = self.in_snapshot(|db| Ok(integrity::report(db.switch_to_sql()?, most, report)))?;
+        // It has read on past what SQLCipher could not decrypt; that was told, and is not to be said instead of it all.
+        #[cfg(feature = "encryption")]
+        let stopped = match self.check_decrypted() {
+            Ok(()) => stopped,
+            Err(lost) => stopped.or(Some(lost)),
+        };
+        Ok(stopped)
     }
 
     /// Makes all tables agree with the data rows, inside a write transaction; says how much it has changed, and tells of

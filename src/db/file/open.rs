@@ -289,6 +289,8 @@ fn set_up(
     #[cfg(feature = "encryption")]
     if let Some(secret) = &config.file.secret {
         cipher::set_secret(&conn, "main", secret)?;
+        // Who has not shown that it is the right one changes nothing, not even by closing what others have left open.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(translate)?;
     }
     let wal_frames = Arc::new(AtomicU32::new(0));
     let frames = Arc::clone(&wal_frames);
@@ -358,6 +360,8 @@ fn set_up(
         Ok(true)
     };
     let is_there = until_free(config, || db.in_snapshot(is_known))?;
+    #[cfg(feature = "encryption")]
+    db.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(translate)?;
     let ready = make_ready(&mut db, is_there, looked_with, config, now_ms);
     #[cfg(feature = "encryption")]
     let ready = db.without_failed_reads(ready);
