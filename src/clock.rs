@@ -4,9 +4,9 @@
 //! was expired once stays expired, also when someone sets the computer's clock back.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 
@@ -65,19 +65,38 @@ impl Drop for Asked {
     }
 }
 
-/// The clock of one store: the system's, or one that was injected for tests and for devices
-/// without a clock of their own.
+/// What [`Clock::kind`] says: the clock is the system's, was injected, or goes on from what a server has told.
+const SYSTEM: u8 = 0;
+const INJECTED: u8 = 1;
+const SERVER: u8 = 2;
+
+/// How far a clock may be ahead of what its server tells: a reading is as old as its way here took. Who is further ahead
+/// has another reason, such as a server's clock that was set back.
+const AHEAD_MS: i64 = 1_000;
+
+/// Milliseconds of the monotonic clock since its first reading in this process.
+fn elapsed_ms() -> i64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The clock of one store: the system's, one that was injected for tests and for devices without a clock of their own, or
+/// that of the server the store is on.
 #[derive(Default)]
 pub(crate) struct Clock {
-    injected: AtomicBool,
+    kind: AtomicU8,
     source: RwLock<Option<Source>>,
+    /// The server's time when [`elapsed_ms`] was 0.
+    server_start_ms: AtomicI64,
     latest: AtomicI64,
 }
 
 impl Clock {
     pub(crate) fn now_ms(&self) -> i64 {
-        if !self.injected.load(Ordering::Acquire) {
-            return system_now_ms();
+        match self.kind.load(Ordering::Acquire) {
+            INJECTED => {}
+            SERVER => return self.server_at(elapsed_ms()),
+            _ => return system_now_ms(),
         }
         // Locked while it is asked, so that nobody is inside a source that `inject` has replaced.
         let source = self.source.read().unwrap_or_else(PoisonError::into_inner);
@@ -92,11 +111,43 @@ impl Clock {
 
     /// The latest time it has told, without asking anybody.
     pub(crate) fn latest_ms(&self) -> i64 {
-        if self.is_injected() { &self.latest } else { &LATEST }.load(Ordering::Relaxed)
+        let is_the_systems = self.kind.load(Ordering::Relaxed) == SYSTEM;
+        if is_the_systems { &LATEST } else { &self.latest }.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_injected(&self) -> bool {
-        self.injected.load(Ordering::Relaxed)
+        self.kind.load(Ordering::Relaxed) == INJECTED
+    }
+
+    /// The server has told the time, just now: from here on this clock goes on from that. It does nothing where a clock
+    /// was injected.
+    #[cfg(feature = "remote")]
+    pub(crate) fn note_server(&self, now_ms: i64) {
+        self.note_server_at(now_ms, elapsed_ms());
+    }
+
+    /// A reading is late by the time it was on its way, never early: the latest of them is the nearest to the truth.
+    #[cfg(any(feature = "remote", test))]
+    fn note_server_at(&self, now_ms: i64, elapsed_ms: i64) {
+        let start_ms = now_ms.saturating_sub(elapsed_ms);
+        match self.kind.load(Ordering::Acquire) {
+            INJECTED => {}
+            SERVER => {
+                let known_ms = self.server_start_ms.load(Ordering::Relaxed);
+                if start_ms > known_ms || known_ms.saturating_sub(start_ms) > AHEAD_MS {
+                    self.server_start_ms.store(start_ms, Ordering::Relaxed);
+                }
+            }
+            _ => {
+                self.server_start_ms.store(start_ms, Ordering::Relaxed);
+                let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn server_at(&self, elapsed_ms: i64) -> i64 {
+        let now_ms = self.server_start_ms.load(Ordering::Relaxed).saturating_add(elapsed_ms);
+        never_back(&self.latest, now_ms.max(0))
     }
 
     /// Whether this thread is inside the injected clock: then whoever calls is that clock.
@@ -113,7 +164,7 @@ impl Clock {
         }
         let mut slot = self.source.write().unwrap_or_else(PoisonError::into_inner);
         self.latest.store(0, Ordering::Relaxed);
-        self.injected.store(source.is_some(), Ordering::Release);
+        self.kind.store(if source.is_some() { INJECTED } else { SYSTEM }, Ordering::Release);
         *slot = source;
     }
 }
@@ -204,6 +255,30 @@ mod tests {
         assert_eq!(clock.now_ms(), 10);
         clock.inject(None);
         assert!(clock.now_ms() > 1_600_000_000_000);
+    }
+
+    #[test]
+    fn a_servers_clock_goes_on_from_what_it_has_told_and_never_back() {
+        let clock = Clock::default();
+        clock.note_server_at(5_000, 100);
+        assert_eq!(clock.server_at(100), 5_000);
+        assert_eq!(clock.server_at(350), 5_250);
+        clock.note_server_at(5_200, 360); // was on its way for long
+        assert_eq!(clock.server_at(360), 5_260);
+        clock.note_server_at(5_300, 380); // was faster than the first
+        assert_eq!(clock.server_at(380), 5_300);
+        clock.note_server_at(2_000, 400); // the server's clock was set back
+        assert_eq!(clock.server_at(400), 5_300);
+        assert_eq!(clock.server_at(3_750), 5_350);
+        assert_eq!(clock.latest_ms(), 5_350);
+    }
+
+    #[test]
+    fn an_injected_clock_does_not_ask_a_server() {
+        let clock = Clock::default();
+        clock.inject(Some(Arc::new(|| 7)));
+        clock.note_server_at(1_000, 0);
+        assert_eq!(clock.now_ms(), 7);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where data is kept: what the rooms above see of it.
 //!
-//! There is one home so far, `db/file`: SQLite. Nothing outside of it knows SQL or a type of rusqlite.
+//! There are two homes: `db/file` is SQLite, and nothing outside of it knows a type of rusqlite; `db/remote` is a PostgreSQL
+//! server (feature `remote`), and nothing outside of it knows a type of tokio-postgres.
 //!
 //! The interface is [`Db`], a connection with its transactions and maintenance, and [`Contents`], the operations
 //! on a family: each a whole one, such as "write this if the key is absent", or a [`Chunk`] of rows. Which tables it
@@ -8,6 +9,9 @@
 
 mod chunk;
 mod file;
+#[cfg(feature = "remote")]
+#[allow(dead_code)] // until the rooms above choose between the homes
+mod remote;
 
 use std::ops::Bound;
 
