@@ -1,0 +1,52 @@
+//! When something is due over all families, and removing it. Each is one statement, so there is nothing to be kept in mind
+//! about families that others change.
+
+use super::Db;
+use super::plan::{MAX_STEP, came, column, count, strange};
+use super::session::Again;
+use crate::error::Result;
+
+/// A look at the first entry of each family's index.
+const NEXT_EXPIRY: &str = "SELECT min(d.expire_ms) FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms \
+    FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL ORDER BY r.expire_ms LIMIT 1) d";
+
+/// Rows that a step looks at: so many purgers find something to do at the same time, each other rows.
+macro_rules! looked_at {
+    () => {
+        "4096"
+    };
+}
+
+/// Removes `$1` rows.
+///
+/// `due`: the families that have something, those first whose first row ended first. `first`: the first rows of as many of
+/// them as may get their turn, each family's share of all that are looked at; with a few families that is what
+/// ended first of all. `d` locks the first of these that nobody else has, and no more; while it waited for nobody, a row
+/// may have got another end, which is looked at again.
+const PURGE: &str = concat!(
+    "WITH due AS MATERIALIZED (SELECT f.id FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms FROM kvstore_row r ",
+    "WHERE r.family = f.id AND r.expire_ms <= ", came!(), " ORDER BY r.expire_ms LIMIT 1) x ORDER BY x.expire_ms LIMIT 256), ",
+    "first AS MATERIALIZED (SELECT x.* FROM due CROSS JOIN LATERAL (SELECT r.family, r.key, r.expire_ms FROM kvstore_row r ",
+    "WHERE r.family = due.id AND r.expire_ms <= ", came!(), " ORDER BY r.expire_ms, r.key ",
+    "LIMIT (SELECT greatest(", looked_at!(), " / greatest(count(*), 1), 1) FROM due)) x ORDER BY x.expire_ms LIMIT ", looked_at!(), "), ",
+    "d AS MATERIALIZED (SELECT v.family, v.key FROM (SELECT r.family, r.key FROM first CROSS JOIN kvstore_row r ",
+    "WHERE r.family = first.family AND r.key = first.key AND r.expire_ms <= ", came!(),
+    " ORDER BY first.expire_ms LIMIT $1 FOR UPDATE OF r SKIP LOCKED) v LIMIT 256), ",
+    "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING 1) SELECT count(*) FROM w"
+);
+
+impl Db {
+    /// The earliest end of life in all families, also of a dead row.
+    pub(crate) fn next_expiry(&self) -> Result<Option<i64>> {
+        let rows = self.query(Again::Yes, NEXT_EXPIRY, &[])?;
+        column(rows.first().ok_or_else(strange)?, 0)
+    }
+
+    /// Removes expired keys of all families, at most `max` and those first that expired first; returns how many. Those that
+    /// others are removing or writing are left to them.
+    pub(crate) fn purge_all(&self, max: usize) -> Result<u64> {
+        let max = max.min(MAX_STEP) as i64;
+        let rows = self.query(Again::Yes, PURGE, &[&max])?;
+        count(rows.first().ok_or_else(strange)?, 0)
+    }
+}
