@@ -17,6 +17,8 @@ use std::ops::Bound;
 
 use crate::expiry::Expiry;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
+#[cfg(feature = "remote")]
+use file::watch_forks;
 pub(crate) use file::{
     Contents, DEFAULT_FAMILY, Db, Disagreement, Due, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report,
     SQLITE_VERSION, Tables, TransactionState, copy, gone, is_at, note_fork, rename_new,

@@ -7,9 +7,13 @@
 //!
 //! Each operation is one statement, and one round trip. Time is the server's: a statement asks its clock.
 
+mod catalogue;
 mod failure;
+mod integrity;
 mod line;
+mod look_up;
 mod password;
+mod plan;
 mod schema;
 mod session;
 mod tls;
@@ -41,6 +45,7 @@ pub(crate) struct Db {
 impl Db {
     /// Opens the store at a URL, making it if it is not there.
     pub(crate) fn open(url: &str, config: &Config, clock: Arc<Clock>) -> Result<Db> {
+        crate::db::watch_forks()?;
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
         let mut session = Session::open(settings, config)?;
         schema::ensure(&mut session, config.read_only)?;

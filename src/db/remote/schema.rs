@@ -6,12 +6,15 @@
 use std::time::Duration;
 
 use super::failure::{Failure, Sort};
-use super::session::{Again, NOW_MS, Pauses, Session, quoted};
+use super::session::{Again, Pauses, Session, quoted};
 use crate::db::DEFAULT_FAMILY;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The version of the tables that this library makes and reads.
 pub(crate) const FORMAT: i32 = 1;
+
+/// The server's time, in milliseconds.
+pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
 
 const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS kvstore_meta (one integer PRIMARY KEY CHECK (one = 1), format integer NOT NULL, \

@@ -11,6 +11,8 @@ use tokio_postgres::{Row, Statement, types::ToSql};
 use super::Db;
 use super::failure::{Failure, Sort};
 use super::line::Line;
+use super::plan::PLANNER;
+use super::schema::NOW_MS;
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
@@ -83,9 +85,6 @@ const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system(
     CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END, \
     pid::text, backend_start::text, pg_current_xact_id_if_assigned()::text \
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-
-/// The server's time, in milliseconds.
-pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
 
 impl Session {
     /// Connects. The time is limited by the URL's `connect_timeout`.
@@ -263,6 +262,9 @@ impl Session {
         };
         link.line.execute(&self.set_up).map_err(unsent)?;
         link.backend = link.who_am_i().map_err(unsent)?;
+        if link.backend.is_some() {
+            link.line.execute(PLANNER).map_err(unsent)?;
+        }
         if let Some(old) = &self.left_behind {
             link.end(old).map_err(unsent)?;
             self.left_behind = None;
@@ -296,6 +298,11 @@ impl Session {
         if self.link.as_ref().is_some_and(|link| link.generation != fork::generation()) {
             self.drop_link();
         }
+    }
+
+    /// Whether the server has what only PostgreSQL itself has, by the connection there is.
+    pub(super) fn is_postgres(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.backend.is_some())
     }
 
     /// Whether there is a connection. It may have broken since it was used.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Db;
 use super::failure::{Failure, Sort};
-use super::session::{Again, Backend, Block, NOW_MS, Pauses, Session};
+use super::schema::NOW_MS;
+use super::session::{Again, Backend, Block, Pauses, Session};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::unwind::or_undo;
