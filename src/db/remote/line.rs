@@ -1,5 +1,6 @@
 //! A connection to a server: how it is made, and how one request is sent and answered on it.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -254,14 +255,14 @@ enum LogIn {
 }
 
 fn why(error: &tokio_postgres::Error, host: &Host) -> LogIn {
-    let text = error.to_string();
-    if let Some(what) = text.strip_prefix("error performing TLS handshake") {
-        let what = what.trim_start_matches(": ");
-        let text = format!("there is no TLS with the server at {host} as sslmode wants it ({what})");
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    if error.to_string().starts_with("error performing TLS handshake") {
+        let text = format!("there is no TLS with the server at {host} as sslmode wants it ({cause})");
         return LogIn::Tls(Failure::new(Sort::Refused, Error::cant_open(text)));
     }
-    if text.contains("password missing") {
-        let text = "the server wants a password: give it in the URL, in PGPASSWORD or in ~/.pgpass";
+    if cause.contains("password missing") {
+        let text = "the server wants a password: give it in the URL, in PGPASSWORD or in ~/.pgpass, which nobody else may \
+                    read";
         return LogIn::Other(Failure::new(Sort::Refused, Error::auth_failed(text)));
     }
     let failure = translate(error);

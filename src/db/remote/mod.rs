@@ -7,6 +7,7 @@
 //!
 //! Each operation is one statement, and one round trip. Time is the server's: a statement asks its clock.
 
+mod agenda;
 mod catalogue;
 mod failure;
 mod integrity;
@@ -16,6 +17,8 @@ mod password;
 mod plan;
 mod schema;
 mod session;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod transaction;
 mod url;
@@ -24,6 +27,8 @@ mod wire;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+#[allow(unused_imports)] // until the rooms above choose between the homes
+pub(crate) use plan::{BatchAction, BatchCounts, BatchWrite, Contents};
 use session::Session;
 
 use crate::clock::Clock;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Db;
 use super::failure::{Failure, Sort};
 use super::schema::NOW_MS;
-use super::session::{Again, Backend, Block, Pauses, Session};
+use super::session::{Again, Backend, Block, Link, Pauses, Session};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::unwind::or_undo;
@@ -13,11 +13,22 @@ use crate::unwind::or_undo;
 /// How long the server is asked for what has become of a commit, at least.
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
+/// What all statements that write take, in advance of the snapshot.
+const LOCK_TO_WRITE: &str = "; LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
+
 impl Session {
-    /// Begins a transaction, and answers with what the rest of the text asks for.
-    fn begin(&mut self, sql: &str) -> Result<Option<String>> {
-        let answer =
-            self.run_alone(Again::Yes, |link| link.line.ask(sql)).map_err(|failure| failure.error)?;
+    /// Begins a transaction, and answers with what the rest of the text asks for. `on_postgres`: what comes after it there.
+    fn begin(&mut self, sql: &str, on_postgres: &str) -> Result<Option<String>> {
+        let begin = |link: &mut Link| {
+            let rest = if link.backend.is_some() { on_postgres } else { "" };
+            link.line.ask(&format!("{sql}{rest}")).inspect_err(|failure| {
+                // It may have failed after BEGIN.
+                if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
+                    let _ = link.line.execute("ROLLBACK");
+                }
+            })
+        };
+        let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
         self.has_conflict = false;
         Ok(answer)
@@ -151,16 +162,24 @@ impl Db {
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.refuse_second()?;
         let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {NOW_MS}");
-        let now_ms = self.session.borrow_mut().begin(&sql)?;
+        let now_ms = self.session.borrow_mut().begin(&sql, "")?;
         self.note_time(now_ms);
         self.transaction = TransactionState::Read;
         Ok(())
     }
 
-    /// Begins the caller's write transaction. Its snapshot is the state at its first read or write.
+    /// Begins the caller's write transaction. Its snapshot is the state at its first read or write, and younger than the lock
+    /// that keeps others from dropping a family meanwhile (`catalogue.rs`).
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         self.refuse_second()?;
-        self.session.borrow_mut().begin("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")?;
+        if self.read_only {
+            return Err(Error::read_only(
+                "the store was opened read-only: nothing can be written through this handle",
+            ));
+        }
+        let mut session = self.session.borrow_mut();
+        session.begin("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", LOCK_TO_WRITE)?;
+        drop(session);
         self.transaction = TransactionState::Write;
         Ok(())
     }
@@ -263,7 +282,7 @@ impl Db {
             return f(self);
         }
         let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {NOW_MS}");
-        let now_ms = self.session.borrow_mut().begin(&sql)?;
+        let now_ms = self.session.borrow_mut().begin(&sql, "")?;
         self.note_time(now_ms);
         let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
         self.session.borrow_mut().end_reading();
@@ -303,7 +322,7 @@ impl Db {
     fn in_transaction<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         let mut pauses = Pauses::within(self.session.borrow().busy_timeout);
         loop {
-            self.session.borrow_mut().begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")?;
+            self.session.borrow_mut().begin("BEGIN ISOLATION LEVEL READ COMMITTED", "")?;
             let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
             let mut session = self.session.borrow_mut();
             let done = done.and_then(|done| session.commit().map(|()| done));
