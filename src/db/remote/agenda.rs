@@ -21,17 +21,16 @@ macro_rules! looked_at {
 ///
 /// `due`: the families that have something, those first whose first row ended first. `first`: the first rows of as many of
 /// them as may get their turn, each family's share of all that are looked at; with a few families that is what
-/// ended first of all. `d` locks the first of these that nobody else has, and no more; while it waited for nobody, a row
-/// may have got another end, which is looked at again.
+/// ended first of all. `d` locks those of them that nobody else has, one after the other until it has enough, and looks
+/// at their ends again.
 const PURGE: &str = concat!(
     "WITH due AS MATERIALIZED (SELECT f.id FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms FROM kvstore_row r ",
     "WHERE r.family = f.id AND r.expire_ms <= ", came!(), " ORDER BY r.expire_ms LIMIT 1) x ORDER BY x.expire_ms LIMIT 256), ",
     "first AS MATERIALIZED (SELECT x.* FROM due CROSS JOIN LATERAL (SELECT r.family, r.key, r.expire_ms FROM kvstore_row r ",
     "WHERE r.family = due.id AND r.expire_ms <= ", came!(), " ORDER BY r.expire_ms, r.key ",
     "LIMIT (SELECT greatest(", looked_at!(), " / greatest(count(*), 1), 1) FROM due)) x ORDER BY x.expire_ms LIMIT ", looked_at!(), "), ",
-    "d AS MATERIALIZED (SELECT v.family, v.key FROM (SELECT r.family, r.key FROM first CROSS JOIN kvstore_row r ",
-    "WHERE r.family = first.family AND r.key = first.key AND r.expire_ms <= ", came!(),
-    " ORDER BY first.expire_ms LIMIT $1 FOR UPDATE OF r SKIP LOCKED) v LIMIT 256), ",
+    "d AS MATERIALIZED (SELECT v.family, v.key FROM first CROSS JOIN LATERAL (SELECT r.family, r.key FROM kvstore_row r ",
+    "WHERE r.family = first.family AND r.key = first.key AND r.expire_ms <= ", came!(), " FOR UPDATE SKIP LOCKED) v LIMIT $1), ",
     "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING 1) SELECT count(*) FROM w"
 );
 
@@ -49,4 +48,10 @@ impl Db {
         let rows = self.query(Again::Yes, PURGE, &[&max])?;
         count(rows.first().ok_or_else(strange)?, 0)
     }
+}
+
+/// Every statement, for a test of the plans.
+#[cfg(test)]
+pub(super) fn statements() -> [String; 2] {
+    [NEXT_EXPIRY, PURGE].map(str::to_owned)
 }

@@ -11,8 +11,9 @@ use std::ops::Bound;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::catalogue::no_longer_exists;
 use super::plan::{
-    Contents, before, came, check_key, column, count, from, live, ms, no_longer_exists, with_family,
+    Contents, before, came, check_key, column, count, from, live, ms, with_family,
 };
 use super::session::Again;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
@@ -294,8 +295,7 @@ impl Contents<'_> {
         let to_ms = to_ms.as_ref().map(|to_ms| to_ms as _);
         let wanted = limits.rows.max(1);
         let mut rows = self.walk(&sql, &[&self.name(), &after.1, &after.0], to_ms, wanted, &limits)?;
-        let entry = |row| Ok((column::<i64>(row, 2)?, key(row)?));
-        put_in_order(&mut rows, |a, b| Result::ok(entry(a)).cmp(&entry(b).ok()));
+        put_in_order(&mut rows, |a, b| entry(a).ok().cmp(&entry(b).ok()));
         for row in &rows {
             let (expire_ms, key) = entry(row)?;
             chunk.add(key, column(row, 3)?, Some(expire_ms));
@@ -370,9 +370,27 @@ fn key(row: &Row) -> Result<&[u8]> {
     column(row, 1)
 }
 
+/// The same with its end of life.
+fn entry(row: &Row) -> Result<(i64, &[u8])> {
+    Ok((column(row, 2)?, key(row)?))
+}
+
 /// The rows of a LATERAL come in its order, but no server promises that; to sort them there would cost a fifth of all.
 fn put_in_order(rows: &mut [Row], order: impl Fn(&Row, &Row) -> Ordering) {
     if !rows.is_sorted_by(|a, b| order(a, b).is_le()) {
         rows.sort_by(order);
     }
+}
+
+/// Every statement, for a test of the plans.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<String> {
+    let texts = [GET, TIMES, GET_MANY, COUNT_LIVE].into_iter().flat_map(|text| [text.alone, text.inside]);
+    let all = texts.chain([COUNT, COUNT_TTL, NEXT_EXPIRY, DUE, HAS_WRITTEN_BY]).map(str::to_owned);
+    let walks = (0..16).flat_map(|bits| {
+        let [keys_only, reverse, is_bounded, is_alone] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let limits = Limits { keys_only, ..Limits::default() };
+        [walk_by_key(&limits, reverse, is_bounded, is_alone), walk_by_end(&limits, is_bounded, is_alone)]
+    });
+    all.chain(walks).collect()
 }

@@ -5,7 +5,8 @@ use std::collections::btree_map::Entry;
 
 use tokio_postgres::types::ToSql;
 
-use super::{Db, check_key, clock, column, count, live, no_longer_exists, strange};
+use super::{Db, check_key, clock, column, count, live, strange};
+use crate::db::remote::catalogue::no_longer_exists;
 use crate::db::remote::session::Again;
 use crate::error::Result;
 use crate::expiry::{self, Expiry};
@@ -39,21 +40,27 @@ pub(crate) struct BatchCounts {
 /// values, `$5` ends, `$6` times of writing; to be deleted: `$7` families, `$8` keys, `$9` whether that counts if the key is
 /// alive; to be put, but counted as deleted if alive: `$10` families, `$11` keys. Without one of the families it does
 /// nothing, and answers its number.
-const WRITE: &str = concat!(
+pub(super) const WRITE: &str = concat!(
     "WITH g AS MATERIALIZED (SELECT array_agg(f.id ORDER BY a.n) AS ids, array_agg(f.track_writes ORDER BY a.n) AS tracks, ",
     "min(a.n) FILTER (WHERE f.id IS NULL) AS missing ",
     "FROM unnest($1::bytea[]) WITH ORDINALITY AS a (name, n) LEFT JOIN kvstore_family f ON f.name = a.name), ",
     "w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
-    "SELECT g.ids[k.family], k.key, k.value, k.expire_ms, CASE WHEN g.tracks[k.family] THEN coalesce(k.written_ms, ", clock!(), ") END ",
+    "SELECT g.ids[k.family], k.key, k.value, k.expire_ms, CASE WHEN g.tracks[k.family] THEN coalesce(k.written_ms, ",
+    clock!(),
+    ") END ",
     "FROM g CROSS JOIN unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]) ",
     "AS k (family, key, value, expire_ms, written_ms) WHERE g.missing IS NULL ",
     "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = EXCLUDED.expire_ms, ",
     "written_ms = EXCLUDED.written_ms), ",
     "d AS (DELETE FROM kvstore_row r USING g CROSS JOIN unnest($7::integer[], $8::bytea[], $9::boolean[]) AS k (family, key, counts) ",
-    "WHERE g.missing IS NULL AND r.family = g.ids[k.family] AND r.key = k.key RETURNING ", live!(clock!()), " AND k.counts AS counts) ",
+    "WHERE g.missing IS NULL AND r.family = g.ids[k.family] AND r.key = k.key RETURNING ",
+    live!(clock!()),
+    " AND k.counts AS counts) ",
     "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) + (SELECT count(*) FROM ",
     "unnest($10::integer[], $11::bytea[]) AS k (family, key) CROSS JOIN LATERAL (SELECT FROM kvstore_row r ",
-    "WHERE r.family = g.ids[k.family] AND r.key = k.key AND ", live!(clock!()), " LIMIT 1) r) FROM g"
+    "WHERE r.family = g.ids[k.family] AND r.key = k.key AND ",
+    live!(clock!()),
+    " LIMIT 1) r) FROM g"
 );
 
 /// All writes to one key.
