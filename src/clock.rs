@@ -1,12 +1,12 @@
 //! The only reader of the wall clock.
 //!
 //! Time is `i64` milliseconds since the Unix epoch. Within a process it never runs backwards: what
-//! was expired once stays expired, also when someone sets the computer's clock back.
+//! was expired once stays expired, also when someone sets the computer's clock back. (On a server, its clock decides.)
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 
@@ -65,19 +65,34 @@ impl Drop for Asked {
     }
 }
 
-/// The clock of one store: the system's, or one that was injected for tests and for devices
-/// without a clock of their own.
+/// What [`Clock::kind`] says: the clock is the system's, was injected, or goes on from what a server has told.
+const SYSTEM: u8 = 0;
+const INJECTED: u8 = 1;
+const SERVER: u8 = 2;
+
+/// Microseconds of the monotonic clock since its first reading in this process.
+fn elapsed_us() -> i64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    i64::try_from(START.get_or_init(Instant::now).elapsed().as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The clock of one store: the system's, one that was injected for tests and for devices without a clock of their own, or
+/// that of the server the store is on.
 #[derive(Default)]
 pub(crate) struct Clock {
-    injected: AtomicBool,
+    kind: AtomicU8,
     source: RwLock<Option<Source>>,
+    /// The server's time when [`elapsed_us`] was 0, in microseconds.
+    server_start_us: AtomicI64,
     latest: AtomicI64,
 }
 
 impl Clock {
     pub(crate) fn now_ms(&self) -> i64 {
-        if !self.injected.load(Ordering::Acquire) {
-            return system_now_ms();
+        match self.kind.load(Ordering::Acquire) {
+            INJECTED => {}
+            SERVER => return self.server_at(elapsed_us()),
+            _ => return system_now_ms(),
         }
         // Locked while it is asked, so that nobody is inside a source that `inject` has replaced.
         let source = self.source.read().unwrap_or_else(PoisonError::into_inner);
@@ -97,11 +112,33 @@ impl Clock {
 
     /// Whether it is the system's, and so its time is at hand without this clock.
     pub(crate) fn is_the_systems(&self) -> bool {
-        !self.is_injected()
+        self.kind.load(Ordering::Relaxed) == SYSTEM
     }
 
     pub(crate) fn is_injected(&self) -> bool {
-        self.injected.load(Ordering::Relaxed)
+        self.kind.load(Ordering::Relaxed) == INJECTED
+    }
+
+    /// The server has told the time, just now: from here on this clock goes on from that. It does nothing where a clock
+    /// was injected.
+    #[cfg(feature = "remote")]
+    pub(crate) fn note_server(&self, now_ms: i64) {
+        self.note_server_at(now_ms, elapsed_us());
+    }
+
+    /// The newest reading counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
+    /// was on its way.
+    #[cfg(any(feature = "remote", test))]
+    fn note_server_at(&self, now_ms: i64, elapsed_us: i64) {
+        if !self.is_injected() {
+            self.server_start_us
+                .store(now_ms.saturating_mul(1000).saturating_sub(elapsed_us), Ordering::Relaxed);
+            let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    fn server_at(&self, elapsed_us: i64) -> i64 {
+        (self.server_start_us.load(Ordering::Relaxed).saturating_add(elapsed_us) / 1000).max(0)
     }
 
     /// Whether this thread is inside the injected clock: then whoever calls is that clock.
@@ -118,7 +155,7 @@ impl Clock {
         }
         let mut slot = self.source.write().unwrap_or_else(PoisonError::into_inner);
         self.latest.store(0, Ordering::Relaxed);
-        self.injected.store(source.is_some(), Ordering::Release);
+        self.kind.store(if source.is_some() { INJECTED } else { SYSTEM }, Ordering::Release);
         *slot = source;
     }
 }
@@ -209,6 +246,26 @@ mod tests {
         assert_eq!(clock.now_ms(), 10);
         clock.inject(None);
         assert!(clock.now_ms() > 1_600_000_000_000);
+    }
+
+    #[test]
+    fn a_servers_clock_goes_on_from_what_it_has_told_last() {
+        let clock = Clock::default();
+        clock.note_server_at(5_000, 100_000);
+        assert_eq!(clock.server_at(100_000), 5_000);
+        assert_eq!(clock.server_at(100_999), 5_000);
+        assert_eq!(clock.server_at(350_000), 5_250);
+        clock.note_server_at(5_200, 360_000); // was on its way for long
+        assert_eq!(clock.server_at(360_000), 5_200);
+        assert!(!clock.is_the_systems());
+    }
+
+    #[test]
+    fn an_injected_clock_does_not_ask_a_server() {
+        let clock = Clock::default();
+        clock.inject(Some(Arc::new(|| 7)));
+        clock.note_server_at(1_000, 0);
+        assert_eq!(clock.now_ms(), 7);
     }
 
     #[test]

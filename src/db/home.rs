@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables, TransactionState};
+#[cfg(feature = "remote")]
+use super::remote;
 use super::{BatchWrite, Chunk, Found, Scan, TimeEntry, Times};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
@@ -21,18 +23,24 @@ use crate::unwind::or_undo;
 /// A connection to a store, with the caller's transaction on it.
 pub(crate) enum Db {
     File(file::Db),
+    #[cfg(feature = "remote")]
+    Remote(Box<remote::Db>),
 }
 
 /// The connection as an operation sees it, inside its read or its write.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'d> {
     File(&'d file::Db),
+    #[cfg(feature = "remote")]
+    Remote(&'d remote::Db),
 }
 
 /// What is in a family.
 #[derive(Clone, Copy)]
 pub(crate) enum Contents<'c> {
     File(file::Contents<'c>),
+    #[cfg(feature = "remote")]
+    Remote(remote::Contents<'c>),
 }
 
 /// What is due.
@@ -48,11 +56,16 @@ pub(crate) struct Due {
     pub(crate) complete: bool,
 }
 
-/// The same call, wherever the data is.
+/// The same call, wherever the data is; on a server perhaps with other arguments.
 macro_rules! wherever {
     ($home:ident, $self:expr, $call:ident($($argument:expr),*)) => {
+        wherever!($home, $self, $call($($argument),*), on a server $call($($argument),*))
+    };
+    ($home:ident, $self:expr, $call:ident($($argument:expr),*), on a server $remote:ident($($other:expr),*)) => {
         match $self {
             $home::File(home) => home.$call($($argument),*),
+            #[cfg(feature = "remote")]
+            $home::Remote(home) => home.$remote($($other),*),
         }
     };
 }
@@ -62,6 +75,8 @@ macro_rules! in_a_file {
     ($home:ident, $self:expr, $call:ident($($argument:expr),*), else $otherwise:expr) => {
         match $self {
             $home::File(home) => home.$call($($argument),*),
+            #[cfg(feature = "remote")]
+            $home::Remote(_) => $otherwise,
         }
     };
 }
@@ -84,6 +99,8 @@ impl Db {
     pub(crate) fn view(&self) -> View<'_> {
         match self {
             Db::File(home) => View::File(home),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => View::Remote(home),
         }
     }
 
@@ -177,6 +194,8 @@ impl Db {
     ) -> Result<R> {
         match self {
             Db::File(home) => home.in_own_transaction(wait, |home| f(View::File(home))),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => f(View::Remote(home)), // each operation is a transaction of its own
         }
     }
 
@@ -200,6 +219,8 @@ impl Db {
     pub(crate) fn attempt_to_remove(&mut self, tables: &Tables, clock: &Clock, key: &[u8]) {
         match self {
             Db::File(home) => home.attempt(|home| home.contents(tables, clock).remove_if_expired(key)),
+            #[cfg(feature = "remote")]
+            Db::Remote(_) => {}
         }
     }
 
@@ -293,7 +314,18 @@ impl Db {
     }
 
     pub(crate) fn report_disagreements(&self, most: u32, report: &mut dyn Report) -> Result<Option<Error>> {
-        wherever!(Db, self, report_disagreements(most, report))
+        match self {
+            Db::File(home) => home.report_disagreements(most, report),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => match home.integrity_check() {
+                Err(e) if e.kind() == crate::error::ErrorKind::Corrupt => {
+                    let text = e.to_string();
+                    let _ = report.found(Disagreement { text: &text, key: None, in_file: false });
+                    Ok(None)
+                }
+                done => done.map(|()| None),
+            },
+        }
     }
 
     pub(crate) fn integrity_check(&self) -> Result<()> {
@@ -305,12 +337,14 @@ impl Db {
     pub(crate) fn copy(&self, to: &Path, progress: impl FnMut(u32, u32) -> bool) -> Result<Option<bool>> {
         match self {
             Db::File(home) => file::copy(home, to, progress).map(Some),
+            #[cfg(feature = "remote")]
+            Db::Remote(_) => Ok(None),
         }
     }
 
     /// What the store says of itself.
     pub(crate) fn info(&self, clock: &Clock) -> Result<StoreInfo> {
-        wherever!(Db, self, info(clock))
+        wherever!(Db, self, info(clock), on a server info())
     }
 
     /// Pages, bytes of those in use.
@@ -352,6 +386,8 @@ impl<'d> View<'d> {
     {
         match self {
             View::File(home) => Contents::File(home.contents(tables, clock)),
+            #[cfg(feature = "remote")]
+            View::Remote(home) => Contents::Remote(home.contents(tables.family())),
         }
     }
 
@@ -361,13 +397,22 @@ impl<'d> View<'d> {
     pub(crate) fn within_limit(self, clock: &Clock, f: &dyn Fn(View<'_>) -> Result<()>) -> Result<()> {
         match self {
             View::File(home) => home.within_limit(clock, &|home| f(View::File(home))),
+            #[cfg(feature = "remote")]
+            View::Remote(_) => f(self),
         }
     }
 
     /// Does all of these writes inside a write transaction, or none of them; those to one key in their order. Returns how
     /// many of the keys that were deleted were alive.
     pub(crate) fn write_batch(self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
-        wherever!(View, self, write_batch(writes, clock))
+        match self {
+            View::File(home) => home.write_batch(writes, clock),
+            #[cfg(feature = "remote")]
+            View::Remote(home) => {
+                let writes: Vec<_> = writes.iter().map(remote::BatchWrite::of).collect();
+                Ok(home.write_batch(&writes)?.deletes)
+            }
+        }
     }
 
     /// What the last write has removed to make room, once.
@@ -384,11 +429,11 @@ impl<'d> View<'d> {
     // ---- families --------------------------------------------------------------------------------
 
     pub(crate) fn create_family(self, tables: &Tables, now_ms: i64) -> Result<bool> {
-        wherever!(View, self, create_family(tables, now_ms))
+        wherever!(View, self, create_family(tables, now_ms), on a server create_family(tables.family()))
     }
 
     pub(crate) fn drop_family(self, tables: &Tables) -> Result<bool> {
-        wherever!(View, self, drop_family(tables))
+        wherever!(View, self, drop_family(tables), on a server drop_family(tables.family()))
     }
 
     pub(crate) fn family_exists(self, family: &str) -> Result<bool> {
@@ -401,31 +446,39 @@ impl<'d> View<'d> {
     }
 
     pub(crate) fn created_ms(self, tables: &Tables) -> Result<i64> {
-        wherever!(View, self, created_ms(tables))
+        wherever!(View, self, created_ms(tables), on a server created_ms(tables.family()))
     }
 
     /// The TTL of plain puts in milliseconds; 0: none.
     pub(crate) fn default_ttl_ms(self, tables: &Tables) -> Result<i64> {
-        Ok(wherever!(View, self, read_settings(tables))?.default_ttl_ms)
+        match self {
+            View::File(home) => Ok(home.read_settings(tables)?.default_ttl_ms),
+            #[cfg(feature = "remote")]
+            View::Remote(home) => Ok(home.read_settings(tables.family())?.0),
+        }
     }
 
     pub(crate) fn tracks_writes(self, tables: &Tables) -> Result<bool> {
-        Ok(wherever!(View, self, read_settings(tables))?.track_writes)
+        match self {
+            View::File(home) => Ok(home.read_settings(tables)?.track_writes),
+            #[cfg(feature = "remote")]
+            View::Remote(home) => Ok(home.read_settings(tables.family())?.1),
+        }
     }
 
     pub(crate) fn set_default_ttl(self, tables: &Tables, ttl_ms: i64) -> Result<()> {
-        wherever!(View, self, set_default_ttl(tables, ttl_ms))
+        wherever!(View, self, set_default_ttl(tables, ttl_ms), on a server set_default_ttl(tables.family(), ttl_ms))
     }
 
     pub(crate) fn set_write_tracking(self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
-        wherever!(View, self, set_write_tracking(tables, on, now_ms))
+        wherever!(View, self, set_write_tracking(tables, on, now_ms), on a server set_write_tracking(tables.family(), on))
     }
 
     // ---- what is due over all families ---------------------------------------------------------------
 
     /// The first `max` families in which something is due by now, as far as `in_time` lets it look.
     pub(crate) fn due(self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
-        wherever!(View, self, due(now_ms, max, in_time))
+        wherever!(View, self, due(now_ms, max, in_time), on a server due(max))
     }
 
     /// Removes the earliest expired keys of these families: at most `max`, and not many once the time is over.
@@ -437,12 +490,12 @@ impl<'d> View<'d> {
         max: usize,
         in_time: &dyn Fn() -> bool,
     ) -> Result<u64> {
-        wherever!(View, self, purge_due(due, clock, now_ms, max, in_time))
+        wherever!(View, self, purge_due(due, clock, now_ms, max, in_time), on a server purge_all(max))
     }
 
     /// The earliest end of life in all families.
     pub(crate) fn next_expiry(self, clock: &Clock) -> Result<Option<i64>> {
-        wherever!(View, self, next_expiry(clock))
+        wherever!(View, self, next_expiry(clock), on a server next_expiry())
     }
 
     // ---- upkeep -----------------------------------------------------------------------------------
@@ -512,7 +565,7 @@ impl Contents<'_> {
 
     /// Whether a key expired at `last_ms` or before, and by now.
     pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
-        wherever!(Contents, self, has_expired(last_ms, now_ms))
+        wherever!(Contents, self, has_expired(last_ms, now_ms), on a server has_expired(last_ms))
     }
 
     /// Whether a key was written at `last_ms` or before.
@@ -603,7 +656,7 @@ impl Contents<'_> {
     /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`; returns how
     /// many.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
-        wherever!(Contents, self, purge(last_ms, now_ms, max))
+        wherever!(Contents, self, purge(last_ms, now_ms, max), on a server purge(last_ms, max))
     }
 
     /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`; returns how
@@ -620,6 +673,19 @@ const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 fn url_of_a_server(path: &Path) -> Option<&std::ffi::OsStr> {
     let path = path.as_os_str();
     SCHEMES.iter().any(|scheme| path.as_encoded_bytes().starts_with(scheme.as_bytes())).then_some(path)
+}
+
+#[cfg(feature = "remote")]
+fn open_on_a_server(url: &std::ffi::OsStr, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
+    let url =
+        url.to_str().ok_or_else(|| Error::cant_open("the URL is no UTF-8: write other bytes as %XX"))?;
+    remote::Db::open(url, config, Arc::clone(clock)).map(|home| Db::Remote(Box::new(home)))
+}
+
+/// What a store on a server answers to what only a file can.
+#[cfg(feature = "remote")]
+fn only_a_file(does: &str) -> Error {
+    Error::invalid(format!("only a store in a file {does}, and this one is on a server"))
 }
 
 #[cfg(not(feature = "remote"))]

@@ -10,12 +10,16 @@
 mod chunk;
 mod file;
 mod home;
+#[cfg(feature = "remote")]
+mod remote;
 
 use std::ops::Bound;
 
 use crate::expiry::Expiry;
 use crate::options::PutOptions;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
+#[cfg(feature = "remote")]
+use file::watch_forks;
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
     Tables, TransactionState, gone, is_at, note_fork, rename_new,

@@ -6,36 +6,49 @@
 
 #[cfg(feature = "encryption")]
 pub mod decrypted;
+#[cfg(feature = "remote")]
+pub mod on_a_server;
 pub mod other;
 pub mod recovered;
+#[cfg(feature = "remote")]
+pub mod server;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, KeyRange, Result, Store};
 
 /// A clock that stands still until a test moves it. Clones are the same clock.
 #[derive(Clone)]
-pub struct TestClock(Arc<AtomicI64>);
+pub struct TestClock(Arc<AtomicI64>, Arc<Mutex<Vec<PathBuf>>>);
 
 impl TestClock {
     pub fn at(now_ms: i64) -> TestClock {
-        TestClock(Arc::new(AtomicI64::new(now_ms)))
+        TestClock(Arc::new(AtomicI64::new(now_ms)), Arc::default())
     }
 
     pub fn set(&self, now_ms: i64) {
         self.0.store(now_ms, Ordering::SeqCst);
+        #[cfg(feature = "remote")]
+        self.1.lock().unwrap().iter().for_each(|file| on_a_server::set_clock(file, now_ms));
     }
 
     pub fn now(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
     }
 
+    /// On a server: of the store that this thread has opened last.
     pub fn drive(&self, store: &Store) {
+        #[cfg(feature = "remote")]
+        if are_on_a_server() {
+            let file = on_a_server::clock_of_the_latest();
+            on_a_server::set_clock(&file, self.now());
+            return self.1.lock().unwrap().push(file);
+        }
         let clock = self.clone();
         store.set_clock(move || clock.now());
     }
@@ -51,8 +64,22 @@ pub fn maybe_encrypted(config: &Config) -> Config {
     config.clone()
 }
 
-/// A store in memory.
+/// Whether the stores of the tests are on a server. (`KVSTORE_TEST_REMOTE=1`, in a build with the feature `remote`.)
+pub fn are_on_a_server() -> bool {
+    #[cfg(feature = "remote")]
+    return on_a_server::is_wanted();
+    #[cfg(not(feature = "remote"))]
+    false
+}
+
+/// A store in memory, or a new one on a server.
 pub fn memory() -> Store {
+    #[cfg(feature = "remote")]
+    if are_on_a_server() {
+        let url = on_a_server::new_url();
+        on_a_server::opened(&url);
+        return Store::open(url).unwrap();
+    }
     Store::open_in_memory(&Config::new()).unwrap()
 }
 
@@ -66,11 +93,17 @@ pub fn memory_at(now_ms: i64) -> (Store, TestClock) {
 /// A directory that is removed at the end of the test, with a store file in it.
 pub struct Scratch {
     dir: tempfile::TempDir,
+    /// Of a store on a server.
+    url: Option<String>,
 }
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch { dir: tempfile::tempdir().unwrap() }
+        #[cfg(feature = "remote")]
+        let url = are_on_a_server().then(on_a_server::new_url);
+        #[cfg(not(feature = "remote"))]
+        let url = None;
+        Scratch { dir: tempfile::tempdir().unwrap(), url }
     }
 
     pub fn dir(&self) -> &Path {
@@ -83,7 +116,7 @@ impl Scratch {
 
     /// Where the store of this directory is.
     pub fn path(&self) -> PathBuf {
-        self.file("store.db")
+        self.url.as_ref().map_or_else(|| self.file("store.db"), PathBuf::from)
     }
 
     pub fn wal(&self) -> PathBuf {
@@ -100,6 +133,8 @@ impl Scratch {
     }
 
     pub fn open_with(&self, config: &Config) -> Store {
+        #[cfg(feature = "remote")]
+        self.url.iter().for_each(|url| on_a_server::opened(url));
         Store::open_with(self.path(), &maybe_encrypted(config)).unwrap()
     }
 

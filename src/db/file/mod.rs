@@ -48,6 +48,8 @@ pub(crate) use backup::copy;
 pub(crate) use connection::{Db, TransactionState};
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
+#[cfg(feature = "remote")]
+pub(super) use os::set_up as watch_forks;
 pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
 pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};

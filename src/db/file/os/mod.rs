@@ -76,7 +76,7 @@ static IS_SET_UP: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// `NoMemory`; the next call tries again.
-pub(super) fn set_up() -> Result<()> {
+pub(in crate::db) fn set_up() -> Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if IS_SET_UP.load(Ordering::Acquire) {
         return Ok(());

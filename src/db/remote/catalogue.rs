@@ -1,0 +1,128 @@
+//! The families of a store and their settings.
+//!
+//! A family is found by its name in each statement: one that was dropped and made again by another client is a new one. What
+//! changes all rows of a family keeps writers out by a lock on the table, because writers lock no row of the catalogue.
+
+use tokio_postgres::Row;
+
+use super::Db;
+use super::schema::NOW_MS;
+use super::session::Again;
+use crate::error::{Error, Result};
+
+const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
+
+/// In the order of their bytes, as in a file.
+const ALL: &str = "SELECT name FROM kvstore_family ORDER BY name";
+
+const SETTINGS: &str = "SELECT default_ttl_ms, track_writes, created_ms FROM kvstore_family WHERE name = $1";
+
+const SET_DEFAULT_TTL: &str = "UPDATE kvstore_family SET default_ttl_ms = $2 WHERE name = $1 RETURNING id";
+
+const DROP_ROWS: &str =
+    "DELETE FROM kvstore_row WHERE family = (SELECT id FROM kvstore_family WHERE name = $1)";
+
+const DROP: &str = "DELETE FROM kvstore_family WHERE name = $1 RETURNING id";
+
+const SET_TRACKING: &str = "UPDATE kvstore_family SET track_writes = $2 WHERE name = $1 RETURNING id";
+
+const FORGET_WRITES: &str = "UPDATE kvstore_row SET written_ms = NULL WHERE written_ms IS NOT NULL \
+    AND family = (SELECT id FROM kvstore_family WHERE name = $1)";
+
+/// Nobody writes until the transaction ends; readers go on.
+const LOCK_ROWS: &str = "LOCK TABLE kvstore_row IN SHARE ROW EXCLUSIVE MODE";
+
+impl Db {
+    /// Makes a family; `false`: it is there already.
+    pub(crate) fn create_family(&self, family: &str) -> Result<bool> {
+        let sql = format!(
+            "INSERT INTO kvstore_family (name, created_ms) VALUES ($1, {NOW_MS}) ON CONFLICT (name) DO NOTHING RETURNING id"
+        );
+        // Run a second time, it would say that the family was there.
+        Ok(!self.query(Again::No, &sql, &[&family.as_bytes()])?.is_empty())
+    }
+
+    /// Drops a family and its rows; `false`: there is none.
+    pub(crate) fn drop_family(&self, family: &str) -> Result<bool> {
+        let name = family.as_bytes();
+        if !self.family_exists(family)? {
+            return Ok(false); // others need not wait for that
+        }
+        self.in_savepoint(|db| {
+            db.lock_rows()?;
+            db.query(Again::No, DROP_ROWS, &[&name])?;
+            Ok(!db.query(Again::No, DROP, &[&name])?.is_empty())
+        })
+    }
+
+    pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
+        Ok(!self.query(Again::Yes, EXISTS, &[&family.as_bytes()])?.is_empty())
+    }
+
+    /// All families, the default one included.
+    pub(crate) fn families(&self) -> Result<Vec<String>> {
+        let name = |row: &Row| {
+            let name: Vec<u8> = row.try_get(0).map_err(|_| strange())?;
+            String::from_utf8(name).map_err(|_| Error::corrupt("the name of a family is not UTF-8"))
+        };
+        self.query(Again::Yes, ALL, &[])?.iter().map(name).collect()
+    }
+
+    /// The default TTL of a family, in milliseconds (0: none), and whether it tracks write times.
+    pub(crate) fn read_settings(&self, family: &str) -> Result<(i64, bool)> {
+        let row = self.settings(family)?;
+        Ok((row.try_get(0).map_err(|_| strange())?, row.try_get(1).map_err(|_| strange())?))
+    }
+
+    /// When a family was made.
+    pub(crate) fn created_ms(&self, family: &str) -> Result<i64> {
+        self.settings(family)?.try_get(2).map_err(|_| strange())
+    }
+
+    fn settings(&self, family: &str) -> Result<Row> {
+        let rows = self.query(Again::Yes, SETTINGS, &[&family.as_bytes()])?;
+        rows.into_iter().next().ok_or_else(|| no_longer_exists(family))
+    }
+
+    /// Sets the TTL of plain puts.
+    pub(crate) fn set_default_ttl(&self, family: &str, ttl_ms: i64) -> Result<()> {
+        let done = self.query(Again::Yes, SET_DEFAULT_TTL, &[&family.as_bytes(), &ttl_ms])?;
+        if done.is_empty() { Err(no_longer_exists(family)) } else { Ok(()) }
+    }
+
+    /// Switches write tracking. Rows that are there count as written now, or have no time any more.
+    pub(crate) fn set_write_tracking(&self, family: &str, on: bool) -> Result<()> {
+        if self.read_settings(family)?.1 == on {
+            return Ok(());
+        }
+        let name = family.as_bytes();
+        // One time for all: that of the statement.
+        let track = format!(
+            "UPDATE kvstore_row SET written_ms = {} WHERE written_ms IS NULL \
+             AND family = (SELECT id FROM kvstore_family WHERE name = $1)",
+            NOW_MS.replace("clock_timestamp", "statement_timestamp")
+        );
+        self.in_savepoint(|db| {
+            db.lock_rows()?;
+            if db.query(Again::No, SET_TRACKING, &[&name, &on])?.is_empty() {
+                return Err(no_longer_exists(family));
+            }
+            db.query(Again::No, if on { &track } else { FORGET_WRITES }, &[&name]).map(drop)
+        })
+    }
+
+    /// Keeps writers out until the open transaction ends. Where the server cannot, its transactions are serializable, and one
+    /// of the two fails.
+    fn lock_rows(&self) -> Result<()> {
+        let mut session = self.session.borrow_mut();
+        if session.is_postgres() { session.execute(Again::No, LOCK_ROWS) } else { Ok(()) }
+    }
+}
+
+pub(super) fn no_longer_exists(family: &str) -> Error {
+    Error::invalid(format!("family \"{family}\" no longer exists: it was dropped; open or create it again"))
+}
+
+fn strange() -> Error {
+    Error::corrupt("a column of the server's answer has another type than this library gave it")
+}

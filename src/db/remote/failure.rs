@@ -1,0 +1,195 @@
+//! What the server says when something fails, and what the network does, in the words of this library.
+//!
+//! Of the server's texts only the message is shown: its details quote keys and values. Of errors in data not even that.
+
+use std::error::Error as _;
+use std::io;
+
+use tokio_postgres::error::{DbError, Severity};
+
+use crate::error::Error;
+
+/// What can be done about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// Nothing was sent, or the server has refused to begin. It may be there again soon.
+    Unreachable,
+    /// The connection is gone; whether what was sent has been done is not known.
+    Broken,
+    /// The same, but the connection still works.
+    Ambiguous,
+    /// Others stood in the way, and nothing was done: run it again.
+    Conflict,
+    /// The server does not know what was prepared, and nothing was done: prepare it again.
+    Forgotten,
+    /// The server only reads, and nothing was done: another may be the primary now.
+    Standby,
+    /// Nothing was done, and nothing will be.
+    Refused,
+}
+
+/// A failure, and what can be done about it.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) sort: Sort,
+    pub(super) error: Error,
+    /// SQLSTATE, or nothing.
+    pub(super) code: String,
+}
+
+impl Failure {
+    pub(super) fn new(sort: Sort, error: Error) -> Failure {
+        Failure { sort, error, code: String::new() }
+    }
+}
+
+/// What is said when the connection breaks.
+pub(super) fn broken(what: impl std::fmt::Display) -> Failure {
+    Failure::new(Sort::Broken, Error::io(format!("the connection to the server broke ({what})")))
+}
+
+/// An error of tokio-postgres as ours.
+pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
+    if let Some(error) = error.as_db_error() {
+        return of_server(error);
+    }
+    if let Some(error) = error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+        return broken(said(error));
+    }
+    if error.is_closed() {
+        return broken("it was closed");
+    }
+    // Parameters or columns that do not fit a statement, an answer that cannot be read.
+    let text = error.to_string();
+    let text = text.split(':').next().unwrap_or_default();
+    Failure::new(Sort::Refused, Error::failed(format!("the statement could not be run: {text}")))
+}
+
+/// A failure of the system's, without what an inner error may quote.
+pub(super) fn said(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
+        io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn of_server(error: &DbError) -> Failure {
+    let (sort, translated) = of_code(error.code().code(), error.message(), is_fatal(error));
+    Failure { sort, error: translated, code: error.code().code().to_owned() }
+}
+
+/// After such an error the server closes the connection.
+fn is_fatal(error: &DbError) -> bool {
+    match error.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        None => matches!(error.severity(), "FATAL" | "PANIC"),
+    }
+}
+
+/// `message` is the server's.
+fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
+    let class = code.get(..2).unwrap_or_default();
+    match code {
+        "40003" => {
+            return (Sort::Ambiguous, Error::io(format!("the server does not know the outcome ({message})")));
+        }
+        "26000" | "0A000" if message.contains("prepared statement") || message.contains("cached plan") => {
+            return (Sort::Forgotten, Error::failed(message));
+        }
+        "57P03" | "57P05" | "53300" => {
+            let text = format!("the server takes no connection now ({message})");
+            let sort = if is_fatal { Sort::Unreachable } else { Sort::Refused };
+            return (sort, Error::busy(text));
+        }
+        "28P01" | "28000" | "28P02" => {
+            return (Sort::Refused, Error::auth_failed(format!("the server refuses the log-in ({message})")));
+        }
+        "3D000" => {
+            let text = format!("{message}: make it, or name another one in the URL");
+            return (Sort::Refused, Error::cant_open(text));
+        }
+        _ => {}
+    }
+    if is_fatal || class == "08" {
+        return (Sort::Broken, Error::io(format!("the server closed the connection ({message})")));
+    }
+    let refused = |error| (Sort::Refused, error);
+    match code {
+        "40001" | "40P01" | "55P03" => (
+            Sort::Conflict,
+            Error::busy(
+                "another client's transaction stood in the way until the busy timeout was over: retry, or set a longer one",
+            ),
+        ),
+        "57014" => refused(Error::busy(format!("the server gave the statement up ({message}): retry"))),
+        "25006" => (
+            Sort::Standby,
+            Error::read_only(format!("the server only reads ({message}): write to the primary")),
+        ),
+        "42501" => refused(Error::read_only(format!(
+            "the role of this connection lacks a right ({message}): GRANT it, or connect as another one"
+        ))),
+        "42P01" | "3F000" | "42703" => refused(Error::not_a_database(format!(
+            "the schema is not one of a store, or is one no more ({message}): name another one in the URL"
+        ))),
+        "53100" => refused(Error::full(format!("the server's disk is full ({message})"))),
+        "53200" => refused(Error::no_memory(format!("the server has no memory left ({message})"))),
+        "54000" => refused(Error::invalid("a key or value is too large for the server")),
+        "58030" => {
+            refused(Error::io(format!("the server could not read or write ({message}): look at its log")))
+        }
+        "XX001" | "XX002" => refused(Error::corrupt(format!(
+            "the server's data is damaged ({message}): look at its log, and go back to a backup of the server"
+        ))),
+        "25P02" => refused(Error::failed("a call in this transaction has failed: roll it back")),
+        // The message may quote data.
+        _ if class == "22" || class == "23" => {
+            refused(Error::failed(format!("the server refuses what was to be written (SQLSTATE {code})")))
+        }
+        _ => refused(Error::failed(format!("{message} (SQLSTATE {code})"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn each_state_has_its_kind_and_says_what_can_be_done() {
+        for (code, is_fatal, sort, kind) in [
+            ("40001", false, Sort::Conflict, ErrorKind::Busy),
+            ("40P01", false, Sort::Conflict, ErrorKind::Busy),
+            ("55P03", false, Sort::Conflict, ErrorKind::Busy),
+            ("40003", false, Sort::Ambiguous, ErrorKind::Io),
+            ("57P01", true, Sort::Broken, ErrorKind::Io),
+            ("57P02", true, Sort::Broken, ErrorKind::Io),
+            ("25P03", true, Sort::Broken, ErrorKind::Io),
+            ("08006", false, Sort::Broken, ErrorKind::Io),
+            ("57P03", true, Sort::Unreachable, ErrorKind::Busy),
+            ("53300", true, Sort::Unreachable, ErrorKind::Busy),
+            ("28P01", true, Sort::Refused, ErrorKind::AuthFailed),
+            ("3D000", true, Sort::Refused, ErrorKind::CantOpen),
+            ("57014", false, Sort::Refused, ErrorKind::Busy),
+            ("25006", false, Sort::Standby, ErrorKind::ReadOnly),
+            ("42501", false, Sort::Refused, ErrorKind::ReadOnly),
+            ("42P01", false, Sort::Refused, ErrorKind::NotADatabase),
+            ("53100", false, Sort::Refused, ErrorKind::Full),
+            ("53200", false, Sort::Refused, ErrorKind::NoMemory),
+            ("XX001", false, Sort::Refused, ErrorKind::Corrupt),
+            ("99999", false, Sort::Refused, ErrorKind::Error),
+        ] {
+            let (found, error) = of_code(code, "m", is_fatal);
+            assert_eq!((found, error.kind()), (sort, kind), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_may_quote_data_is_not_shown() {
+        for code in ["22P02", "22003", "23505", "54000"] {
+            let (_, error) = of_code(code, "invalid input: \"secret\"", false);
+            assert!(!error.to_string().contains("secret"), "{code}: {error}");
+        }
+    }
+}

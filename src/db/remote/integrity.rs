@@ -1,0 +1,58 @@
+//! The integrity check: whether the relations agree with each other. Whether the server's files are sound is for the server's
+//! own tools (`pg_amcheck`) to say.
+
+use super::session::Again;
+use super::{Db, MAX_KEY_SIZE};
+use crate::error::{Error, Result};
+
+/// What may not be, and how many such rows there are. Keys and values are not named.
+const CHECKS: [(&str, &str); 5] = [
+    (
+        "rows of no family",
+        "SELECT count(*) FROM kvstore_row r WHERE NOT EXISTS (SELECT FROM kvstore_family f WHERE f.id = r.family)",
+    ),
+    (
+        "rows whose key is empty or too long",
+        "SELECT count(*) FROM kvstore_row WHERE length(key) NOT BETWEEN 1 AND 2500",
+    ),
+    (
+        "rows whose time of writing is missing, or is there although the family tracks none",
+        "SELECT count(*) FROM kvstore_row r JOIN kvstore_family f ON f.id = r.family \
+         WHERE f.track_writes <> (r.written_ms IS NOT NULL)",
+    ),
+    (
+        "families whose default TTL is negative",
+        "SELECT count(*) FROM kvstore_family WHERE default_ttl_ms < 0",
+    ),
+    (
+        "default families, of which there is one,",
+        "SELECT abs(1 - count(*)) FROM kvstore_family WHERE name = decode('64656661756c74', 'hex')",
+    ),
+];
+
+/// The checks that compare with this one.
+const _: () = assert!(MAX_KEY_SIZE == 2500);
+
+impl Db {
+    /// Fails with [`Corrupt`](crate::error::ErrorKind::Corrupt), naming what does not agree.
+    pub(crate) fn integrity_check(&self) -> Result<()> {
+        self.in_snapshot(|db| {
+            let mut found = Vec::new();
+            for (what, sql) in CHECKS {
+                let rows = db.query(Again::Yes, sql, &[])?;
+                let count: i64 = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or_default();
+                if count > 0 {
+                    found.push(format!("{count} {what}"));
+                }
+            }
+            if found.is_empty() {
+                return Ok(());
+            }
+            Err(Error::corrupt(format!(
+                "the store has {}: another program has changed its tables, or the server has lost data; go back to a \
+                 backup",
+                found.join(", ")
+            )))
+        })
+    }
+}

@@ -1,0 +1,341 @@
+//! A connection to a server: how it is made, and how one request is sent and answered on it.
+
+use std::error::Error as _;
+use std::future::Future;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::{MakeTlsConnect, NoTls};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Connection, Row, SimpleQueryMessage, Statement};
+
+use super::failure::{Failure, Sort, broken, said, translate};
+use super::tls;
+use super::url::{Host, Place, Settings, TlsMode};
+use super::wire::{Driver, Socket, Wire};
+use crate::error::Error;
+
+/// The half of a connection that reads and writes.
+trait Traffic: Send {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>>;
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Traffic for Connection<Wire, T> {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> {
+        self.poll_message(context)
+    }
+}
+
+/// A connection, open or broken.
+pub(super) struct Line {
+    client: Client,
+    traffic: Box<dyn Traffic>,
+    driver: Driver,
+    socket: Arc<Socket>,
+    has_ended: bool,
+}
+
+/// A row as the simple protocol answers it.
+type Texts = Vec<Option<String>>;
+
+impl Line {
+    /// Connects to the first of the hosts that is there and is what is wanted.
+    pub(super) fn connect(settings: &Settings, read_only: bool) -> Result<Line, Failure> {
+        let mut last = None;
+        for host in &settings.hosts {
+            match Line::connect_to(host, settings).and_then(|line| line.fit(settings, read_only)) {
+                Ok(line) => return Ok(line),
+                // Another one would say the same.
+                Err(failure) if failure.sort == Sort::Refused => return Err(failure),
+                Err(failure) => last = Some(failure),
+            }
+        }
+        Err(last.unwrap_or_else(|| Failure::new(Sort::Refused, Error::invalid("the URL names no host"))))
+    }
+
+    fn connect_to(host: &Host, settings: &Settings) -> Result<Line, Failure> {
+        let is_local = matches!(host.place, Place::Folder(_));
+        let mode = if is_local { TlsMode::Disable } else { settings.tls };
+        match Line::log_in(host, settings, mode) {
+            // As libpq does: who prefers TLS does without if it does not work.
+            Err(LogIn::Tls(_)) if mode == TlsMode::Prefer => Line::log_in(host, settings, TlsMode::Disable),
+            done => done,
+        }
+        .map_err(|e| match e {
+            LogIn::Tls(failure) | LogIn::Other(failure) => failure,
+        })
+    }
+
+    fn log_in(host: &Host, settings: &Settings, mode: TlsMode) -> Result<Line, LogIn> {
+        let driver = Driver::new();
+        let socket = Arc::new(open(host, settings).map_err(LogIn::Other)?);
+        let wire = Wire::new(Arc::clone(&socket), driver.patience());
+        let config = settings.log_in_at(host, mode);
+        let (client, traffic) = if mode == TlsMode::Disable {
+            let (client, connection) =
+                driver.finish(config.connect_raw(wire, NoTls)).map_err(|e| why(&e, host))?;
+            (client, Box::new(connection) as Box<dyn Traffic>)
+        } else {
+            let mut tls = tls::connector(mode, settings.root.as_deref())
+                .map_err(|e| LogIn::Other(Failure::new(Sort::Refused, e)))?;
+            let tls = MakeTlsConnect::<Wire>::make_tls_connect(&mut tls, host.name());
+            let Ok(tls) = tls;
+            let (client, connection) =
+                driver.finish(config.connect_raw(wire, tls)).map_err(|e| why(&e, host))?;
+            (client, Box::new(connection) as Box<dyn Traffic>)
+        };
+        socket.set_timeout(None).map_err(|e| LogIn::Other(broken(said(&e))))?;
+        Ok(Line { client, traffic, driver, socket, has_ended: false })
+    }
+
+    /// With several hosts, or where the URL asks for it, the one that can write is wanted.
+    fn fit(mut self, settings: &Settings, read_only: bool) -> Result<Line, Failure> {
+        if settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only)
+            && self.ask("SHOW transaction_read_only")?.as_deref() == Some("on")
+        {
+            self.terminate();
+            let text = "no server of the URL can write now: they are standbys, or read only";
+            return Err(Failure::new(Sort::Unreachable, Error::read_only(text)));
+        }
+        Ok(self)
+    }
+
+    /// Whether the server has closed the connection since the last request. Nothing is sent.
+    pub(super) fn is_gone(&mut self) -> bool {
+        while !self.has_ended && self.socket.has_news() {
+            let Line { traffic, driver, .. } = self;
+            // News may also be a notice.
+            if let Poll::Ready(None | Some(Err(_))) = driver.poll_once(|context| traffic.poll(context)) {
+                self.has_ended = true;
+            }
+        }
+        self.has_ended
+    }
+
+    pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
+        let Line { client, traffic, driver, has_ended, .. } = self;
+        run(driver, traffic.as_mut(), has_ended, client.prepare(sql))
+    }
+
+    pub(super) fn query(
+        &mut self,
+        statement: &Statement,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Failure> {
+        let Line { client, traffic, driver, has_ended, .. } = self;
+        run(driver, traffic.as_mut(), has_ended, client.query(statement, params))
+    }
+
+    /// Statements without parameters, in one round trip.
+    pub(super) fn execute(&mut self, sql: &str) -> Result<(), Failure> {
+        let Line { client, traffic, driver, has_ended, .. } = self;
+        run(driver, traffic.as_mut(), has_ended, client.batch_execute(sql))
+    }
+
+    /// The first row of what is answered, as texts.
+    pub(super) fn ask_row(&mut self, sql: &str) -> Result<Option<Texts>, Failure> {
+        let Line { client, traffic, driver, has_ended, .. } = self;
+        run(driver, traffic.as_mut(), has_ended, client.simple_query(sql))
+            .map(|messages| first_row(&messages))
+    }
+
+    /// Its first column.
+    pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
+        self.ask_row(sql).map(|row| row.and_then(|row| row.into_iter().next().flatten()))
+    }
+
+    /// Sends two requests at once. The server answers the first before it begins with the second; its answer may come even
+    /// if that of the second does not.
+    pub(super) fn ask_and_execute(
+        &mut self,
+        asked: &str,
+        executed: &str,
+    ) -> (Option<Answer>, Result<(), Failure>) {
+        let Line { client, traffic, driver, has_ended, .. } = self;
+        let mut first = pin!(client.simple_query(asked));
+        let mut second = pin!(client.batch_execute(executed));
+        let mut answer = None;
+        let done = run(
+            driver,
+            traffic.as_mut(),
+            has_ended,
+            std::future::poll_fn(|context| {
+                if answer.is_none()
+                    && let Poll::Ready(found) = first.as_mut().poll(context)
+                {
+                    answer = Some(found);
+                }
+                second.as_mut().poll(context)
+            }),
+        );
+        let answer = answer.and_then(|found| match found {
+            Ok(messages) => Some(Ok(first_row(&messages).and_then(|row| row.into_iter().next().flatten()))),
+            Err(e) => Some(Err(translate(&e))).filter(|_| e.as_db_error().is_some()),
+        });
+        (answer, done)
+    }
+
+    /// Tells the server that nothing more comes.
+    pub(super) fn terminate(self) {
+        let Line { client, mut traffic, driver, socket, has_ended } = self;
+        drop(client);
+        if !has_ended && !socket.has_news() {
+            // Sends the message; there is no answer to wait for.
+            let _ = socket.set_timeout(Some(Duration::from_secs(1)));
+            let _ = driver.run(|context| Poll::Ready(traffic.poll(context)));
+            let _ = driver.run(|context| Poll::Ready(traffic.poll(context)));
+        }
+    }
+}
+
+/// What the server answers: the first column of the first row.
+pub(super) type Answer = Result<Option<String>, Failure>;
+
+fn first_row(messages: &[SimpleQueryMessage]) -> Option<Texts> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|at| row.try_get(at).ok().flatten().map(str::to_owned)).collect())
+        }
+        _ => None,
+    })
+}
+
+/// Runs a request and the traffic of its connection until it is answered.
+fn run<R>(
+    driver: &Driver,
+    traffic: &mut dyn Traffic,
+    has_ended: &mut bool,
+    request: impl Future<Output = Result<R, tokio_postgres::Error>>,
+) -> Result<R, Failure> {
+    let mut request = pin!(request);
+    let done = driver.run(|context| {
+        if let Poll::Ready(done) = request.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        let end = loop {
+            match traffic.poll(context) {
+                Poll::Ready(Some(Ok(_))) => {} // a notice, or a setting
+                Poll::Ready(Some(Err(e))) => break Some(e),
+                Poll::Ready(None) => {
+                    *has_ended = true;
+                    break None;
+                }
+                Poll::Pending => break None,
+            }
+        };
+        match (request.as_mut().poll(context), end) {
+            (Poll::Ready(done), _) => Poll::Ready(done),
+            (Poll::Pending, Some(e)) => {
+                *has_ended = true;
+                Poll::Ready(Err(e))
+            }
+            (Poll::Pending, None) => Poll::Pending,
+        }
+    });
+    done.map_err(|e| translate(&e))
+}
+
+/// Why a log-in has failed.
+enum LogIn {
+    Tls(Failure),
+    Other(Failure),
+}
+
+fn why(error: &tokio_postgres::Error, host: &Host) -> LogIn {
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    if error.to_string().starts_with("error performing TLS handshake") {
+        let text = format!("there is no TLS with the server at {host} as sslmode wants it ({cause})");
+        return LogIn::Tls(Failure::new(Sort::Refused, Error::cant_open(text)));
+    }
+    if cause.contains("password missing") {
+        let text = "the server wants a password: give it in the URL, in PGPASSWORD or in ~/.pgpass, which nobody else may \
+                    read";
+        return LogIn::Other(Failure::new(Sort::Refused, Error::auth_failed(text)));
+    }
+    let failure = translate(error);
+    LogIn::Other(match failure.sort {
+        Sort::Broken => {
+            let text = format!("cannot log in at the server at {host}: {}", failure.error);
+            Failure { sort: Sort::Unreachable, error: Error::io(text), ..failure }
+        }
+        _ => failure,
+    })
+}
+
+/// A socket to a host.
+fn open(host: &Host, settings: &Settings) -> Result<Socket, Failure> {
+    let unreachable = |e: std::io::Error| {
+        let text = format!("cannot reach the server at {host} ({})", said(&e));
+        Failure::new(Sort::Unreachable, Error::io(text))
+    };
+    let socket = match &host.place {
+        Place::Folder(folder) => {
+            let path = folder.join(format!(".s.PGSQL.{}", host.port));
+            Socket::Unix(UnixStream::connect(path).map_err(unreachable)?)
+        }
+        Place::Name(name) => {
+            let mut last = std::io::ErrorKind::NotFound.into();
+            let mut found = None;
+            for address in (name.as_str(), host.port).to_socket_addrs().map_err(unreachable)? {
+                match TcpStream::connect_timeout(&address, settings.connect_timeout) {
+                    Ok(stream) => {
+                        found = Some(stream);
+                        break;
+                    }
+                    Err(e) => last = e,
+                }
+            }
+            let Some(stream) = found else { return Err(unreachable(last)) };
+            stream.set_nodelay(true).map_err(unreachable)?;
+            keep_alive(&stream, settings).map_err(unreachable)?;
+            Socket::Tcp(stream)
+        }
+    };
+    socket.set_timeout(Some(settings.connect_timeout)).map_err(unreachable)?;
+    Ok(socket)
+}
+
+/// Has the system notice a server that is silent because its machine or the network is gone: no call waits for ever.
+fn keep_alive(stream: &TcpStream, settings: &Settings) -> std::io::Result<()> {
+    let keep = &settings.keep_alive;
+    let socket = SockRef::from(stream);
+    if keep.on {
+        let probes = TcpKeepalive::new().with_time(keep.idle).with_interval(keep.interval);
+        #[cfg(not(target_os = "openbsd"))]
+        let probes = probes.with_retries(keep.count);
+        socket.set_tcp_keepalive(&probes)?;
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(keep.user_timeout).filter(|time| !time.is_zero()))?;
+    Ok(())
+}
+
+impl Settings {
+    /// What tokio-postgres logs in with.
+    fn log_in_at(&self, host: &Host, mode: TlsMode) -> tokio_postgres::Config {
+        let mut config = tokio_postgres::Config::new();
+        config.user(&self.user).dbname(&self.database).application_name(&self.application_name);
+        if let Some(password) = self.password_at(host) {
+            config.password(password.as_bytes());
+        }
+        config.ssl_mode(match mode {
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
+        });
+        config
+    }
+}

@@ -1,0 +1,408 @@
+//! What is read of a family: single keys, lists of them, what is due, and the next rows of a walk. Each is one statement.
+//!
+//! A row is dead by a time from before the snapshot: outside of a transaction that of its beginning. By a later time a key
+//! might seem dead that somebody has prolonged in between, in time. What is shown as alive was so when the call had begun.
+//!
+//! Values of dead rows are not sent.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::catalogue::no_longer_exists;
+use super::plan::{Contents, before, came, check_key, column, count, from, live, ms, with_family};
+use super::session::Again;
+use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
+use crate::error::Result;
+use crate::expiry::Expiry;
+
+/// A statement by the two times a row may be dead by.
+struct Text {
+    /// Outside of a transaction.
+    alone: &'static str,
+    /// Inside one, whose beginning may be long ago.
+    inside: &'static str,
+}
+
+/// The time before the snapshot.
+macro_rules! begun {
+    () => {
+        ms!("now")
+    };
+}
+
+macro_rules! text {
+    ($sql:ident) => {
+        Text { alone: $sql!(begun!()), inside: $sql!(came!()) }
+    };
+}
+
+/// The time, the end of the row, and its value if it is alive.
+macro_rules! get {
+    ($now:expr) => {
+        concat!(
+            "SELECT ", $now, ", r.expire_ms, CASE WHEN ", live!($now), " THEN r.value END ",
+            "FROM kvstore_family f LEFT JOIN kvstore_row r ON r.family = f.id AND r.key = $2 WHERE f.name = $1"
+        )
+    };
+}
+
+macro_rules! times {
+    ($now:expr) => {
+        concat!(
+            "SELECT ", $now, ", r.expire_ms, r.key IS NOT NULL AND ", live!($now), ", r.written_ms ",
+            "FROM kvstore_family f LEFT JOIN kvstore_row r ON r.family = f.id AND r.key = $2 WHERE f.name = $1"
+        )
+    };
+}
+
+/// `LIMIT 1` says that there is one row of each key, and to look each up.
+macro_rules! get_many {
+    ($now:expr) => {
+        concat!(
+            "SELECT ", $now, ", r.expire_ms, CASE WHEN ", live!($now), " THEN r.value END, k.number ",
+            "FROM kvstore_family f CROSS JOIN unnest($2::bytea[]) WITH ORDINALITY AS k (key, number) LEFT JOIN LATERAL ",
+            "(SELECT r.expire_ms, r.value FROM kvstore_row r WHERE r.family = f.id AND r.key = k.key LIMIT 1) r ON true ",
+            "WHERE f.name = $1"
+        )
+    };
+}
+
+macro_rules! count_live {
+    ($now:expr) => {
+        concat!(
+            "SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id) - ",
+            "(SELECT count(*) FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms <= ",
+            $now,
+            ") ",
+            "FROM kvstore_family f WHERE f.name = $1"
+        )
+    };
+}
+
+const GET: Text = text!(get);
+const TIMES: Text = text!(times);
+const GET_MANY: Text = text!(get_many);
+const COUNT_LIVE: Text = text!(count_live);
+
+const COUNT: &str =
+    concat!(with_family!(), " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id) FROM f");
+
+const COUNT_TTL: &str = concat!(
+    with_family!(),
+    " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL) FROM f"
+);
+
+const NEXT_EXPIRY: &str = concat!(
+    with_family!(),
+    " SELECT (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL ",
+    "ORDER BY r.expire_ms LIMIT 1) FROM f"
+);
+
+const DUE: &str = concat!(
+    with_family!(),
+    " SELECT d.expire_ms, d.key FROM f LEFT JOIN LATERAL (SELECT r.expire_ms, r.key FROM kvstore_row r ",
+    "WHERE r.family = f.id AND r.expire_ms <= LEAST($2::bigint, ",
+    came!(),
+    ") ORDER BY r.expire_ms, r.key LIMIT $3) d ON true"
+);
+
+const HAS_WRITTEN_BY: &str = concat!(
+    with_family!(),
+    " SELECT EXISTS (SELECT FROM kvstore_row r WHERE r.family = f.id AND r.written_ms <= $2::bigint) FROM f"
+);
+
+/// The statement of a walk over keys from `$2` to before `$3`, if `is_bounded`. In place of a dead row's value it has
+/// NULL. The rows are numbered from there on: how many there may be, and of how many bytes those before the last one.
+fn walk_by_key(limits: &Limits, reverse: bool, is_bounded: bool, is_alone: bool) -> String {
+    let is_live = if is_alone { live!(begun!()) } else { live!(came!()) };
+    let order = if reverse { "key DESC" } else { "key" };
+    let end = if is_bounded { " AND r.key < $3" } else { "" };
+    let value = if limits.keys_only { "''::bytea" } else { "r.value" };
+    let columns = format!("r.key, r.expire_ms, CASE WHEN {is_live} THEN {value} END AS value");
+    let bytes = format!("CASE WHEN {is_live} THEN octet_length(r.key) + octet_length(r.value) ELSE 0 END");
+    walk(limits, is_alone, &columns, &bytes, &format!("r.key >= $2{end}"), order, 3 + usize::from(is_bounded))
+}
+
+/// The same by ends of life, after the key `$2` which ends at `$3`, to before `$4`; with the values of the dead.
+fn walk_by_end(limits: &Limits, is_bounded: bool, is_alone: bool) -> String {
+    let end = if is_bounded { " AND r.expire_ms < $4" } else { "" };
+    let value = if limits.keys_only { "''::bytea" } else { "r.value" };
+    let columns = format!("r.key, r.expire_ms, {value} AS value");
+    let bytes = "octet_length(r.key) + octet_length(r.value)";
+    let range = format!("r.expire_ms IS NOT NULL AND (r.expire_ms, r.key) > ($3::bigint, $2){end}");
+    walk(limits, is_alone, &columns, bytes, &range, "expire_ms, key", 4 + usize::from(is_bounded))
+}
+
+/// The statement of a walk. Its last parameters, from number `next` on, are how many rows it looks at, and with values:
+/// below how many bytes those before a row have to be.
+fn walk(
+    limits: &Limits,
+    is_alone: bool,
+    columns: &str,
+    bytes: &str,
+    range: &str,
+    order: &str,
+    next: usize,
+) -> String {
+    let now = if is_alone { begun!() } else { came!() };
+    let by = order.replace(", ", ", r.");
+    let rows = |columns: &str| {
+        format!(
+            "SELECT {columns} FROM kvstore_row r WHERE r.family = f.id AND {range} ORDER BY r.{by} LIMIT ${next}"
+        )
+    };
+    let (rows, few) = match limits.keys_only {
+        true => (rows(columns), "true".to_owned()),
+        false => (
+            format!(
+                "SELECT y.*, sum(y.bytes) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - y.bytes AS before FROM ({}) y",
+                rows(&format!("{columns}, {bytes} AS bytes"))
+            ),
+            format!("x.before < ${}", next + 1),
+        ),
+    };
+    format!(
+        "SELECT {now}, x.key, x.expire_ms, x.value FROM kvstore_family f LEFT JOIN LATERAL ({rows}) x ON {few} \
+         WHERE f.name = $1"
+    )
+}
+
+impl Contents<'_> {
+    /// Shows the value of a live key and its end of life to `visit`.
+    pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
+        let row = self.look(&GET, key)?;
+        let expire_ms = column(&row, 1)?;
+        let value = column::<Option<&[u8]>>(&row, 2)?;
+        Ok(found(value.map(|value| visit(value, Expiry::of_row(expire_ms))), expire_ms))
+    }
+
+    /// The times of a live key.
+    pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
+        let row = self.look(&TIMES, key)?;
+        let expire_ms = column(&row, 1)?;
+        let times = Times { expiry: Expiry::of_row(expire_ms), written_ms: column(&row, 3)? };
+        Ok(found(column::<bool>(&row, 2)?.then_some(times), expire_ms))
+    }
+
+    /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        self,
+        keys: &[K],
+        mut visit: impl FnMut(usize, Found<&[u8]>),
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        keys.iter().try_for_each(|key| check_key(key))?;
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut rows = self.rows(self.text(&GET_MANY), &[&self.name(), &keys])?;
+        put_in_order(&mut rows, |a, b| column::<i64>(a, 3).ok().cmp(&column(b, 3).ok()));
+        self.note_time(rows.first())?;
+        for (number, row) in rows.iter().enumerate() {
+            visit(number, found(column(row, 2)?, column(row, 1)?));
+        }
+        Ok(())
+    }
+
+    /// Number of rows, expired ones included.
+    pub(crate) fn count(self) -> Result<u64> {
+        count(&self.ask(Again::Yes, COUNT, &[&self.name()])?, 0)
+    }
+
+    /// Number of live keys.
+    pub(crate) fn count_live(self) -> Result<u64> {
+        count(&self.ask(Again::Yes, self.text(&COUNT_LIVE), &[&self.name()])?, 0)
+    }
+
+    /// Number of rows with an end of life.
+    pub(crate) fn count_ttl(self) -> Result<u64> {
+        count(&self.ask(Again::Yes, COUNT_TTL, &[&self.name()])?, 0)
+    }
+
+    /// The earliest end of life in the family, also of a dead row.
+    pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
+        column(&self.ask(Again::Yes, NEXT_EXPIRY, &[&self.name()])?, 0)
+    }
+
+    /// Whether a key expired at `last_ms` or before, and by now.
+    pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
+        Ok(!self.due(last_ms, 1)?.is_empty())
+    }
+
+    /// The first rows, by their ends of life, which are `last_ms` or before.
+    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let rows = self.rows(DUE, &[&self.name(), &last_ms, &max])?;
+        let entry = |row: &Row| match column(row, 0)? {
+            Some(expire_ms) => Ok(Some((expire_ms, column::<&[u8]>(row, 1)?.to_vec()))),
+            None => Ok(None),
+        };
+        let mut entries = rows.iter().filter_map(|row| entry(row).transpose()).collect::<Result<Vec<_>>>()?;
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    /// Whether a key was written at `last_ms` or before.
+    pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
+        column(&self.ask(Again::Yes, HAS_WRITTEN_BY, &[&self.name(), &last_ms])?, 0)
+    }
+
+    /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
+    /// dead, or `None` if the walk is at its end. It may be fewer than the chunk has room for, if dead ones are between
+    /// them.
+    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        let limits = *chunk.limits();
+        let (mut lower, mut upper) = (from(scan.lower), before(scan.upper));
+        let (mut wanted, mut skips) = (limits.rows.max(1), limits.skipped.max(1));
+        loop {
+            let sql = walk_by_key(&limits, scan.reverse, upper.is_some(), self.is_alone());
+            let to = upper.as_ref().map(|upper| upper as _);
+            let mut rows = self.walk(&sql, &[&self.name(), &lower], to, wanted, &limits)?;
+            put_in_order(&mut rows, |a, b| {
+                let order = key(a).ok().cmp(&key(b).ok());
+                if scan.reverse { order.reverse() } else { order }
+            });
+            for row in &rows {
+                let enough = match column::<Option<&[u8]>>(row, 3)? {
+                    Some(value) => {
+                        chunk.add(key(row)?, value, column(row, 2)?);
+                        chunk.is_full()
+                    }
+                    None => {
+                        skips -= 1;
+                        skips == 0
+                    }
+                };
+                if enough {
+                    return Ok(Some(key(row)?.to_vec()));
+                }
+            }
+            // What a limit in bytes has cut off would come after a row that has filled the chunk.
+            let Some(last) = rows.last().filter(|_| rows.len() >= wanted) else { return Ok(None) };
+            if chunk.len() > 0 {
+                return Ok(Some(key(last)?.to_vec()));
+            }
+            // All were dead: more of them at once.
+            match scan.reverse {
+                true => upper = Some(key(last)?.to_vec()),
+                false => lower = from(Bound::Excluded(key(last)?)),
+            }
+            wanted = wanted.saturating_mul(4).min(skips);
+        }
+    }
+
+    /// The rows after an entry of the order by ends of life, in that order, up to before `to_ms` (`None`: to its end), into an
+    /// empty chunk; returns the last entry, or `None` if the walk is at its end. Dead rows are shown, too.
+    pub(crate) fn next_expiring(
+        self,
+        after: (i64, &[u8]),
+        to_ms: Option<i64>,
+        chunk: &mut Chunk,
+    ) -> Result<Option<TimeEntry>> {
+        let limits = *chunk.limits();
+        let sql = walk_by_end(&limits, to_ms.is_some(), self.is_alone());
+        let to_ms = to_ms.as_ref().map(|to_ms| to_ms as _);
+        let wanted = limits.rows.max(1);
+        let mut rows = self.walk(&sql, &[&self.name(), &after.1, &after.0], to_ms, wanted, &limits)?;
+        put_in_order(&mut rows, |a, b| entry(a).ok().cmp(&entry(b).ok()));
+        for row in &rows {
+            let (expire_ms, key) = entry(row)?;
+            chunk.add(key, column(row, 3)?, Some(expire_ms));
+            if chunk.is_full() {
+                return Ok(Some((expire_ms, key.to_vec())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs the statement of a walk.
+    fn walk(
+        self,
+        sql: &str,
+        from: &[&(dyn ToSql + Sync)],
+        to: Option<&(dyn ToSql + Sync)>,
+        rows: usize,
+        limits: &Limits,
+    ) -> Result<Vec<Row>> {
+        let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+        let bytes = i64::try_from(limits.bytes.max(1)).unwrap_or(i64::MAX);
+        let mut params = from.to_vec();
+        params.extend(to);
+        params.push(&rows);
+        if !limits.keys_only {
+            params.push(&bytes);
+        }
+        let mut rows = self.rows(sql, &params)?;
+        self.note_time(rows.first())?;
+        rows.retain(|row| key(row).is_ok()); // there is one without a key if there are none
+        Ok(rows)
+    }
+
+    fn text(self, text: &Text) -> &'static str {
+        if self.is_alone() { text.alone } else { text.inside }
+    }
+
+    /// Looks at one key.
+    fn look(self, text: &Text, key: &[u8]) -> Result<Row> {
+        check_key(key)?;
+        let row = self.ask(Again::Yes, self.text(text), &[&self.name(), &key])?;
+        self.note_time(Some(&row))?;
+        Ok(row)
+    }
+
+    /// Runs a statement with an answer of many rows; none: there is no such family.
+    fn rows(self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        let rows = self.db.query(Again::Yes, sql, params)?;
+        if rows.is_empty() { Err(no_longer_exists(self.family)) } else { Ok(rows) }
+    }
+
+    /// Tells the clock what time it is at the server, which is the first column.
+    fn note_time(self, row: Option<&Row>) -> Result<()> {
+        if let Some(row) = row {
+            self.db.clock.note_server(column(row, 0)?);
+        }
+        Ok(())
+    }
+}
+
+/// What a look at a row has met that ends at `expire_ms`.
+fn found<R>(live: Option<R>, expire_ms: Option<i64>) -> Found<R> {
+    match (live, expire_ms) {
+        (Some(shown), _) => Found::Live(shown),
+        (None, Some(expire_ms)) => Found::Expired(expire_ms),
+        (None, None) => Found::Missing,
+    }
+}
+
+/// The key in a row of a walk.
+fn key(row: &Row) -> Result<&[u8]> {
+    column(row, 1)
+}
+
+/// The same with its end of life.
+fn entry(row: &Row) -> Result<(i64, &[u8])> {
+    Ok((column(row, 2)?, key(row)?))
+}
+
+/// The rows of a LATERAL come in its order, but no server promises that; to sort them there would cost a fifth of all.
+fn put_in_order(rows: &mut [Row], order: impl Fn(&Row, &Row) -> Ordering) {
+    if !rows.is_sorted_by(|a, b| order(a, b).is_le()) {
+        rows.sort_by(order);
+    }
+}
+
+/// Every statement, for a test of the plans.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<String> {
+    let texts = [GET, TIMES, GET_MANY, COUNT_LIVE].into_iter().flat_map(|text| [text.alone, text.inside]);
+    let all = texts.chain([COUNT, COUNT_TTL, NEXT_EXPIRY, DUE, HAS_WRITTEN_BY]).map(str::to_owned);
+    let walks = (0..16).flat_map(|bits| {
+        let [keys_only, reverse, is_bounded, is_alone] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let limits = Limits { keys_only, ..Limits::default() };
+        [walk_by_key(&limits, reverse, is_bounded, is_alone), walk_by_end(&limits, is_bounded, is_alone)]
+    });
+    all.chain(walks).collect()
+}

@@ -1,0 +1,79 @@
+//! A store on a PostgreSQL server: everything that knows tokio-postgres. See `docs/remote.md`.
+//!
+//! [`plan`] has what each operation on a family does to its rows, [`look_up`] what is read of them, [`agenda`] when something is
+//! due in them; [`session`] is the connection, with its transactions, [`wire`] the socket below it, [`tls`] what is around
+//! that; [`url`] says where the server is and [`password`] where the password may stand, [`schema`] makes the tables,
+//! [`catalogue`] knows the families, [`integrity`] checks it all, [`failure`] says what went wrong.
+//!
+//! Each operation is one statement, and one round trip. Time is the server's: a statement asks its clock.
+
+mod agenda;
+mod catalogue;
+mod failure;
+mod info;
+mod integrity;
+mod line;
+mod look_up;
+mod password;
+mod plan;
+mod schema;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transaction;
+mod url;
+mod wire;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(crate) use plan::{BatchWrite, Contents};
+use session::Session;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::db::TransactionState;
+use crate::error::Result;
+
+/// The longest key, in bytes: an entry of an index of PostgreSQL's has 2704 at most.
+pub(crate) const MAX_KEY_SIZE: usize = 2500;
+
+/// A handle's connection to a store on a server.
+pub(crate) struct Db {
+    session: RefCell<Session>,
+    transaction: TransactionState,
+    clock: Arc<Clock>,
+    read_only: bool,
+    /// The URL it was opened with, for a second connection. It may have the password, and is not to be shown.
+    url: PathBuf,
+}
+
+impl Db {
+    /// Opens the store at a URL, making it if it is not there.
+    pub(crate) fn open(url: &str, config: &Config, clock: Arc<Clock>) -> Result<Db> {
+        crate::db::watch_forks()?;
+        let settings = url::Settings::of(url, &url::Environment::of_process())?;
+        let mut session = Session::open(settings, config)?;
+        schema::ensure(&mut session, config.read_only)?;
+        let db = Db {
+            session: RefCell::new(session),
+            transaction: TransactionState::None,
+            clock,
+            read_only: config.read_only,
+            url: PathBuf::from(url),
+        };
+        db.clock.note_server(db.session.borrow_mut().opened_ms());
+        Ok(db)
+    }
+
+    /// What a second connection is opened with.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        Some(self.url.clone())
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+}

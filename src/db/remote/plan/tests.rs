@@ -1,0 +1,369 @@
+//! Each operation on a family beside the same one on the home in a file, and what several clients do at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use super::*;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::db::remote::tests::server::Server;
+use crate::db::{Chunk, Found, Limits, Tables, Times};
+use crate::error::ErrorKind;
+
+mod histories;
+
+/// Ends that have come, and that will not come for long.
+const PAST: i64 = 1_000;
+const FAR: i64 = 4_000_000_000_000;
+
+/// A new store on the server that the tests share, with these families.
+fn store(schema: &str, families: &[&str]) -> Db {
+    let db = open(schema);
+    for family in families {
+        let sql = "INSERT INTO kvstore_family (name, created_ms) VALUES ($1, 1) ON CONFLICT DO NOTHING";
+        db.query(Again::No, sql, &[&family.as_bytes()]).unwrap();
+    }
+    db
+}
+
+fn open(schema: &str) -> Db {
+    let config = Config::new().busy_timeout(std::time::Duration::from_secs(30));
+    Db::open(&Server::shared().url(schema), &config, Arc::new(Clock::default())).unwrap()
+}
+
+fn set(db: &Db, family: &str, setting: &str) {
+    let sql = format!("UPDATE kvstore_family SET {setting} WHERE name = $1 RETURNING 1");
+    assert_eq!(db.query(Again::No, &sql, &[&family.as_bytes()]).unwrap().len(), 1);
+}
+
+fn server_now(db: &Db) -> i64 {
+    let rows = db.query(Again::Yes, concat!("SELECT ", clock!()), &[]).unwrap();
+    column(&rows[0], 0).unwrap()
+}
+
+fn until(expire_ms: i64) -> PutOptions {
+    PutOptions::new().expiry(Expiry::At(expire_ms))
+}
+
+fn value(family: Contents<'_>, key: &[u8]) -> Option<Vec<u8>> {
+    family.get(key, |value, _| value.to_vec()).unwrap().live()
+}
+
+/// Runs `work` in so many threads, each with a connection of its own.
+fn together(schema: &str, clients: u64, work: impl Fn(u64, &mut Db) + Sync) {
+    thread::scope(|scope| {
+        for number in 0..clients {
+            let work = &work;
+            scope.spawn(move || work(number, &mut open(schema)));
+        }
+    });
+}
+
+#[test]
+fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
+    let db = store("gone", &["here"]);
+    let gone = db.contents("gone");
+    let scan = Scan { lower: Bound::Unbounded, upper: Bound::Unbounded, reverse: false };
+    let options = PutOptions::new();
+    let mut chunk = Chunk::default();
+    chunk.set_limits(Limits { rows: 9, bytes: 99, skipped: 9, keys_only: false });
+    let batch = [
+        BatchWrite { family: "here", key: b"a", action: BatchAction::Put(b"1", Expiry::Never, None) },
+        BatchWrite { family: "gone", key: b"a", action: BatchAction::Delete },
+    ];
+    let failures = [
+        gone.put(b"a", b"1", &options).map(drop),
+        gone.put(b"a", b"1", &options.if_absent()).map(drop),
+        gone.put(b"a", b"1", &options.if_present()).map(drop),
+        gone.delete(b"a").map(drop),
+        gone.clear(),
+        gone.delete_range(scan).map(drop),
+        gone.compare_and_swap(b"a", b"1", b"2", Expiry::Never).map(drop),
+        gone.compare_and_delete(b"a", b"1").map(drop),
+        gone.increment(b"a", 1, Expiry::Never).map(drop),
+        gone.expire(b"a", Expiry::Never, Condition::Always).map(drop),
+        gone.get_and_expire(b"a", Expiry::Never, |_| Ok(())).map(drop),
+        gone.purge(i64::MAX, 256).map(drop),
+        gone.sweep(i64::MAX, 256).map(drop),
+        gone.get(b"a", |_, _| ()).map(drop),
+        gone.times(b"a").map(drop),
+        gone.get_many(&[b"a"], |_, _| ()),
+        gone.count().map(drop),
+        gone.count_live().map(drop),
+        gone.count_ttl().map(drop),
+        gone.next_expiry().map(drop),
+        gone.due(i64::MAX, 9).map(drop),
+        gone.has_written_by(i64::MAX).map(drop),
+        gone.next_rows(scan, &mut chunk).map(drop),
+        gone.next_expiring((0, &[]), None, &mut chunk).map(drop),
+        db.write_batch(&batch).map(drop),
+    ];
+    let tables = Tables::of("gone");
+    let mut file = crate::db::Db::open(None, &Config::new(), 1).unwrap();
+    let expected =
+        file.in_own_transaction(true, |db| db.contents(&tables, &Clock::default()).put(b"a", b"1", &options));
+    for (number, failure) in failures.into_iter().enumerate() {
+        assert_eq!(failure.unwrap_err(), *expected.as_ref().unwrap_err(), "call {number}");
+    }
+    assert_eq!(db.contents("here").count().unwrap(), 0); // nothing of the batch was done
+}
+
+#[test]
+fn a_key_that_is_too_long_for_an_index_is_refused_and_the_longest_one_is_not() {
+    let db = store("long_keys", &["f"]);
+    let family = db.contents("f");
+    set(&db, "f", "track_writes = true");
+    let mut random = histories::Random(7);
+    // Bytes that no compression makes fewer of, as for large keys PostgreSQL tries.
+    let longest: Vec<u8> = (0..MAX_KEY_SIZE).map(|_| random.below(256) as u8).collect();
+    assert!(family.put(&longest, b"1", &until(FAR)).unwrap());
+    assert_eq!(value(family, &longest).unwrap(), b"1");
+    let error = family.put(&[&longest[..], b"x"].concat(), b"1", &until(FAR)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Error);
+    assert!(error.to_string().contains("2501"), "{error}");
+}
+
+#[test]
+fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
+    let db = store("default_ttl", &["f"]);
+    let family = db.contents("f");
+    set(&db, "f", "default_ttl_ms = 60000");
+    let options = PutOptions::new().default_ttl();
+    let writes: [&dyn Fn(&[u8]); 4] = [
+        &|key| assert!(family.put(key, b"1", &options).unwrap()),
+        &|key| assert!(family.put(key, b"1", &options.if_absent()).unwrap()),
+        &|key| assert!(family.increment(key, 1, Expiry::Never).is_ok()),
+        &|key| assert!(family.put(key, b"1", &options.if_present()).unwrap()),
+    ];
+    for (number, write) in writes.into_iter().enumerate() {
+        for old in [None, Some(PAST), Some(FAR)] {
+            match (number, old) {
+                (1 | 2, Some(FAR)) | (3, None | Some(PAST)) => continue, // keeps its end, or is not written
+                _ => {}
+            }
+            family.clear().unwrap();
+            old.map(|old| family.put(b"key", b"1", &until(old)).unwrap());
+            let before = server_now(&db);
+            write(b"key");
+            let after = server_now(&db);
+            let Expiry::At(end) = family.times(b"key").unwrap().live().unwrap().expiry else { panic!() };
+            assert!((before + 60_000..=after + 60_000).contains(&end), "write {number} over {old:?}");
+        }
+    }
+    assert!(db.clock.now_ms() >= server_now(&db) - 1_000);
+}
+
+#[test]
+fn a_key_dies_by_the_servers_clock_with_nobody_touching_it() {
+    let db = store("dies", &["f"]);
+    let family = db.contents("f");
+    let end = server_now(&db) + 20;
+    family.put(b"key", b"1", &until(end)).unwrap();
+    loop {
+        let before = server_now(&db);
+        let found = family.get(b"key", |_, _| ()).unwrap();
+        let after = server_now(&db);
+        match found {
+            Found::Live(()) => assert!(before < end),
+            Found::Expired(at) => {
+                assert!(at == end && after >= end);
+                break;
+            }
+            Found::Missing => panic!("nobody has removed it"),
+        }
+    }
+    assert_eq!(family.purge(i64::MAX, 256).unwrap(), 1);
+}
+
+#[test]
+fn a_get_and_expire_whose_visit_fails_changes_nothing() {
+    let db = store("visit_fails", &["f"]);
+    let family = db.contents("f");
+    for (old, new) in [(FAR, FAR + 1), (FAR, PAST)] {
+        family.put(b"key", b"1", &until(old)).unwrap();
+        let fail = |_: &[u8]| -> Result<()> { Err(Error::no_memory("no")) };
+        let error = family.get_and_expire(b"key", Expiry::At(new), fail).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoMemory);
+        assert_eq!(family.times(b"key").unwrap().live().unwrap().expiry, Expiry::At(old));
+    }
+    let panics = || family.get_and_expire(b"key", Expiry::At(FAR + 9), |_| -> Result<()> { panic!("on") });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    assert_eq!(family.times(b"key").unwrap().live().unwrap().expiry, Expiry::At(FAR));
+}
+
+#[test]
+fn of_many_who_write_an_absent_key_one_has_done_it() {
+    let db = store("if_absent", &["f"]);
+    let won = AtomicU64::new(0);
+    for n in 0..50_u64 {
+        db.contents("f").put(&n.to_be_bytes(), b"dead", &until(PAST)).unwrap();
+    }
+    together("if_absent", 4, |number, db| {
+        for n in 0..100_u64 {
+            let value = number.to_be_bytes();
+            let options = PutOptions::new().if_absent();
+            if db.contents("f").put(&n.to_be_bytes(), &value, &options).unwrap() {
+                won.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(self::value(db.contents("f"), &n.to_be_bytes()).unwrap(), value);
+            }
+        }
+    });
+    assert_eq!(won.into_inner(), 100);
+}
+
+#[test]
+fn no_increment_and_no_swap_of_several_clients_is_lost() {
+    let db = store("increments", &["f"]);
+    db.contents("f").put(b"swapped", b"0", &PutOptions::new()).unwrap();
+    together("increments", 4, |_, db| {
+        let family = db.contents("f");
+        for _ in 0..50 {
+            family.increment(b"sum", 1, Expiry::Never).unwrap();
+            loop {
+                let old = value(family, b"swapped").unwrap();
+                let new = (String::from_utf8(old.clone()).unwrap().parse::<u64>().unwrap() + 1).to_string();
+                if family.compare_and_swap(b"swapped", &old, new.as_bytes(), Expiry::Never).unwrap() {
+                    break;
+                }
+            }
+        }
+    });
+    assert_eq!(value(db.contents("f"), b"sum").unwrap(), b"200");
+    assert_eq!(value(db.contents("f"), b"swapped").unwrap(), b"200");
+}
+
+/// Somebody deletes the key and makes it anew, again and again, each time in one transaction.
+#[test]
+fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
+    let db = store("anew", &["f"]);
+    db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = open("anew");
+            let row = "(SELECT id FROM kvstore_family WHERE name = 'f'), 'key'::bytea";
+            let sql = format!(
+                "BEGIN; DELETE FROM kvstore_row WHERE (family, key) = ({row}); \
+                 INSERT INTO kvstore_row VALUES ({row}, '1', {FAR}, NULL) ON CONFLICT DO NOTHING; COMMIT"
+            );
+            while !done.load(Ordering::Relaxed) {
+                other.session.borrow_mut().execute(Again::No, &sql).unwrap();
+            }
+        });
+        let family = db.contents("f");
+        for _ in 0..300 {
+            assert!(family.put(b"key", b"1", &until(FAR).if_present()).unwrap());
+            assert!(family.compare_and_swap(b"key", b"1", b"1", Expiry::At(FAR)).unwrap());
+            assert_eq!(family.expire(b"key", Expiry::At(FAR), Condition::HasTtl).unwrap(), Some(true));
+            assert_eq!(family.get_and_expire(b"key", Expiry::At(FAR), |_| Ok(())).unwrap(), Some(()));
+            assert!(!family.put(b"key", b"2", &PutOptions::new().if_absent()).unwrap());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn purgers_share_the_work_and_leave_what_somebody_holds() {
+    let families = ["a", "b", "c"];
+    let mut db = store("purgers", &families);
+    for family in families {
+        let keys: Vec<[u8; 8]> = (0..1000_u64).map(u64::to_be_bytes).collect();
+        let put = |(n, key)| {
+            let end = if n % 10 == 0 { FAR } else { PAST + n as i64 };
+            BatchWrite { family, key, action: BatchAction::Put(b"v", Expiry::At(end), None) }
+        };
+        let writes: Vec<_> = keys.iter().map(|key| &key[..]).enumerate().map(put).collect();
+        assert_eq!(db.write_batch(&writes).unwrap().puts, 1000);
+    }
+    assert_eq!(db.next_expiry().unwrap(), Some(PAST + 1));
+    // Those that ended first, over all families.
+    assert_eq!(db.purge_all(9).unwrap(), 9);
+    assert_eq!(db.next_expiry().unwrap(), Some(PAST + 4));
+    // One of them is being written anew.
+    db.begin_write().unwrap();
+    db.contents("a").put(&5_u64.to_be_bytes(), b"new", &until(FAR)).unwrap();
+    let removed = AtomicU64::new(9);
+    together("purgers", 4, |number, db| {
+        loop {
+            let step = match number {
+                0 => db.contents("a").purge(i64::MAX, 256).unwrap(),
+                _ => db.purge_all(256).unwrap(),
+            };
+            removed.fetch_add(step, Ordering::Relaxed);
+            if step == 0 {
+                break;
+            }
+        }
+    });
+    db.commit().unwrap();
+    // Who met only rows that others were removing has left them to those.
+    let removed = removed.into_inner() + db.purge_all(256).unwrap();
+    assert_eq!(removed, 3 * 900 - 1);
+    assert_eq!(families.map(|family| db.contents(family).count().unwrap()), [101, 100, 100]);
+    assert_eq!(db.next_expiry().unwrap(), Some(FAR));
+}
+
+#[test]
+fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
+    let mut db = store("in_transaction", &["f"]);
+    let other = open("in_transaction");
+    db.begin_write().unwrap();
+    let family = db.contents("f");
+    family.put(b"a", b"1", &until(FAR)).unwrap();
+    assert!(family.compare_and_swap(b"a", b"1", b"2", Expiry::Never).unwrap());
+    assert!(family.put(b"dead", b"1", &until(PAST)).unwrap());
+    assert_eq!(value(family, b"a").unwrap(), b"2");
+    assert!(matches!(family.get(b"dead", |_, _| ()).unwrap(), Found::Expired(PAST)));
+    assert_eq!((family.count().unwrap(), family.count_live().unwrap()), (2, 1));
+    assert_eq!(other.contents("f").count().unwrap(), 0);
+    // What is refused does not end the transaction.
+    assert!(db.contents("gone").put(b"a", b"1", &PutOptions::new()).is_err());
+    assert!(db.contents("f").increment(b"a", i64::MAX, Expiry::Never).is_err());
+    db.commit().unwrap();
+    assert_eq!(other.contents("f").count().unwrap(), 2);
+}
+
+/// Every statement but those of a walk, of which there are too many.
+fn statements() -> Vec<String> {
+    let one = [
+        PUT,
+        PUT_IF_ABSENT,
+        PUT_IF_PRESENT,
+        DELETE,
+        DELETE_BETWEEN,
+        DELETE_FROM,
+        SWAP,
+        DELETE_IF_EQUAL,
+        INCREMENT,
+        EXPIRE,
+        GET_AND_EXPIRE,
+        UNDO_EXPIRE,
+        PURGE,
+        SWEEP,
+        batch::WRITE,
+    ];
+    let all = one.into_iter().map(str::to_owned);
+    all.chain(crate::db::remote::look_up::statements())
+        .chain(crate::db::remote::agenda::statements())
+        .collect()
+}
+
+#[test]
+fn every_statement_finds_its_rows_by_index() {
+    let _db = store("plans", &["f"]);
+    let mut sql = format!("SET search_path = plans; {PLANNER};");
+    for (number, text) in statements().iter().enumerate() {
+        let params = (1..20).take_while(|n| text.contains(&format!("${n}"))).count();
+        let values = match params {
+            0 => String::new(),
+            _ => format!("({})", vec!["NULL"; params].join(", ")),
+        };
+        sql.push_str(&format!("PREPARE s{number} AS {text}; EXPLAIN (COSTS OFF) EXECUTE s{number}{values};"));
+    }
+    let plans = Server::shared().sql(&sql);
+    for bad in ["Seq Scan", "Bitmap", "Hash Join", "Merge Join"] {
+        assert!(!plans.contains(bad), "{bad} in {plans}");
+    }
+    assert!(plans.matches("Index").count() > 60, "{plans}");
+}

@@ -1,0 +1,116 @@
+//! The tables of a store, in a schema of their own: making them, and which version of them is there.
+//!
+//! Making them is a list of steps that each do nothing where they were done, with the version as the last: many clients may do
+//! it at once, and one that dies on the way leaves the rest to the next.
+
+use std::time::Duration;
+
+use super::failure::{Failure, Sort};
+use super::session::{Again, Pauses, Session, quoted};
+use crate::db::DEFAULT_FAMILY;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The version of the tables that this library makes and reads.
+pub(crate) const FORMAT: i32 = 1;
+
+/// The server's time, in milliseconds.
+pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
+
+const TABLES: [&str; 5] = [
+    "CREATE TABLE IF NOT EXISTS kvstore_meta (one integer PRIMARY KEY CHECK (one = 1), format integer NOT NULL, \
+     created_by text NOT NULL, created_ms bigint NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS kvstore_family (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name bytea NOT NULL \
+     UNIQUE, default_ttl_ms bigint NOT NULL DEFAULT 0, track_writes boolean NOT NULL DEFAULT false, created_ms bigint \
+     NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS kvstore_row (family bigint NOT NULL, key bytea NOT NULL, value bytea NOT NULL, expire_ms \
+     bigint, written_ms bigint, PRIMARY KEY (family, key))",
+    "CREATE INDEX IF NOT EXISTS kvstore_row_expiry ON kvstore_row (family, expire_ms, key) WHERE expire_ms IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS kvstore_row_written ON kvstore_row (family, written_ms, key) WHERE written_ms IS NOT NULL",
+];
+
+/// How long clients that make the same tables wait for each other.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Sees to it that the store is there.
+pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<()> {
+    let mut pauses = Pauses::within(WAIT);
+    loop {
+        if is_there(session)? {
+            return Ok(());
+        }
+        if read_only {
+            return Err(Error::cant_open(format!(
+                "schema {} has no store, and a read-only handle makes none",
+                quoted(session.schema())
+            )));
+        }
+        match make(session) {
+            Ok(()) => {}
+            Err(failure) if is_another_at_it(&failure) => {
+                if !pauses.pause() {
+                    return Err(failure.error);
+                }
+            }
+            Err(failure) if failure.code == "42501" => {
+                return Err(Error::cant_open(format!(
+                    "schema {} has no store, and this role may not make one ({}): let a role with CREATE open it once, or \
+                     GRANT that",
+                    quoted(session.schema()),
+                    failure.error
+                )));
+            }
+            Err(failure) => return Err(failure.error),
+        }
+    }
+}
+
+/// Whether there is a store, of a version that this library reads.
+fn is_there(session: &mut Session) -> Result<bool> {
+    let found = session
+        .run_alone(Again::Yes, |link| link.line.ask("SELECT format::text FROM kvstore_meta WHERE one = 1"));
+    match found {
+        Ok(None) => Ok(false),
+        Ok(Some(format)) if format == FORMAT.to_string() => Ok(true),
+        Ok(Some(format)) => Err(Error::cant_open(format!(
+            "the store has version {format}, and this library reads version {FORMAT}: use a newer one"
+        ))),
+        Err(failure) if failure.error.kind() == ErrorKind::NotADatabase => Ok(false),
+        Err(failure) if failure.code == "42501" => Err(Error::cant_open(failure.error.to_string())),
+        Err(failure) => Err(failure.error),
+    }
+}
+
+fn make(session: &mut Session) -> Result<(), Failure> {
+    let schema = session.schema().to_owned();
+    let literal = schema.replace('\'', "''");
+    // CREATE SCHEMA IF NOT EXISTS asks for the right to make one before it looks.
+    let found = session.run_alone(Again::Yes, |link| {
+        link.line.ask(&format!("SELECT 1 FROM information_schema.schemata WHERE schema_name = '{literal}'"))
+    })?;
+    let mut steps: Vec<String> = Vec::new();
+    if found.is_none() {
+        steps.push(format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(&schema)));
+    }
+    steps.extend(TABLES.map(str::to_owned));
+    let name: String = DEFAULT_FAMILY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    steps.push(format!(
+        "INSERT INTO kvstore_family (name, created_ms) SELECT decode('{name}', 'hex'), {NOW_MS} \
+         WHERE NOT EXISTS (SELECT 1 FROM kvstore_family WHERE name = decode('{name}', 'hex')) ON CONFLICT DO NOTHING"
+    ));
+    steps.push(format!(
+        "INSERT INTO kvstore_meta (one, format, created_by, created_ms) VALUES (1, {FORMAT}, 'kvstore {}', {NOW_MS}) \
+         ON CONFLICT DO NOTHING",
+        env!("CARGO_PKG_VERSION")
+    ));
+    for step in steps {
+        session.run_alone(Again::Yes, |link| link.line.execute(&step))?;
+    }
+    Ok(())
+}
+
+/// Whether a step has failed only because another client did the same at that moment: IF NOT EXISTS looks first and makes
+/// then.
+fn is_another_at_it(failure: &Failure) -> bool {
+    failure.sort == Sort::Conflict
+        || matches!(&*failure.code, "23505" | "42P06" | "42P07" | "42710" | "XX000")
+}

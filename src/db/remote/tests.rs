@@ -1,0 +1,584 @@
+//! The session against a real server: what it does when connections break, servers stop and clients meet.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, thread};
+
+use super::*;
+use crate::db::remote::session::Again;
+use crate::error::{Error, ErrorKind};
+
+#[path = "../../../tests/common/server.rs"]
+#[allow(unreachable_pub)]
+pub(super) mod server;
+
+mod proxy;
+
+use proxy::{Proxy, Rule};
+use server::Server;
+
+/// Waits long enough for anything the tests do to each other.
+fn config() -> Config {
+    Config::new().busy_timeout(Duration::from_secs(10))
+}
+
+pub(super) fn open(url: &str) -> Db {
+    Db::open(url, &config(), Arc::default()).unwrap_or_else(|e| panic!("{url}: {e}"))
+}
+
+fn try_open(url: &str) -> Result<Db> {
+    Db::open(url, &config(), Arc::default())
+}
+
+/// The error of an open.
+fn refusal(url: &str) -> Error {
+    match try_open(url) {
+        Ok(_) => panic!("{url} was opened"),
+        Err(e) => e,
+    }
+}
+
+/// A number the server answers with.
+fn number(db: &Db, again: Again, sql: &str) -> Result<i64> {
+    db.query(again, sql, &[]).map(|rows| rows[0].get(0))
+}
+
+fn pid(db: &Db) -> i64 {
+    number(db, Again::Yes, "SELECT pg_backend_pid()::bigint").unwrap()
+}
+
+fn put(db: &Db, key: &str) -> Result<()> {
+    let sql = "INSERT INTO kvstore_row (family, key, value) VALUES (1, $1, '') ON CONFLICT (family, key) DO UPDATE \
+               SET value = kvstore_row.value || 'x'";
+    db.query(Again::Yes, sql, &[&key.as_bytes()]).map(drop)
+}
+
+/// How often the row was put, or 0.
+fn puts(server: &Server, schema: &str, key: &str) -> u32 {
+    let found =
+        server.sql(&format!("SELECT length(value) + 1 FROM {schema}.kvstore_row WHERE key = '{key}'"));
+    if found.is_empty() { 0 } else { found.parse().unwrap() }
+}
+
+fn terminate(server: &Server, pid: i64) {
+    server.sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
+}
+
+#[test]
+fn a_store_is_made_once_and_opened_again() {
+    let url = Server::shared().url("made once");
+    for _ in 0..2 {
+        let db = open(&url);
+        assert_eq!(db.families().unwrap(), ["default"]);
+        assert!(db.clock.now_ms() > 1_600_000_000_000);
+        db.integrity_check().unwrap();
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn ten_clients_set_up_one_schema_at_once() {
+    let url = Server::shared().url("ten_clients");
+    thread::scope(|scope| {
+        let opened: Vec<_> = (0..10).map(|_| scope.spawn(|| try_open(&url).map(drop))).collect();
+        for opening in opened {
+            opening.join().unwrap().unwrap();
+        }
+    });
+    assert_eq!(Server::shared().sql("SELECT count(*) FROM ten_clients.kvstore_family"), "1");
+}
+
+#[test]
+fn a_set_up_that_was_interrupted_is_finished() {
+    let server = Server::shared();
+    open(&server.url("interrupted"));
+    server.sql(
+        "DELETE FROM interrupted.kvstore_meta; DELETE FROM interrupted.kvstore_family; DROP INDEX interrupted.kvstore_row_expiry",
+    );
+    let db = open(&server.url("interrupted"));
+    assert_eq!(db.families().unwrap(), ["default"]);
+    assert_eq!(server.sql("SELECT to_regclass('interrupted.kvstore_row_expiry') IS NOT NULL"), "t");
+}
+
+#[test]
+fn a_store_of_another_version_is_refused() {
+    let server = Server::shared();
+    open(&server.url("newer"));
+    server.sql("UPDATE newer.kvstore_meta SET format = 2");
+    let e = refusal(&server.url("newer"));
+    assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("version 2"), "{e}");
+}
+
+#[test]
+fn a_role_without_create_uses_a_store_that_is_there_and_makes_none() {
+    let server = Server::shared();
+    open(&server.url("shared_store"));
+    server.sql(
+        "CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA shared_store TO clerk; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA shared_store TO clerk",
+    );
+    let db = open(&server.url_as("clerk", "shared_store"));
+    put(&db, "k").unwrap();
+    let e = refusal(&server.url_as("clerk", "not_there"));
+    assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("GRANT"), "{e}");
+    server.sql("CREATE SCHEMA given AUTHORIZATION clerk");
+    open(&server.url_as("clerk", "given")); // may make tables, but no schemas
+    server.sql("REVOKE INSERT ON ALL TABLES IN SCHEMA shared_store FROM clerk");
+    assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_read_only_handle_writes_nothing_and_makes_no_store() {
+    let server = Server::shared();
+    let config = config().read_only(true);
+    let e = Db::open(&server.url("none_here"), &config, Arc::default()).map(drop).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::CantOpen);
+    open(&server.url("read_only"));
+    let db = Db::open(&server.url("read_only"), &config, Arc::default()).unwrap();
+    assert_eq!(db.families().unwrap(), ["default"]);
+    assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'none_here'"), "0");
+}
+
+#[test]
+fn a_connection_that_was_ended_between_calls_is_made_anew_for_every_kind_of_call() {
+    let server = Server::shared();
+    let mut db = open(&server.url("ended"));
+    for round in 0..5 {
+        let old = pid(&db);
+        terminate(server, old);
+        match round {
+            0 => drop(number(&db, Again::Yes, "SELECT 1::bigint").unwrap()),
+            // Nothing was sent on the old one: it is known not to have been done.
+            1 => drop(number(&db, Again::No, "SELECT 1::bigint").unwrap()),
+            2 => db.begin_write().and_then(|()| db.commit()).unwrap(),
+            3 => db.begin_read().and_then(|()| db.commit()).unwrap(),
+            _ => assert!(db.create_family("f").unwrap()),
+        }
+        assert_ne!(pid(&db), old);
+    }
+}
+
+#[test]
+fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
+    let server = Server::shared();
+    let mut db = open(&server.url("ended_inside"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    let old = pid(&db);
+    terminate(server, old);
+    for _ in 0..2 {
+        let e = put(&db, "l").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+        db.note_failure(&e);
+        assert!(matches!(db.transaction(), TransactionState::Doomed(_)));
+    }
+    assert_eq!(db.commit().unwrap_err().kind(), ErrorKind::Io);
+    db.rollback().unwrap();
+    put(&db, "m").unwrap();
+    assert_eq!(server.sql("SELECT key FROM ended_inside.kvstore_row"), "\\x6d");
+
+    db.begin_read().unwrap();
+    let old = pid(&db);
+    terminate(server, old);
+    let e = number(&db, Again::Yes, "SELECT 1::bigint").unwrap_err();
+    db.note_failure(&e);
+    assert_eq!(db.check_snapshot().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(db.commit().unwrap_err().kind(), ErrorKind::Io);
+    db.rollback().unwrap();
+    assert!(db.check_snapshot().is_ok() && db.families().is_ok());
+}
+
+#[test]
+fn a_server_that_is_stopped_is_an_io_error_and_calls_go_on_when_it_is_back() {
+    let server = Server::start(&[]);
+    let short = Config::new();
+    let db = Db::open(&server.url("s"), &short, Arc::default()).unwrap();
+    let patient = open(&server.url("s"));
+    for how in ["fast", "immediate"] {
+        put(&db, "k").unwrap();
+        server.stop(how);
+        for again in [Again::Yes, Again::No] {
+            let e = number(&db, again, "SELECT 1::bigint").unwrap_err();
+            assert!(e.kind() == ErrorKind::Io && !e.to_string().contains("unknown"), "{how}: {e}");
+        }
+        thread::scope(|scope| {
+            let (started, waiting) = (scope.spawn(|| server.start_again()), put(&patient, "patient"));
+            started.join().unwrap();
+            waiting.unwrap();
+        });
+        put(&db, "k").unwrap();
+    }
+    server.stop("fast");
+    let e = Db::open(&server.url("s"), &short, Arc::default()).map(drop).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::CantOpen, "{e}");
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_shown_nowhere() {
+    let server = Server::start(&[]);
+    server.sql("CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'geheim'");
+    server.write("pg_hba.conf", "local all postgres trust\nlocal all all scram-sha-256\n");
+    server.reload();
+    let e = refusal(&server.url_as("ada", "s"));
+    assert!(e.kind() == ErrorKind::AuthFailed && e.to_string().contains("PGPASSWORD"), "{e}");
+    let e = refusal(&server.url_as("ada:falsch", "s"));
+    assert!(e.kind() == ErrorKind::AuthFailed && !e.to_string().contains("falsch"), "{e}");
+    open(&server.url_as("ada:geheim", "s"));
+
+    let file = server.folder().with_extension("pgpass");
+    fs::write(&file, "*:*:postgres:ada:geheim\n").unwrap();
+    let url = format!("{}&passfile={}", server.url_as("ada", "s"), file.display());
+    for (mode, works) in [(0o600, true), (0o644, false)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(try_open(&url).is_ok(), works, "{mode:o}");
+    }
+    fs::remove_file(file).unwrap();
+}
+
+/// Runs openssl in a folder.
+fn openssl(folder: &Path, args: &str) {
+    let out =
+        std::process::Command::new("openssl").args(args.split(' ')).current_dir(folder).output().unwrap();
+    assert!(out.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Gives a server a certificate for the name `localhost`, and answers with the path of its root and of another one.
+fn certify(server: &Server) -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for root in ["root", "other"] {
+        openssl(
+            at,
+            &format!(
+                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={root} -keyout {root}.key -out {root}.crt"
+            ),
+        );
+    }
+    openssl(at, "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr");
+    fs::write(at.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
+    openssl(
+        at,
+        "x509 -req -in server.csr -CA root.crt -CAkey root.key -CAcreateserial -days 2 -extfile names -out server.crt",
+    );
+    for name in ["server.key", "server.crt"] {
+        server.write(name, &fs::read_to_string(at.join(name)).unwrap());
+    }
+    let (root, other) = (at.join("root.crt"), at.join("other.crt"));
+    (folder, root, other)
+}
+
+/// A port that nobody listened on a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn tls_is_what_sslmode_says() {
+    let port = free_port();
+    let options = ["listen_addresses=localhost".to_owned(), format!("port={port}")];
+    let server = Server::start(&[&options[0], &options[1]]);
+    let url = |host: &str, rest: &str| format!("postgresql://postgres@{host}:{port}/postgres?{rest}");
+    // Without TLS.
+    for (rest, works) in
+        [("sslmode=disable", true), ("sslmode=prefer", true), ("", true), ("sslmode=require", false)]
+    {
+        let opened = try_open(&url("localhost", rest));
+        assert_eq!(
+            opened.as_ref().map(|_| ()).map_err(Error::kind).err(),
+            (!works).then_some(ErrorKind::CantOpen)
+        );
+    }
+    let (_folder, root, other) = certify(&server);
+    server.write("postgresql.auto.conf", "ssl = on\n");
+    server.stop("fast");
+    server.start_again();
+    let (root, other) = (root.display(), other.display());
+    for (host, rest, encrypted) in [
+        ("localhost", "sslmode=disable".to_owned(), Some(false)),
+        ("localhost", "sslmode=prefer".to_owned(), Some(true)),
+        ("localhost", "sslmode=require".to_owned(), Some(true)),
+        ("localhost", "sslmode=verify-full".to_owned(), None),
+        ("localhost", "sslmode=verify-ca".to_owned(), None),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={root}"), Some(true)),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={other}"), None),
+        ("localhost", "sslmode=verify-full&sslrootcert=/not/there".to_owned(), None),
+        // The certificate names no address.
+        ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={root}"), None),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={root}"), Some(true)),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={other}"), None),
+        // With a root, `require` is `verify-ca`.
+        ("127.0.0.1", format!("sslmode=require&sslrootcert={root}"), Some(true)),
+        ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), None),
+        ("localhost", "sslrootcert=system".to_owned(), None),
+    ] {
+        let found = try_open(&url(host, &rest)).map(|db| {
+            let rows = db.query(Again::Yes, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &[]);
+            rows.unwrap()[0].get::<_, bool>(0)
+        });
+        match (found, encrypted) {
+            (Ok(found), Some(expected)) => assert_eq!(found, expected, "{host} {rest}"),
+            (Err(e), None) => {
+                assert_eq!(e.kind(), ErrorKind::CantOpen, "{host} {rest}: {e}");
+                assert!(e.to_string().contains("ertificate"), "{host} {rest}: {e}"); // says why
+            }
+            (Ok(_), None) => panic!("{host} {rest}: was opened"),
+            (Err(e), Some(_)) => panic!("{host} {rest}: {e}"),
+        }
+    }
+    // Large values, too, go through it.
+    let db = open(&url("localhost", &format!("sslmode=verify-full&sslrootcert={root}")));
+    let large = vec![7_u8; 20 << 20];
+    let back = db.query(Again::Yes, "SELECT $1::bytea", &[&large]).unwrap();
+    assert!(back[0].get::<_, &[u8]>(0) == large);
+}
+
+#[test]
+fn a_commit_that_was_done_but_not_answered_is_a_success() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let mut db = open(&proxy.url("done_unanswered"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowAnswerToCommit);
+    db.commit().unwrap();
+    assert_eq!(db.transaction(), &TransactionState::None);
+    assert_eq!(puts(server, "done_unanswered", "k"), 1);
+    put(&db, "l").unwrap();
+}
+
+#[test]
+fn a_commit_that_did_not_arrive_is_said_not_to_be_done() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let mut db = open(&proxy.url("never_arrived"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowCommit);
+    let e = db.commit().unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was not committed"), "{e}");
+    assert!(matches!(db.transaction(), TransactionState::Doomed(_)));
+    db.rollback().unwrap();
+    assert_eq!(puts(server, "never_arrived", "k"), 0);
+    put(&db, "k").unwrap();
+}
+
+#[test]
+fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let mut db = open(&proxy.url("nothing_known"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowAllAnswers);
+    let e = db.commit().unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    db.rollback().unwrap();
+    put(&db, "l").unwrap();
+}
+
+#[test]
+fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let db = open(&proxy.url("single"));
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowAllAnswers);
+    put(&db, "k").unwrap();
+    assert_eq!(puts(server, "single", "k"), 3);
+    assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
+    proxy.rule(Rule::SwallowAllAnswers);
+    let e = number(&db, Again::No, "SELECT 2::bigint").unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
+}
+
+#[test]
+fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let (db, mut other) = (open(&proxy.url("left_behind")), open(&server.url("left_behind")));
+    put(&db, "k").unwrap();
+    other.begin_write().unwrap();
+    put(&other, "k").unwrap();
+    let blocked =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%left behind%'";
+    let write =
+        "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
+    proxy.rule(Rule::SwallowAllAnswers);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let db = db;
+            number(&db, Again::Yes, write)
+        });
+        while server.sql(blocked) == "0" {
+            thread::yield_now();
+        }
+        proxy.cut(); // the server does not notice: its backend waits for the lock
+        while proxy.connections() < 2 {
+            thread::yield_now();
+        }
+        // The new connection ends the first before it asks for the same lock.
+        while server.sql(blocked) != "1" {
+            thread::yield_now();
+        }
+        other.commit().unwrap();
+        running.join().unwrap().unwrap();
+    });
+    let written = server.sql("SELECT length(value) FROM left_behind.kvstore_row");
+    assert_eq!(written, (1 + "/* left behind */".len()).to_string());
+}
+
+#[test]
+fn transactions_that_stand_in_each_others_way_are_locked_and_can_be_run_again() {
+    let server = Server::shared();
+    let (mut one, mut two) = (open(&server.url("conflict")), open(&server.url("conflict")));
+    let count = "SELECT count(*) FROM kvstore_row";
+    for db in [&mut one, &mut two] {
+        db.begin_write().unwrap();
+        number(db, Again::Yes, count).unwrap();
+    }
+    put(&one, "a").unwrap();
+    put(&two, "b").unwrap();
+    one.commit().unwrap();
+    let e = two.commit().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Locked, "{e}");
+    two.rollback().unwrap();
+    two.begin_write().unwrap();
+    put(&two, "b").unwrap();
+    two.commit().unwrap();
+    assert_eq!(number(&one, Again::Yes, count).unwrap(), 2);
+}
+
+#[test]
+fn what_fails_in_a_savepoint_is_undone_and_the_transaction_goes_on() {
+    let server = Server::shared();
+    let mut db = open(&server.url("savepoint"));
+    db.begin_write().unwrap();
+    put(&db, "kept").unwrap();
+    let failed = db.in_savepoint(|db| {
+        put(db, "undone")?;
+        number(db, Again::No, "SELECT 1::bigint / 0")
+    });
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Error);
+    put(&db, "kept too").unwrap();
+    db.in_savepoint(|db| put(db, "kept as well")).unwrap();
+    db.commit().unwrap();
+    let keys = server
+        .sql("SELECT string_agg(convert_from(key, 'UTF8'), ',' ORDER BY key) FROM savepoint.kvstore_row");
+    assert_eq!(keys, "kept,kept as well,kept too");
+    // And without a transaction, all of it or nothing.
+    let failed = db.in_savepoint(|db| put(db, "no").and_then(|()| Err::<(), _>(Error::invalid("x"))));
+    assert!(failed.is_err() && puts(server, "savepoint", "no") == 0);
+    db.in_savepoint(|db| put(db, "yes")).unwrap();
+    assert_eq!(puts(server, "savepoint", "yes"), 1);
+}
+
+#[test]
+fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says() {
+    let server = Server::shared();
+    let mut holder = open(&server.url("busy"));
+    let db = Db::open(&server.url("busy"), &Config::new(), Arc::default()).unwrap();
+    holder.begin_write().unwrap();
+    put(&holder, "k").unwrap();
+    assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::Busy);
+    holder.commit().unwrap();
+    put(&db, "k").unwrap();
+}
+
+#[test]
+fn families_and_their_settings() {
+    let db = open(&Server::shared().url("families"));
+    assert!(db.create_family("b \"ü").unwrap() && !db.create_family("b \"ü").unwrap());
+    assert_eq!(db.families().unwrap(), ["b \"ü", "default"]);
+    assert_eq!(db.read_settings("b \"ü").unwrap(), (0, false));
+    db.set_default_ttl("b \"ü", 1500).unwrap();
+    db.query(
+        Again::Yes,
+        "INSERT INTO kvstore_row SELECT id, 'k', 'v', NULL, NULL FROM kvstore_family WHERE name <> 'default'",
+        &[],
+    )
+    .unwrap();
+    let times = "SELECT count(*) FROM kvstore_row WHERE written_ms > 1600000000000";
+    for on in [true, true, false] {
+        db.set_write_tracking("b \"ü", on).unwrap();
+        assert_eq!(db.read_settings("b \"ü").unwrap(), (1500, on));
+        assert_eq!(number(&db, Again::Yes, times).unwrap(), i64::from(on));
+        db.integrity_check().unwrap();
+    }
+    assert!(db.created_ms("b \"ü").unwrap() > 1_600_000_000_000);
+    assert!(db.drop_family("b \"ü").unwrap() && !db.drop_family("b \"ü").unwrap());
+    assert_eq!(number(&db, Again::Yes, "SELECT count(*) FROM kvstore_row").unwrap(), 0);
+    for e in [
+        db.read_settings("b \"ü").map(drop).unwrap_err(),
+        db.created_ms("b \"ü").map(drop).unwrap_err(),
+        db.set_default_ttl("b \"ü", 1).unwrap_err(),
+        db.set_write_tracking("b \"ü", true).unwrap_err(),
+    ] {
+        assert!(e.to_string().contains("no longer exists"), "{e}");
+    }
+}
+
+#[test]
+fn the_integrity_check_names_what_does_not_agree() {
+    let server = Server::shared();
+    let db = open(&server.url("damaged"));
+    db.integrity_check().unwrap();
+    server.sql("INSERT INTO damaged.kvstore_row VALUES (99, 'secret', '', NULL, NULL), (1, 'secret', '', NULL, 5), (1, '', '', NULL, NULL)");
+    let e = db.integrity_check().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Corrupt);
+    let text = e.to_string();
+    assert!(
+        text.contains("1 rows of no family") && text.contains("1 rows whose key") && !text.contains("secret"),
+        "{text}"
+    );
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn the_child_of_a_fork_leaves_the_parents_connection_alone_and_opens_its_own() {
+    let server = Server::shared();
+    let url = server.url("forked");
+    let mut db = open(&url);
+    let parents = pid(&db);
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    // SAFETY: the child calls what a program would, and ends by `_exit`, without the harness's destructors.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            assert_eq!(put(&db, "child").unwrap_err().kind(), ErrorKind::Io);
+            drop(db);
+            let own = open(&url);
+            assert_ne!(pid(&own), parents);
+            own.close().unwrap();
+        }));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for that child, and writes its status there.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(pid(&db), parents);
+    db.commit().unwrap();
+    assert_eq!(puts(server, "forked", "k"), 1);
+    assert_eq!(pid(&db), parents);
+}
+
+#[test]
+fn a_closed_handle_leaves_no_session_on_the_server() {
+    let server = Server::shared();
+    let (closed, dropped) = (open(&server.url("closed")), open(&server.url("closed")));
+    let pids =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE pid IN ({}, {})", pid(&closed), pid(&dropped));
+    closed.close().unwrap();
+    drop(dropped);
+    let log = fs::read_to_string(server.folder().join("log")).unwrap();
+    assert!(!log.contains("unexpected EOF on client connection"), "{log}");
+    while server.sql(&pids) != "0" {
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,176 @@
+//! TLS as libpq's `sslmode` and `sslrootcert` say it, by rustls.
+//!
+//! `require` encrypts and does not ask who the server is, unless there is a root certificate: then it is `verify-ca`, as in
+//! libpq. `verify-ca` asks for a certificate that the root has signed, `verify-full` also that it is for this host.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::url::TlsMode;
+use crate::error::{Error, Result};
+
+/// The value of `sslrootcert` that means the certificates of the system.
+pub(super) const SYSTEM: &str = "system";
+
+/// What makes TLS of a socket. `root`: what `sslrootcert` says.
+pub(super) fn connector(mode: TlsMode, root: Option<&str>) -> Result<MakeRustlsConnect> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = match root {
+        Some(SYSTEM) => Some(of_system()?),
+        Some(path) => Some(of_file(Path::new(path))?),
+        None => match default_file().filter(|path| path.exists()) {
+            Some(path) => Some(of_file(&path)?),
+            None => None,
+        },
+    };
+    let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
+        (TlsMode::VerifyFull, Some(roots)) => with_roots(roots, &provider)?,
+        (TlsMode::VerifyCa | TlsMode::Require, Some(roots)) => {
+            Arc::new(AnyName(with_roots(roots, &provider)?))
+        }
+        (TlsMode::VerifyFull | TlsMode::VerifyCa, None) => {
+            return Err(Error::cant_open(
+                "sslmode wants the server's certificate verified, but there is no root certificate: name one by \
+                 sslrootcert=FILE, put it at ~/.postgresql/root.crt, or take the system's by sslrootcert=system",
+            ));
+        }
+        (TlsMode::Disable | TlsMode::Prefer, _) | (TlsMode::Require, None) => {
+            Arc::new(Anyone(Arc::clone(&provider)))
+        }
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Error::cant_open(format!("TLS cannot be set up ({e})")))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn with_roots(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>> {
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .build()
+        .map_err(|e| Error::cant_open(format!("sslrootcert: {e}")))
+}
+
+/// Where libpq looks if nothing is said.
+fn default_file() -> Option<PathBuf> {
+    std::env::home_dir().map(|home| home.join(".postgresql/root.crt"))
+}
+
+fn of_file(path: &Path) -> Result<RootCertStore> {
+    let unusable = |what: String| Error::cant_open(format!("root certificate {}: {what}", path.display()));
+    let mut roots = RootCertStore::empty();
+    let found = CertificateDer::pem_file_iter(path).map_err(|e| unusable(e.to_string()))?;
+    for certificate in found {
+        let certificate = certificate.map_err(|e| unusable(e.to_string()))?;
+        roots.add(certificate).map_err(|e| unusable(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable("has no certificate in PEM form".to_owned()));
+    }
+    Ok(roots)
+}
+
+fn of_system() -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(Error::cant_open("sslrootcert=system: this system has no root certificates"));
+    }
+    Ok(roots)
+}
+
+/// Asks for a certificate by one of the roots, for whatever name.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        // webpki looks at the name last, after the chain, the dates and the purpose.
+        match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            done => done,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Asks for nothing but that the server has the key of the certificate it shows.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

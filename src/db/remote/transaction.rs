@@ -1,0 +1,382 @@
+//! The caller's transaction on a connection, and what has become of one whose commit was not answered.
+
+use std::time::Duration;
+
+use super::Db;
+use super::failure::{Failure, Sort};
+use super::schema::NOW_MS;
+use super::session::{Again, Backend, Block, Link, Pauses, Session};
+use crate::db::TransactionState;
+use crate::error::{Error, Result};
+use crate::unwind::or_undo;
+
+/// How long the server is asked for what has become of a commit, at least.
+const LOOK_UP_TIME: Duration = Duration::from_secs(10);
+
+/// What all statements that write take, in advance of the snapshot.
+const LOCK_TO_WRITE: &str = "; LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
+
+impl Session {
+    /// Begins a transaction, and answers with what the rest of the text asks for. `on_postgres`: what comes after it there.
+    fn begin(&mut self, sql: &str, on_postgres: &str) -> Result<Option<String>> {
+        let begin = |link: &mut Link| {
+            let rest = if link.backend.is_some() { on_postgres } else { "" };
+            link.line.ask(&format!("{sql}{rest}")).inspect_err(|failure| {
+                // It may have failed after BEGIN.
+                if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
+                    let _ = link.line.execute("ROLLBACK");
+                }
+            })
+        };
+        let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
+        self.block = Block::Open;
+        self.has_conflict = false;
+        Ok(answer)
+    }
+
+    /// Ends a transaction in which nothing was written. If that fails, it ends with the connection.
+    fn end_reading(&mut self) {
+        self.block = Block::None;
+        if self.has_link() && self.run_alone_once("COMMIT").is_err() {
+            self.drop_link();
+        }
+    }
+
+    /// Rolls back. If that fails, the server does it when it misses the connection.
+    fn roll_back(&mut self) {
+        self.block = Block::None;
+        if self.has_link() && self.run_alone_once("ROLLBACK").is_err() {
+            self.lose_link();
+        }
+    }
+
+    /// On the connection there is, or not at all.
+    fn run_alone_once(&mut self, sql: &str) -> Result<(), Failure> {
+        self.link_in_use()?.line.execute(sql)
+    }
+
+    /// Commits what was written. The number of the transaction is asked for with it, in the same round trip: it can be looked up
+    /// by that if the answer to the commit is lost.
+    fn commit(&mut self) -> Result<()> {
+        if let Block::Failed(why) = &self.block {
+            return Err(why.clone());
+        }
+        let link = self.link_in_use().map_err(|failure| failure.error)?;
+        let (backend, number, done) = match link.backend.clone() {
+            Some(backend) => {
+                let sql = "SELECT pg_current_xact_id_if_assigned()::text";
+                let (number, done) = link.line.ask_and_execute(sql, "COMMIT");
+                (Some(backend), number, done)
+            }
+            None => (None, None, link.line.execute("COMMIT")),
+        };
+        // The commit of a transaction that had failed is a rollback, and no error.
+        if let Some(Err(failure)) = number {
+            let _ = done;
+            return Err(self.fail_block(failure));
+        }
+        match done {
+            Ok(()) => {
+                self.block = Block::None;
+                Ok(())
+            }
+            Err(failure) if matches!(failure.sort, Sort::Broken | Sort::Ambiguous) => {
+                self.lose_link();
+                let number = number.and_then(Result::ok);
+                let done = self.look_up(backend.as_ref(), number, &failure);
+                self.block = match &done {
+                    Ok(()) => Block::None,
+                    Err(why) => Block::Failed(why.clone()),
+                };
+                done
+            }
+            Err(failure) => Err(self.fail_block(failure)),
+        }
+    }
+
+    /// Asks, on a new connection, what has become of a commit. `number`: of the transaction; in it `None` if it has none, because
+    /// it has written nothing; `None` itself if that was not answered either.
+    fn look_up(
+        &mut self,
+        backend: Option<&Backend>,
+        number: Option<Option<String>>,
+        failure: &Failure,
+    ) -> Result<()> {
+        let broke = &failure.error;
+        let undone = || {
+            Error::io(format!(
+                "{broke}, and the transaction was not committed: roll it back and run it again"
+            ))
+        };
+        let unknown = || {
+            Error::io(format!(
+                "{broke}: whether the transaction was committed is unknown; roll it back, and look at the store before you \
+                 run it again"
+            ))
+        };
+        let (Some(backend), Some(number)) = (backend, number) else { return Err(unknown()) };
+        let Some(number) = number else { return Err(undone()) };
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(unknown());
+        }
+        let mut pauses = Pauses::within(self.busy_timeout.max(LOOK_UP_TIME));
+        loop {
+            let found = self.link().and_then(|link| {
+                // Another server, or one with another history, gives the same number to something else.
+                match &link.backend {
+                    Some(own) if own.server == backend.server => {
+                        link.line.ask(&format!("SELECT pg_xact_status('{number}'::xid8)"))
+                    }
+                    _ => Ok(Some("elsewhere".to_owned())),
+                }
+            });
+            match found.as_ref().map(|found| found.as_deref()) {
+                Ok(Some("committed")) => return Ok(()),
+                Ok(Some("aborted")) => return Err(undone()),
+                Ok(Some("in progress")) => {}
+                Ok(_) => return Err(unknown()),
+                Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {
+                    return Err(unknown());
+                }
+                Err(_) => self.drop_link(),
+            }
+            if !pauses.pause() {
+                return Err(unknown());
+            }
+        }
+    }
+
+    /// Runs statements in the open transaction without asking whether it has failed.
+    fn mend(&mut self, sql: &str) -> Result<()> {
+        let done = self.link_in_use().and_then(|link| link.line.execute(sql));
+        done.map_err(|failure| self.fail_block(failure))
+    }
+}
+
+impl Db {
+    pub(crate) fn transaction(&self) -> &TransactionState {
+        &self.transaction
+    }
+
+    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    pub(crate) fn begin_read(&mut self) -> Result<()> {
+        self.refuse_second()?;
+        let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {NOW_MS}");
+        let now_ms = self.session.borrow_mut().begin(&sql, "")?;
+        self.note_time(now_ms);
+        self.transaction = TransactionState::Read;
+        Ok(())
+    }
+
+    /// Begins the caller's write transaction. Its snapshot is the state at its first read or write, and younger than the lock
+    /// that keeps others from dropping a family meanwhile (`catalogue.rs`).
+    pub(crate) fn begin_write(&mut self) -> Result<()> {
+        self.refuse_second()?;
+        if self.read_only {
+            return Err(Error::read_only(
+                "the store was opened read-only: nothing can be written through this handle",
+            ));
+        }
+        let mut session = self.session.borrow_mut();
+        session.begin("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", LOCK_TO_WRITE)?;
+        drop(session);
+        self.transaction = TransactionState::Write;
+        Ok(())
+    }
+
+    fn refuse_second(&self) -> Result<()> {
+        match self.transaction {
+            TransactionState::None => self.roll_back_remains(),
+            _ => Err(Error::invalid("there is a transaction already: end it first")),
+        }
+    }
+
+    fn note_time(&self, now_ms: Option<String>) {
+        if let Some(now_ms) = now_ms.and_then(|text| text.parse().ok()) {
+            self.clock.note_server(now_ms);
+        }
+    }
+
+    /// Commits the caller's transaction. After a failure it can only be rolled back.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        match &self.transaction {
+            TransactionState::None => return Err(no_transaction("commit")),
+            TransactionState::Doomed(why) => {
+                return Err(why.with_message(format!(
+                    "the transaction cannot be committed because a call in it failed ({why}); roll it back"
+                )));
+            }
+            TransactionState::Lost(why) => return Err(lost(why)),
+            TransactionState::Read => self.session.borrow_mut().end_reading(),
+            TransactionState::Write => {
+                let done = self.session.borrow_mut().commit();
+                if let Err(e) = done {
+                    self.transaction = TransactionState::Doomed(e.clone());
+                    return Err(e);
+                }
+            }
+        }
+        self.transaction = TransactionState::None;
+        Ok(())
+    }
+
+    /// Rolls the caller's transaction back.
+    pub(crate) fn rollback(&mut self) -> Result<()> {
+        if self.transaction == TransactionState::None {
+            return Err(no_transaction("roll back"));
+        }
+        self.transaction = TransactionState::None;
+        self.session.borrow_mut().roll_back();
+        Ok(())
+    }
+
+    /// Rolls back what is open although the caller has no transaction: a callback has panicked.
+    pub(crate) fn roll_back_remains(&self) -> Result<()> {
+        if self.transaction == TransactionState::None {
+            let mut session = self.session.borrow_mut();
+            if !matches!(session.block, Block::None) {
+                session.roll_back();
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the caller's transaction has no snapshot any more.
+    pub(crate) fn check_snapshot(&self) -> Result<()> {
+        match &self.transaction {
+            TransactionState::Lost(why) => Err(lost(why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// To be called when anything has failed, a read, too: the server ends a transaction at the first statement of it that
+    /// fails, or with the connection.
+    pub(crate) fn note_failure(&mut self, why: &Error) {
+        let has_failed = matches!(self.session.borrow().block, Block::Failed(_));
+        match self.transaction {
+            TransactionState::Write if has_failed => self.doom(why),
+            TransactionState::Read if has_failed => self.transaction = TransactionState::Lost(why.clone()),
+            _ => {}
+        }
+    }
+
+    /// Marks the caller's write transaction as one that can only be rolled back.
+    pub(crate) fn doom(&mut self, why: &Error) {
+        if self.transaction == TransactionState::Write {
+            self.transaction = TransactionState::Doomed(why.clone());
+        }
+    }
+
+    /// Runs `f`, of which each operation is a statement in a transaction of its own.
+    pub(crate) fn in_own_transaction<R>(
+        &mut self,
+        _wait: bool,
+        f: impl FnOnce(&Db) -> Result<R>,
+    ) -> Result<R> {
+        f(self)
+    }
+
+    /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
+    pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        if self.is_open() {
+            return f(self);
+        }
+        let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {NOW_MS}");
+        let now_ms = self.session.borrow_mut().begin(&sql, "")?;
+        self.note_time(now_ms);
+        let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
+        self.session.borrow_mut().end_reading();
+        done
+    }
+
+    /// Runs `f` such that, if it fails, nothing of it is left: in the open write transaction, or in one of its own. That one is
+    /// run again when another client's has stood in its way, within the busy timeout.
+    pub(crate) fn in_savepoint<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        if !self.is_open() {
+            return self.in_transaction(f);
+        }
+        self.session.borrow_mut().execute(Again::No, "SAVEPOINT kvstore")?;
+        // After a panic the caller's transaction can only be rolled back anyway.
+        let done = or_undo(self, |db| f(db), |db| drop(db.end_savepoint(true)));
+        match (&done, self.end_savepoint(done.is_err())) {
+            (Ok(_), Err(e)) => Err(e),
+            // What has gone wrong first says more.
+            _ => done,
+        }
+    }
+
+    /// Ends a savepoint. `undo`: with nothing left of what was done since it began, and of what has failed in it.
+    fn end_savepoint(&self, undo: bool) -> Result<()> {
+        let mut session = self.session.borrow_mut();
+        if !undo {
+            return session.execute(Again::No, "RELEASE kvstore");
+        }
+        if session.is_beyond_repair() {
+            return Ok(());
+        }
+        session.mend("ROLLBACK TO kvstore; RELEASE kvstore")?;
+        session.block = Block::Open;
+        Ok(())
+    }
+
+    fn in_transaction<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        let mut pauses = Pauses::within(self.session.borrow().busy_timeout);
+        loop {
+            self.session.borrow_mut().begin("BEGIN ISOLATION LEVEL READ COMMITTED", "")?;
+            let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
+            let mut session = self.session.borrow_mut();
+            let done = done.and_then(|done| session.commit().map(|()| done));
+            let Err(e) = done else { return done };
+            let stood_in_the_way = session.has_conflict;
+            session.roll_back();
+            drop(session);
+            if !stood_in_the_way {
+                return Err(e);
+            }
+            if !pauses.pause() {
+                return Err(Error::busy(
+                    "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer \
+                     one",
+                ));
+            }
+        }
+    }
+
+    /// Whether a transaction is open, the caller's or one that is run for it.
+    fn is_open(&self) -> bool {
+        !matches!(self.session.borrow().block, Block::None)
+    }
+
+    /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
+    pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        or_undo(self, |db| f(db), |db| db.doom(&Error::failed("a callback in it has panicked")))
+    }
+
+    /// Runs `f` inside the caller's write transaction such that, if it fails, nothing of it is left in it. The transaction
+    /// goes on, unless the server has ended it.
+    pub(crate) fn attempt(&mut self, f: impl Fn(&Db) -> Result<()>) {
+        if let Err(e) = self.in_savepoint(f) {
+            self.note_failure(&e);
+        }
+    }
+
+    /// Rolls back what is open and closes.
+    pub(crate) fn close(self) -> Result<()> {
+        let mut session = self.session.into_inner();
+        if !matches!(session.block, Block::None) {
+            session.roll_back();
+        }
+        session.drop_link();
+        Ok(())
+    }
+}
+
+fn no_transaction(what: &str) -> Error {
+    Error::invalid(format!("there is no transaction to {what}: begin one first"))
+}
+
+fn lost(why: &Error) -> Error {
+    why.with_message(format!(
+        "the read transaction has lost its snapshot because something in it failed ({why}); roll it back"
+    ))
+}

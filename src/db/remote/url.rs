@@ -1,0 +1,522 @@
+//! Where a server is: `postgresql://user:password@host:port/database?schema=app&sslmode=verify-full`, as libpq reads it.
+//!
+//! No error quotes the URL: where it is not well-formed, a part of the password may stand anywhere in it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::password::{self, Password};
+use super::tls;
+use crate::error::{Error, Result};
+
+const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
+const DEFAULT_PORT: u16 = 5432;
+const DEFAULT_SCHEMA: &str = "kvstore";
+/// Longest name in PostgreSQL, in bytes; it cuts longer ones off.
+const MAX_IDENTIFIER: usize = 63;
+/// Where servers put their Unix sockets if nothing is said: Debian's place and PostgreSQL's own.
+const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// Whether a text is such a URL.
+pub(super) fn is_url(text: &str) -> bool {
+    SCHEMES.iter().any(|scheme| text.starts_with(scheme))
+}
+
+/// libpq's `sslmode`, without `allow`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TlsMode {
+    Disable,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Name(String),
+    /// The folder of its Unix socket.
+    Folder(PathBuf),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) place: Place,
+    pub(super) port: u16,
+}
+
+impl Host {
+    /// Its name, to TLS and to the file of passwords.
+    pub(super) fn name(&self) -> &str {
+        match &self.place {
+            Place::Name(name) => name,
+            Place::Folder(folder) => folder.to_str().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Name(name) if name.contains(':') => write!(f, "[{name}]:{}", self.port),
+            Place::Name(name) => write!(f, "{name}:{}", self.port),
+            Place::Folder(folder) => write!(f, "{}/.s.PGSQL.{}", folder.display(), self.port),
+        }
+    }
+}
+
+/// How a server that has fallen silent is noticed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeepAlive {
+    pub(super) on: bool,
+    pub(super) idle: Duration,
+    pub(super) interval: Duration,
+    pub(super) count: u32,
+    /// How long what was sent may be without an acknowledgement; zero: as the system has it.
+    pub(super) user_timeout: Duration,
+}
+
+impl Default for KeepAlive {
+    /// Half a minute without a sign of the server's machine.
+    fn default() -> KeepAlive {
+        KeepAlive {
+            on: true,
+            idle: Duration::from_secs(15),
+            interval: Duration::from_secs(5),
+            count: 3,
+            user_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// All that a URL and the environment say.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) hosts: Vec<Host>,
+    pub(super) user: String,
+    password: Option<Password>,
+    /// libpq's file of passwords, asked for each log-in.
+    password_file: Option<PathBuf>,
+    pub(super) database: String,
+    pub(super) schema: String,
+    pub(super) tls: TlsMode,
+    pub(super) root: Option<String>,
+    pub(super) application_name: String,
+    pub(super) connect_timeout: Duration,
+    pub(super) keep_alive: KeepAlive,
+    /// Whether only a server that can write will do; `None`: it was not said.
+    pub(super) wants_primary: Option<bool>,
+}
+
+/// The variables of libpq's that count.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Environment {
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Password>,
+    pub(super) password_file: Option<PathBuf>,
+    /// Whether a server has its socket in a folder.
+    pub(super) has_socket: Option<fn(&str, u16) -> bool>,
+}
+
+impl Environment {
+    pub(super) fn of_process() -> Environment {
+        let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let bytes = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let default_file = || std::env::home_dir().map(|home| home.join(".pgpass"));
+        Environment {
+            user: ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(text),
+            password: bytes("PGPASSWORD").map(|value| Password::new(OsString::into_encoded_bytes(value))),
+            password_file: bytes("PGPASSFILE").map(PathBuf::from).or_else(default_file),
+            has_socket: Some(|folder, port| PathBuf::from(folder).join(format!(".s.PGSQL.{port}")).exists()),
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn of(url: &str, environment: &Environment) -> Result<Settings> {
+        let rest = SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme));
+        let rest = rest.ok_or_else(|| Error::invalid("a URL of a server begins with postgresql://"))?;
+        if rest.contains('#') {
+            return Err(unencoded('#', "%23"));
+        }
+        let (before_query, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = before_query.split_once('/').unwrap_or((before_query, ""));
+        let (log_in, hosts) = match authority.rsplit_once('@') {
+            Some((log_in, hosts)) => (Some(log_in), hosts),
+            None => (None, authority),
+        };
+        // What is after such a sign is no path and no parameter, but the rest of a password.
+        if path.contains('@') || query.split('&').any(|pair| !pair.contains('=') && pair.contains('@')) {
+            return Err(Error::invalid(
+                "the URL has an @ after its host: in a user's name or password, write / as %2F, ? as %3F, # as %23 and @ \
+                 as %40",
+            ));
+        }
+        let (user, password) = match log_in.map(|log_in| log_in.split_once(':').unwrap_or((log_in, ""))) {
+            Some((user, password)) => (text(user)?, decoded(password)?),
+            None => (String::new(), Vec::new()),
+        };
+        let mut given = Given {
+            hosts: hosts.split(',').map(host_and_port).collect::<Result<_>>()?,
+            user: Some(user).filter(|user| !user.is_empty()),
+            password: Some(password).filter(|password| !password.is_empty()).map(Password::new),
+            database: Some(text(path)?).filter(|name| !name.is_empty()),
+            password_file: environment.password_file.clone(),
+            ..Given::default()
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| {
+                Error::invalid("each parameter of the URL is name=value: write a & in a value as %26")
+            })?;
+            given.take(name, value)?;
+        }
+        given.complete(environment)
+    }
+
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.hosts.len() > 1
+    }
+
+    /// What to log in with: of the URL, else of the environment, else of the file.
+    pub(super) fn password_at(&self, host: &Host) -> Option<Password> {
+        let of_file = || {
+            let name = match &host.place {
+                Place::Folder(folder) if SOCKET_FOLDERS.iter().any(|known| folder.as_os_str() == *known) => {
+                    "localhost"
+                }
+                _ => host.name(),
+            };
+            let log_in =
+                password::LogIn { host: name, port: host.port, database: &self.database, user: &self.user };
+            password::of_file(self.password_file.as_deref()?, &log_in)
+        };
+        self.password.clone().or_else(of_file)
+    }
+}
+
+/// What a URL says, before what it does not say is added.
+#[derive(Default)]
+struct Given {
+    hosts: Vec<(String, Option<u16>)>,
+    user: Option<String>,
+    password: Option<Password>,
+    password_file: Option<PathBuf>,
+    database: Option<String>,
+    schema: Option<String>,
+    tls: Option<TlsMode>,
+    root: Option<String>,
+    application_name: Option<String>,
+    connect_timeout: Option<Duration>,
+    keep_alive: KeepAlive,
+    wants_primary: Option<bool>,
+}
+
+impl Given {
+    fn take(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "host" => {
+                let ports: Vec<_> = self.hosts.iter().map(|(_, port)| *port).collect();
+                let hosts: Vec<_> = text(value)?.split(',').map(str::to_owned).collect();
+                let port_at = |at: usize| ports.get(at).or(ports.first()).copied().flatten();
+                self.hosts = hosts.into_iter().enumerate().map(|(at, host)| (host, port_at(at))).collect();
+            }
+            "port" => {
+                let ports = text(value)?;
+                let ports: Vec<_> = ports.split(',').map(port).collect::<Result<_>>()?;
+                for (at, (_, port)) in self.hosts.iter_mut().enumerate() {
+                    *port = ports.get(at).or(ports.first()).copied();
+                }
+            }
+            "user" => self.user = Some(text(value)?),
+            "password" => self.password = Some(Password::new(decoded(value)?)),
+            "passfile" => self.password_file = Some(text(value)?.into()),
+            "dbname" => self.database = Some(text(value)?),
+            "schema" => self.schema = Some(text(value)?),
+            "sslrootcert" => self.root = Some(text(value)?),
+            "application_name" => self.application_name = Some(text(value)?),
+            "sslmode" => {
+                self.tls = Some(match &*text(value)? {
+                    "disable" => TlsMode::Disable,
+                    "prefer" => TlsMode::Prefer,
+                    "require" => TlsMode::Require,
+                    "verify-ca" => TlsMode::VerifyCa,
+                    "verify-full" => TlsMode::VerifyFull,
+                    _ => {
+                        return Err(Error::invalid(
+                            "sslmode is disable, prefer, require, verify-ca or verify-full",
+                        ));
+                    }
+                });
+            }
+            "target_session_attrs" => {
+                self.wants_primary = Some(match &*text(value)? {
+                    "any" => false,
+                    "read-write" | "primary" => true,
+                    _ => return Err(Error::invalid("target_session_attrs is any, read-write or primary")),
+                });
+            }
+            "connect_timeout" => {
+                self.connect_timeout = Some(seconds(name, value)?).filter(|time| !time.is_zero())
+            }
+            "keepalives" => self.keep_alive.on = number(name, value)? != 0,
+            "keepalives_idle" => self.keep_alive.idle = at_least_a_second(seconds(name, value)?),
+            "keepalives_interval" => self.keep_alive.interval = at_least_a_second(seconds(name, value)?),
+            "keepalives_count" => self.keep_alive.count = number(name, value)?.clamp(1, 127),
+            "tcp_user_timeout" => {
+                self.keep_alive.user_timeout = Duration::from_millis(number(name, value)?.into());
+            }
+            _ => {
+                return Err(Error::invalid(
+                    "the URL has a parameter that is none of host, port, user, password, passfile, dbname, schema, sslmode, \
+                     sslrootcert, application_name, connect_timeout, keepalives, keepalives_idle, keepalives_interval, \
+                     keepalives_count, tcp_user_timeout and target_session_attrs (in a password, write ? as %3F)",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(self, environment: &Environment) -> Result<Settings> {
+        let user = self.user.or_else(|| environment.user.clone());
+        let user = user.ok_or_else(|| Error::invalid("the URL names no user, and PGUSER is not set"))?;
+        let schema = self.schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
+        if schema.is_empty() || schema.len() > MAX_IDENTIFIER || schema.starts_with("pg_") {
+            return Err(Error::invalid(format!(
+                "schema: a name of 1 to {MAX_IDENTIFIER} bytes that does not begin with pg_"
+            )));
+        }
+        let weakest = match &self.root {
+            Some(root) if root == tls::SYSTEM => TlsMode::VerifyFull,
+            _ => TlsMode::Prefer,
+        };
+        let tls = self.tls.unwrap_or(weakest);
+        if weakest == TlsMode::VerifyFull && tls != TlsMode::VerifyFull {
+            return Err(Error::invalid(
+                "sslrootcert=system needs sslmode=verify-full: anybody may have a certificate of those roots",
+            ));
+        }
+        let host =
+            |(name, port): (String, Option<u16>)| placed(name, port.unwrap_or(DEFAULT_PORT), environment);
+        Ok(Settings {
+            hosts: self.hosts.into_iter().map(host).collect::<Result<_>>()?,
+            password: self.password.or_else(|| environment.password.clone()),
+            password_file: self.password_file,
+            database: self.database.unwrap_or_else(|| user.clone()),
+            user,
+            schema,
+            tls,
+            root: self.root,
+            application_name: self.application_name.unwrap_or_else(|| "kvstore".to_owned()),
+            connect_timeout: self.connect_timeout.unwrap_or(Duration::from_secs(10)),
+            keep_alive: self.keep_alive,
+            wants_primary: self.wants_primary,
+        })
+    }
+}
+
+fn placed(name: String, port: u16, environment: &Environment) -> Result<Host> {
+    let place = if name.is_empty() {
+        let has_socket = environment.has_socket.unwrap_or(|_, _| false);
+        match SOCKET_FOLDERS.into_iter().find(|folder| has_socket(folder, port)) {
+            Some(folder) => Place::Folder(folder.into()),
+            None => Place::Name("localhost".to_owned()),
+        }
+    } else if name.starts_with('/') {
+        Place::Folder(name.into())
+    } else if name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:%".contains(c)) {
+        Place::Name(name)
+    } else {
+        return Err(Error::invalid("the URL's host is no name, address or folder of a socket"));
+    };
+    Ok(Host { place, port })
+}
+
+/// `host`, `host:port`, `[address]:port`, or nothing.
+fn host_and_port(part: &str) -> Result<(String, Option<u16>)> {
+    let (host, rest) = match part.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) =
+                rest.split_once(']').ok_or_else(|| Error::invalid("the URL's host has a [ without a ]"))?;
+            let rest = match rest {
+                "" => None,
+                rest => Some(rest.strip_prefix(':').ok_or_else(|| {
+                    Error::invalid("the URL has something other than :port after its host's ]")
+                })?),
+            };
+            (host, rest)
+        }
+        None => match part.split_once(':') {
+            Some((host, rest)) => (host, Some(rest)),
+            None => (part, None),
+        },
+    };
+    let port = rest.filter(|rest| !rest.is_empty()).map(port).transpose()?;
+    Ok((text(host)?, port))
+}
+
+fn port(digits: &str) -> Result<u16> {
+    let wrong = || {
+        Error::invalid(
+            "the URL's port is not a number from 1 to 65535 (in a user's name or password, write : as %3A, / as %2F \
+             and @ as %40)",
+        )
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    digits.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)
+}
+
+fn number(name: &str, value: &str) -> Result<u32> {
+    value
+        .parse()
+        .ok()
+        .filter(|number| *number <= 1_000_000_000)
+        .ok_or_else(|| Error::invalid(format!("{name} is a number from 0 to 1000000000")))
+}
+
+fn seconds(name: &str, value: &str) -> Result<Duration> {
+    number(name, value).map(|seconds| Duration::from_secs(seconds.min(32_767).into()))
+}
+
+fn at_least_a_second(time: Duration) -> Duration {
+    time.max(Duration::from_secs(1))
+}
+
+/// A part of a URL without its quoting by `%`.
+fn decoded(part: &str) -> Result<Vec<u8>> {
+    let mut bytes = part.bytes();
+    let mut plain = Vec::with_capacity(part.len());
+    while let Some(byte) = bytes.next() {
+        plain.push(if byte == b'%' {
+            let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+            let value = digit(bytes.next()).zip(digit(bytes.next())).map(|(high, low)| high * 16 + low);
+            let value = value.and_then(|value| u8::try_from(value).ok()).filter(|value| *value != 0);
+            value.ok_or_else(|| {
+                Error::invalid("the URL has a % that is not followed by two hexadecimal digits other than 00: write % as %25")
+            })?
+        } else if byte == 0 {
+            return Err(Error::invalid("the URL has a NUL in it"));
+        } else {
+            byte
+        });
+    }
+    Ok(plain)
+}
+
+fn text(part: &str) -> Result<String> {
+    String::from_utf8(decoded(part)?)
+        .map_err(|_| Error::invalid("the URL is not UTF-8 where it must be a text"))
+}
+
+fn unencoded(what: char, instead: &str) -> Error {
+    Error::invalid(format!("the URL has a {what}: write it as {instead}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> Result<Settings> {
+        Settings::of(url, &Environment { user: Some("me".into()), ..Environment::default() })
+    }
+
+    #[test]
+    fn all_parts_of_a_url_are_read() {
+        let found = of("postgresql://ada:ge%3Aheim%40@db.example:6543/app?schema=s%20x&sslmode=verify-full&sslrootcert=/a/b\
+                        &application_name=x&connect_timeout=3&tcp_user_timeout=1500&keepalives_idle=7")
+        .unwrap();
+        assert_eq!(found.hosts, [Host { place: Place::Name("db.example".into()), port: 6543 }]);
+        assert_eq!((&*found.user, &*found.database, &*found.schema), ("ada", "app", "s x"));
+        assert_eq!(found.password_at(&found.hosts[0]).unwrap().as_bytes(), b"ge:heim@");
+        assert_eq!((found.tls, found.root.as_deref()), (TlsMode::VerifyFull, Some("/a/b")));
+        assert_eq!((&*found.application_name, found.connect_timeout), ("x", Duration::from_secs(3)));
+        assert_eq!(found.keep_alive.user_timeout, Duration::from_millis(1500));
+        assert_eq!(found.keep_alive.idle, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn what_is_not_said_has_libpqs_defaults() {
+        let found = of("postgres://").unwrap();
+        assert_eq!(found.hosts, [Host { place: Place::Name("localhost".into()), port: 5432 }]);
+        assert_eq!((&*found.user, &*found.database, &*found.schema), ("me", "me", "kvstore"));
+        assert_eq!((found.tls, found.password), (TlsMode::Prefer, None));
+        let here = Environment {
+            user: Some("me".into()),
+            has_socket: Some(|folder, port| folder == "/tmp" && port == 5433),
+            ..Environment::default()
+        };
+        let found = Settings::of("postgresql://:5433/x", &here).unwrap();
+        assert_eq!(found.hosts, [Host { place: Place::Folder("/tmp".into()), port: 5433 }]);
+    }
+
+    #[test]
+    fn hosts_are_names_addresses_and_folders() {
+        let hosts = |url: &str| of(url).unwrap().hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(hosts("postgresql://a:1,b,[::1]:3/x"), ["a:1", "b:5432", "[::1]:3"]);
+        assert_eq!(hosts("postgresql:///x?host=/run/pg"), ["/run/pg/.s.PGSQL.5432"]);
+        assert_eq!(hosts("postgresql://:7/x?host=/run/pg,/b"), ["/run/pg/.s.PGSQL.7", "/b/.s.PGSQL.7"]);
+        assert_eq!(hosts("postgresql:///x?host=/run/pg&port=9"), ["/run/pg/.s.PGSQL.9"]);
+        assert_eq!(hosts("postgresql://%2Frun%2Fpg:8/x"), ["/run/pg/.s.PGSQL.8"]);
+    }
+
+    #[test]
+    fn the_environments_password_counts_after_the_urls() {
+        let environment = Environment {
+            user: Some("me".into()),
+            password: Some(Password::new(b"of env".to_vec())),
+            ..Environment::default()
+        };
+        for (url, expected) in [("postgresql://u@h", "of env"), ("postgresql://u:of%20url@h", "of url")] {
+            let found = Settings::of(url, &environment).unwrap();
+            assert_eq!(found.password_at(&found.hosts[0]).unwrap().as_bytes(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn hostile_urls_are_refused_without_a_part_of_them_in_the_text() {
+        for url in [
+            "postgresql://u:SECRET/x@h/d",
+            "postgresql://u:12/SECRET@h/d",
+            "postgresql://u:SECRET?x@h/d",
+            "postgresql://u:SECRET?x=SECRET@h/d",
+            "postgresql://u:SECRET#x@h/d",
+            "postgresql://u:SECRET%@h/d",
+            "postgresql://u:SECRET%0@h/d",
+            "postgresql://u:SECRET%00@h/d",
+            "postgresql://u:SECRET%zz@h/d",
+            "postgresql://u%ff:SECRET@h/d",
+            "postgresql://u:SECRET@h:SECRET/d",
+            "postgresql://u:SECRET@h:0/d",
+            "postgresql://u:SECRET@h:65536/d",
+            "postgresql://u:SECRET@h:+1/d",
+            "postgresql://u:SECRET@[::1/d",
+            "postgresql://u:SECRET@[::1]SECRET/d",
+            "postgresql://u:SECRET@h SECRET/d",
+            "postgresql://u:SECRET@h/d?SECRET",
+            "postgresql://u:SECRET@h/d?SECRET=SECRET",
+            "postgresql://u:SECRET@h/d?sslmode=SECRET",
+            "postgresql://u:SECRET@h/d?schema=",
+            "postgresql://u:SECRET@h/d?schema=pg_SECRET",
+            "postgresql://u:SECRET@h/d?schema=0123456789012345678901234567890123456789012345678901234567890123",
+            "postgresql://u:SECRET@h/d?connect_timeout=SECRET",
+            "postgresql://u:SECRET@h/d?keepalives_idle=-1",
+            "postgresql://u:SECRET@h/d?target_session_attrs=SECRET",
+            "postgresql://u:SECRET@h/d?sslrootcert=system&sslmode=require",
+            "postgresql://u:SECRET@h/d?options=SECRET",
+            "postgresql:/SECRET",
+        ] {
+            let error = of(url).unwrap_err();
+            assert!(!error.to_string().contains("SECRET"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn settings_do_not_show_the_password() {
+        let text = format!("{:?}", of("postgresql://u:SECRET@h/d").unwrap());
+        assert!(!text.contains("SECRET") && !text.contains(&format!("{:?}", b"SECRET")), "{text}");
+    }
+}

@@ -1,0 +1,182 @@
+//! A blocking socket that a future can be run on: all of the waiting is done here, by `read` and `write`.
+//!
+//! tokio-postgres needs something that is polled. A runtime would bring an epoll descriptor that the child of a fork shares with
+//! its parent, so that closing the child's copy of a socket takes the parent's off the list. Here there is nothing but the
+//! socket: a child that drops it has closed its own copy and told the server nothing. It is also fewer calls of the
+//! system: a write and a read for each round trip.
+//!
+//! A read only blocks when [`Patience`] has been granted, which [`Driver::run`] does when nobody has anything left to send.
+
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A socket of either sort.
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn as_ref(&self) -> SockRef<'_> {
+        match self {
+            Socket::Tcp(stream) => SockRef::from(stream),
+            Socket::Unix(stream) => SockRef::from(stream),
+        }
+    }
+
+    /// How long a read or write may take; `None`: for ever.
+    pub(super) fn set_timeout(&self, wait: Option<Duration>) -> io::Result<()> {
+        self.as_ref().set_read_timeout(wait)?;
+        self.as_ref().set_write_timeout(wait)
+    }
+
+    /// Whether the server has sent something, or has gone.
+    pub(super) fn has_news(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        match self.as_ref().recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+            Ok(_) => true, // also the end of the stream
+            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let done = match self {
+                Socket::Tcp(stream) => (&*stream).read(into),
+                Socket::Unix(stream) => (&*stream).read(into),
+            };
+            match done {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // What a timeout is called here.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                done => return done,
+            }
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            let done = match self {
+                Socket::Tcp(stream) => (&*stream).write(bytes),
+                Socket::Unix(stream) => (&*stream).write(bytes),
+            };
+            match done {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Leave for one read to block.
+#[derive(Default)]
+pub(super) struct Patience(AtomicBool);
+
+/// What tokio-postgres reads from and writes to.
+pub(super) struct Wire {
+    socket: Arc<Socket>,
+    patience: Arc<Patience>,
+}
+
+impl Wire {
+    pub(super) fn new(socket: Arc<Socket>, patience: Arc<Patience>) -> Wire {
+        Wire { socket, patience }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.patience.0.swap(false, Ordering::Relaxed) {
+            return Poll::Pending; // `Driver::run` polls again
+        }
+        let read = self.socket.read(into.initialize_unfilled())?;
+        into.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(self.socket.write(bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The last owner's close does it.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Remembers that something can go on.
+#[derive(Default)]
+struct Bell(AtomicBool);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs futures of one connection. It is the same for all of them: what waits keeps the waker of an earlier run.
+pub(super) struct Driver {
+    bell: Arc<Bell>,
+    waker: Waker,
+    patience: Arc<Patience>,
+}
+
+impl Driver {
+    pub(super) fn new() -> Driver {
+        let bell = Arc::new(Bell::default());
+        Driver { waker: Waker::from(Arc::clone(&bell)), bell, patience: Arc::default() }
+    }
+
+    pub(super) fn patience(&self) -> Arc<Patience> {
+        Arc::clone(&self.patience)
+    }
+
+    /// Polls until there is an answer. When nothing rings any more, all is sent: the next read may block.
+    pub(super) fn run<R>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
+        let mut context = Context::from_waker(&self.waker);
+        self.patience.0.store(false, Ordering::Relaxed);
+        loop {
+            self.bell.0.store(false, Ordering::Relaxed);
+            if let Poll::Ready(answer) = poll(&mut context) {
+                return answer;
+            }
+            if !self.bell.0.load(Ordering::Relaxed) {
+                self.patience.0.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Runs a future that does its own reading.
+    pub(super) fn finish<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        self.run(|context| future.as_mut().poll(context))
+    }
+
+    /// Polls once; a read may block.
+    pub(super) fn poll_once<R>(&self, poll: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        self.patience.0.store(true, Ordering::Relaxed);
+        poll(&mut Context::from_waker(&self.waker))
+    }
+}

@@ -1,0 +1,66 @@
+//! The stores of the tests, on a server (`KVSTORE_TEST_REMOTE=1`, in a build with the feature `remote`): each in a schema
+//! of its own, on a server that the tests of the process share, whose clock a test can set.
+//!
+//! Time is the server's, so a [`TestClock`](super::TestClock) is kept there: the superuser of this server has put functions
+//! of his own in the place of `clock_timestamp` and `statement_timestamp`, which read the time from a file of the schema,
+//! if there is one. The library knows nothing of that.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::server::Server;
+
+thread_local! {
+    /// The schema of the store this thread has opened last.
+    static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Whether the tests are to use a server.
+pub fn is_wanted() -> bool {
+    std::env::var_os("KVSTORE_TEST_REMOTE").is_some()
+}
+
+fn server() -> &'static Server {
+    static WITH_CLOCK: OnceLock<Server> = OnceLock::new();
+    WITH_CLOCK.get_or_init(|| {
+        let server = Server::start(&["allow_system_table_mods=on", "max_connections=300", "fsync=off"]);
+        for (name, volatility) in [("clock_timestamp", "VOLATILE"), ("statement_timestamp", "STABLE")] {
+            server.sql(&format!(
+                "ALTER FUNCTION pg_catalog.{name}() RENAME TO real_{name};
+                 CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} PARALLEL SAFE AS $$
+                 DECLARE said text := pg_catalog.pg_read_file('{}/clock_' || pg_catalog.current_schema(), 0, 100, true);
+                 BEGIN RETURN CASE WHEN said IS NULL THEN pg_catalog.real_{name}()
+                 ELSE timestamptz 'epoch' + said::bigint * interval '1 millisecond' END; END $$",
+                server.folder().display()
+            ));
+        }
+        server
+    })
+}
+
+/// The URL of a store that is not there yet.
+pub fn new_url() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    server().url(&format!("s{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Says that the store at this URL is the one this thread speaks of.
+pub fn opened(url: &str) {
+    let schema = url.rsplit_once("schema=").map_or("", |(_, schema)| schema);
+    LATEST.with(|latest| latest.replace(schema.to_owned()));
+}
+
+/// The file that keeps the time of the store this thread has opened last.
+pub fn clock_of_the_latest() -> PathBuf {
+    LATEST.with(|latest| server().folder().join(format!("clock_{}", latest.borrow())))
+}
+
+/// Sets the time that is kept in a file.
+pub fn set_clock(file: &PathBuf, now_ms: i64) {
+    let new = file.with_extension("new");
+    fs::write(&new, now_ms.to_string()).unwrap();
+    fs::rename(new, file).unwrap();
+}
