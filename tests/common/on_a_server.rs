@@ -2,7 +2,7 @@
 //! of its own, on a server that the tests of the process share, whose clock a test can set.
 //!
 //! Time is the server's, so a [`TestClock`](super::TestClock) is kept there: the superuser of this server has put functions
-//! of his own in the place of `clock_timestamp` and `statement_timestamp`, which read the time from a file of the schema,
+//! of his own in the place of `clock_timestamp`, `statement_timestamp` and `now`, which read the time from a file of the schema,
 //! if there is one. The library knows nothing of that.
 
 use std::cell::RefCell;
@@ -27,11 +27,12 @@ fn server() -> &'static Server {
     static WITH_CLOCK: OnceLock<Server> = OnceLock::new();
     WITH_CLOCK.get_or_init(|| {
         let server = Server::start(&["allow_system_table_mods=on", "max_connections=300", "fsync=off"]);
-        for (name, volatility) in [("clock_timestamp", "VOLATILE"), ("statement_timestamp", "STABLE")] {
+        let functions = [("clock_timestamp", "VOLATILE"), ("statement_timestamp", "STABLE"), ("now", "STABLE")];
+        for (name, volatility) in functions {
             server.sql(&format!(
                 "ALTER FUNCTION pg_catalog.{name}() RENAME TO real_{name};
                  CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} PARALLEL SAFE AS $$
-                 DECLARE said text := pg_catalog.pg_read_file('{}/clock_' || pg_catalog.current_schema(), 0, 100, true);
+                 DECLARE said text := pg_catalog.pg_read_file('{}/clock_' || (SELECT s FROM unnest(pg_catalog.current_schemas(false)) AS s WHERE s <> 'pg_catalog' LIMIT 1), 0, 100, true);
                  BEGIN RETURN CASE WHEN said IS NULL THEN pg_catalog.real_{name}()
                  ELSE timestamptz 'epoch' + said::bigint * interval '1 millisecond' END; END $$",
                 server.folder().display()
