@@ -72,6 +72,7 @@ const SERVER: u8 = 2;
 
 /// How far a clock may be ahead of what its server tells: a reading is as old as its way here took. Who is further ahead
 /// has another reason, such as a server's clock that was set back.
+#[cfg(any(feature = "remote", test))]
 const AHEAD_MS: i64 = 1_000;
 
 /// Milliseconds of the monotonic clock since its first reading in this process.

@@ -66,6 +66,15 @@ fn terminate(server: &Server, pid: i64) {
     server.sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
 }
 
+/// Waits for what others are about to do.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "it did not come to that");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_store_is_made_once_and_opened_again() {
     let url = Server::shared().url("made once");
@@ -401,34 +410,91 @@ fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
     let proxy = Proxy::before(server);
     let (db, mut other) = (open(&proxy.url("left_behind")), open(&server.url("left_behind")));
     put(&db, "k").unwrap();
+    let first = pid(&db);
+    let write =
+        "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
+    number(&db, Again::Yes, write).unwrap(); // prepares it
     other.begin_write().unwrap();
     put(&other, "k").unwrap();
     let blocked =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%left behind%'";
-    let write =
-        "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
     proxy.rule(Rule::SwallowAllAnswers);
     thread::scope(|scope| {
         let running = scope.spawn(|| {
             let db = db;
             number(&db, Again::Yes, write)
         });
-        while server.sql(blocked) == "0" {
-            thread::yield_now();
-        }
+        until(|| server.sql(blocked) == "1");
         proxy.cut(); // the server does not notice: its backend waits for the lock
-        while proxy.connections() < 2 {
-            thread::yield_now();
-        }
+        until(|| proxy.connections() == 2);
         // The new connection ends the first before it asks for the same lock.
-        while server.sql(blocked) != "1" {
-            thread::yield_now();
-        }
+        let pids = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE \
+                    '%left behind%'";
+        until(|| server.sql(pids).parse::<i64>().is_ok_and(|pid| pid != first));
         other.commit().unwrap();
         running.join().unwrap().unwrap();
     });
     let written = server.sql("SELECT length(value) FROM left_behind.kvstore_row");
-    assert_eq!(written, (1 + "/* left behind */".len()).to_string());
+    assert_eq!(written, (1 + 2 * "/* left behind */".len()).to_string());
+}
+
+/// A primary and its standby, which has all that was committed.
+fn pair() -> (Server, Server, String) {
+    let primary = Server::start(&["wal_level=replica", "hot_standby=on"]);
+    let standby = primary.standby();
+    let slow = "synchronous_standby_names = '*'\nsynchronous_commit = remote_apply\n";
+    primary.write("postgresql.auto.conf", slow);
+    primary.reload();
+    let (one, two) = (standby.folder().display(), primary.folder().display());
+    let url = format!("postgresql://postgres@/postgres?host={one},{two}&schema=s");
+    (primary, standby, url)
+}
+
+#[test]
+fn the_primary_is_found_before_and_after_a_failover() {
+    let (primary, standby, url) = pair();
+    let mut db = open(&url);
+    put(&db, "k").unwrap();
+    let reader = Db::open(&url, &config().read_only(true), Arc::default()).unwrap();
+    assert_eq!(number(&reader, Again::Yes, "SELECT pg_is_in_recovery()::int::bigint").unwrap(), 1);
+    let only = format!("postgresql://postgres@/postgres?host={}&schema=s", standby.folder().display());
+    let e = put(&open(&only), "k").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    db.begin_write().unwrap();
+    put(&db, "lost").unwrap();
+    primary.stop("immediate");
+    standby.promote();
+    assert_eq!(put(&db, "lost").unwrap_err().kind(), ErrorKind::Io);
+    db.rollback().unwrap();
+    put(&db, "k").unwrap();
+    assert_eq!((puts(&standby, "s", "k"), puts(&standby, "s", "lost")), (2, 0));
+}
+
+#[test]
+fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
+    let (primary, standby, url) = pair();
+    drop(open(&url)); // makes the store
+    let proxy = Proxy::before(&primary);
+    let (one, two) = (proxy.folder().display(), standby.folder().display());
+    let mut db = open(&format!("postgresql://postgres@/postgres?host={one},{two}&schema=s"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::HoldCommit);
+    let e = thread::scope(|scope| {
+        let committing = scope.spawn(|| {
+            let mut db = db;
+            db.commit().unwrap_err()
+        });
+        until(|| proxy.holds());
+        primary.stop("immediate");
+        standby.promote();
+        // There, the same number may be another transaction's, which was committed.
+        standby.sql("CREATE TABLE public.t (i int); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)");
+        proxy.cut();
+        committing.join().unwrap()
+    });
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    assert_eq!(puts(&standby, "s", "k"), 0);
 }
 
 #[test]
@@ -578,7 +644,5 @@ fn a_closed_handle_leaves_no_session_on_the_server() {
     drop(dropped);
     let log = fs::read_to_string(server.folder().join("log")).unwrap();
     assert!(!log.contains("unexpected EOF on client connection"), "{log}");
-    while server.sql(&pids) != "0" {
-        thread::yield_now();
-    }
+    until(|| server.sql(&pids) == "0");
 }
