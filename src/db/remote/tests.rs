@@ -408,7 +408,10 @@ fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() 
 fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
-    let (db, mut other) = (open(&proxy.url("left_behind")), open(&server.url("left_behind")));
+    // Nobody gives up waiting for a lock here.
+    let config = Config::new().busy_timeout(Duration::from_secs(60));
+    let db = Db::open(&proxy.url("left_behind"), &config, Arc::default()).unwrap();
+    let mut other = open(&server.url("left_behind"));
     put(&db, "k").unwrap();
     let first = pid(&db);
     let write =
