@@ -144,7 +144,7 @@ impl Session {
     }
 
     fn run_in_block<R>(&mut self, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
-        self.link_in_use().and_then(|link| f(link)).map_err(|failure| self.fail_block(failure))
+        self.link_in_use().and_then(f).map_err(|failure| self.fail_block(failure))
     }
 
     /// The connection of the open transaction.
@@ -161,6 +161,9 @@ impl Session {
     /// After a failure in the open transaction, which the server has ended by that, or which went with the connection.
     pub(super) fn fail_block(&mut self, failure: Failure) -> Error {
         self.has_conflict = matches!(failure.sort, Sort::Conflict | Sort::Forgotten);
+        if failure.sort == Sort::Forgotten {
+            self.forget_statements();
+        }
         let error = match failure.sort {
             Sort::Conflict | Sort::Forgotten => Error::locked(
                 "another client's transaction has changed or locked what this one read or wrote: roll it back and run \
@@ -195,7 +198,7 @@ impl Session {
                 self.drop_link();
             }
             let had_link = self.link.is_some();
-            let failure = match self.link().and_then(|link| f(link)) {
+            let failure = match self.link().and_then(&f) {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };

@@ -77,8 +77,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn a_store_is_made_once_and_opened_again() {
-    let url = Server::shared().url("made once");
-    for _ in 0..2 {
+    for url in ["made once", "made once", "%22q%27\\%c3%bc;--"].map(|schema| Server::shared().url(schema)) {
         let db = open(&url);
         assert_eq!(db.families().unwrap(), ["default"]);
         assert!(db.clock.now_ms() > 1_600_000_000_000);
@@ -388,6 +387,65 @@ fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
     put(&db, "l").unwrap();
 }
 
+/// Ends the backends of a schema's handles at moments that look random, until it is told to stop; answers with how many.
+fn end_backends(server: &Server, name: &str, stop: &std::sync::atomic::AtomicBool) -> u32 {
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '{name}'"
+    );
+    let mut ended = 0;
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        ended += server.sql(&sql).parse::<u32>().unwrap();
+    }
+    ended
+}
+
+#[test]
+fn whatever_is_ended_in_whatever_call_what_was_acknowledged_is_there_once_and_what_failed_is_not() {
+    let server = Server::shared();
+    let db = &mut open(&format!("{}&application_name=victim", server.url("victim")));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let insert = "INSERT INTO kvstore_row (family, key, value) VALUES (1, $1, '') RETURNING 1";
+    // What was acknowledged, what failed, and of what nothing is known.
+    let mut sorts: [Vec<String>; 3] = Default::default();
+    let ended = thread::scope(|scope| {
+        let ending = scope.spawn(|| end_backends(server, "victim", &stop));
+        for n in 0..600 {
+            let key = format!("{n:04}");
+            let row = |db: &Db| db.query(Again::No, insert, &[&key.as_bytes()]).map(drop);
+            let done = match n % 3 {
+                0 => row(db),
+                1 => db.in_savepoint(|db| row(db)),
+                _ => db.begin_write().and_then(|()| {
+                    let done = row(db);
+                    if let Err(e) = &done {
+                        db.note_failure(e);
+                    }
+                    let done = done.and_then(|()| db.commit());
+                    if done.is_err() {
+                        db.rollback().unwrap();
+                    }
+                    done
+                }),
+            };
+            sorts[match done {
+                Ok(()) => 0,
+                Err(e) if e.to_string().contains("unknown") => 2,
+                Err(_) => 1,
+            }]
+            .push(key);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        ending.join().unwrap()
+    });
+    let there = server.sql("SELECT string_agg(convert_from(key, 'UTF8'), ' ') FROM victim.kvstore_row");
+    let there: std::collections::HashSet<_> = there.split(' ').collect();
+    let [acknowledged, failed, _] = &sorts;
+    assert!(ended > 3 && acknowledged.len() > 300, "{ended} {}", acknowledged.len());
+    let lost: Vec<_> = acknowledged.iter().filter(|key| !there.contains(key.as_str())).collect();
+    let applied: Vec<_> = failed.iter().filter(|key| there.contains(key.as_str())).collect();
+    assert!(lost.is_empty() && applied.is_empty(), "lost {lost:?}, applied {applied:?}");
+}
+
 #[test]
 fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() {
     let server = Server::shared();
@@ -555,6 +613,12 @@ fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says(
     assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::Busy);
     holder.commit().unwrap();
     put(&db, "k").unwrap();
+}
+
+#[test]
+fn a_handle_can_move_to_another_thread() {
+    fn moves<T: Send>() {}
+    moves::<Db>();
 }
 
 #[test]
