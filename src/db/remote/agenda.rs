@@ -2,7 +2,8 @@
 //! about families that others change.
 
 use super::Db;
-use super::plan::{MAX_STEP, came, column, count, strange};
+use super::plan::sql::came;
+use super::plan::{MAX_STEP, column, count, strange};
 use super::session::Again;
 use crate::error::Result;
 
@@ -25,12 +26,22 @@ macro_rules! looked_at {
 /// at their ends again.
 const PURGE: &str = concat!(
     "WITH due AS MATERIALIZED (SELECT f.id FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms FROM kvstore_row r ",
-    "WHERE r.family = f.id AND r.expire_ms <= ", came!(), " ORDER BY r.expire_ms LIMIT 1) x ORDER BY x.expire_ms LIMIT 256), ",
+    "WHERE r.family = f.id AND r.expire_ms <= ",
+    came!(),
+    " ORDER BY r.expire_ms LIMIT 1) x ORDER BY x.expire_ms LIMIT 256), ",
     "first AS MATERIALIZED (SELECT x.* FROM due CROSS JOIN LATERAL (SELECT r.family, r.key, r.expire_ms FROM kvstore_row r ",
-    "WHERE r.family = due.id AND r.expire_ms <= ", came!(), " ORDER BY r.expire_ms, r.key ",
-    "LIMIT (SELECT greatest(", looked_at!(), " / greatest(count(*), 1), 1) FROM due)) x ORDER BY x.expire_ms LIMIT ", looked_at!(), "), ",
+    "WHERE r.family = due.id AND r.expire_ms <= ",
+    came!(),
+    " ORDER BY r.expire_ms, r.key ",
+    "LIMIT (SELECT greatest(",
+    looked_at!(),
+    " / greatest(count(*), 1), 1) FROM due)) x ORDER BY x.expire_ms LIMIT ",
+    looked_at!(),
+    "), ",
     "d AS MATERIALIZED (SELECT v.family, v.key FROM first CROSS JOIN LATERAL (SELECT r.family, r.key FROM kvstore_row r ",
-    "WHERE r.family = first.family AND r.key = first.key AND r.expire_ms <= ", came!(), " FOR UPDATE SKIP LOCKED) v LIMIT $1), ",
+    "WHERE r.family = first.family AND r.key = first.key AND r.expire_ms <= ",
+    came!(),
+    " FOR UPDATE SKIP LOCKED) v LIMIT $1), ",
     "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING 1) SELECT count(*) FROM w"
 );
 

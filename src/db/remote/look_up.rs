@@ -12,9 +12,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
-use super::plan::{
-    Contents, before, came, check_key, column, count, from, live, ms, with_family,
-};
+use super::plan::sql::{came, live, ms, with_family};
+use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
@@ -76,7 +75,9 @@ macro_rules! count_live {
     ($now:expr) => {
         concat!(
             "SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id) - ",
-            "(SELECT count(*) FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms <= ", $now, ") ",
+            "(SELECT count(*) FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms <= ",
+            $now,
+            ") ",
             "FROM kvstore_family f WHERE f.name = $1"
         )
     };
@@ -87,24 +88,29 @@ const TIMES: Text = text!(times);
 const GET_MANY: Text = text!(get_many);
 const COUNT_LIVE: Text = text!(count_live);
 
-const COUNT: &str = concat!(with_family!(), " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id) FROM f");
+const COUNT: &str =
+    concat!(with_family!(), " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id) FROM f");
 
 const COUNT_TTL: &str = concat!(
-    with_family!(), " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL) FROM f"
+    with_family!(),
+    " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL) FROM f"
 );
 
 const NEXT_EXPIRY: &str = concat!(
-    with_family!(), " SELECT (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL ",
+    with_family!(),
+    " SELECT (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL ",
     "ORDER BY r.expire_ms LIMIT 1) FROM f"
 );
 
 const DUE: &str = concat!(
-    with_family!(), " SELECT d.expire_ms, d.key FROM f LEFT JOIN LATERAL (SELECT r.expire_ms, r.key FROM kvstore_row r ",
+    with_family!(),
+    " SELECT d.expire_ms, d.key FROM f LEFT JOIN LATERAL (SELECT r.expire_ms, r.key FROM kvstore_row r ",
     "WHERE r.family = f.id AND r.expire_ms <= $2::bigint ORDER BY r.expire_ms, r.key LIMIT $3) d ON true"
 );
 
 const HAS_WRITTEN_BY: &str = concat!(
-    with_family!(), " SELECT EXISTS (SELECT FROM kvstore_row r WHERE r.family = f.id AND r.written_ms <= $2::bigint) FROM f"
+    with_family!(),
+    " SELECT EXISTS (SELECT FROM kvstore_row r WHERE r.family = f.id AND r.written_ms <= $2::bigint) FROM f"
 );
 
 /// The statement of a walk over keys from `$2` to before `$3`, if `is_bounded`. In place of a dead row's value it has

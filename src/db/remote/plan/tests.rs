@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use super::sql::clock;
 use super::*;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -101,7 +102,8 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
     ];
     let tables = Tables::of("gone");
     let mut file = crate::db::Db::open(None, &Config::new(), 1).unwrap();
-    let expected = file.in_own_transaction(true, |db| db.contents(&tables, &Clock::default()).put(b"a", b"1", &options));
+    let expected =
+        file.in_own_transaction(true, |db| db.contents(&tables, &Clock::default()).put(b"a", b"1", &options));
     for (number, failure) in failures.into_iter().enumerate() {
         assert_eq!(failure.unwrap_err(), *expected.as_ref().unwrap_err(), "call {number}");
     }
@@ -237,6 +239,12 @@ fn no_increment_and_no_swap_of_several_clients_is_lost() {
 fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
     let db = store("anew", &["f"]);
     db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
+    struct Ended<'a>(&'a AtomicBool);
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed); // also if an assertion fails
+        }
+    }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -250,7 +258,7 @@ fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
                 other.session.borrow_mut().execute(Again::No, &sql).unwrap();
             }
         });
-        let family = db.contents("f");
+        let (_ended, family) = (Ended(&done), db.contents("f"));
         for _ in 0..300 {
             assert!(family.put(b"key", b"1", &until(FAR).if_present()).unwrap());
             assert!(family.compare_and_swap(b"key", b"1", b"1", Expiry::At(FAR)).unwrap());
@@ -258,7 +266,6 @@ fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
             assert_eq!(family.get_and_expire(b"key", Expiry::At(FAR), |_| Ok(())).unwrap(), Some(()));
             assert!(!family.put(b"key", b"2", &PutOptions::new().if_absent()).unwrap());
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 
@@ -326,11 +333,26 @@ fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
 /// Every statement but those of a walk, of which there are too many.
 fn statements() -> Vec<String> {
     let one = [
-        PUT, PUT_IF_ABSENT, PUT_IF_PRESENT, DELETE, DELETE_BETWEEN, DELETE_FROM, SWAP, DELETE_IF_EQUAL, INCREMENT, EXPIRE,
-        GET_AND_EXPIRE, UNDO_EXPIRE, PURGE, SWEEP, batch::WRITE,
+        PUT,
+        PUT_IF_ABSENT,
+        PUT_IF_PRESENT,
+        DELETE,
+        DELETE_BETWEEN,
+        DELETE_FROM,
+        SWAP,
+        DELETE_IF_EQUAL,
+        INCREMENT,
+        EXPIRE,
+        GET_AND_EXPIRE,
+        UNDO_EXPIRE,
+        PURGE,
+        SWEEP,
+        batch::WRITE,
     ];
     let all = one.into_iter().map(str::to_owned);
-    all.chain(crate::db::remote::look_up::statements()).chain(crate::db::remote::agenda::statements()).collect()
+    all.chain(crate::db::remote::look_up::statements())
+        .chain(crate::db::remote::agenda::statements())
+        .collect()
 }
 
 #[test]
