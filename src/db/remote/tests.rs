@@ -655,6 +655,28 @@ fn families_and_their_settings() {
 }
 
 #[test]
+fn what_others_write_while_a_transaction_changes_their_family_agrees_with_the_change() {
+    let server = Server::shared();
+    let (mut db, other) = (open(&server.url("meanwhile")), open(&server.url("meanwhile")));
+    let write = "INSERT INTO kvstore_row SELECT id, $1, '', NULL, NULL FROM kvstore_family WHERE name = 'f'";
+    let rows = "SELECT count(*) FROM kvstore_row";
+    for (n, dropped) in [false, true].into_iter().enumerate() {
+        db.create_family("f").unwrap();
+        db.begin_write().unwrap();
+        number(&db, Again::Yes, rows).unwrap(); // takes the snapshot
+        other.query(Again::Yes, write, &[&format!("{n}").as_bytes()]).unwrap();
+        if dropped {
+            assert!(db.drop_family("f").unwrap());
+        } else {
+            db.set_write_tracking("f", true).unwrap();
+        }
+        db.commit().unwrap();
+        db.integrity_check().unwrap();
+        assert_eq!(number(&db, Again::Yes, rows).unwrap(), i64::from(!dropped));
+    }
+}
+
+#[test]
 fn the_integrity_check_names_what_does_not_agree() {
     let server = Server::shared();
     let db = open(&server.url("damaged"));

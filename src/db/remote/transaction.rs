@@ -31,6 +31,7 @@ impl Session {
         let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
         self.has_conflict = false;
+        self.unsettled.clear();
         Ok(answer)
     }
 
@@ -217,6 +218,7 @@ impl Db {
             }
         }
         self.transaction = TransactionState::None;
+        self.settle();
         Ok(())
     }
 
@@ -343,7 +345,7 @@ impl Db {
     }
 
     /// Whether a transaction is open, the caller's or one that is run for it.
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !matches!(self.session.borrow().block, Block::None)
     }
 
