@@ -178,6 +178,7 @@ impl Session {
                     .error
                     .with_message(format!("{}: roll the transaction back and run it again", failure.error))
             }
+            Sort::Standby if self.read_only => read_only(),
             _ => failure.error,
         };
         self.block = Block::Failed(error.clone());
@@ -220,6 +221,7 @@ impl Session {
                     self.drop_link();
                     continue;
                 }
+                Sort::Standby if self.read_only => return Err(Failure { error: read_only(), ..failure }),
                 Sort::Forgotten | Sort::Standby => return Err(failure),
                 Sort::Unreachable => {
                     self.drop_link();
@@ -415,6 +417,10 @@ fn unsent(failure: Failure) -> Failure {
         Sort::Broken | Sort::Ambiguous | Sort::Conflict => Failure { sort: Sort::Unreachable, ..failure },
         _ => failure,
     }
+}
+
+pub(super) fn read_only() -> Error {
+    Error::read_only("the store was opened read-only: nothing can be written through this handle")
 }
 
 /// What is said of a call that may have been done.
