@@ -37,6 +37,7 @@ const UNSAFE: &[&str] = &[
 /// Words that belong to one room: what is looked for, and the folders and files that may say it.
 const ONLY_IN: &[(&[&str], &[&str])] = &[
     (&["rusqlite", "libsqlite3_sys"], &["db/file"]),
+    (&["tokio_postgres", "rustls", "socket2"], &["db/remote"]),
     (&["SystemTime::now"], &["clock.rs"]),
     (&["RawFd", "OwnedFd", "std::os::fd"], &["db/file/os"]),
     (&["no_mangle"], &["ffi"]),

@@ -69,6 +69,29 @@ impl Server {
 
     /// A new one, with these settings, such as `max_connections=20`.
     pub fn start(options: &[&str]) -> Server {
+        Server::make(options, |data| {
+            let mut initdb = command("initdb");
+            initdb.args(["-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale", "C", "-D"]);
+            run(initdb.arg(data));
+        })
+    }
+
+    /// A standby of this one, which it follows from now on.
+    pub fn standby(&self) -> Server {
+        Server::make(&[], |data| {
+            let mut copy = command("pg_basebackup");
+            copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-h"])
+                .arg(&self.folder);
+            run(copy.arg("-D").arg(data));
+        })
+    }
+
+    /// Makes a standby a primary.
+    pub fn promote(&self) {
+        run(command("pg_ctl").arg("-D").arg(self.folder.join("data")).args(["-w", "-s", "promote"]));
+    }
+
+    fn make(options: &[&str], fill: impl FnOnce(&Path)) -> Server {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("kvpg{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -77,9 +100,7 @@ impl Server {
             chown(&folder, Some(user), Some(group)).unwrap();
         }
         let data = folder.join("data");
-        let mut initdb = command("initdb");
-        initdb.args(["-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale", "C", "-D"]);
-        run(initdb.arg(&data));
+        fill(&data);
         let script = format!(
             "trap '' INT TERM HUP; read -r line; '{}' -D '{}' -m immediate -s stop; rm -rf '{}'",
             program("pg_ctl").display(),

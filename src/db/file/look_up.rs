@@ -73,7 +73,7 @@ impl Contents<'_> {
     }
 
     /// The first entries of the expiry index whose time is `last_ms` or before.
-    pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         self.entries_up_to(TimeIndex::Expiry, last_ms, max)
     }
 

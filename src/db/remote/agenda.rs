@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 use super::Db;
-use super::plan::{MAX_STEP, came, column, count, strange};
+use super::plan::sql::came;
+use super::plan::{MAX_STEP, column, count, strange};
 use super::session::Again;
 use crate::db::{Due, Tables};
 use crate::error::Result;

@@ -29,6 +29,15 @@ const SET_TRACKING: &str = "UPDATE kvstore_family SET track_writes = $2 WHERE na
 const FORGET_WRITES: &str = "UPDATE kvstore_row SET written_ms = NULL WHERE written_ms IS NOT NULL \
     AND family = (SELECT id FROM kvstore_family WHERE name = $1)";
 
+/// What another client wrote into a family between the snapshot of the transaction that dropped it and its lock.
+const SETTLE_DROP: &str = "DELETE FROM kvstore_row WHERE family = $1 \
+    AND NOT EXISTS (SELECT FROM kvstore_family WHERE id = $1)";
+
+/// The same where write tracking was switched.
+const SETTLE_TRACKING: &str = "UPDATE kvstore_row r SET written_ms = CASE WHEN f.track_writes THEN \
+    (floor(extract(epoch from statement_timestamp()) * 1000))::bigint END \
+    FROM kvstore_family f WHERE f.id = $1 AND r.family = $1 AND f.track_writes <> (r.written_ms IS NOT NULL)";
+
 /// Nobody writes until the transaction ends; readers go on.
 const LOCK_ROWS: &str = "LOCK TABLE kvstore_row IN SHARE ROW EXCLUSIVE MODE";
 
@@ -48,11 +57,14 @@ impl Db {
         if !self.family_exists(family)? {
             return Ok(false); // others need not wait for that
         }
-        self.in_savepoint(|db| {
+        let is_the_callers = self.is_open();
+        let dropped = self.in_savepoint(|db| {
             db.lock_rows()?;
             db.query(Again::No, DROP_ROWS, &[&name])?;
-            Ok(!db.query(Again::No, DROP, &[&name])?.is_empty())
-        })
+            db.query(Again::No, DROP, &[&name])
+        })?;
+        self.settle_later(is_the_callers, &dropped);
+        Ok(!dropped.is_empty())
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
@@ -102,13 +114,38 @@ impl Db {
              AND family = (SELECT id FROM kvstore_family WHERE name = $1)",
             NOW_MS.replace("clock_timestamp", "statement_timestamp")
         );
-        self.in_savepoint(|db| {
+        let is_the_callers = self.is_open();
+        let switched = self.in_savepoint(|db| {
             db.lock_rows()?;
-            if db.query(Again::No, SET_TRACKING, &[&name, &on])?.is_empty() {
+            let switched = db.query(Again::No, SET_TRACKING, &[&name, &on])?;
+            if switched.is_empty() {
                 return Err(no_longer_exists(family));
             }
-            db.query(Again::No, if on { &track } else { FORGET_WRITES }, &[&name]).map(drop)
-        })
+            db.query(Again::No, if on { &track } else { FORGET_WRITES }, &[&name])?;
+            Ok(switched)
+        })?;
+        self.settle_later(is_the_callers, &switched);
+        Ok(())
+    }
+
+    /// The snapshot of the caller's transaction may be older than the lock in it: rows that others have written in between are
+    /// to be looked for after its commit. `changed`: the family's number.
+    fn settle_later(&self, is_the_callers: bool, changed: &[Row]) {
+        if is_the_callers {
+            let ids = changed.iter().filter_map(|row| row.try_get::<_, i64>(0).ok());
+            self.session.borrow_mut().unsettled.extend(ids);
+        }
+    }
+
+    /// To be called after a commit: sees to the rows that the transaction could not see. If the connection breaks here, rows
+    /// may stay behind that nobody finds any more; the commit stands.
+    pub(super) fn settle(&self) {
+        let unsettled = std::mem::take(&mut self.session.borrow_mut().unsettled);
+        for id in unsettled {
+            for sql in [SETTLE_DROP, SETTLE_TRACKING] {
+                let _ = self.query(Again::Yes, sql, &[&id]);
+            }
+        }
     }
 
     /// Keeps writers out until the open transaction ends. Where the server cannot, its transactions are serializable, and one

@@ -304,6 +304,7 @@ fn open(host: &Host, settings: &Settings) -> Result<Socket, Failure> {
             Socket::Tcp(stream)
         }
     };
+    let socket = socket.quieten().map_err(unreachable)?;
     socket.set_timeout(Some(settings.connect_timeout)).map_err(unreachable)?;
     Ok(socket)
 }

@@ -12,7 +12,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
-use super::plan::{Contents, before, came, check_key, column, count, from, live, ms, with_family};
+use super::plan::sql::{came, live, ms, with_family};
+use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
@@ -104,9 +105,7 @@ const NEXT_EXPIRY: &str = concat!(
 const DUE: &str = concat!(
     with_family!(),
     " SELECT d.expire_ms, d.key FROM f LEFT JOIN LATERAL (SELECT r.expire_ms, r.key FROM kvstore_row r ",
-    "WHERE r.family = f.id AND r.expire_ms <= LEAST($2::bigint, ",
-    came!(),
-    ") ORDER BY r.expire_ms, r.key LIMIT $3) d ON true"
+    "WHERE r.family = f.id AND r.expire_ms <= LEAST($2::bigint, ", came!(), ") ORDER BY r.expire_ms, r.key LIMIT $3) d ON true"
 );
 
 const HAS_WRITTEN_BY: &str = concat!(
@@ -227,13 +226,8 @@ impl Contents<'_> {
         column(&self.ask(Again::Yes, NEXT_EXPIRY, &[&self.name()])?, 0)
     }
 
-    /// Whether a key expired at `last_ms` or before, and by now.
-    pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
-        Ok(!self.due(last_ms, 1)?.is_empty())
-    }
-
     /// The first rows, by their ends of life, which are `last_ms` or before.
-    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+    pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         let rows = self.rows(DUE, &[&self.name(), &last_ms, &max])?;
         let entry = |row: &Row| match column(row, 0)? {
@@ -243,6 +237,11 @@ impl Contents<'_> {
         let mut entries = rows.iter().filter_map(|row| entry(row).transpose()).collect::<Result<Vec<_>>>()?;
         entries.sort_unstable();
         Ok(entries)
+    }
+
+    /// Whether a key expired at `last_ms` or before, and by now.
+    pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
+        Ok(!self.due(last_ms, 1)?.is_empty())
     }
 
     /// Whether a key was written at `last_ms` or before.

@@ -58,6 +58,8 @@ pub(super) struct Session {
     pub(super) block: Block,
     /// Whether it has failed because of another client's transaction.
     pub(super) has_conflict: bool,
+    /// Families of which the open transaction may not have seen all rows (`catalogue.rs`).
+    pub(super) unsettled: Vec<i64>,
     opened_ms: i64,
 }
 
@@ -98,6 +100,7 @@ impl Session {
             left_behind: None,
             block: Block::None,
             has_conflict: false,
+            unsettled: Vec::new(),
             opened_ms: 0,
         };
         let now = session.run_alone(Again::Yes, |link| link.line.ask(&format!("SELECT {NOW_MS}")));
@@ -144,7 +147,7 @@ impl Session {
     }
 
     fn run_in_block<R>(&mut self, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
-        self.link_in_use().and_then(|link| f(link)).map_err(|failure| self.fail_block(failure))
+        self.link_in_use().and_then(f).map_err(|failure| self.fail_block(failure))
     }
 
     /// The connection of the open transaction.
@@ -161,6 +164,9 @@ impl Session {
     /// After a failure in the open transaction, which the server has ended by that, or which went with the connection.
     pub(super) fn fail_block(&mut self, failure: Failure) -> Error {
         self.has_conflict = matches!(failure.sort, Sort::Conflict | Sort::Forgotten);
+        if failure.sort == Sort::Forgotten {
+            self.forget_statements();
+        }
         let error = match failure.sort {
             Sort::Conflict | Sort::Forgotten => Error::locked(
                 "another client's transaction has changed or locked what this one read or wrote: roll it back and run \
@@ -172,6 +178,7 @@ impl Session {
                     .error
                     .with_message(format!("{}: roll the transaction back and run it again", failure.error))
             }
+            Sort::Standby if self.read_only => read_only(),
             _ => failure.error,
         };
         self.block = Block::Failed(error.clone());
@@ -195,7 +202,7 @@ impl Session {
                 self.drop_link();
             }
             let had_link = self.link.is_some();
-            let failure = match self.link().and_then(|link| f(link)) {
+            let failure = match self.link().and_then(&f) {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
@@ -214,6 +221,7 @@ impl Session {
                     self.drop_link();
                     continue;
                 }
+                Sort::Standby if self.read_only => return Err(Failure { error: read_only(), ..failure }),
                 Sort::Forgotten | Sort::Standby => return Err(failure),
                 Sort::Unreachable => {
                     self.drop_link();
@@ -409,6 +417,10 @@ fn unsent(failure: Failure) -> Failure {
         Sort::Broken | Sort::Ambiguous | Sort::Conflict => Failure { sort: Sort::Unreachable, ..failure },
         _ => failure,
     }
+}
+
+pub(super) fn read_only() -> Error {
+    Error::read_only("the store was opened read-only: nothing can be written through this handle")
 }
 
 /// What is said of a call that may have been done.

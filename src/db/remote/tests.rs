@@ -66,10 +66,18 @@ fn terminate(server: &Server, pid: i64) {
     server.sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
 }
 
+/// Waits for what others are about to do.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "it did not come to that");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_store_is_made_once_and_opened_again() {
-    let url = Server::shared().url("made once");
-    for _ in 0..2 {
+    for url in ["made once", "made once", "%22q%27\\%c3%bc;--"].map(|schema| Server::shared().url(schema)) {
         let db = open(&url);
         assert_eq!(db.families().unwrap(), ["default"]);
         assert!(db.clock.now_ms() > 1_600_000_000_000);
@@ -138,7 +146,8 @@ fn a_read_only_handle_writes_nothing_and_makes_no_store() {
     open(&server.url("read_only"));
     let db = Db::open(&server.url("read_only"), &config, Arc::default()).unwrap();
     assert_eq!(db.families().unwrap(), ["default"]);
-    assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::ReadOnly);
+    let e = put(&db, "k").unwrap_err();
+    assert!(e.kind() == ErrorKind::ReadOnly && e.to_string().contains("opened read-only"), "{e}");
     assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'none_here'"), "0");
 }
 
@@ -379,6 +388,65 @@ fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
     put(&db, "l").unwrap();
 }
 
+/// Ends the backends of a schema's handles at moments that look random, until it is told to stop; answers with how many.
+fn end_backends(server: &Server, name: &str, stop: &std::sync::atomic::AtomicBool) -> u32 {
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '{name}'"
+    );
+    let mut ended = 0;
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        ended += server.sql(&sql).parse::<u32>().unwrap();
+    }
+    ended
+}
+
+#[test]
+fn whatever_is_ended_in_whatever_call_what_was_acknowledged_is_there_once_and_what_failed_is_not() {
+    let server = Server::shared();
+    let db = &mut open(&format!("{}&application_name=victim", server.url("victim")));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let insert = "INSERT INTO kvstore_row (family, key, value) VALUES (1, $1, '') RETURNING 1";
+    // What was acknowledged, what failed, and of what nothing is known.
+    let mut sorts: [Vec<String>; 3] = Default::default();
+    let ended = thread::scope(|scope| {
+        let ending = scope.spawn(|| end_backends(server, "victim", &stop));
+        for n in 0..600 {
+            let key = format!("{n:04}");
+            let row = |db: &Db| db.query(Again::No, insert, &[&key.as_bytes()]).map(drop);
+            let done = match n % 3 {
+                0 => row(db),
+                1 => db.in_savepoint(|db| row(db)),
+                _ => db.begin_write().and_then(|()| {
+                    let done = row(db);
+                    if let Err(e) = &done {
+                        db.note_failure(e);
+                    }
+                    let done = done.and_then(|()| db.commit());
+                    if done.is_err() {
+                        db.rollback().unwrap();
+                    }
+                    done
+                }),
+            };
+            sorts[match done {
+                Ok(()) => 0,
+                Err(e) if e.to_string().contains("unknown") => 2,
+                Err(_) => 1,
+            }]
+            .push(key);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        ending.join().unwrap()
+    });
+    let there = server.sql("SELECT string_agg(convert_from(key, 'UTF8'), ' ') FROM victim.kvstore_row");
+    let there: std::collections::HashSet<_> = there.split(' ').collect();
+    let [acknowledged, failed, _] = &sorts;
+    assert!(ended > 3 && acknowledged.len() > 300, "{ended} {}", acknowledged.len());
+    let lost: Vec<_> = acknowledged.iter().filter(|key| !there.contains(key.as_str())).collect();
+    let applied: Vec<_> = failed.iter().filter(|key| there.contains(key.as_str())).collect();
+    assert!(lost.is_empty() && applied.is_empty(), "lost {lost:?}, applied {applied:?}");
+}
+
 #[test]
 fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() {
     let server = Server::shared();
@@ -399,36 +467,96 @@ fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() 
 fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
-    let (db, mut other) = (open(&proxy.url("left_behind")), open(&server.url("left_behind")));
+    // Nobody gives up waiting for a lock here.
+    let config = Config::new().busy_timeout(Duration::from_secs(60));
+    let db = Db::open(&proxy.url("left_behind"), &config, Arc::default()).unwrap();
+    let mut other = open(&server.url("left_behind"));
     put(&db, "k").unwrap();
+    let first = pid(&db);
+    let write =
+        "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
+    number(&db, Again::Yes, write).unwrap(); // prepares it
     other.begin_write().unwrap();
     put(&other, "k").unwrap();
     let blocked =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%left behind%'";
-    let write =
-        "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
     proxy.rule(Rule::SwallowAllAnswers);
     thread::scope(|scope| {
         let running = scope.spawn(|| {
             let db = db;
             number(&db, Again::Yes, write)
         });
-        while server.sql(blocked) == "0" {
-            thread::yield_now();
-        }
+        until(|| server.sql(blocked) == "1");
         proxy.cut(); // the server does not notice: its backend waits for the lock
-        while proxy.connections() < 2 {
-            thread::yield_now();
-        }
+        until(|| proxy.connections() == 2);
         // The new connection ends the first before it asks for the same lock.
-        while server.sql(blocked) != "1" {
-            thread::yield_now();
-        }
+        let pids = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE \
+                    '%left behind%'";
+        until(|| server.sql(pids).parse::<i64>().is_ok_and(|pid| pid != first));
         other.commit().unwrap();
         running.join().unwrap().unwrap();
     });
     let written = server.sql("SELECT length(value) FROM left_behind.kvstore_row");
-    assert_eq!(written, (1 + "/* left behind */".len()).to_string());
+    assert_eq!(written, (1 + 2 * "/* left behind */".len()).to_string());
+}
+
+/// A primary and its standby, which has all that was committed.
+fn pair() -> (Server, Server, String) {
+    let primary = Server::start(&["wal_level=replica", "hot_standby=on"]);
+    let standby = primary.standby();
+    let slow = "synchronous_standby_names = '*'\nsynchronous_commit = remote_apply\n";
+    primary.write("postgresql.auto.conf", slow);
+    primary.reload();
+    let (one, two) = (standby.folder().display(), primary.folder().display());
+    let url = format!("postgresql://postgres@/postgres?host={one},{two}&schema=s");
+    (primary, standby, url)
+}
+
+#[test]
+fn the_primary_is_found_before_and_after_a_failover() {
+    let (primary, standby, url) = pair();
+    let mut db = open(&url);
+    put(&db, "k").unwrap();
+    let reader = Db::open(&url, &config().read_only(true), Arc::default()).unwrap();
+    assert_eq!(number(&reader, Again::Yes, "SELECT pg_is_in_recovery()::int::bigint").unwrap(), 1);
+    let only = format!("postgresql://postgres@/postgres?host={}&schema=s", standby.folder().display());
+    let e = put(&open(&only), "k").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    db.begin_write().unwrap();
+    put(&db, "lost").unwrap();
+    primary.stop("immediate");
+    standby.promote();
+    assert_eq!(put(&db, "lost").unwrap_err().kind(), ErrorKind::Io);
+    db.rollback().unwrap();
+    put(&db, "k").unwrap();
+    assert_eq!((puts(&standby, "s", "k"), puts(&standby, "s", "lost")), (2, 0));
+}
+
+#[test]
+fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
+    let (primary, standby, url) = pair();
+    drop(open(&url)); // makes the store
+    let proxy = Proxy::before(&primary);
+    let (one, two) = (proxy.folder().display(), standby.folder().display());
+    let mut db = open(&format!("postgresql://postgres@/postgres?host={one},{two}&schema=s"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::HoldCommit);
+    let e = thread::scope(|scope| {
+        let committing = scope.spawn(|| {
+            let mut db = db;
+            db.commit().unwrap_err()
+        });
+        until(|| proxy.holds());
+        primary.stop("immediate");
+        standby.promote();
+        // There, the same number may be another transaction's, which was committed.
+        standby.sql("CREATE TABLE public.t (i int); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)");
+        proxy.cut();
+        committing.join().unwrap()
+    });
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    assert_eq!(puts(&standby, "s", "k"), 0);
 }
 
 #[test]
@@ -489,6 +617,12 @@ fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says(
 }
 
 #[test]
+fn a_handle_can_move_to_another_thread() {
+    fn moves<T: Send>() {}
+    moves::<Db>();
+}
+
+#[test]
 fn families_and_their_settings() {
     let db = open(&Server::shared().url("families"));
     assert!(db.create_family("b \"ü").unwrap() && !db.create_family("b \"ü").unwrap());
@@ -518,6 +652,28 @@ fn families_and_their_settings() {
         db.set_write_tracking("b \"ü", true).unwrap_err(),
     ] {
         assert!(e.to_string().contains("no longer exists"), "{e}");
+    }
+}
+
+#[test]
+fn what_others_write_while_a_transaction_changes_their_family_agrees_with_the_change() {
+    let server = Server::shared();
+    let (mut db, other) = (open(&server.url("meanwhile")), open(&server.url("meanwhile")));
+    let write = "INSERT INTO kvstore_row SELECT id, $1, '', NULL, NULL FROM kvstore_family WHERE name = 'f'";
+    let rows = "SELECT count(*) FROM kvstore_row";
+    for (n, dropped) in [false, true].into_iter().enumerate() {
+        db.create_family("f").unwrap();
+        db.begin_write().unwrap();
+        number(&db, Again::Yes, rows).unwrap(); // takes the snapshot
+        other.query(Again::Yes, write, &[&format!("{n}").as_bytes()]).unwrap();
+        if dropped {
+            assert!(db.drop_family("f").unwrap());
+        } else {
+            db.set_write_tracking("f", true).unwrap();
+        }
+        db.commit().unwrap();
+        db.integrity_check().unwrap();
+        assert_eq!(number(&db, Again::Yes, rows).unwrap(), i64::from(!dropped));
     }
 }
 
@@ -578,7 +734,5 @@ fn a_closed_handle_leaves_no_session_on_the_server() {
     drop(dropped);
     let log = fs::read_to_string(server.folder().join("log")).unwrap();
     assert!(!log.contains("unexpected EOF on client connection"), "{log}");
-    while server.sql(&pids) != "0" {
-        thread::yield_now();
-    }
+    until(|| server.sql(&pids) == "0");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Db;
 use super::failure::{Failure, Sort};
 use super::schema::NOW_MS;
-use super::session::{Again, Backend, Block, Link, Pauses, Session};
+use super::session::{Again, Backend, Block, Link, Pauses, Session, read_only};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::unwind::or_undo;
@@ -31,6 +31,7 @@ impl Session {
         let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
         self.has_conflict = false;
+        self.unsettled.clear();
         Ok(answer)
     }
 
@@ -173,9 +174,7 @@ impl Db {
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         self.refuse_second()?;
         if self.read_only {
-            return Err(Error::read_only(
-                "the store was opened read-only: nothing can be written through this handle",
-            ));
+            return Err(read_only());
         }
         let mut session = self.session.borrow_mut();
         session.begin("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", LOCK_TO_WRITE)?;
@@ -217,6 +216,7 @@ impl Db {
             }
         }
         self.transaction = TransactionState::None;
+        self.settle();
         Ok(())
     }
 
@@ -343,7 +343,7 @@ impl Db {
     }
 
     /// Whether a transaction is open, the caller's or one that is run for it.
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !matches!(self.session.borrow().block, Block::None)
     }
 

@@ -8,7 +8,7 @@
 //! A read only blocks when [`Patience`] has been granted, which [`Driver::run`] does when nobody has anything left to send.
 
 use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -33,6 +33,13 @@ impl Socket {
             Socket::Tcp(stream) => SockRef::from(stream),
             Socket::Unix(stream) => SockRef::from(stream),
         }
+    }
+
+    /// Sets it up for [`write`](Socket::write).
+    pub(super) fn quieten(self) -> io::Result<Socket> {
+        #[cfg(target_vendor = "apple")]
+        self.as_ref().set_nosigpipe(true)?;
+        Ok(self)
     }
 
     /// How long a read or write may take; `None`: for ever.
@@ -65,13 +72,14 @@ impl Socket {
         }
     }
 
+    /// Without a SIGPIPE where the server is gone: the program around this library may not ignore that.
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(target_vendor = "apple")]
+        const QUIETLY: libc::c_int = 0; // a setting of the socket there
+        #[cfg(not(target_vendor = "apple"))]
+        const QUIETLY: libc::c_int = libc::MSG_NOSIGNAL;
         loop {
-            let done = match self {
-                Socket::Tcp(stream) => (&*stream).write(bytes),
-                Socket::Unix(stream) => (&*stream).write(bytes),
-            };
-            match done {
+            match self.as_ref().send_with_flags(bytes, QUIETLY) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
                 done => return done,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use super::sql::clock;
 use super::*;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -100,7 +101,7 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
         db.write_batch(&batch).map(drop),
     ];
     let tables = Tables::of("gone");
-    let mut file = crate::db::Db::open(None, &Config::new(), 1).unwrap();
+    let mut file = crate::db::file::Db::open(None, &Config::new(), 1).unwrap();
     let expected =
         file.in_own_transaction(true, |db| db.contents(&tables, &Clock::default()).put(b"a", b"1", &options));
     for (number, failure) in failures.into_iter().enumerate() {
@@ -238,6 +239,12 @@ fn no_increment_and_no_swap_of_several_clients_is_lost() {
 fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
     let db = store("anew", &["f"]);
     db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
+    struct Ended<'a>(&'a AtomicBool);
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed); // also if an assertion fails
+        }
+    }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -251,7 +258,7 @@ fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
                 other.session.borrow_mut().execute(Again::No, &sql).unwrap();
             }
         });
-        let family = db.contents("f");
+        let (_ended, family) = (Ended(&done), db.contents("f"));
         for _ in 0..300 {
             assert!(family.put(b"key", b"1", &until(FAR).if_present()).unwrap());
             assert!(family.compare_and_swap(b"key", b"1", b"1", Expiry::At(FAR)).unwrap());
@@ -259,7 +266,6 @@ fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
             assert_eq!(family.get_and_expire(b"key", Expiry::At(FAR), |_| Ok(())).unwrap(), Some(()));
             assert!(!family.put(b"key", b"2", &PutOptions::new().if_absent()).unwrap());
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

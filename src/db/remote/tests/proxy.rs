@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{net::Shutdown, thread};
 
@@ -16,6 +17,8 @@ pub(super) enum Rule {
     SwallowAnswerToCommit,
     /// The server never gets the commit.
     SwallowCommit,
+    /// The same, and the client is not told until all is [cut](Proxy::cut).
+    HoldCommit,
     /// The server gets everything, and nothing comes back.
     SwallowAllAnswers,
 }
@@ -23,6 +26,7 @@ pub(super) enum Rule {
 struct State {
     rule: Mutex<Rule>,
     connections: AtomicU32,
+    holds: AtomicBool,
     /// The client's ends.
     open: Mutex<Vec<UnixStream>>,
 }
@@ -39,13 +43,15 @@ impl Proxy {
         let state = Arc::new(State {
             rule: Mutex::new(Rule::None),
             connections: AtomicU32::new(0),
+            holds: AtomicBool::new(false),
             open: Mutex::default(),
         });
         let behind = server.folder().join(".s.PGSQL.5432");
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (client, server) = (client.unwrap(), UnixStream::connect(&behind).unwrap());
+                let client = client.unwrap();
+                let Ok(server) = UnixStream::connect(&behind) else { continue };
                 shared.open.lock().unwrap().push(client.try_clone().unwrap());
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 pass_on(client, server, &shared);
@@ -68,6 +74,16 @@ impl Proxy {
         for client in self.state.open.lock().unwrap().drain(..) {
             let _ = client.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Whether a commit is held.
+    pub(super) fn holds(&self) -> bool {
+        self.state.holds.load(Ordering::SeqCst)
+    }
+
+    /// Where it listens.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// How many there were.
@@ -109,8 +125,10 @@ fn pass_on(mut client: UnixStream, mut server: UnixStream, state: &Arc<State>) {
                 counted.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        *shared.rule.lock().unwrap() = Rule::None;
-        let _ = to_client.shutdown(Shutdown::Both);
+        if *shared.rule.lock().unwrap() != Rule::HoldCommit {
+            *shared.rule.lock().unwrap() = Rule::None;
+            let _ = to_client.shutdown(Shutdown::Both);
+        }
     });
     let shared = Arc::clone(state);
     thread::spawn(move || {
@@ -125,6 +143,10 @@ fn pass_on(mut client: UnixStream, mut server: UnixStream, state: &Arc<State>) {
                 let _ = client.shutdown(Shutdown::Both);
                 *shared.rule.lock().unwrap() = Rule::None;
                 std::mem::forget(server);
+                return;
+            }
+            if is_commit && rule == Rule::HoldCommit {
+                shared.holds.store(true, Ordering::SeqCst);
                 return;
             }
             if rule == Rule::SwallowAnswerToCommit && request.windows(7).any(|part| part == b"pg_curr") {

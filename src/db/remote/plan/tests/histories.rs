@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use super::*;
-use crate::db;
+use crate::db::file;
 
 /// Numbers that look random, the same in each run (xorshift64, Marsaglia 2003).
 pub(super) struct Random(pub(super) u64);
@@ -53,7 +53,7 @@ const FAMILIES: [&str; 2] = ["plain", "tracked"];
 /// Both homes of the same store.
 struct Both {
     server: Db,
-    file: RefCell<db::Db>,
+    file: RefCell<file::Db>,
     clock: Clock,
     tables: [Tables; 2],
 }
@@ -62,7 +62,7 @@ impl Both {
     fn new(schema: &str) -> Both {
         let server = store(schema, &FAMILIES);
         set(&server, "tracked", "track_writes = true");
-        let mut file = db::Db::open(None, &Config::new(), 1).unwrap();
+        let mut file = file::Db::open(None, &Config::new(), 1).unwrap();
         let tables = FAMILIES.map(Tables::of);
         file.in_own_transaction(true, |db| {
             for tables in &tables {
@@ -75,13 +75,13 @@ impl Both {
     }
 
     /// Runs a write on the file.
-    fn write<R>(&self, family: usize, f: impl Fn(db::Contents<'_>) -> Result<R>) -> Result<R> {
+    fn write<R>(&self, family: usize, f: impl Fn(file::Contents<'_>) -> Result<R>) -> Result<R> {
         let (tables, clock) = (&self.tables[family], &self.clock);
         self.file.borrow_mut().in_own_transaction(true, |db| f(db.contents(tables, clock)))
     }
 
     /// Runs a read on the file.
-    fn read<R>(&self, family: usize, f: impl Fn(db::Contents<'_>) -> Result<R>) -> R {
+    fn read<R>(&self, family: usize, f: impl Fn(file::Contents<'_>) -> Result<R>) -> R {
         f(self.file.borrow().contents(&self.tables[family], &self.clock)).unwrap()
     }
 
@@ -196,6 +196,7 @@ fn write_once(both: &Both, random: &mut Random) {
                 only: random.of(&[None, Some(Presence::Absent), Some(Presence::Present)]),
                 keep_ttl: random.is(),
                 default_ttl: false,
+                ttl_ms: None,
                 expiry: end,
                 written_ms: written(random),
             };

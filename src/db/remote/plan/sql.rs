@@ -1,0 +1,329 @@
+//! The statements that write to a family, and the pieces that all statements are put together from.
+//!
+//! Each shows one row, or none if there is no such family: what it did, as one of the numbers here, or how many rows.
+
+/// To be set for each connection to a real PostgreSQL. Plans are made once, when the tables may still be empty and a walk over
+/// all of them the best; and every statement has one that is right at any size: by index, one row after the other.
+pub(in crate::db::remote) const PLANNER: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
+    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+
+/// What conditional writes answer.
+pub(super) const NOT: i32 = 0;
+pub(super) const DONE: i32 = 1;
+/// Others have come between: run the statement again.
+pub(super) const AGAIN: i32 = 2;
+pub(super) const REFUSED: i32 = 3;
+pub(super) const NO_NUMBER: i32 = 4;
+
+/// The server's time in milliseconds, from a clock of PostgreSQL.
+macro_rules! ms {
+    ($clock:literal) => {
+        concat!("(floor(extract(epoch from ", $clock, "()) * 1000))::bigint")
+    };
+}
+
+/// The time now: another one wherever it stands, so no condition for an index.
+macro_rules! clock {
+    () => {
+        $crate::db::remote::plan::sql::ms!("clock_timestamp")
+    };
+}
+
+/// The time at which the statement came: one for the whole statement, which an index can be searched by.
+macro_rules! came {
+    () => {
+        $crate::db::remote::plan::sql::ms!("statement_timestamp")
+    };
+}
+
+/// The family that is called `$1`.
+macro_rules! with_family {
+    () => {
+        "WITH f AS MATERIALIZED (SELECT id, default_ttl_ms, track_writes FROM kvstore_family WHERE name = $1)"
+    };
+}
+
+/// The row of key `$2`.
+macro_rules! row {
+    () => {
+        "r.family = f.id AND r.key = $2"
+    };
+}
+
+/// Whether row `r` is alive.
+macro_rules! live {
+    ($now:expr) => {
+        concat!("(r.expire_ms IS NULL OR r.expire_ms > ", $now, ")")
+    };
+}
+
+pub(in crate::db::remote) use {came, clock, live, ms, with_family};
+
+/// The columns of a row to be put: `$3` value, `$4` end, `$5` the default TTL instead, `$6` time of writing.
+macro_rules! new_row {
+    () => {
+        concat!(
+            "SELECT f.id, $2::bytea, $3::bytea, ",
+            "CASE WHEN NOT $5::boolean THEN $4::bigint WHEN f.default_ttl_ms > 0 THEN ",
+            came!(),
+            " + f.default_ttl_ms END, ",
+            "CASE WHEN f.track_writes THEN coalesce($6::bigint, ",
+            clock!(),
+            ") END"
+        )
+    };
+}
+
+/// The end of a row that takes the place of another: a default TTL begins when the wait for the old one is over.
+macro_rules! new_end {
+    () => {
+        concat!("EXCLUDED.expire_ms + CASE WHEN $5 THEN ", clock!(), " - ", came!(), " ELSE 0 END")
+    };
+}
+
+/// `$7`: a live key keeps its end.
+pub(super) const PUT: &str = concat!(
+    "INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
+    new_row!(),
+    " FROM kvstore_family f WHERE f.name = $1 ",
+    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, ",
+    "expire_ms = CASE WHEN $7::boolean AND ",
+    live!(clock!()),
+    " THEN r.expire_ms ELSE ",
+    new_end!(),
+    " END RETURNING 1"
+);
+
+/// A try that fails for what its snapshot shows locks and writes nothing.
+pub(super) const PUT_IF_ABSENT: &str = concat!(
+    with_family!(),
+    ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
+    new_row!(),
+    " FROM f WHERE NOT EXISTS (SELECT FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(clock!()),
+    ") ",
+    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, expire_ms = ",
+    new_end!(),
+    " WHERE r.expire_ms <= ",
+    clock!(),
+    " RETURNING 1) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE 0 END FROM f"
+);
+
+/// The answer to a write of the row: `$state` of what was written in `w`, of the row in the snapshot otherwise.
+macro_rules! done_or {
+    ($condition:expr) => {
+        concat!(
+            "SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 WHEN EXISTS (SELECT FROM kvstore_row r WHERE ",
+            row!(),
+            " AND ",
+            $condition,
+            ") THEN 2 ELSE 0 END FROM f"
+        )
+    };
+}
+
+pub(super) const PUT_IF_PRESENT: &str = concat!(
+    with_family!(),
+    ", w AS (UPDATE kvstore_row r SET value = $3::bytea, expire_ms = CASE WHEN $7::boolean THEN r.expire_ms ",
+    "WHEN NOT $5::boolean THEN $4::bigint WHEN f.default_ttl_ms > 0 THEN ",
+    clock!(),
+    " + f.default_ttl_ms END, ",
+    "written_ms = CASE WHEN f.track_writes THEN coalesce($6::bigint, ",
+    clock!(),
+    ") END ",
+    "FROM f WHERE ",
+    row!(),
+    " AND ",
+    live!(clock!()),
+    " RETURNING 1) ",
+    done_or!(live!(came!()))
+);
+
+pub(super) const DELETE: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE ",
+    row!(),
+    " RETURNING ",
+    live!(clock!()),
+    " AS live) ",
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) THEN (SELECT CASE WHEN live THEN 1 ELSE 0 END FROM w) ",
+    "WHEN EXISTS (SELECT FROM kvstore_row r WHERE ",
+    row!(),
+    ") THEN 2 ELSE 0 END FROM f"
+);
+
+/// The keys from `$2` to before `$3`, and all from `$2` on.
+pub(super) const DELETE_BETWEEN: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE r.family = f.id AND r.key >= $2 AND r.key < $3 ",
+    "RETURNING ",
+    live!(clock!()),
+    " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
+);
+pub(super) const DELETE_FROM: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE r.family = f.id AND r.key >= $2 ",
+    "RETURNING ",
+    live!(clock!()),
+    " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
+);
+
+pub(super) const SWAP: &str = concat!(
+    with_family!(),
+    ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = $5::bigint, ",
+    "written_ms = CASE WHEN f.track_writes THEN ",
+    clock!(),
+    " END FROM f WHERE ",
+    row!(),
+    " AND r.value = $3::bytea AND ",
+    live!(clock!()),
+    " RETURNING 1) ",
+    done_or!(concat!("r.value = $3 AND ", live!(came!())))
+);
+
+pub(super) const DELETE_IF_EQUAL: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE ",
+    row!(),
+    " AND r.value = $3::bytea AND ",
+    live!(clock!()),
+    " RETURNING 1) ",
+    done_or!(concat!("r.value = $3 AND ", live!(came!())))
+);
+
+/// The number in row `r`, as Rust reads one; NULL: it is none of 64 bits.
+macro_rules! number {
+    () => {
+        concat!(
+            "(SELECT CASE WHEN x.t ~ '^[+-]?[0-9]+$' AND length(ltrim(x.t, '+-0')) <= 19 THEN CASE WHEN x.t::numeric BETWEEN ",
+            "-9223372036854775808 AND 9223372036854775807 THEN x.t::numeric END END FROM (SELECT encode(r.value, 'escape') AS t) x)"
+        )
+    };
+}
+
+/// Adds `$3`; a new row ends at `$4`. Whether the old one is dead is looked at once for all its columns.
+pub(super) const INCREMENT: &str = concat!(
+    with_family!(),
+    ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
+    "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), CASE WHEN $4::bigint IS NOT NULL THEN $4 ",
+    "WHEN f.default_ttl_ms > 0 THEN ",
+    clock!(),
+    " + f.default_ttl_ms END, CASE WHEN f.track_writes THEN ",
+    clock!(),
+    " END FROM f ",
+    "ON CONFLICT (family, key) DO UPDATE SET written_ms = EXCLUDED.written_ms, (value, expire_ms) = (SELECT ",
+    "CASE WHEN d.dead THEN EXCLUDED.value ELSE convert_to((",
+    number!(),
+    " + $3)::text, 'UTF8') END, ",
+    "CASE WHEN d.dead THEN EXCLUDED.expire_ms ELSE r.expire_ms END ",
+    "FROM (SELECT coalesce(r.expire_ms <= ",
+    clock!(),
+    ", false) AS dead) d) ",
+    "WHERE r.expire_ms <= ",
+    clock!(),
+    " OR ",
+    number!(),
+    " + $3 BETWEEN -9223372036854775808 AND 9223372036854775807 ",
+    "RETURNING value) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE coalesce((SELECT CASE WHEN ",
+    number!(),
+    " IS NULL THEN 4 WHEN ",
+    number!(),
+    " + $3 BETWEEN -9223372036854775808 AND 9223372036854775807 THEN 2 ELSE 3 END ",
+    "FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(came!()),
+    "), 2) END, (SELECT value FROM w) FROM f"
+);
+
+/// The condition `$4` on the old end of row `r` and the new one, `$3`.
+macro_rules! condition {
+    () => {
+        concat!(
+            "CASE $4::integer WHEN 0 THEN true WHEN 1 THEN r.expire_ms IS NULL WHEN 2 THEN r.expire_ms IS NOT NULL ",
+            "WHEN 3 THEN r.expire_ms IS NOT NULL AND ($3 IS NULL OR $3 > r.expire_ms) ",
+            "ELSE $3 IS NOT NULL AND (r.expire_ms IS NULL OR $3 < r.expire_ms) END"
+        )
+    };
+}
+
+/// Gives a live row the end `$3`, as `w`; removes it if that has come, as `d`.
+macro_rules! change_end {
+    ($condition:expr, $shown:literal) => {
+        concat!(
+            with_family!(),
+            ", n AS MATERIALIZED (SELECT ",
+            clock!(),
+            " AS ms), ",
+            "d AS (DELETE FROM kvstore_row r USING f, n WHERE $3::bigint <= n.ms AND ",
+            row!(),
+            " AND ",
+            live!(clock!()),
+            " AND ",
+            $condition,
+            " RETURNING ",
+            $shown,
+            "), ",
+            "w AS (UPDATE kvstore_row r SET expire_ms = $3 FROM f, n WHERE ($3 IS NULL OR $3 > n.ms) AND ",
+            row!(),
+            " AND ",
+            live!(clock!()),
+            " AND ",
+            $condition,
+            " RETURNING ",
+            $shown,
+            ") "
+        )
+    };
+}
+
+pub(super) const EXPIRE: &str = concat!(
+    change_end!(condition!(), "1"),
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 ELSE coalesce((SELECT CASE WHEN ",
+    condition!(),
+    " THEN 2 ELSE 3 END FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(came!()),
+    "), 0) END FROM f"
+);
+
+/// Shows the old end, too, for the one who has to undo it.
+pub(super) const GET_AND_EXPIRE: &str = concat!(
+    change_end!("true", "r.value"),
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 WHEN r.key IS NOT NULL AND ",
+    live!(came!()),
+    " THEN 2 ELSE 0 END, (SELECT value FROM w UNION ALL SELECT value FROM d), r.expire_ms ",
+    "FROM f LEFT JOIN kvstore_row r ON ",
+    row!()
+);
+
+/// `$5` is the end that was to be given, `$3` the value that was shown.
+pub(super) const UNDO_EXPIRE: &str = concat!(
+    with_family!(),
+    ", w AS (UPDATE kvstore_row r SET expire_ms = $4::bigint FROM f WHERE ",
+    row!(),
+    " AND r.value = $3::bytea ",
+    "AND r.expire_ms IS NOT DISTINCT FROM $5::bigint RETURNING 1) SELECT 1 FROM f"
+);
+
+/// Deletes the rows that `d` has locked. So many it shows at most, whatever is asked: so the planner knows.
+macro_rules! delete_locked {
+    ($due:expr, $order:literal, $returned:expr) => {
+        concat!(
+            with_family!(), ", d AS MATERIALIZED (SELECT v.family, v.key FROM f CROSS JOIN LATERAL (SELECT r.family, r.key FROM kvstore_row r ",
+            "WHERE r.family = f.id AND ", $due, " ORDER BY ", $order, ", r.key LIMIT $3 FOR UPDATE SKIP LOCKED) v LIMIT 256), ",
+            "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING ", $returned, " AS counts) ",
+            "SELECT (SELECT count(*) FROM w WHERE counts) FROM f"
+        )
+    };
+}
+
+/// What ended at `$2` or before, and by now.
+pub(super) const PURGE: &str =
+    delete_locked!(concat!("r.expire_ms <= LEAST($2::bigint, ", came!(), ")"), "r.expire_ms", "true");
+
+/// What was written at `$2` or before.
+pub(super) const SWEEP: &str = delete_locked!("r.written_ms <= $2::bigint", "r.written_ms", live!(clock!()));
