@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
-use super::plan::sql::{came, live, ms, with_family};
+use super::plan::sql::{live, ms, with_family};
 use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
@@ -27,10 +27,17 @@ struct Text {
     inside: &'static str,
 }
 
-/// The time before the snapshot.
+/// The time before the snapshot, which a subquery looks at once for all rows.
 macro_rules! begun {
     () => {
-        ms!("now")
+        concat!("(SELECT ", ms!("now"), ")")
+    };
+}
+
+/// The time at which the statement came, the same way.
+macro_rules! came {
+    () => {
+        concat!("(SELECT ", ms!("statement_timestamp"), ")")
     };
 }
 

@@ -131,7 +131,8 @@ fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
     let family = db.contents("f");
     set(&db, "f", "default_ttl_ms = 60000");
     let options = PutOptions::new().default_ttl();
-    let writes: [&dyn Fn(&[u8]); 4] = [
+    type Write<'w> = &'w dyn Fn(&[u8]);
+    let writes: [Write<'_>; 4] = [
         &|key| assert!(family.put(key, b"1", &options).unwrap()),
         &|key| assert!(family.put(key, b"1", &options.if_absent()).unwrap()),
         &|key| assert!(family.increment(key, 1, Expiry::Never).is_ok()),
