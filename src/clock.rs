@@ -115,6 +115,11 @@ impl Clock {
         self.kind.load(Ordering::Relaxed) == SYSTEM
     }
 
+    /// Whether a server tells it the time.
+    pub(crate) fn is_a_servers(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == SERVER
+    }
+
     pub(crate) fn is_injected(&self) -> bool {
         self.kind.load(Ordering::Relaxed) == INJECTED
     }

@@ -534,6 +534,11 @@ impl Contents<'_> {
         wherever!(Contents, self, times(key))
     }
 
+    /// When each of these live keys was written, if that is known.
+    pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        wherever!(Contents, self, write_times(keys))
+    }
+
     /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         self,

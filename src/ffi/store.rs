@@ -161,6 +161,7 @@ pub unsafe extern "C" fn kvstore_set_clock(
     unsafe {
         call(kv, |kv| {
             kv.store.check_no_callback()?;
+            kv.store.check_own_clock()?;
             match now_ms {
                 // SAFETY: the caller's function, with the caller's context.
                 Some(now_ms) => kv.store.set_clock(move || now_ms(context.pointer())),

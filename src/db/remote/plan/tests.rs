@@ -94,7 +94,7 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
         gone.count_live().map(drop),
         gone.count_ttl().map(drop),
         gone.next_expiry().map(drop),
-        gone.due(i64::MAX, 9).map(drop),
+        gone.has_expired(i64::MAX).map(drop),
         gone.has_written_by(i64::MAX).map(drop),
         gone.next_rows(scan, &mut chunk).map(drop),
         gone.next_expiring((0, &[]), None, &mut chunk).map(drop),
