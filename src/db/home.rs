@@ -21,6 +21,7 @@ use crate::options::{Limit, PutOptions};
 use crate::unwind::or_undo;
 
 /// A connection to a store, with the caller's transaction on it.
+#[allow(clippy::large_enum_variant)] // the file's is the one that is to be near
 pub(crate) enum Db {
     File(file::Db),
     #[cfg(feature = "remote")]
