@@ -19,11 +19,6 @@ const MAX_IDENTIFIER: usize = 63;
 /// Where servers put their Unix sockets if nothing is said: Debian's place and PostgreSQL's own.
 const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// Whether a text is such a URL.
-pub(super) fn is_url(text: &str) -> bool {
-    SCHEMES.iter().any(|scheme| text.starts_with(scheme))
-}
-
 /// A URL as it may be shown: without the password.
 pub(super) fn without_password(url: &str) -> String {
     let (start, query) = url.split_once('?').unwrap_or((url, ""));
