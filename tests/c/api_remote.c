@@ -65,13 +65,16 @@ static void life(void)
     OK(kvstore_cf_purge_expired(cf, &purged));
     CHECK(purged == 1);
     KVBatch *batch;
+    KVColumnFamily *base;
+    OK(kvstore_cf_get_default(kv, &base));
     OK(kvstore_batch_new(kv, &batch));
-    OK(kvstore_batch_put(batch, NULL, K("b"), K("2"), 0));
-    OK(kvstore_batch_delete(batch, NULL, K("a")));
+    OK(kvstore_batch_put(batch, base, K("b"), K("2"), 0));
+    OK(kvstore_batch_delete(batch, base, K("a")));
     OK(kvstore_batch_put(batch, cf, K("c"), K("3"), 0));
     OK(kvstore_batch_commit(batch));
     kvstore_batch_free(batch);
     has(other, "b", "2");
+    kvstore_cf_close(base);
     kvstore_cf_close(cf);
     OK(kvstore_cf_drop(kv, "family"));
     OK(kvstore_close(kv));
