@@ -43,7 +43,8 @@ mod server;
 #[cfg(feature = "remote")]
 mod on_a_server {
     use std::process::Command;
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
@@ -153,6 +154,103 @@ mod on_a_server {
         let reader = Store::open_with(&url, &config).unwrap();
         assert_eq!(reader.get("a").unwrap().unwrap(), b"1");
         assert_eq!(kind(reader.put("a", "2")), ErrorKind::ReadOnly);
+    }
+
+    /// What a writer was told of its keys.
+    #[derive(Default)]
+    struct Told {
+        done: Vec<String>,
+        failed: Vec<String>,
+        unknown: usize,
+        /// Of its counter.
+        increments: i64,
+        unknown_increments: i64,
+        longest_gap: Duration,
+    }
+
+    fn write_until(url: &str, writer: usize, stop: &AtomicBool) -> Told {
+        let mut told = Told::default();
+        let config = Config::new().busy_timeout(Duration::from_millis(200));
+        let store = Store::open_with(url, &config).unwrap();
+        let mut last = Instant::now();
+        for n in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let key = format!("{writer} {n}");
+            let is_unknown = |e: &kvstore::Error| e.to_string().contains("unknown");
+            match store.put_if_absent(&key, "1", Expiry::Never) {
+                Ok(true) => {
+                    told.longest_gap = told.longest_gap.max(last.elapsed());
+                    last = Instant::now();
+                    told.done.push(key);
+                }
+                Ok(false) => panic!("{key} was there"),
+                Err(e) if is_unknown(&e) => told.unknown += 1,
+                Err(_) => told.failed.push(key),
+            }
+            match store.increment(format!("counter {writer}"), 1, Expiry::Never) {
+                Ok(_) => told.increments += 1,
+                Err(e) if is_unknown(&e) => told.unknown_increments += 1,
+                Err(_) => {}
+            }
+        }
+        told
+    }
+
+    /// The primary dies under 16 writers, and its synchronous standby takes over: what was acknowledged is there, what failed
+    /// is not, and nothing was done twice. (`KVSTORE_FAILOVERS=10`: ten times.)
+    #[test]
+    fn nothing_acknowledged_is_lost_when_a_standby_takes_over() {
+        let times = std::env::var("KVSTORE_FAILOVERS").map_or(1, |times| times.parse().unwrap());
+        for time in 0..times {
+            let primary = Server::start(&["max_connections=60"]);
+            let standby = primary.standby();
+            primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+            primary.reload();
+            let hosts = format!("{},{}", primary.folder().display(), standby.folder().display());
+            let url = format!(
+                "postgresql://postgres@/postgres?host={hosts}&port=5432,5432&schema=app&target_session_attrs=read-write"
+            );
+            drop(Store::open(&url).unwrap());
+            let stop = AtomicBool::new(false);
+            let told: Vec<Told> = std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..16)
+                    .map(|writer| {
+                        let (url, stop) = (&url, &stop);
+                        scope.spawn(move || write_until(url, writer, stop))
+                    })
+                    .collect();
+                std::thread::sleep(Duration::from_secs(2));
+                primary.stop("immediate");
+                standby.promote();
+                std::thread::sleep(Duration::from_secs(2));
+                stop.store(true, Ordering::Relaxed);
+                writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+            });
+            let store = Store::open(&url).unwrap();
+            let (mut done, mut unknown) = (0, 0);
+            for (writer, told) in told.iter().enumerate() {
+                let is_there = |key: &String| store.exists(key).unwrap();
+                let lost: Vec<_> = told.done.iter().filter(|key| !is_there(key)).collect();
+                let applied: Vec<_> = told.failed.iter().filter(|key| is_there(key)).collect();
+                assert!(lost.is_empty() && applied.is_empty(), "lost {lost:?}, applied {applied:?}");
+                let counter = store.increment(format!("counter {writer}"), 0, Expiry::Never).unwrap();
+                assert!(
+                    (told.increments..=told.increments + told.unknown_increments).contains(&counter),
+                    "{counter}: {} acknowledged, {} unknown",
+                    told.increments,
+                    told.unknown_increments
+                );
+                done += told.done.len() as i64 + told.increments;
+                unknown += told.unknown as i64 + told.unknown_increments;
+            }
+            store.integrity_check().unwrap();
+            let gap = told.iter().map(|told| told.longest_gap).max().unwrap();
+            println!("failover {time}: {done} acknowledged, {unknown} unknown, longest gap {gap:?}");
+            assert!(done > 100, "only {done} writes");
+            assert!(told.iter().any(|told| told.longest_gap > Duration::from_millis(1)));
+        }
     }
 
     fn kind<T: std::fmt::Debug>(done: kvstore::Result<T>) -> ErrorKind {
