@@ -35,6 +35,8 @@ pub fn monotonic() -> i64 {
 pub struct Run {
     /// `None`: in memory.
     pub path: Option<PathBuf>,
+    /// Where files beside the store may lie.
+    pub folder: PathBuf,
     pub begins: i64,
     pub ends: i64,
     pub engines: Engines,
