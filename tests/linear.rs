@@ -43,8 +43,7 @@ fn run(name: &str, engines: Engines, journal_mode: JournalMode, processes: usize
     let folder = scratch.dir().to_path_buf();
     let mut run = Run { path, folder, begins: 0, ends: 0, engines, journal_mode, handles: handles.to_vec() };
     scratch.open_with(&run.config(0)).close().unwrap();
-    let mut children: Vec<Child> =
-        (1..processes).map(|process| Child::start(&run, process * 8)).collect();
+    let mut children: Vec<Child> = (1..processes).map(|process| Child::start(&run, process * 8)).collect();
     run.begins = monotonic() + SETTING_UP;
     run.ends = run.begins + nanoseconds();
     children.iter_mut().for_each(|child| child.go(&run));
@@ -124,7 +123,9 @@ impl Child {
 #[test]
 #[ignore = "no test, but the other processes of the tests in this file"]
 fn child() {
-    let (Ok(described), Ok(path), Ok(folder)) = (env::var(RUN), env::var(FILE), env::var(FOLDER)) else { return };
+    let (Ok(described), Ok(path), Ok(folder)) = (env::var(RUN), env::var(FILE), env::var(FOLDER)) else {
+        return;
+    };
     let words: Vec<&str> = described.split(' ').collect();
     let number: usize = words[0].parse().unwrap();
     let folder = PathBuf::from(folder);
@@ -172,7 +173,8 @@ fn threads_that_share_a_store_in_memory_see_one_order() {
         let begins = monotonic();
         let (path, ends) = (None, begins + nanoseconds() / 2);
         let folder = PathBuf::new();
-        let run = Run { path, folder, begins, ends, engines, journal_mode: JournalMode::Wal, handles: vec![6] };
+        let run =
+            Run { path, folder, begins, ends, engines, journal_mode: JournalMode::Wal, handles: vec![6] };
         judge("in memory", run.work(0));
     }
 }

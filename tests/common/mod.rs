@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex};
 use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, KeyRange, Result, Store};
 
 /// A clock that stands still until a test moves it. Clones are the same clock. Of a store on a server it has the file that
-/// keeps its time, and a cursor to look at it with: the clock of a handle goes on from what its last answer has told.
+/// keeps its time there.
 #[derive(Clone)]
-pub struct TestClock(Arc<AtomicI64>, Arc<Mutex<Vec<(PathBuf, Cursor)>>>);
+pub struct TestClock(Arc<AtomicI64>, Arc<Mutex<Vec<PathBuf>>>);
 
 impl TestClock {
     pub fn at(now_ms: i64) -> TestClock {
@@ -35,10 +35,7 @@ impl TestClock {
     pub fn set(&self, now_ms: i64) {
         self.0.store(now_ms, Ordering::SeqCst);
         #[cfg(feature = "remote")]
-        for (file, cursor) in self.1.lock().unwrap().iter_mut() {
-            on_a_server::set_clock(file, now_ms);
-            let _ = cursor.first(); // fails on a handle that was closed
-        }
+        self.1.lock().unwrap().iter().for_each(|file| on_a_server::set_clock(file, now_ms));
     }
 
     pub fn now(&self) -> i64 {
@@ -48,10 +45,11 @@ impl TestClock {
     /// On a server: of the store that this thread has opened last.
     pub fn drive(&self, store: &Store) {
         #[cfg(feature = "remote")]
-        if store.check_own_clock().is_err() {
-            let cursor = store.cursor(KeyRange::prefix(b"no such key"), Direction::Forward);
-            self.1.lock().unwrap().push((on_a_server::clock_of_the_latest(), cursor));
-            return self.set(self.now());
+        if on_a_server::has(store) {
+            self.1.lock().unwrap().push(on_a_server::clock_of_the_latest());
+            self.set(self.now());
+            let clock = self.clone();
+            return store.set_clock_like_the_servers(move || clock.now());
         }
         let clock = self.clone();
         store.set_clock(move || clock.now());
