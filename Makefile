@@ -51,6 +51,9 @@ test:
 	    --target-dir '$(TARGET_DIR)/encryption' $(ENCRYPTED_TESTS)
 	cargo test --locked --no-fail-fast --package kvstore-cli --features encryption \
 	    --target-dir '$(TARGET_DIR)/encryption' --bin kvstore --test encryption --test json
+	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --lib db::remote
+	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
+	    $(REMOTE_TESTS)
 	bindings/python/run-tests
 
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
@@ -64,8 +67,16 @@ SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
 ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batch cleaner transactions ttl \
     c_api c_api_expiry c_api_conditional c_api_many c_api_limit c_api_backup)
 
+# Those that run on stores on a PostgreSQL server as well, which they start themselves; those that take a minute each,
+# in test-full.
+REMOTE_TESTS := $(addprefix --test ,conditional ttl transactions batch iteration iteration_meanwhile expiry family \
+    write_times atomicity linear copy)
+REMOTE_TESTS_FULL := $(addprefix --test ,semantics purging rows_and_ranges fetch cleaner)
+
 test-full: test
 	@.ci/setup full
+	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
+	    $(REMOTE_TESTS_FULL)
 	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
 	    --target-dir '$(TARGET_DIR)/encryption' --test model --test damage
 	bindings/python/run-tests --full

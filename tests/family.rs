@@ -171,6 +171,9 @@ fn a_family_can_be_dropped_while_an_iterator_is_alive_which_then_reports_it() {
 
 #[test]
 fn a_drop_takes_all_tables_of_the_family() {
+    if common::is_of_a_file("another program looks at the file") {
+        return;
+    }
     let scratch = Scratch::new();
     let store = scratch.open();
     let list = "print(sorted(x[0] for x in con.execute('select name from sqlite_schema')))";
@@ -265,9 +268,9 @@ fn keys_and_values_are_any_bytes() {
 }
 
 #[test]
-fn keys_are_one_to_65536_bytes_long() {
+fn keys_are_one_to_65536_bytes_long_and_on_a_server_2500() {
     let store = memory();
-    let longest = vec![7; 65_536];
+    let longest = vec![7; common::max_key_size()];
     store.put(&longest, "1").unwrap();
     store.put_ttl(&longest, vec![1; 100_000], Duration::from_secs(9)).unwrap();
     assert_eq!(store.get(&longest).unwrap(), Some(vec![1; 100_000]));
@@ -275,7 +278,7 @@ fn keys_are_one_to_65536_bytes_long() {
     assert!(cursor.seek(&longest).unwrap());
     store.integrity_check().unwrap();
     assert!(store.delete(&longest).unwrap());
-    for bad in [vec![], vec![7; 65_537]] {
+    for bad in [vec![], vec![7; longest.len() + 1], vec![7; 65_537]] {
         let failures = [
             kind(store.put(&bad, "1")),
             kind(store.put_ttl(&bad, "1", Duration::from_secs(1))),
@@ -285,9 +288,11 @@ fn keys_are_one_to_65536_bytes_long() {
             kind(store.exists(&bad)),
             kind(store.ttl(&bad)),
             kind(store.delete(&bad)),
-            kind(cursor.seek(&bad)),
         ];
         assert!(failures.iter().all(|kind| *kind == ErrorKind::Error), "{failures:?}");
+    }
+    for bad in [vec![], vec![7; 65_537]] {
+        assert_eq!(kind(cursor.seek(&bad)), ErrorKind::Error);
     }
     assert_eq!(store.count().unwrap(), 0);
 }
@@ -373,12 +378,14 @@ fn clear_empties_one_family_and_leaves_the_others() {
     assert_eq!(family.count().unwrap(), 0);
     assert_eq!(store.count().unwrap(), 4);
     store.integrity_check().unwrap();
-    let rows = python(
-        &scratch.path(),
-        "print(sum(con.execute('select count(*) from \"%s:f\"' % t).fetchone()[0]
+    if !common::are_on_a_server() {
+        let rows = python(
+            &scratch.path(),
+            "print(sum(con.execute('select count(*) from \"%s:f\"' % t).fetchone()[0]
 for t in ('data', 'blob', 'ttl_key', 'ttl_expiry')))",
-    );
-    assert_eq!(rows, "0");
+        );
+        assert_eq!(rows, "0");
+    }
     family.put_ttl("e", vec![2; 5_000], Duration::from_secs(1000)).unwrap();
     assert_eq!(keys(family.iter()), [b"e"]);
     family.clear().unwrap();
@@ -411,9 +418,16 @@ fn every_size_around_the_boundary_is_read_back_for_short_and_long_keys() {
 fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
-    let blobs = |store: &Store| {
+    let blobs = |store: &Store, expected: &str| {
         store.integrity_check().unwrap();
-        python(&scratch.path(), "print(*con.execute('select count(*) from \"blob:default\"').fetchone())")
+        if common::are_on_a_server() {
+            return; // where a value lies is the server's affair
+        }
+        let blobs = python(
+            &scratch.path(),
+            "print(*con.execute('select count(*) from \"blob:default\"').fetchone())",
+        );
+        assert_eq!(blobs, expected);
     };
     let (small, large) = (vec![1; 20], vec![2; 5_000]);
     let expiries = [Expiry::Never, Expiry::At(9_000), Expiry::At(8_000)];
@@ -421,19 +435,19 @@ fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl(
     for from in expiries {
         for to in expiries {
             store.put_until("a", &small, from).unwrap();
-            assert_eq!(blobs(&store), "1");
+            blobs(&store, "1");
             store.put_until("a", &large, to).unwrap();
             assert_eq!(store.get("a").unwrap().as_ref(), Some(&large));
-            assert_eq!(blobs(&store), "2");
+            blobs(&store, "2");
             store.put_until("a", vec![3; 6_000], from).unwrap();
             assert_eq!(store.get("a").unwrap(), Some(vec![3; 6_000]));
-            assert_eq!(blobs(&store), "2");
+            blobs(&store, "2");
             store.put_until("a", &small, to).unwrap();
             assert_eq!(store.get("a").unwrap().as_ref(), Some(&small));
-            assert_eq!(blobs(&store), "1");
+            blobs(&store, "1");
             store.put_until("a", &large, from).unwrap();
             assert!(store.delete("a").unwrap());
-            assert_eq!(blobs(&store), "1");
+            blobs(&store, "1");
         }
     }
     assert_eq!(store.get("other").unwrap(), Some(large));
@@ -454,7 +468,8 @@ fn an_expired_large_value_leaves_no_orphan_whoever_removes_it() {
     store.integrity_check().unwrap();
     store.put("put", "1").unwrap();
     store.integrity_check().unwrap();
-    assert_eq!(store.purge_expired().unwrap(), 1);
+    // On a server a get removes nothing.
+    assert_eq!(store.purge_expired().unwrap(), if common::are_on_a_server() { 2 } else { 1 });
     store.integrity_check().unwrap();
     assert_eq!(keys(store.iter()), [&b"absent"[..], b"put"]);
 }
@@ -473,7 +488,7 @@ fn a_value_is_shown_without_a_copy_together_with_its_end_of_life() {
 #[test]
 fn a_family_says_when_it_was_made() {
     for sql_engine in [false, true] {
-        let store = Store::open_in_memory(&Config::new().sql_engine(sql_engine)).unwrap();
+        let store = common::memory_with(&Config::new().sql_engine(sql_engine));
         let clock = TestClock::at(5_000);
         clock.drive(&store);
         let family = store.create_family("f").unwrap();

@@ -16,7 +16,7 @@ mod workers;
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Write, stdin};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use checker::Op;
@@ -26,6 +26,7 @@ use workers::{Engines, Harvest, Run, last_reads, monotonic};
 
 const RUN: &str = "KVSTORE_TEST_RUN";
 const FILE: &str = "KVSTORE_TEST_FILE";
+const FOLDER: &str = "KVSTORE_TEST_FOLDER";
 const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
 /// Time for the processes to open their handles before the run begins, in nanoseconds.
 const SETTING_UP: i64 = 50_000_000;
@@ -39,10 +40,10 @@ fn nanoseconds() -> i64 {
 fn run(name: &str, engines: Engines, journal_mode: JournalMode, processes: usize, handles: &[usize]) {
     let scratch = Scratch::new();
     let path = Some(scratch.path());
-    let mut run = Run { path, begins: 0, ends: 0, engines, journal_mode, handles: handles.to_vec() };
+    let folder = scratch.dir().to_path_buf();
+    let mut run = Run { path, folder, begins: 0, ends: 0, engines, journal_mode, handles: handles.to_vec() };
     scratch.open_with(&run.config(0)).close().unwrap();
-    let mut children: Vec<Child> =
-        (1..processes).map(|process| Child::start(&run, process * 8, &scratch.path())).collect();
+    let mut children: Vec<Child> = (1..processes).map(|process| Child::start(&run, process * 8)).collect();
     run.begins = monotonic() + SETTING_UP;
     run.ends = run.begins + nanoseconds();
     children.iter_mut().for_each(|child| child.go(&run));
@@ -77,8 +78,8 @@ struct Child {
 }
 
 impl Child {
-    fn start(run: &Run, number: usize, path: &Path) -> Child {
-        let report = path.with_file_name(format!("report {number}"));
+    fn start(run: &Run, number: usize) -> Child {
+        let report = run.folder.join(format!("report {number}"));
         let engines = match run.engines {
             Engines::Sql => "sql",
             Engines::Btree => "btree",
@@ -89,7 +90,8 @@ impl Child {
         let mut process = Command::new(env::current_exe().unwrap())
             .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
             .env(RUN, format!("{number} {engines} {mode} {}", handles.join(" ")))
-            .env(FILE, path)
+            .env(FILE, run.path.as_ref().unwrap())
+            .env(FOLDER, &run.folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -121,16 +123,19 @@ impl Child {
 #[test]
 #[ignore = "no test, but the other processes of the tests in this file"]
 fn child() {
-    let (Ok(described), Ok(path)) = (env::var(RUN), env::var(FILE)) else { return };
+    let (Ok(described), Ok(path), Ok(folder)) = (env::var(RUN), env::var(FILE), env::var(FOLDER)) else {
+        return;
+    };
     let words: Vec<&str> = described.split(' ').collect();
     let number: usize = words[0].parse().unwrap();
-    let path = PathBuf::from(path);
+    let folder = PathBuf::from(folder);
     println!("> ready");
     let mut line = String::new();
     stdin().read_line(&mut line).unwrap();
     let (begins, ends) = line.trim_end().split_once(' ').unwrap();
     let run = Run {
-        path: Some(path.clone()),
+        path: Some(path.into()),
+        folder: folder.clone(),
         begins: begins.parse().unwrap(),
         ends: ends.parse().unwrap(),
         engines: match words[1] {
@@ -143,7 +148,7 @@ fn child() {
     };
     let harvest = run.work(number);
     let operations: String = harvest.operations.into_iter().map(Op::to_line).collect();
-    let report = path.with_file_name(format!("report {number}"));
+    let report = folder.join(format!("report {number}"));
     fs::write(report, format!("{} {}\n{operations}", harvest.busy, harvest.chores)).unwrap();
 }
 
@@ -161,10 +166,15 @@ fn threads_that_share_a_handle_see_one_order_through_the_sql_engine() {
 
 #[test]
 fn threads_that_share_a_store_in_memory_see_one_order() {
+    if common::is_of_a_file("it is in memory") {
+        return;
+    }
     for engines in [Engines::Btree, Engines::Sql] {
         let begins = monotonic();
         let (path, ends) = (None, begins + nanoseconds() / 2);
-        let run = Run { path, begins, ends, engines, journal_mode: JournalMode::Wal, handles: vec![6] };
+        let folder = PathBuf::new();
+        let run =
+            Run { path, folder, begins, ends, engines, journal_mode: JournalMode::Wal, handles: vec![6] };
         judge("in memory", run.work(0));
     }
 }

@@ -84,6 +84,9 @@ fn purge_before_keeps_every_live_key_also_with_a_cutoff_in_the_future() {
 
 #[test]
 fn a_purge_decides_by_the_row_when_its_index_is_wrong() {
+    if common::is_of_a_file("another program looks at the file") {
+        return;
+    }
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let store = scratch.open_at(&clock);
@@ -245,8 +248,15 @@ fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
     assert_eq!(store.purge_step(None, None).unwrap(), step(0, false));
     clock.set(5_000);
     other.begin(true).unwrap();
-    assert_eq!(kind(store.purge_step(None, None)), ErrorKind::Busy);
-    assert_eq!(kind(store.purge_before(i64::MAX)), ErrorKind::Busy);
+    if common::are_on_a_server() {
+        // What others have locked is left to them.
+        assert_eq!(other.purge_expired().unwrap(), 10);
+        assert_eq!(store.purge_step(None, None).unwrap(), step(0, true));
+        assert_eq!(store.purge_before(i64::MAX).unwrap(), 0);
+    } else {
+        assert_eq!(kind(store.purge_step(None, None)), ErrorKind::Busy);
+        assert_eq!(kind(store.purge_before(i64::MAX)), ErrorKind::Busy);
+    }
     other.rollback().unwrap();
     store.begin(false).unwrap();
     assert_eq!(kind(store.purge_step(None, None)), ErrorKind::ReadOnly);
@@ -264,6 +274,9 @@ fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
 
 #[test]
 fn a_purge_that_fails_half_way_keeps_the_steps_that_were_committed() {
+    if common::is_of_a_file("another program looks at the file") {
+        return;
+    }
     // One row of the second step is damaged.
     for all_families in [false, true] {
         let scratch = Scratch::new();
@@ -325,6 +338,9 @@ fn a_family_dropped_between_two_steps_is_no_obstacle() {
 
 #[test]
 fn a_key_that_ends_at_the_last_moment_there_is_can_be_purged() {
+    if common::is_of_a_file("no server knows a time so far in the future") {
+        return;
+    }
     let (store, clock) = memory_at(1_000);
     store.put_ttl("k", "1", Duration::MAX).unwrap();
     assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(i64::MAX)));

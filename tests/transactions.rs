@@ -226,7 +226,33 @@ fn reads_never_end_the_callers_transaction() {
 // ---- other handles -------------------------------------------------------------------------------
 
 #[test]
+fn a_second_writer_on_a_server_goes_on_unless_it_meets_what_the_first_has_written() {
+    if !common::are_on_a_server() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (store, other) = (scratch.open(), scratch.open());
+    store.put("a", "1").unwrap();
+    store.begin(true).unwrap();
+    store.put("a", "2").unwrap();
+    assert_eq!(kind(other.put("a", "3")), ErrorKind::Busy);
+    assert_eq!(other.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    other.put("b", "1").unwrap();
+    other.begin(true).unwrap();
+    other.put("c", "1").unwrap();
+    assert_eq!(kind(other.delete("a")), ErrorKind::Locked);
+    assert_eq!(kind(other.commit()), ErrorKind::Locked);
+    other.rollback().unwrap();
+    store.commit().unwrap();
+    assert_eq!(keys(other.iter()), [b"a", b"b"]);
+    assert_eq!(other.get("a").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
 fn a_second_writer_is_busy_while_its_reads_go_on() {
+    if common::is_of_a_file("on a server two writers do not exclude each other") {
+        return;
+    }
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
@@ -298,6 +324,9 @@ fn a_busy_timeout_waits_for_the_other_writer() {
 
 #[test]
 fn in_delete_mode_a_commit_that_a_reader_blocks_can_be_tried_again() {
+    if common::is_of_a_file("it is about the DELETE mode") {
+        return;
+    }
     let scratch = Scratch::new();
     let config = Config::new().journal_mode(JournalMode::Delete);
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
@@ -316,6 +345,9 @@ fn in_delete_mode_a_commit_that_a_reader_blocks_can_be_tried_again() {
 
 #[test]
 fn in_delete_mode_a_write_that_a_reader_blocks_changes_nothing() {
+    if common::is_of_a_file("it is about the DELETE mode") {
+        return;
+    }
     let scratch = Scratch::new();
     let config = Config::new().journal_mode(JournalMode::Delete);
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));

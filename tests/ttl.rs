@@ -119,6 +119,9 @@ fn persist_tells_whether_there_was_a_ttl() {
 
 #[test]
 fn a_change_of_the_ttl_does_not_read_or_rewrite_the_value() {
+    if common::is_of_a_file("another program looks at the file") {
+        return;
+    }
     if common::are_encrypted() {
         return; // another program cannot change it while it is open
     }
@@ -154,7 +157,7 @@ fn expire_time_tells_the_moment_and_removes_what_has_expired() {
     assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(2_000)));
     clock.set(2_000);
     assert_eq!(store.expire_time("k").unwrap(), None);
-    assert_eq!(store.count().unwrap(), 1);
+    assert_eq!(store.count().unwrap(), if common::are_on_a_server() { 2 } else { 1 }); // there a read removes nothing
 }
 
 // ---- sliding expiry ------------------------------------------------------------------------------
@@ -363,6 +366,9 @@ fn a_default_ttl_that_is_rolled_back_is_obeyed_by_no_handle() {
 
 #[test]
 fn a_default_ttl_is_kept_in_the_file_where_another_program_may_change_it() {
+    if common::is_of_a_file("another program looks at the file") {
+        return;
+    }
     if common::are_encrypted() {
         return; // another program cannot change it while it is open
     }
@@ -403,6 +409,9 @@ fn a_family_made_again_has_no_default_ttl() {
 
 #[test]
 fn a_default_ttl_at_the_end_of_time_does_not_overflow() {
+    if common::is_of_a_file("no server knows a time so far in the future") {
+        return;
+    }
     let (store, _clock) = memory_at(i64::MAX - 5);
     store.set_default_ttl(Some(Duration::from_secs(630_720_000))).unwrap();
     store.put("k", "1").unwrap();

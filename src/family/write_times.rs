@@ -48,8 +48,7 @@ impl Family {
     /// before the failure stay done.
     pub fn sweep(&self, max_age: Duration) -> Result<u64> {
         let max_age_ms = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
-        let before_ms = self.shared().clock.now_ms().saturating_sub(max_age_ms);
-        Ok(self.sweep_at_most(before_ms, u64::MAX)?.deleted)
+        Ok(self.sweep_step(|now_ms| now_ms.saturating_sub(max_age_ms), u64::MAX)?.deleted)
     }
 
     /// Removes at most so many keys that were written before that moment, the oldest first. Otherwise as
@@ -58,10 +57,15 @@ impl Family {
     /// # Errors
     /// As [`sweep`](Family::sweep).
     pub fn sweep_at_most(&self, before_ms: i64, max_keys: u64) -> Result<PurgeStep> {
-        let last_ms = before_ms.saturating_sub(1);
+        self.sweep_step(|_| before_ms, max_keys)
+    }
+
+    fn sweep_step(&self, before_ms: impl FnOnce(i64) -> i64, max_keys: u64) -> Result<PurgeStep> {
         if !self.tracks_writes()? {
             return self.shared().count_failure(Err(not_tracked(self.name())));
         }
+        // A server has told the time with that.
+        let last_ms = before_ms(self.shared().clock.now_ms()).saturating_sub(1);
         let (mut left, mut deleted, mut others_have_the_rest) = (max_keys, 0, false);
         loop {
             let more = self.shared().with(|db| self.on(db.view()).has_written_by(last_ms))?;

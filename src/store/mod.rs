@@ -360,8 +360,9 @@ impl Store {
     }
 
     /// Uses `now_ms` instead of the system's clock, for this handle: milliseconds since the Unix
-    /// epoch. Does nothing for a store on a server, whose clock all clients share. It must not call this store. A value less than an earlier one counts as the earlier. Waits
-    /// for threads that are inside the clock that is replaced; does nothing if called by that clock.
+    /// epoch. Does nothing for a store on a server, whose clock all clients share. It must not call this store. A value
+    /// less than an earlier one counts as the earlier. Waits for threads that are inside the clock that is replaced; does
+    /// nothing if called by that clock.
     pub fn set_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         if self.check_own_clock().is_ok() {
             self.shared.clock.inject(Some(Arc::new(now_ms)));
@@ -373,6 +374,13 @@ impl Store {
         if self.check_own_clock().is_ok() {
             self.shared.clock.inject(None);
         }
+    }
+
+    /// What this handle takes for the server's time between two answers: for tests, which turn the server's clock, too.
+    #[cfg(feature = "remote")]
+    #[doc(hidden)]
+    pub fn set_clock_like_the_servers(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
+        self.shared.clock.inject(Some(Arc::new(now_ms)));
     }
 
     /// Fails if the time of this store is told by a server.

@@ -22,7 +22,8 @@ use std::sync::{Arc, Mutex};
 
 use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, KeyRange, Result, Store};
 
-/// A clock that stands still until a test moves it. Clones are the same clock.
+/// A clock that stands still until a test moves it. Clones are the same clock. Of a store on a server it has the file that
+/// keeps its time there.
 #[derive(Clone)]
 pub struct TestClock(Arc<AtomicI64>, Arc<Mutex<Vec<PathBuf>>>);
 
@@ -44,10 +45,11 @@ impl TestClock {
     /// On a server: of the store that this thread has opened last.
     pub fn drive(&self, store: &Store) {
         #[cfg(feature = "remote")]
-        if are_on_a_server() {
-            let file = on_a_server::clock_of_the_latest();
-            on_a_server::set_clock(&file, self.now());
-            return self.1.lock().unwrap().push(file);
+        if on_a_server::has(store) {
+            self.1.lock().unwrap().push(on_a_server::clock_of_the_latest());
+            self.set(self.now());
+            let clock = self.clone();
+            return store.set_clock_like_the_servers(move || clock.now());
         }
         let clock = self.clone();
         store.set_clock(move || clock.now());
@@ -80,15 +82,24 @@ pub fn is_of_a_file(why: &str) -> bool {
     are_on_a_server()
 }
 
+/// The longest key.
+pub fn max_key_size() -> usize {
+    if are_on_a_server() { 2_500 } else { kvstore::MAX_KEY_SIZE }
+}
+
 /// A store in memory, or a new one on a server.
 pub fn memory() -> Store {
+    memory_with(&Config::new())
+}
+
+pub fn memory_with(config: &Config) -> Store {
     #[cfg(feature = "remote")]
     if are_on_a_server() {
         let url = on_a_server::new_url();
         on_a_server::opened(&url);
-        return Store::open(url).unwrap();
+        return Store::open_with(url, config).unwrap();
     }
-    Store::open_in_memory(&Config::new()).unwrap()
+    Store::open_in_memory(config).unwrap()
 }
 
 /// A store in memory, with its clock at `now_ms`.

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use kvstore::Store;
+
 use super::server::Server;
 
 thread_local! {
@@ -52,6 +54,11 @@ pub fn new_url() -> String {
 pub fn opened(url: &str) {
     let schema = url.rsplit_once("schema=").map_or("", |(_, schema)| schema);
     LATEST.with(|latest| latest.replace(schema.to_owned()));
+}
+
+/// Whether it is one of these stores.
+pub fn has(store: &Store) -> bool {
+    store.info().unwrap().path.is_some_and(|path| path.to_string_lossy().starts_with("postgresql://"))
 }
 
 /// The file that keeps the time of the store this thread has opened last.

@@ -69,9 +69,11 @@ impl Worker<'_> {
     }
 
     fn back_up(&mut self) {
-        let Some(path) = self.run.path.clone() else { return };
+        if self.run.path.is_none() {
+            return;
+        }
         self.files += 1;
-        let copy = path.with_file_name(format!("copy {} {}", self.number, self.files));
+        let copy = self.run.folder.join(format!("copy {} {}", self.number, self.files));
         let done = self.store().backup(&copy, |_, _| true);
         if self.unless_busy(done).is_some() {
             check_copy(&copy);

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kvstore::{Condition, Config, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
+use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
 use kvstore::{Direction, Store, Ttl, now_ms};
 
 use crate::checker::{Kind, NEVER, NONE, Op};
@@ -35,6 +35,8 @@ pub fn monotonic() -> i64 {
 pub struct Run {
     /// `None`: in memory.
     pub path: Option<PathBuf>,
+    /// Where files beside the store may lie.
+    pub folder: PathBuf,
     pub begins: i64,
     pub ends: i64,
     pub engines: Engines,
@@ -164,6 +166,11 @@ fn retried<R>(mut f: impl FnMut() -> Result<R>) -> Result<R> {
     }
 }
 
+/// Whether others stood in the way of a transaction on a server, which may happen at each call in it.
+fn is_conflict(error: &Error) -> bool {
+    crate::common::are_on_a_server() && error.kind() == ErrorKind::Locked
+}
+
 struct Worker<'a> {
     run: &'a Run,
     shared: &'a Store,
@@ -262,7 +269,7 @@ impl Worker<'_> {
     fn unless_busy<R>(&mut self, done: Result<R>) -> Option<R> {
         match done {
             Ok(done) => Some(done),
-            Err(e) if e.is_retryable() => {
+            Err(e) if e.is_retryable() || is_conflict(&e) => {
                 self.harvest.busy += 1;
                 None
             }
@@ -517,9 +524,17 @@ impl Worker<'_> {
         let around = self.around();
         let begun = self.store().begin(true);
         let Some(()) = self.unless_busy(begun) else { return };
-        let read = number_of(key, family.get(&name).unwrap().as_deref());
-        family.put_until(&name, bytes_of(key, number), expiry).unwrap();
-        let own = number_of(key, family.get(&name).unwrap().as_deref());
+        let done = (|| {
+            let read = number_of(key, family.get(&name)?.as_deref());
+            family.put_until(&name, bytes_of(key, number), expiry)?;
+            Ok((read, number_of(key, family.get(&name)?.as_deref())))
+        })();
+        if done.as_ref().is_err_and(is_conflict) {
+            self.store().rollback().unwrap();
+            self.harvest.busy += 1;
+            return;
+        }
+        let (read, own) = done.unwrap();
         let may_have_died = expiry.millis().is_some_and(|at| at <= now_ms());
         assert!(own == number || own == NONE && may_have_died, "its own write");
         if self.one_in(4) {
@@ -528,8 +543,8 @@ impl Worker<'_> {
             return self.note(Op { read, ..op });
         }
         let committed = self.store().commit();
-        if committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Busy) {
-            self.store().rollback().unwrap(); // in DELETE mode, a reader is in the way
+        if committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Busy || is_conflict(e)) {
+            self.store().rollback().unwrap(); // in DELETE mode, a reader is in the way; on a server, another writer
         }
         let Some(()) = self.unless_busy(committed) else { return };
         let ends = expiry.millis().map_or(NEVER, |at| (at, at));

@@ -6,6 +6,7 @@
 use tokio_postgres::Row;
 
 use super::Db;
+use super::plan::sql::clock;
 use super::schema::NOW_MS;
 use super::session::Again;
 use crate::error::{Error, Result};
@@ -15,7 +16,12 @@ const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
 /// In the order of their bytes, as in a file.
 const ALL: &str = "SELECT name FROM kvstore_family ORDER BY name";
 
-const SETTINGS: &str = "SELECT default_ttl_ms, track_writes, created_ms FROM kvstore_family WHERE name = $1";
+/// With the time, for a sweep that is about to count from it.
+const SETTINGS: &str = concat!(
+    "SELECT default_ttl_ms, track_writes, created_ms, ",
+    clock!(),
+    " FROM kvstore_family WHERE name = $1"
+);
 
 const SET_DEFAULT_TTL: &str = "UPDATE kvstore_family SET default_ttl_ms = $2 WHERE name = $1 RETURNING id";
 
@@ -93,7 +99,9 @@ impl Db {
 
     fn settings(&self, family: &str) -> Result<Row> {
         let rows = self.query(Again::Yes, SETTINGS, &[&family.as_bytes()])?;
-        rows.into_iter().next().ok_or_else(|| no_longer_exists(family))
+        let row = rows.into_iter().next().ok_or_else(|| no_longer_exists(family))?;
+        self.clock.note_server(row.try_get(3).map_err(|_| strange())?);
+        Ok(row)
     }
 
     /// Sets the TTL of plain puts.

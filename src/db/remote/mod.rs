@@ -56,16 +56,15 @@ impl Db {
         crate::db::watch_forks()?;
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
         let mut session = Session::open(settings, config)?;
+        clock.note_server(session.opened_ms()); // before anything else takes time
         schema::ensure(&mut session, config.read_only)?;
-        let db = Db {
+        Ok(Db {
             session: RefCell::new(session),
             transaction: TransactionState::None,
             clock,
             read_only: config.read_only,
             url: PathBuf::from(url),
-        };
-        db.clock.note_server(db.session.borrow_mut().opened_ms());
-        Ok(db)
+        })
     }
 
     /// What a second connection is opened with.
