@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-python clean all lib command install install-command install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-remote bench-python clean all lib command install install-command install-strip uninstall docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -69,7 +69,7 @@ ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batc
 
 # Those that run on stores on a PostgreSQL server as well, which they start themselves; those that take a minute each,
 # in test-full.
-REMOTE_TESTS := $(addprefix --test ,conditional ttl transactions batch iteration iteration_meanwhile expiry family \
+REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration iteration_meanwhile expiry family \
     write_times atomicity linear copy)
 REMOTE_TESTS_FULL := $(addprefix --test ,semantics purging rows_and_ranges fetch cleaner)
 
@@ -96,6 +96,9 @@ bench-quick:
 
 bench-encryption:
 	benches/encryption/run
+
+bench-remote:
+	benches/remote/run
 
 bench-python:
 	bindings/python/bench/run $(BENCH_ARGS)
