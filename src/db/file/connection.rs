@@ -1,6 +1,8 @@
 //! One connection and its transactions. Opening is in `open.rs`, checkpoints in `checkpoint.rs`, upkeep in
 //! `maintenance.rs`.
 
+#[cfg(feature = "encryption")]
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,6 +80,9 @@ pub(crate) struct Db {
     /// What an encrypted file was opened with.
     #[cfg(feature = "encryption")]
     pub(super) encrypted: Option<Box<Config>>,
+    /// How many reads of databases this process had made when it was asked last whether all was decrypted.
+    #[cfg(feature = "encryption")]
+    pub(super) reads_seen: Cell<u64>,
     /// Why SQLCipher decrypts nothing any more.
     #[cfg(feature = "encryption")]
     pub(super) spoilt: Option<Error>,

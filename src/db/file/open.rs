@@ -2,6 +2,8 @@
 //!
 //! A file that is not a store is left exactly as it was found.
 
+#[cfg(feature = "encryption")]
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -328,6 +330,8 @@ fn set_up(
         dead: RefCell::default(),
         #[cfg(feature = "encryption")]
         encrypted: config.file.is_encrypted().then(|| Box::new(config.clone())),
+        #[cfg(feature = "encryption")]
+        reads_seen: Cell::new(u64::MAX),
         #[cfg(feature = "encryption")]
         spoilt: None,
         _leftovers: leftovers,
