@@ -115,6 +115,11 @@ impl Clock {
         self.kind.load(Ordering::Relaxed) == SYSTEM
     }
 
+    /// Whether it is that of the server the store is on.
+    pub(crate) fn is_a_servers(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == SERVER
+    }
+
     pub(crate) fn is_injected(&self) -> bool {
         self.kind.load(Ordering::Relaxed) == INJECTED
     }

@@ -10,7 +10,7 @@ use super::errmsg::thread_error;
 use super::handle::{self, NotOpen, StoreHandle};
 use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
 use super::under_way;
-use crate::{Config, Store};
+use crate::{Config, Error, Store};
 
 /// Opens the store at `path` with the default configuration; makes it if it is not there.
 ///
@@ -133,13 +133,34 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     }
 }
 
+/// Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
+/// system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
+/// machine's monotonic clock; nobody is asked. Times that several machines compare come from here.
+///
+/// Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            let time = output(pMs, "pMs")?;
+            kv.store.shared().check_open()?;
+            time.set(kv.store.now_ms());
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
 /// Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
 /// without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
 /// called from whatever thread uses the handle, and must not call this store. A time before one it
 /// has returned counts as that one. `context` must stay valid until the clock is replaced or the
 /// store is closed: both wait for threads that are inside the old clock.
 ///
-/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL).
+/// On a server time is the server's: another clock is refused there, and NULL does nothing.
+///
+/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or a store on a server
+/// is given a clock).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_set_clock(
     kv: *mut KVStore,
@@ -161,7 +182,12 @@ pub unsafe extern "C" fn kvstore_set_clock(
     unsafe {
         call(kv, |kv| {
             kv.store.check_no_callback()?;
+            let is_a_servers = kv.store.shared().clock.is_a_servers();
             match now_ms {
+                Some(_) if is_a_servers => {
+                    return Err(Error::failed("time is the server's here: a store on a server takes no clock").into());
+                }
+                None if is_a_servers => {}
                 // SAFETY: the caller's function, with the caller's context.
                 Some(now_ms) => kv.store.set_clock(move || now_ms(context.pointer())),
                 None => kv.store.use_system_clock(),
