@@ -177,6 +177,12 @@
 #define KVSTORE_PUT_DEFAULT_TTL 8
 
 /**
+ * KVWriteOptions.flags: expireMs is not a moment, but how many milliseconds the key lives from now, by the store's clock; on
+ * a server, by the server's, whose time a client need not know.
+ */
+#define KVSTORE_PUT_TTL 16
+
+/**
  * kvstore_cf_expire: only if the key has no TTL.
  */
 #define KVSTORE_EXPIRE_NX 1
@@ -392,7 +398,7 @@ typedef struct {
  */
 typedef struct {
     /**
-     * When the key expires, in milliseconds since the Unix epoch; 0: never.
+     * When the key expires, in milliseconds since the Unix epoch; 0: never. With KVSTORE_PUT_TTL: in how many.
      */
     int64_t expireMs;
     /**
@@ -1045,7 +1051,7 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  * process.
  *
  * Errors: as kvstore_put; KVSTORE_ERROR also for unknown flags, flags that exclude each other, a
- * reserved field that is not 0 and a negative expireMs.
+ * reserved field that is not 0 and a negative expireMs, or one of 0 with KVSTORE_PUT_TTL.
  */
 int kvstore_cf_put_with(KVColumnFamily *cf,
                         const void *pKey,
