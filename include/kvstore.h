@@ -607,10 +607,8 @@ int kvstore_time_ms(KVStore *kv,
  * has returned counts as that one. `context` must stay valid until the clock is replaced or the
  * store is closed: both wait for threads that are inside the old clock.
  *
- * On a server time is the server's: another clock is refused there, and NULL does nothing.
- *
- * Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or a store on a server
- * is given a clock).
+ * Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or the store is on a
+ * server, whose clock decides for all).
  */
 int kvstore_set_clock(KVStore *kv,
                       int64_t (*now_ms)(void *context),

@@ -115,7 +115,7 @@ impl Clock {
         self.kind.load(Ordering::Relaxed) == SYSTEM
     }
 
-    /// Whether it is that of the server the store is on.
+    /// Whether a server tells it the time.
     pub(crate) fn is_a_servers(&self) -> bool {
         self.kind.load(Ordering::Relaxed) == SERVER
     }

@@ -115,11 +115,38 @@ pub fn path(store: &str) -> Result<PathBuf> {
     };
     match path.to_str() {
         Some(":memory:") => usage("a store in memory ends with this command: give the path of a file"),
-        Some(url) if url.starts_with("postgresql://") || url.starts_with("postgres://") => {
+        _ if is_url(&path) && !cfg!(feature = "remote") => {
             usage("this build of kvstore has no servers: give the path of a file")
         }
         _ => Ok(path),
     }
+}
+
+/// Whether a store is on a server.
+pub fn is_url(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    text.starts_with(b"postgresql://") || text.starts_with(b"postgres://")
+}
+
+/// A path as it may be shown: a URL without what may have a password in it.
+pub fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    if !is_url(path) {
+        return text;
+    }
+    let (place, query) = text.split_once('?').unwrap_or((&text, ""));
+    let (scheme, place) = place.split_once("://").unwrap_or(("", place));
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let schema = query.split('&').find(|pair| pair.starts_with("schema="));
+    format!("{scheme}://{place}{}", schema.map(|schema| format!("?{schema}")).unwrap_or_default())
+}
+
+/// Refuses a store on a server, for commands about files.
+pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
+    if is_url(path) {
+        return refused(format!("{} is a store on a server: {otherwise}", shown(path)));
+    }
+    Ok(())
 }
 
 /// So much of a file is read as memory: what is mapped counts as the command's, though it can be taken from it.
@@ -138,6 +165,9 @@ pub fn open_with(
     secrets: &Secrets,
     config: Config,
 ) -> Result<Store> {
+    if is_url(path) {
+        return on_a_server(path, purpose, how, config);
+    }
     // A pipe would be waited for, by whoever opens it.
     if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         return refused(format!("{} is not a regular file: give the path of a store", path.display()));
@@ -158,6 +188,15 @@ pub fn open_with(
         ErrorKind::Error if e.is_failure() => advised(&e, path, config),
         _ => e.into(),
     })
+}
+
+/// Opens a store on a server. Who does not make one must find it there.
+fn on_a_server(url: &Path, purpose: For, how: &OpenArgs, config: Config) -> Result<Store> {
+    let config = config.busy_timeout(how.timeout).max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT);
+    if purpose == For::Writing {
+        Store::open_with(url, &config.clone().read_only(true))?.close()?;
+    }
+    Ok(Store::open_with(url, &config.read_only(purpose == For::Looking))?)
 }
 
 /// What to do about a store that cannot be opened as it is.

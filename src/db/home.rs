@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables, TransactionState};
 #[cfg(feature = "remote")]
 use super::remote;
-use super::{BatchWrite, Chunk, Found, Scan, TimeEntry, Times};
+use super::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
@@ -21,6 +21,10 @@ use crate::options::{Limit, PutOptions};
 use crate::unwind::or_undo;
 
 /// A connection to a store, with the caller's transaction on it.
+#[cfg_attr(
+    feature = "remote",
+    allow(clippy::large_enum_variant, reason = "a call on a file is not to follow one more pointer")
+)]
 pub(crate) enum Db {
     File(file::Db),
     #[cfg(feature = "remote")]
@@ -54,6 +58,16 @@ pub(crate) struct Due {
     pub(crate) known: usize,
     /// Whether these are all in which something is due, or `max` of them: there was time to look.
     pub(crate) complete: bool,
+}
+
+impl Due {
+    /// Whether the same is due.
+    pub(crate) fn is_as(&self, other: &Due) -> bool {
+        let first_ends = |due: &Due| {
+            due.families.iter().map(|(ms, tables)| (*ms, tables.family().to_owned())).collect::<Vec<_>>()
+        };
+        first_ends(self) == first_ends(other)
+    }
 }
 
 /// The same call, wherever the data is; on a server perhaps with other arguments.
@@ -534,6 +548,11 @@ impl Contents<'_> {
         wherever!(Contents, self, times(key))
     }
 
+    /// When each of these live keys was written, if that is known.
+    pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        wherever!(Contents, self, write_times(keys))
+    }
+
     /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         self,
@@ -653,15 +672,13 @@ impl Contents<'_> {
         wherever!(Contents, self, get_and_expire(key, expiry, visit))
     }
 
-    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`; returns how
-    /// many.
-    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
+    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`.
+    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
         wherever!(Contents, self, purge(last_ms, now_ms, max), on a server purge(last_ms, max))
     }
 
-    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`; returns how
-    /// many were alive.
-    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
+    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`.
+    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
         wherever!(Contents, self, sweep(last_ms, max))
     }
 }

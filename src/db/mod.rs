@@ -63,6 +63,15 @@ pub(crate) struct BatchWrite<'w> {
     pub(crate) put: Option<(&'w [u8], &'w PutOptions)>,
 }
 
+/// What a step of a purge or a sweep has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Removals {
+    /// What is gone; with none, others have taken or hold all that was due.
+    pub(crate) entries: u64,
+    /// Those of them that count for the caller: of a purge the dead keys, of a sweep the live ones.
+    pub(crate) counted: u64,
+}
+
 /// A key and the time it has in an index by time.
 pub(crate) type TimeEntry = (i64, Vec<u8>);
 

@@ -1,8 +1,9 @@
 //! Many keys in one call: deleting a range, reading a list of keys.
 
 use super::{Family, KeyRange};
-use crate::db::Found;
+use crate::db::{BatchWrite, Found};
 use crate::error::Result;
+use crate::options::PutOptions;
 
 impl Family {
     /// Deletes the keys of a range (see [`KeyRange`]), all in one transaction; returns
@@ -14,6 +15,26 @@ impl Family {
         let deleted = self.shared().write(|db| self.on(db).delete_range(range.scan()))?;
         self.shared().counters.deletes.add(deleted);
         Ok(deleted)
+    }
+
+    /// Writes several values, each as its options say, all together.
+    pub(crate) fn put_all<'w>(
+        &self,
+        rows: impl Iterator<Item = (&'w [u8], &'w [u8], &'w PutOptions)>,
+    ) -> Result<()> {
+        let mut writes = Vec::new();
+        for (key, value, options) in rows {
+            self.check_entry(key, value, options.expiry)?;
+            writes.push(BatchWrite { family: self.tables(), key, put: Some((value, options)) });
+        }
+        self.shared().write(|db| db.write_batch(&writes, &self.shared().clock))?;
+        writes.iter().for_each(|write| self.count_put(write.key, write.put.map_or(&[], |(value, _)| value)));
+        Ok(())
+    }
+
+    /// When each of several keys was written; `None` for each that is missing or expired, or has no such time.
+    pub(crate) fn write_times(&self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        self.shared().with(|db| self.on(db.view()).write_times(keys))
     }
 
     /// The values of several keys, from one snapshot; `None` for each that is missing or expired.

@@ -11,7 +11,8 @@ pub(crate) const KEYS_PER_STEP: usize = 256;
 pub struct PurgeStep {
     /// Keys removed; by a sweep, those that were alive.
     pub deleted: u64,
-    /// Whether there is more to remove, or may be, because there was no time to look at all families.
+    /// Whether there is more to remove; or may be, because there was no time to look at all families, or because others
+    /// are removing or writing what is left, on a server.
     pub more: bool,
 }
 
@@ -19,7 +20,8 @@ impl Family {
     /// Removes every key of this family that has expired by now; returns how many, without those that a get, exists
     /// or ttl of this handle has met before. The work grows
     /// with that number, not with the size of the family, and is done in transactions of at most 256
-    /// keys (or in the open transaction). What is overwritten of them: as for [`delete`](Family::delete).
+    /// keys (or in the open transaction). On a server, keys that others are removing or writing at the same time are
+    /// left to them. What is overwritten of them: as for [`delete`](Family::delete).
     ///
     /// # Errors
     /// See [`Family`]. Steps that were committed before the failure stay done.
@@ -55,12 +57,12 @@ impl Family {
 
     fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
         let now_ms = self.shared().clock.now_ms();
-        let mut deleted = 0;
+        let (mut deleted, mut others_have_the_rest) = (0, false);
         loop {
             // Looking first needs no lock on the file when there is nothing to do.
             let more = self.shared().with(|db| self.on(db.view()).has_expired(last_ms, now_ms))?;
             let left = max_keys.saturating_sub(deleted);
-            if !more || left == 0 {
+            if !more || left == 0 || others_have_the_rest {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
@@ -68,8 +70,9 @@ impl Family {
                 db.remove_dead(&self.shared().clock, now_ms)?; // what a read has met is not counted
                 self.on(db).purge(last_ms, now_ms, max)
             })?;
-            self.shared().counters.ttl_purged.add(step);
-            deleted += step;
+            self.shared().counters.ttl_purged.add(step.counted);
+            deleted += step.counted;
+            others_have_the_rest = step.entries == 0;
         }
     }
 }

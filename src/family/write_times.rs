@@ -62,17 +62,18 @@ impl Family {
         if !self.tracks_writes()? {
             return self.shared().count_failure(Err(not_tracked(self.name())));
         }
-        let (mut left, mut deleted) = (max_keys, 0);
+        let (mut left, mut deleted, mut others_have_the_rest) = (max_keys, 0, false);
         loop {
             let more = self.shared().with(|db| self.on(db.view()).has_written_by(last_ms))?;
-            if !more || left == 0 {
+            if !more || left == 0 || others_have_the_rest {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
             let step = self.shared().write(|db| self.on(db).sweep(last_ms, max))?;
-            left -= max as u64;
-            deleted += step;
-            self.shared().counters.deletes.add(step);
+            left = left.saturating_sub(step.entries);
+            deleted += step.counted;
+            others_have_the_rest = step.entries == 0;
+            self.shared().counters.deletes.add(step.counted);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::errmsg::thread_error;
 use super::handle::{self, NotOpen, StoreHandle};
 use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
 use super::under_way;
-use crate::{Config, Error, Store};
+use crate::{Config, Store};
 
 /// Opens the store at `path` with the default configuration; makes it if it is not there.
 ///
@@ -157,10 +157,8 @@ pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_i
 /// has returned counts as that one. `context` must stay valid until the clock is replaced or the
 /// store is closed: both wait for threads that are inside the old clock.
 ///
-/// On a server time is the server's: another clock is refused there, and NULL does nothing.
-///
-/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or a store on a server
-/// is given a clock).
+/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or the store is on a
+/// server, whose clock decides for all).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_set_clock(
     kv: *mut KVStore,
@@ -182,12 +180,8 @@ pub unsafe extern "C" fn kvstore_set_clock(
     unsafe {
         call(kv, |kv| {
             kv.store.check_no_callback()?;
-            let is_a_servers = kv.store.shared().clock.is_a_servers();
+            kv.store.check_own_clock()?;
             match now_ms {
-                Some(_) if is_a_servers => {
-                    return Err(Error::failed("time is the server's here: a store on a server takes no clock").into());
-                }
-                None if is_a_servers => {}
                 // SAFETY: the caller's function, with the caller's context.
                 Some(now_ms) => kv.store.set_clock(move || now_ms(context.pointer())),
                 None => kv.store.use_system_clock(),

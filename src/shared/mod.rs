@@ -518,7 +518,9 @@ impl Shared {
         if let Some(db) = &mut db {
             self.remove_dead_before_close(db);
         }
-        self.clock.inject(None); // nobody is inside the caller's when this returns
+        if !self.clock.is_a_servers() {
+            self.clock.inject(None); // nobody is inside the caller's when this returns
+        }
         db.map_or_else(|| Err(closed()), Db::close)
     }
 }

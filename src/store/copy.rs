@@ -162,17 +162,25 @@ fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<(
         if entries.len() == 0 {
             return Ok(());
         }
-        let mut rows = 0;
-        for entry in entries {
-            let mut options = PutOptions::new().expiry(entry.expiry);
-            if tracks {
-                let Some(written_ms) = from.write_time(entry.key)? else { continue }; // expired just now
-                options = options.written_at(written_ms);
-            }
-            to.put_with(entry.key, entry.value.unwrap_or_default(), &options)?;
-            rows += 1;
+        let entries: Vec<_> = entries.collect();
+        let mut written = Vec::new();
+        if tracks {
+            let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
+            written = from.write_times(&keys)?;
         }
-        copied(rows)?;
+        let rows = entries.iter().enumerate().filter_map(|(at, entry)| {
+            let options = PutOptions::new().expiry(entry.expiry);
+            match written.get(at) {
+                Some(None) => None, // expired just now
+                Some(Some(written_ms)) => Some((entry, options.written_at(*written_ms))),
+                None => Some((entry, options)),
+            }
+        });
+        let rows: Vec<_> = rows.collect();
+        to.put_all(
+            rows.iter().map(|(entry, options)| (entry.key, entry.value.unwrap_or_default(), options)),
+        )?;
+        copied(rows.len() as u64)?;
     }
 }
 

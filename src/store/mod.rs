@@ -360,10 +360,12 @@ impl Store {
     }
 
     /// Uses `now_ms` instead of the system's clock, for this handle: milliseconds since the Unix
-    /// epoch. It must not call this store. A value less than an earlier one counts as the earlier. Waits
+    /// epoch. Does nothing for a store on a server, whose clock all clients share. It must not call this store. A value less than an earlier one counts as the earlier. Waits
     /// for threads that are inside the clock that is replaced; does nothing if called by that clock.
     pub fn set_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
-        self.shared.clock.inject(Some(Arc::new(now_ms)));
+        if self.check_own_clock().is_ok() {
+            self.shared.clock.inject(Some(Arc::new(now_ms)));
+        }
     }
 
     /// The time by this store's clock: the system's, or the one that was given to it. On a server it is the server's, as
@@ -375,7 +377,20 @@ impl Store {
 
     /// Goes back to the system's clock.
     pub fn use_system_clock(&self) {
-        self.shared.clock.inject(None);
+        if self.check_own_clock().is_ok() {
+            self.shared.clock.inject(None);
+        }
+    }
+
+    /// Fails if the time of this store is told by a server.
+    #[doc(hidden)]
+    pub fn check_own_clock(&self) -> Result<()> {
+        if !self.shared.clock.is_a_servers() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "the store is on a server, whose clock decides for all clients: it cannot be replaced",
+        ))
     }
 }
 

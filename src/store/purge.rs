@@ -41,7 +41,8 @@ impl Store {
     ///
     /// With nothing expired this looks at no family, however many there are, unless others have committed
     /// since this handle looked last: then once at each. Time that is over ends that, too, some milliseconds
-    /// later; the next step begins with the families that were left out. A step with a `max_time` leaves a
+    /// later; the next step begins with the families that were left out. On a server, keys that others are removing or
+    /// writing at the same time are left to them. A step with a `max_time` leaves a
     /// checkpoint that is due to the next write.
     ///
     /// # Errors
@@ -51,17 +52,22 @@ impl Store {
         let now_ms = self.shared().clock.now_ms();
         let within = |more: Duration| max_time.is_none_or(|max| started.elapsed() < max.saturating_add(more));
         let mut deleted = 0;
+        let mut left_over: Option<Due> = None;
         loop {
             let left = max_keys.map_or(u64::MAX, |max| max.saturating_sub(deleted));
             let due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
             // However little time there is, a step makes some progress.
             let begins = deleted == 0 && max_time != Some(Duration::ZERO);
             let more = !due.families.is_empty() || !due.complete;
-            if due.families.is_empty() || left == 0 || !(begins || within(Duration::ZERO)) {
+            // What is due as before, although a step has removed none of it, others are removing or writing.
+            let others_have_it = left_over.is_some_and(|before| before.is_as(&due));
+            if due.families.is_empty() || left == 0 || others_have_it || !(begins || within(Duration::ZERO)) {
                 return Ok(PurgeStep { deleted, more });
             }
             let in_haste = max_time.is_some();
-            deleted += self.purge_due(&due, now_ms, left, in_haste, || within(Duration::ZERO))?;
+            let step = self.purge_due(&due, now_ms, left, in_haste, || within(Duration::ZERO))?;
+            deleted += step;
+            left_over = (step == 0).then_some(due);
         }
     }
 

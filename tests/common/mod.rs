@@ -72,6 +72,14 @@ pub fn are_on_a_server() -> bool {
     false
 }
 
+/// Whether the stores of the tests are on a server, where a test is of no use that is about a file; then it says why.
+pub fn is_of_a_file(why: &str) -> bool {
+    if are_on_a_server() {
+        println!("SKIPPED on a server: {why}");
+    }
+    are_on_a_server()
+}
+
 /// A store in memory, or a new one on a server.
 pub fn memory() -> Store {
     #[cfg(feature = "remote")]

@@ -8,7 +8,7 @@ use crate::confirm::confirm;
 use crate::failure::{Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::{DIM, size};
-use crate::place::{For, StoreArgs, page_size};
+use crate::place::{For, StoreArgs, must_be_a_file, page_size};
 use crate::progress::{Interrupt, Progress};
 
 /// Pages given back in one transaction.
@@ -37,6 +37,7 @@ fn free_pages(store: &Store, page_size: u64) -> Result<u64> {
 impl CompactArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
+        must_be_a_file(&path, "it gives its space back by itself (VACUUM)")?;
         let store = self.store.open(For::Writing, &context.secrets)?;
         let page_size = page_size(&path);
         let before = std::fs::metadata(&path)?.len();

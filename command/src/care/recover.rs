@@ -45,6 +45,7 @@ pub struct RecoverArgs {
 impl RecoverArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = place::path(&self.store)?;
+        place::must_be_a_file(&path, "go back to a backup of it")?;
         if !path.exists() {
             return refused(format!("there is no file {} to recover from", path.display()));
         }

@@ -32,6 +32,7 @@ pub struct RepairArgs {
 impl RepairArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
+        place::must_be_a_file(&path, "there are no tables that could disagree; its own tools mend it")?;
         let store = self.store.open_damaged(For::Writing, &context.secrets)?;
         let question = format!(
             "Makes the tables of {} agree with its rows; rows of which a part is missing are removed",

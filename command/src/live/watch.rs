@@ -62,7 +62,7 @@ impl WatchArgs {
         let looking = Looking::start(&path, &self.store.open, &context.secrets, self.interval)?;
         let interrupt = Interrupt::watch()?;
         let mut shown = Shown {
-            path: path.display().to_string(),
+            path: crate::place::shown(&path),
             form: context.form,
             colored: context.out.is_colored(),
             interval: self.interval,

@@ -8,7 +8,7 @@ use crate::cli::Context;
 use crate::confirm::confirm;
 use crate::failure::{Answer, Result, refused};
 use crate::output::{count, keys};
-use crate::place::{For, OpenArgs, open_with, path};
+use crate::place::{For, OpenArgs, open_with, path, shown};
 use crate::progress::{Interrupt, Progress};
 use crate::secret::ToSecretArgs;
 
@@ -49,8 +49,8 @@ impl CopyArgs {
         if from.is_encrypted()? && !to.is_encrypted()? && !self.secret.to_plain {
             let question = format!(
                 "{} is not encrypted: what is in {} will be in the clear there",
-                to_path.display(),
-                from_path.display()
+                shown(&to_path),
+                shown(&from_path)
             );
             if !confirm(&question, context.yes)? {
                 return Ok(Answer::No);

@@ -13,7 +13,7 @@ use super::{DEFAULT, all_families, has_keys, report};
 use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::output::{count, keys};
-use crate::place::{For, StoreFirst, open_with};
+use crate::place::{For, StoreFirst, is_url, open_with, shown};
 use crate::progress::{Interrupt, Progress};
 
 /// Lines between two looks at the progress.
@@ -99,7 +99,7 @@ impl LoadArgs {
         // A transaction as long as this needs no more than its cache; a memory map would count as memory, too.
         let config = Config::new().mmap_size(0).cache_pages(1500);
         let path = self.store.path()?;
-        let is_made = !path.exists();
+        let is_made = !path.exists() && !is_url(&path);
         let store = open_with(&path, For::Making, &self.store.open, &context.secrets, config)?;
         let mut loading = Loading::begin(&store, self, limit)?;
         let progress = Progress::new("loading, bytes", total);
@@ -113,10 +113,7 @@ impl LoadArgs {
                 let committed = loading.committed.as_ref().map_or(0, |record| record.counts.keys());
                 return refused(match committed {
                     0 if is_made => {
-                        format!(
-                            "{why}\n  nothing of it was loaded; {} was made, and is empty",
-                            path.display()
-                        )
+                        format!("{why}\n  nothing of it was loaded; {} was made, and is empty", shown(&path))
                     }
                     0 => format!("{why}\n  nothing of it was loaded"),
                     done => format!(

@@ -64,7 +64,7 @@ impl CleanArgs {
         if out.is_for_people() {
             let path = self.store.path()?;
             let every = times::duration(u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX));
-            say!("cleaning {} every {every} (Ctrl-C ends)", path.display());
+            say!("cleaning {} every {every} (Ctrl-C ends)", place::shown(&path));
         }
         let began = Instant::now();
         let (mut removed, mut turns, mut was_busy) = (0, 0u64, false);

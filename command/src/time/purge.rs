@@ -10,7 +10,7 @@ use crate::confirm::{asks, confirm};
 use crate::failure::{Answer, Result};
 use crate::json::Object;
 use crate::output::{DIM, count, keys};
-use crate::place::{For, StoreArgs};
+use crate::place::{For, StoreArgs, shown};
 use crate::progress::Progress;
 
 /// Remove the keys that have expired
@@ -62,7 +62,7 @@ impl PurgeArgs {
             let what = format!(
                 "Remove {removed} that {} expired{of} from {}",
                 have(expired),
-                self.store.path()?.display()
+                shown(&self.store.path()?)
             );
             if expired > 0 && !confirm(&what, context.yes)? {
                 return Ok(Answer::No);

@@ -8,7 +8,7 @@ use super::steps::{self, BudgetArgs};
 use crate::cli::Context;
 use crate::confirm::confirm;
 use crate::failure::{Answer, Result, refused};
-use crate::place::{FamilyArgs, For, StoreArgs};
+use crate::place::{FamilyArgs, For, StoreArgs, shown};
 use crate::progress::Progress;
 use crate::times;
 
@@ -54,7 +54,7 @@ impl SweepArgs {
         let before_ms = kvstore::now_ms().saturating_sub(age_ms);
         let what = format!(
             "Remove every key of family \"{name}\" in {} that was written before {}",
-            self.store.path()?.display(),
+            shown(&self.store.path()?),
             times::local(before_ms)
         );
         if !confirm(&what, context.yes)? {

@@ -37,6 +37,11 @@ impl Contents<'_> {
         })
     }
 
+    /// When each of these live keys was written, if that is known.
+    pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        keys.iter().map(|key| Ok(self.times(key)?.live().and_then(|times| times.written_ms))).collect()
+    }
+
     /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         self,
@@ -73,7 +78,7 @@ impl Contents<'_> {
     }
 
     /// The first entries of the expiry index whose time is `last_ms` or before.
-    pub(crate) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+    pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         self.entries_up_to(TimeIndex::Expiry, last_ms, max)
     }
 

@@ -11,7 +11,7 @@ use super::engine::{Engine, Head, Row, Rows, Step, TimeIndex};
 use super::failure::damaged;
 use super::schema::Tables;
 use crate::clock::Clock;
-use crate::db::{BatchWrite, Scan, TimeEntry};
+use crate::db::{BatchWrite, Removals, Scan, TimeEntry};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Condition, Expiry};
 use crate::options::{Presence, PutOptions};
@@ -244,14 +244,14 @@ impl Contents<'_> {
         }
     }
 
-    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`;
-    /// returns how many.
-    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<u64> {
-        let mut removed = 0;
+    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`.
+    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
+        let mut removals = Removals::default();
         for (expire_ms, key) in by_key(self.due(last_ms.min(now_ms), max)?) {
-            removed += u64::from(self.purge_entry(expire_ms, &key, now_ms)?);
+            removals.counted += u64::from(self.purge_entry(expire_ms, &key, now_ms)?);
+            removals.entries += 1;
         }
-        Ok(removed)
+        Ok(removals)
     }
 
     /// Removes the row of an entry that [`due`](Contents::due) has shown, if it is dead by its own `expire_ms`;
@@ -273,22 +273,22 @@ impl Contents<'_> {
         Ok(dead)
     }
 
-    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`;
-    /// returns how many were alive.
-    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
-        let mut live = 0;
+    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`.
+    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
+        let mut removals = Removals::default();
         for (written_ms, key) in by_key(self.entries_up_to(TimeIndex::Written, last_ms, max)?) {
             match self.rows().head(self.tables, &key)? {
                 // The row decides, whatever the index says.
                 Some(head) if head.written_ms == Some(written_ms) => {
                     self.delete_row(&key, head)?;
-                    live += u64::from(!self.is_expired(head));
+                    removals.counted += u64::from(!self.is_expired(head));
                 }
                 // Only in a damaged store: the sweep must not meet this entry for ever.
                 _ => self.rows().drop_time_entry(self.tables, TimeIndex::Written, written_ms, &key)?,
             }
+            removals.entries += 1;
         }
-        Ok(live)
+        Ok(removals)
     }
 }
 

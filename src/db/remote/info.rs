@@ -1,11 +1,13 @@
 //! What a store on a server says of itself: its families. What they take there, the server's own tools tell.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Db;
 use super::plan::strange;
 use super::schema::FORMAT;
 use super::session::Again;
+use super::url;
 use crate::error::Result;
 use crate::info::{FamilyInfo, StoreInfo};
 
@@ -32,7 +34,7 @@ impl Db {
             });
         }
         Ok(StoreInfo {
-            path: None,
+            path: Some(PathBuf::from(url::without_password(&self.url.to_string_lossy()))),
             format_version: FORMAT.into(),
             created_by,
             journal_mode: None,

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
-use super::plan::sql::{came, live, ms, with_family};
+use super::plan::sql::{live, ms, with_family};
 use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
@@ -27,10 +27,17 @@ struct Text {
     inside: &'static str,
 }
 
-/// The time before the snapshot.
+/// The time before the snapshot, which a subquery looks at once for all rows.
 macro_rules! begun {
     () => {
-        ms!("now")
+        concat!("(SELECT ", ms!("now"), ")")
+    };
+}
+
+/// The time at which the statement came, the same way.
+macro_rules! came {
+    () => {
+        concat!("(SELECT ", ms!("statement_timestamp"), ")")
     };
 }
 
@@ -88,6 +95,13 @@ const TIMES: Text = text!(times);
 const GET_MANY: Text = text!(get_many);
 const COUNT_LIVE: Text = text!(count_live);
 
+const WRITE_TIMES: &str = concat!(
+    with_family!(),
+    " SELECT k.n, (SELECT r.written_ms FROM kvstore_row r WHERE r.family = f.id AND r.key = k.key AND ",
+    live!(came!()),
+    ") FROM f CROSS JOIN unnest($2::bytea[]) WITH ORDINALITY AS k (key, n)"
+);
+
 const COUNT: &str =
     concat!(with_family!(), " SELECT (SELECT count(*) FROM kvstore_row r WHERE r.family = f.id) FROM f");
 
@@ -102,10 +116,11 @@ const NEXT_EXPIRY: &str = concat!(
     "ORDER BY r.expire_ms LIMIT 1) FROM f"
 );
 
-const DUE: &str = concat!(
+const HAS_EXPIRED: &str = concat!(
     with_family!(),
-    " SELECT d.expire_ms, d.key FROM f LEFT JOIN LATERAL (SELECT r.expire_ms, r.key FROM kvstore_row r ",
-    "WHERE r.family = f.id AND r.expire_ms <= LEAST($2::bigint, ", came!(), ") ORDER BY r.expire_ms, r.key LIMIT $3) d ON true"
+    " SELECT EXISTS (SELECT FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms <= LEAST($2::bigint, ",
+    came!(),
+    ")) FROM f"
 );
 
 const HAS_WRITTEN_BY: &str = concat!(
@@ -206,6 +221,13 @@ impl Contents<'_> {
         Ok(())
     }
 
+    /// When each of these live keys was written, if that is known.
+    pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        let mut rows = self.rows(WRITE_TIMES, &[&self.name(), &keys])?;
+        put_in_order(&mut rows, |a, b| column::<i64>(a, 0).ok().cmp(&column(b, 0).ok()));
+        rows.iter().map(|row| column(row, 1)).collect()
+    }
+
     /// Number of rows, expired ones included.
     pub(crate) fn count(self) -> Result<u64> {
         count(&self.ask(Again::Yes, COUNT, &[&self.name()])?, 0)
@@ -226,22 +248,9 @@ impl Contents<'_> {
         column(&self.ask(Again::Yes, NEXT_EXPIRY, &[&self.name()])?, 0)
     }
 
-    /// The first rows, by their ends of life, which are `last_ms` or before.
-    pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
-        let max = i64::try_from(max).unwrap_or(i64::MAX);
-        let rows = self.rows(DUE, &[&self.name(), &last_ms, &max])?;
-        let entry = |row: &Row| match column(row, 0)? {
-            Some(expire_ms) => Ok(Some((expire_ms, column::<&[u8]>(row, 1)?.to_vec()))),
-            None => Ok(None),
-        };
-        let mut entries = rows.iter().filter_map(|row| entry(row).transpose()).collect::<Result<Vec<_>>>()?;
-        entries.sort_unstable();
-        Ok(entries)
-    }
-
     /// Whether a key expired at `last_ms` or before, and by now.
     pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
-        Ok(!self.due(last_ms, 1)?.is_empty())
+        column(&self.ask(Again::Yes, HAS_EXPIRED, &[&self.name(), &last_ms])?, 0)
     }
 
     /// Whether a key was written at `last_ms` or before.
@@ -397,7 +406,9 @@ fn put_in_order(rows: &mut [Row], order: impl Fn(&Row, &Row) -> Ordering) {
 #[cfg(test)]
 pub(super) fn statements() -> Vec<String> {
     let texts = [GET, TIMES, GET_MANY, COUNT_LIVE].into_iter().flat_map(|text| [text.alone, text.inside]);
-    let all = texts.chain([COUNT, COUNT_TTL, NEXT_EXPIRY, DUE, HAS_WRITTEN_BY]).map(str::to_owned);
+    let all = texts
+        .chain([COUNT, WRITE_TIMES, COUNT_TTL, NEXT_EXPIRY, HAS_EXPIRED, HAS_WRITTEN_BY])
+        .map(str::to_owned);
     let walks = (0..16).flat_map(|bits| {
         let [keys_only, reverse, is_bounded, is_alone] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
         let limits = Limits { keys_only, ..Limits::default() };

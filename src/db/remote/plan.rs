@@ -31,7 +31,7 @@ use tokio_postgres::types::{FromSql, ToSql};
 use super::catalogue::no_longer_exists;
 use super::session::Again;
 use super::{Db, MAX_KEY_SIZE};
-use crate::db::{Scan, TransactionState};
+use crate::db::{Removals, Scan, TransactionState};
 use crate::error::{Error, Result};
 use crate::expiry::{Condition, Expiry};
 use crate::options::{Presence, PutOptions};
@@ -41,8 +41,8 @@ pub(crate) use batch::BatchWrite;
 use batch::{BatchAction, BatchCounts};
 pub(super) use sql::PLANNER;
 use sql::{
-    AGAIN, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE, INCREMENT,
-    NO_NUMBER, NOT, PURGE, PUT, PUT_IF_ABSENT, PUT_IF_PRESENT, REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
+    AGAIN, BY_DEFAULT, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE,
+    INCREMENT, NO_NUMBER, NOT, PURGE, PUT, PUT_IF_ABSENT, PUT_IF_PRESENT, REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
 };
 
 /// Keys that one step of a purge or a sweep removes at most.
@@ -73,8 +73,9 @@ impl Contents<'_> {
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         check_key(key)?;
         let (name, expire_ms, written_ms) = (self.name(), options.expiry.millis(), options.written_ms);
+        let life_ms = options.ttl_ms.or(options.default_ttl.then_some(BY_DEFAULT));
         let params: [&(dyn ToSql + Sync); 7] =
-            [&name, &key, &value, &expire_ms, &options.default_ttl, &written_ms, &options.keep_ttl];
+            [&name, &key, &value, &expire_ms, &life_ms, &written_ms, &options.keep_ttl];
         match options.only {
             None => self.ask(Again::Yes, PUT, &params).map(|_| true),
             // Only dead keys are overwritten, and they have no end to keep.
@@ -187,15 +188,20 @@ impl Contents<'_> {
     }
 
     /// Removes keys that expired at `last_ms` or before, and by the server's clock, those first that expired first, at most
-    /// `max`; returns how many. Those that others are removing or writing are left to them.
-    pub(crate) fn purge(self, last_ms: i64, max: usize) -> Result<u64> {
-        self.count_of(Again::Yes, PURGE, &[&self.name(), &last_ms, &step(max)])
+    /// `max`. Those that others are removing or writing are left to them.
+    pub(crate) fn purge(self, last_ms: i64, max: usize) -> Result<Removals> {
+        self.remove(PURGE, last_ms, max)
     }
 
-    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`;
-    /// returns how many were alive. Those that others are removing or writing are left to them.
-    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<u64> {
-        self.count_of(Again::Yes, SWEEP, &[&self.name(), &last_ms, &step(max)])
+    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`.
+    /// Those that others are removing or writing are left to them.
+    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
+        self.remove(SWEEP, last_ms, max)
+    }
+
+    fn remove(self, sql: &str, last_ms: i64, max: usize) -> Result<Removals> {
+        let row = self.ask(Again::Yes, sql, &[&self.name(), &last_ms, &step(max)])?;
+        Ok(Removals { entries: count(&row, 0)?, counted: count(&row, 1)? })
     }
 }
 

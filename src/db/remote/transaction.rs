@@ -267,15 +267,6 @@ impl Db {
         }
     }
 
-    /// Runs `f`, of which each operation is a statement in a transaction of its own.
-    pub(crate) fn in_own_transaction<R>(
-        &mut self,
-        _wait: bool,
-        f: impl FnOnce(&Db) -> Result<R>,
-    ) -> Result<R> {
-        f(self)
-    }
-
     /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
     pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         if self.is_open() {
@@ -345,19 +336,6 @@ impl Db {
     /// Whether a transaction is open, the caller's or one that is run for it.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.session.borrow().block, Block::None)
-    }
-
-    /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
-    pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        or_undo(self, |db| f(db), |db| db.doom(&Error::failed("a callback in it has panicked")))
-    }
-
-    /// Runs `f` inside the caller's write transaction such that, if it fails, nothing of it is left in it. The transaction
-    /// goes on, unless the server has ended it.
-    pub(crate) fn attempt(&mut self, f: impl Fn(&Db) -> Result<()>) {
-        if let Err(e) = self.in_savepoint(f) {
-            self.note_failure(&e);
-        }
     }
 
     /// Rolls back what is open and closes.

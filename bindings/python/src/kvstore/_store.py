@@ -354,8 +354,10 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         """
         shared = self._shared
         shared.handle()
-        if clock is not None and shared.connections.remote:
-            raise InvalidError("time is the server's here: a store on a server takes no clock")
+        if shared.connections.remote:
+            if clock is None:
+                return
+            raise InvalidError("the store is on a server, whose clock decides for all clients: it cannot be replaced")
         made = None
         if clock is not None:
             if not callable(clock):

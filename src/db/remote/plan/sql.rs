@@ -59,14 +59,36 @@ macro_rules! live {
 
 pub(in crate::db::remote) use {came, clock, live, ms, with_family};
 
-/// The columns of a row to be put: `$3` value, `$4` end, `$5` the default TTL instead, `$6` time of writing.
+/// A moment so many milliseconds after another; the last one there is, if that is too far.
+macro_rules! after {
+    ($moment:expr, $millis:expr) => {
+        concat!($moment, " + LEAST(", $millis, ", 9223372036854775807 - ", $moment, ")")
+    };
+}
+
+/// The end of what is put: `$4`; or `$5` milliseconds after it, or [`BY_DEFAULT`] the family's default TTL.
+macro_rules! put_end {
+    ($now:expr) => {
+        concat!(
+            "CASE WHEN $5::bigint IS NULL THEN $4::bigint WHEN $5 >= 0 THEN ",
+            after!($now, "$5"),
+            " WHEN f.default_ttl_ms > 0 THEN ",
+            $now,
+            " + f.default_ttl_ms END"
+        )
+    };
+}
+
+/// For a life in milliseconds: that the family gives.
+pub(super) const BY_DEFAULT: i64 = -1;
+
+/// The columns of a row to be put: `$3` value, `$4` end, `$5` the life instead, `$6` time of writing.
 macro_rules! new_row {
     () => {
         concat!(
             "SELECT f.id, $2::bytea, $3::bytea, ",
-            "CASE WHEN NOT $5::boolean THEN $4::bigint WHEN f.default_ttl_ms > 0 THEN ",
-            came!(),
-            " + f.default_ttl_ms END, ",
+            put_end!(came!()),
+            ", ",
             "CASE WHEN f.track_writes THEN coalesce($6::bigint, ",
             clock!(),
             ") END"
@@ -74,10 +96,14 @@ macro_rules! new_row {
     };
 }
 
-/// The end of a row that takes the place of another: a default TTL begins when the wait for the old one is over.
+/// The end of a row that takes the place of another: a life begins when the wait for the old one is over.
 macro_rules! new_end {
     () => {
-        concat!("EXCLUDED.expire_ms + CASE WHEN $5 THEN ", clock!(), " - ", came!(), " ELSE 0 END")
+        concat!(
+            "CASE WHEN $5 IS NULL OR EXCLUDED.expire_ms IS NULL THEN EXCLUDED.expire_ms ELSE ",
+            after!("EXCLUDED.expire_ms", concat!(clock!(), " - ", came!())),
+            " END"
+        )
     };
 }
 
@@ -127,9 +153,9 @@ macro_rules! done_or {
 pub(super) const PUT_IF_PRESENT: &str = concat!(
     with_family!(),
     ", w AS (UPDATE kvstore_row r SET value = $3::bytea, expire_ms = CASE WHEN $7::boolean THEN r.expire_ms ",
-    "WHEN NOT $5::boolean THEN $4::bigint WHEN f.default_ttl_ms > 0 THEN ",
-    clock!(),
-    " + f.default_ttl_ms END, ",
+    "ELSE ",
+    put_end!(clock!()),
+    " END, ",
     "written_ms = CASE WHEN f.track_writes THEN coalesce($6::bigint, ",
     clock!(),
     ") END ",
@@ -309,14 +335,14 @@ pub(super) const UNDO_EXPIRE: &str = concat!(
     "AND r.expire_ms IS NOT DISTINCT FROM $5::bigint RETURNING 1) SELECT 1 FROM f"
 );
 
-/// Deletes the rows that `d` has locked. So many it shows at most, whatever is asked: so the planner knows.
+/// Deletes the rows that `d` has locked; tells how many, and how many of them count. So many it shows at most, whatever is asked: so the planner knows.
 macro_rules! delete_locked {
-    ($due:expr, $order:literal, $returned:expr) => {
+    ($due:expr, $order:literal, $counts:expr) => {
         concat!(
             with_family!(), ", d AS MATERIALIZED (SELECT v.family, v.key FROM f CROSS JOIN LATERAL (SELECT r.family, r.key FROM kvstore_row r ",
             "WHERE r.family = f.id AND ", $due, " ORDER BY ", $order, ", r.key LIMIT $3 FOR UPDATE SKIP LOCKED) v LIMIT 256), ",
-            "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING ", $returned, " AS counts) ",
-            "SELECT (SELECT count(*) FROM w WHERE counts) FROM f"
+            "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING ", $counts, " AS counts) ",
+            "SELECT (SELECT count(*) FROM w), (SELECT count(*) FROM w WHERE counts) FROM f"
         )
     };
 }

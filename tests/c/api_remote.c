@@ -1,0 +1,148 @@
+/* A store on a server, as a C program sees it: the URL is in KVSTORE_TEST_URL, and nothing is in the store. Time is the
+ * server's. */
+#include "check.h"
+
+#include <time.h>
+
+#define K(text) (text), (int)strlen(text)
+
+static const char *url(void)
+{
+    const char *said = getenv("KVSTORE_TEST_URL");
+    CHECK(said != NULL);
+    return said;
+}
+
+static KVStore *opened(void)
+{
+    KVStore *kv = NULL;
+    OK(kvstore_open_v2(url(), &kv, NULL));
+    return kv;
+}
+
+static void has(KVStore *kv, const char *key, const char *value)
+{
+    void *got = NULL;
+    int length = 0;
+    OK(kvstore_get(kv, K(key), &got, &length));
+    CHECK((size_t)length == strlen(value) && memcmp(got, value, strlen(value)) == 0);
+    kvstore_free(got);
+}
+
+static void life(void)
+{
+    KVStore *kv = opened(), *other = opened();
+    OK(kvstore_put(kv, K("a"), K("1")));
+    has(other, "a", "1");
+    int inserted = 7;
+    OK(kvstore_put_if_absent(other, K("a"), K("2"), 0, &inserted));
+    CHECK(inserted == 0);
+    KVColumnFamily *cf;
+    OK(kvstore_cf_create(kv, "family", &cf));
+    int64_t ttl = 0, number = 0;
+    OK(kvstore_cf_put_for(cf, K("short"), K("x"), 60000));
+    OK(kvstore_cf_ttl_remaining(cf, K("short"), &ttl));
+    CHECK(ttl > 59000 && ttl <= 60000);
+    OK(kvstore_cf_increment(cf, K("n"), 5, 0, &number));
+    OK(kvstore_cf_increment(cf, K("n"), -7, 0, &number));
+    CHECK(number == -2);
+    KVIterator *it;
+    OK(kvstore_cf_iterator_create(cf, &it));
+    OK(kvstore_iterator_first(it));
+    void *key;
+    int length;
+    OK(kvstore_iterator_key(it, &key, &length));
+    CHECK(length == 1 && memcmp(key, "n", 1) == 0);
+    OK(kvstore_iterator_next(it));
+    OK(kvstore_iterator_next(it));
+    CHECK(kvstore_iterator_eof(it));
+    kvstore_iterator_close(it);
+    OK(kvstore_cf_put_for(cf, K("gone"), K("x"), 1));
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_get(cf, K("gone"), &key, &length));
+    int purged = 0;
+    OK(kvstore_purge_expired(kv, &purged));
+    OK(kvstore_cf_purge_expired(cf, &purged));
+    CHECK(purged == 1);
+    KVBatch *batch;
+    OK(kvstore_batch_new(kv, &batch));
+    OK(kvstore_batch_put(batch, NULL, K("b"), K("2"), 0));
+    OK(kvstore_batch_delete(batch, NULL, K("a")));
+    OK(kvstore_batch_put(batch, cf, K("c"), K("3"), 0));
+    OK(kvstore_batch_commit(batch));
+    kvstore_batch_free(batch);
+    has(other, "b", "2");
+    kvstore_cf_close(cf);
+    OK(kvstore_cf_drop(kv, "family"));
+    OK(kvstore_close(kv));
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_open(other, "family", &cf));
+    OK(kvstore_close(other));
+}
+
+static void conflicts(void)
+{
+    KVStore *kv = opened(), *other = opened();
+    OK(kvstore_put(kv, K("n"), K("0")));
+    OK(kvstore_begin(kv, 1));
+    OK(kvstore_begin(other, 1));
+    has(kv, "n", "0");
+    has(other, "n", "0");
+    OK(kvstore_put(kv, K("n"), K("1")));
+    OK(kvstore_commit(kv));
+    int code = kvstore_put(other, K("n"), K("2"));
+    if (code == KVSTORE_OK)
+        code = kvstore_commit(other);
+    CHECK(code == KVSTORE_LOCKED);
+    CHECK(strstr(kvstore_errmsg(other), "again") != NULL);
+    OK(kvstore_rollback(other));
+    has(other, "n", "1");
+    OK(kvstore_begin(other, 0));
+    OK(kvstore_put(kv, K("n"), K("3")));
+    has(other, "n", "1"); /* a snapshot */
+    GIVES(KVSTORE_READONLY, kvstore_put(other, K("n"), K("4")));
+    OK(kvstore_commit(other));
+    has(other, "n", "3");
+    OK(kvstore_close(other));
+    OK(kvstore_close(kv));
+}
+
+static int64_t no_time(void *context)
+{
+    (void)context;
+    return 1;
+}
+
+static void not_here(void)
+{
+    KVStore *kv = opened();
+    OK(kvstore_put(kv, K("a"), K("1")));
+    GIVES(KVSTORE_ERROR, kvstore_set_clock(kv, no_time, NULL));
+    CHECK(strstr(kvstore_errmsg(kv), "server") != NULL);
+    int64_t fixed = 0, limit = 7;
+    int eviction = 7;
+    GIVES(KVSTORE_ERROR, kvstore_repair(kv, &fixed));
+    GIVES(KVSTORE_ERROR, kvstore_set_limit(kv, 1 << 20, KVSTORE_EVICT_SOONEST));
+    OK(kvstore_get_limit(kv, &limit, &eviction));
+    CHECK(limit == 0);
+    CHECK(kvstore_is_encrypted(kv) == 0);
+    GIVES(KVSTORE_ERROR, kvstore_reencrypt(kv, K("word")));
+    GIVES(KVSTORE_ERROR, kvstore_remove_encryption(kv));
+    OK(kvstore_sync(kv));
+    OK(kvstore_checkpoint(kv, KVSTORE_CHECKPOINT_TRUNCATE, NULL, NULL));
+    OK(kvstore_incremental_vacuum(kv, 0));
+    OK(kvstore_integrity_check(kv, NULL));
+    char key[2501];
+    memset(key, 'k', sizeof key);
+    OK(kvstore_put(kv, key, 2500, K("1")));
+    GIVES(KVSTORE_ERROR, kvstore_put(kv, key, 2501, K("1")));
+    CHECK(strstr(kvstore_errmsg(kv), "2500") != NULL);
+    KVStoreStats stats;
+    memset(&stats, 0, sizeof stats);
+    OK(kvstore_stats(kv, &stats));
+    CHECK(stats.nPuts >= 2);
+    OK(kvstore_close(kv));
+    KVStore *encrypted;
+    REFUSED_HANDLE(KVSTORE_ERROR, encrypted, kvstore_open_encrypted(url(), K("word"), &encrypted, NULL));
+}
+
+SCENARIOS({"life", life}, {"conflicts", conflicts}, {"not_here", not_here})
