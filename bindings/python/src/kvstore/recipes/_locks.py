@@ -159,9 +159,9 @@ class _Holder(ContextDecorator):
                 return False
 
     def _take(self, got: list[_Step]) -> Optional[_Hold]:
-        return alone(self._store, lambda: self._taken(got))
+        return alone(self._store, lambda: self._take_free(got))
 
-    def _taken(self, got: list[_Step]) -> Optional[_Hold]:
+    def _take_free(self, got: list[_Step]) -> Optional[_Hold]:
         got.clear()  # it may be run again
         key = self._free_key()
         if key is None:
