@@ -21,7 +21,7 @@ CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volati
 DECLARE said text := pg_catalog.pg_read_file('{folder}/clock_' || (SELECT s FROM
     unnest(pg_catalog.current_schemas(false)) AS s WHERE s <> 'pg_catalog' LIMIT 1), 0, 100, true);
 BEGIN RETURN CASE WHEN said IS NULL THEN pg_catalog.real_{name}()
-    WHEN left(said, 1) = '+' THEN pg_catalog.real_{name}() + said::bigint * interval '1 millisecond'
+    WHEN left(said, 1) IN ('+', '-') THEN pg_catalog.real_{name}() + said::bigint * interval '1 millisecond'
     ELSE timestamptz 'epoch' + said::bigint * interval '1 millisecond' END; END $$;
 """
 
