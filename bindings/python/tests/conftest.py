@@ -75,6 +75,7 @@ def _use_clocks_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def set_servers_clock(self: Any, clock: Any) -> None:
         if self.path is None or not self._shared.connections.remote:
             return set_clock(self, clock)
+        self._shared.handle()
         if clock is None:
             clocks.pop(self.path, None)
             return server.set_clock(self.path, None)

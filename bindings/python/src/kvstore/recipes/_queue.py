@@ -275,7 +275,7 @@ class Queue(Generic[T]):
         step = _Step(self)
         step.wake_up()
         taken: list[tuple[int, _Meta, bytes]] = []
-        for key in list(self._family.keys(prefix=b"r", limit=limit)):
+        for key in list(iter(self._family.keys(prefix=b"r", limit=limit))):
             number = _number(key)
             meta, body = step.meta(number), self._family.get(b"b" + _bytes(number))
             if meta is None or body is None:
@@ -398,7 +398,7 @@ class Queue(Generic[T]):
     def _redrive(self, limit: Optional[int]) -> int:
         step = _Step(self)
         step.wake_up()
-        keys = list(self._family.keys(prefix=b"d", limit=limit))
+        keys = list(iter(self._family.keys(prefix=b"d", limit=limit)))
         for key in keys:
             meta = step.meta(_number(key))
             if meta is not None:
@@ -411,7 +411,7 @@ class Queue(Generic[T]):
         """Deletes the dead letters; returns how many."""
         step = _Step(self)
         step.wake_up()
-        keys = list(self._family.keys(prefix=b"d"))
+        keys = list(iter(self._family.keys(prefix=b"d")))
         for key in keys:
             meta = step.meta(_number(key))
             if meta is not None:
