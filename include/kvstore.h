@@ -177,6 +177,12 @@
 #define KVSTORE_PUT_DEFAULT_TTL 8
 
 /**
+ * KVWriteOptions.flags: expireMs is not a moment, but how many milliseconds the key lives from now, by the store's clock; on
+ * a server, by the server's, whose time a client need not know.
+ */
+#define KVSTORE_PUT_TTL 16
+
+/**
  * kvstore_cf_expire: only if the key has no TTL.
  */
 #define KVSTORE_EXPIRE_NX 1
@@ -392,7 +398,7 @@ typedef struct {
  */
 typedef struct {
     /**
-     * When the key expires, in milliseconds since the Unix epoch; 0: never.
+     * When the key expires, in milliseconds since the Unix epoch; 0: never. With KVSTORE_PUT_TTL: in how many.
      */
     int64_t expireMs;
     /**
@@ -487,7 +493,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". The text is static.
+ * The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". If stores can be on a server, "+remote"
+ * is at its end. The text is static.
  */
 const char *kvstore_version(void);
 
@@ -584,15 +591,28 @@ int kvstore_close(KVStore *kv);
 const char *kvstore_errmsg(KVStore *kv);
 
 /**
+ * Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
+ * system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
+ * machine's monotonic clock; nobody is asked. Times that several machines compare come from here.
+ *
+ * Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL).
+ */
+int kvstore_time_ms(KVStore *kv,
+                    int64_t *pMs);
+
+/**
  * Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
  * without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
  * called from whatever thread uses the handle, and must not call this store. A time before one it
  * has returned counts as that one. `context` must stay valid until the clock is replaced or the
  * store is closed: both wait for threads that are inside the old clock.
  *
- * Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL).
+ * Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or the store is on a
+ * server, whose clock decides for all).
  */
-int kvstore_set_clock(KVStore *kv, int64_t (*now_ms)(void *context), void *context);
+int kvstore_set_clock(KVStore *kv,
+                      int64_t (*now_ms)(void *context),
+                      void *context);
 
 /**
  * Makes a family. `name` is 1 to 255 bytes of UTF-8; names that begin with "__", "_snkv_" or
@@ -1029,7 +1049,7 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  * process.
  *
  * Errors: as kvstore_put; KVSTORE_ERROR also for unknown flags, flags that exclude each other, a
- * reserved field that is not 0 and a negative expireMs.
+ * reserved field that is not 0 and a negative expireMs, or one of 0 with KVSTORE_PUT_TTL.
  */
 int kvstore_cf_put_with(KVColumnFamily *cf,
                         const void *pKey,

@@ -31,6 +31,11 @@ fn put_with_takes_the_default_ttl_only_when_told_to() {
 }
 
 #[test]
+fn a_put_with_options_takes_a_ttl_instead_of_a_moment() {
+    run_scenario("tests/c/api_conditional.c", "put_with_a_ttl");
+}
+
+#[test]
 fn put_with_refuses_flags_and_times_that_make_no_sense() {
     run_scenario("tests/c/api_conditional.c", "put_with_refuses");
 }

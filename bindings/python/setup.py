@@ -6,6 +6,7 @@ Environment:
   KVSTORE_COMMAND      use this program as the command; with KVSTORE_STATIC_LIB alone, the wheel has no command
   KVSTORE_ENCRYPTION   "vendored" (default): with encrypted stores, and an OpenSSL inside, which is built with perl and
                        make; "system": with the OpenSSL of the system; "no": without
+  KVSTORE_REMOTE       "yes" (default): with stores on PostgreSQL servers; "no": without
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
 
@@ -54,6 +55,9 @@ def crate_version(crate: Path) -> str:
 #: How the library encrypts, and the feature of the crates that says so.
 ENCRYPTION = os.environ.get("KVSTORE_ENCRYPTION") or "vendored"
 FEATURES = {"vendored": ["--features=encryption-vendored-openssl"], "system": ["--features=encryption"], "no": []}
+#: Whether stores can be on a server, and the feature that says so.
+REMOTE = os.environ.get("KVSTORE_REMOTE") or "yes"
+REMOTE_FEATURES = {"yes": ["--features=remote"], "no": []}
 
 
 def given(variable: str) -> Path | None:
@@ -111,6 +115,8 @@ def built(crate: Path, *what: str) -> list[Path]:
     # In the crate's directory: cargo looks from there for .cargo/config.toml, which has SQLite's flags.
     if ENCRYPTION not in FEATURES:
         raise SystemExit(f"kvstore: KVSTORE_ENCRYPTION is {ENCRYPTION!r}, and must be one of {', '.join(FEATURES)}")
+    if REMOTE not in REMOTE_FEATURES:
+        raise SystemExit(f"kvstore: KVSTORE_REMOTE is {REMOTE!r}, and must be one of {', '.join(REMOTE_FEATURES)}")
     # A part of Debian's perl is always there, which is not enough.
     tools = ["perl", "-MIPC::Cmd", "-MFindBin", "-e", "1"], ["make", "--version"]
     if ENCRYPTION == "vendored" and not all(map(runs, tools)):
@@ -118,7 +124,7 @@ def built(crate: Path, *what: str) -> list[Path]:
             "kvstore: to build OpenSSL, perl and make must be on the PATH. Install them; or set KVSTORE_ENCRYPTION to "
             "'system' for the OpenSSL of the system (libssl-dev on Debian), or to 'no' for a build without encryption."
         )
-    what = (*what, *FEATURES[ENCRYPTION])
+    what = (*what, *FEATURES[ENCRYPTION], *REMOTE_FEATURES[REMOTE])
     build = [cargo, "build", "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
     done = subprocess.run(build, cwd=crate, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

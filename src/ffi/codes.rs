@@ -66,6 +66,9 @@ pub const KVSTORE_PUT_IF_PRESENT: u32 = 2;
 pub const KVSTORE_PUT_KEEP_TTL: u32 = 4;
 /// KVWriteOptions.flags: the family's default TTL instead of expireMs, which must be 0.
 pub const KVSTORE_PUT_DEFAULT_TTL: u32 = 8;
+/// KVWriteOptions.flags: expireMs is not a moment, but how many milliseconds the key lives from now, by the store's clock; on
+/// a server, by the server's, whose time a client need not know.
+pub const KVSTORE_PUT_TTL: u32 = 16;
 
 /// kvstore_cf_expire: only if the key has no TTL.
 pub const KVSTORE_EXPIRE_NX: c_int = 1;

@@ -1,10 +1,12 @@
 //! Writes that depend on what is there.
 
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
 use super::args::{bad_argument, expiry, key, optional_output, value};
 use super::codes::{
     KVSTORE_OK, KVSTORE_PUT_DEFAULT_TTL, KVSTORE_PUT_IF_ABSENT, KVSTORE_PUT_IF_PRESENT, KVSTORE_PUT_KEEP_TTL,
+    KVSTORE_PUT_TTL,
 };
 use super::data::on_family;
 use super::types::{KVColumnFamily, KVWriteOptions};
@@ -14,8 +16,11 @@ impl KVWriteOptions {
     fn to_options(self) -> super::args::Outcome<PutOptions> {
         let KVWriteOptions { expireMs, flags, reserved } = self;
         let has = |flag: u32| flags & flag != 0;
-        let known =
-            KVSTORE_PUT_IF_ABSENT | KVSTORE_PUT_IF_PRESENT | KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_DEFAULT_TTL;
+        let known = KVSTORE_PUT_IF_ABSENT
+            | KVSTORE_PUT_IF_PRESENT
+            | KVSTORE_PUT_KEEP_TTL
+            | KVSTORE_PUT_DEFAULT_TTL
+            | KVSTORE_PUT_TTL;
         if flags & !known != 0 || reserved != 0 {
             return bad_argument("KVWriteOptions has unknown flags or a reserved field that is not 0");
         }
@@ -29,7 +34,18 @@ impl KVWriteOptions {
                 "KVSTORE_PUT_DEFAULT_TTL with an expireMs: leave expireMs 0, or the flag away",
             );
         }
-        let mut options = PutOptions::new().expiry(expiry(expireMs)?);
+        let mut options = PutOptions::new();
+        if has(KVSTORE_PUT_TTL) {
+            let ttl_ms = u64::try_from(expireMs).unwrap_or(0);
+            if ttl_ms == 0 || has(KVSTORE_PUT_DEFAULT_TTL) {
+                return bad_argument(
+                    "KVSTORE_PUT_TTL needs an expireMs above 0, which is the TTL, and no KVSTORE_PUT_DEFAULT_TTL",
+                );
+            }
+            options = options.ttl(Duration::from_millis(ttl_ms));
+        } else {
+            options = options.expiry(expiry(expireMs)?);
+        }
         if has(KVSTORE_PUT_DEFAULT_TTL) {
             options = options.default_ttl();
         }
@@ -51,7 +67,7 @@ impl KVWriteOptions {
 /// process.
 ///
 /// Errors: as kvstore_put; KVSTORE_ERROR also for unknown flags, flags that exclude each other, a
-/// reserved field that is not 0 and a negative expireMs.
+/// reserved field that is not 0 and a negative expireMs, or one of 0 with KVSTORE_PUT_TTL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_with(
     cf: *mut KVColumnFamily,

@@ -12,13 +12,15 @@ const fn text(bytes: &[u8]) -> &CStr {
     }
 }
 
-/// The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". The text is static.
+/// The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". If stores can be on a server, "+remote"
+/// is at its end. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_version() -> *const c_char {
-    const VERSION: &CStr = if cfg!(feature = "encryption") {
-        text(concat!(env!("CARGO_PKG_VERSION"), "+sqlcipher\0").as_bytes())
-    } else {
-        text(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes())
+    const VERSION: &CStr = match (cfg!(feature = "encryption"), cfg!(feature = "remote")) {
+        (false, false) => text(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()),
+        (true, false) => text(concat!(env!("CARGO_PKG_VERSION"), "+sqlcipher\0").as_bytes()),
+        (false, true) => text(concat!(env!("CARGO_PKG_VERSION"), "+remote\0").as_bytes()),
+        (true, true) => text(concat!(env!("CARGO_PKG_VERSION"), "+sqlcipher+remote\0").as_bytes()),
     };
     VERSION.as_ptr()
 }

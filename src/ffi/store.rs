@@ -133,13 +133,32 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     }
 }
 
+/// Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
+/// system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
+/// machine's monotonic clock; nobody is asked. Times that several machines compare come from here.
+///
+/// Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        call(kv, |kv| {
+            let time = output(pMs, "pMs")?;
+            kv.store.shared().check_open()?;
+            time.set(kv.store.now_ms());
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
 /// Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
 /// without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
 /// called from whatever thread uses the handle, and must not call this store. A time before one it
 /// has returned counts as that one. `context` must stay valid until the clock is replaced or the
 /// store is closed: both wait for threads that are inside the old clock.
 ///
-/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL).
+/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or the store is on a
+/// server, whose clock decides for all).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_set_clock(
     kv: *mut KVStore,

@@ -52,7 +52,7 @@ pub struct KVBatch {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVWriteOptions {
-    /// When the key expires, in milliseconds since the Unix epoch; 0: never.
+    /// When the key expires, in milliseconds since the Unix epoch; 0: never. With KVSTORE_PUT_TTL: in how many.
     pub expireMs: i64,
     /// KVSTORE_PUT_* or'ed together.
     pub flags: u32,

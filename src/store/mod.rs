@@ -369,6 +369,13 @@ impl Store {
         }
     }
 
+    /// The time by this store's clock: the system's, or the one that was given to it. On a server it is the server's, as
+    /// its newest answer had it, and gone on since then with this machine's monotonic clock.
+    #[must_use]
+    pub fn now_ms(&self) -> i64 {
+        self.shared.clock.now_ms()
+    }
+
     /// Goes back to the system's clock.
     pub fn use_system_clock(&self) {
         if self.check_own_clock().is_ok() {

@@ -123,6 +123,7 @@ static void store_functions_give(int code, KVStore *kv)
 {
     KVBatch *b;
     REFUSED(code, kvstore_next_expiry(kv, &out.big));
+    REFUSED(code, kvstore_time_ms(kv, &out.big));
     REFUSED(code, kvstore_purge_step(kv, 1, 0, &out.big, &out.n));
     REFUSED(code, kvstore_cleaner_start(kv, 1000, 0));
     REFUSED(code, kvstore_cleaner_stop(kv));
@@ -236,6 +237,7 @@ static void null_pointers(void)
     ERROR_(kvstore_cf_get_default_ttl(h.cf, NULL));
     ERROR_(kvstore_cf_get_write_tracking(h.cf, NULL));
     ERROR_(kvstore_next_expiry(h.kv, NULL));
+    ERROR_(kvstore_time_ms(h.kv, NULL));
     ERROR_(kvstore_cf_next_expiry(h.cf, NULL));
     ERROR_(kvstore_cf_count_live(h.cf, NULL));
     ERROR_(kvstore_cf_write_time(h.cf, K("plain"), NULL));

@@ -110,12 +110,33 @@ static void put_with_default_ttl_at(const struct place *p)
 }
 IN_BOTH_PLACES(put_with_default_ttl)
 
+static void put_with_a_ttl_at(const struct place *p)
+{
+    PUTS(1, "key", "value", 500, KVSTORE_PUT_TTL);
+    ENDS(p->cf, "key", 1500);
+    clock_ms = 1200;
+    PUTS(0, "key", "other", 500, KVSTORE_PUT_TTL | KVSTORE_PUT_IF_ABSENT);
+    ENDS(p->cf, "key", 1500);
+    PUTS(1, "key", "other", 900, KVSTORE_PUT_TTL | KVSTORE_PUT_KEEP_TTL);
+    ENDS(p->cf, "key", 1500);
+    PUTS(1, "key", "other", 900, KVSTORE_PUT_TTL | KVSTORE_PUT_IF_PRESENT);
+    ENDS(p->cf, "key", 2100);
+    PUTS(1, "new", "value", 1, KVSTORE_PUT_TTL | KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_IF_ABSENT);
+    ENDS(p->cf, "new", 1201);
+    PUTS(1, "far", "value", INT64_MAX, KVSTORE_PUT_TTL);
+    ENDS(p->cf, "far", INT64_MAX);
+}
+IN_BOTH_PLACES(put_with_a_ttl)
+
 static void put_with_refuses_at(const struct place *p)
 {
     static const KVWriteOptions bad[] = {
         {0, KVSTORE_PUT_IF_ABSENT | KVSTORE_PUT_IF_PRESENT, 0},
         {5000, KVSTORE_PUT_DEFAULT_TTL, 0},
-        {0, 16, 0},
+        {0, KVSTORE_PUT_TTL, 0},
+        {-5, KVSTORE_PUT_TTL, 0},
+        {5000, KVSTORE_PUT_TTL | KVSTORE_PUT_DEFAULT_TTL, 0},
+        {0, 32, 0},
         {0, KVSTORE_PUT_IF_PRESENT | 0x80000000u, 0},
         {0, UINT32_MAX, 0},
         {0, 0, 1},
@@ -426,7 +447,7 @@ static void statistics(void)
 
 SCENARIOS({"put_with_always", put_with_always}, {"put_with_if_absent", put_with_if_absent},
           {"put_with_if_present", put_with_if_present}, {"put_with_keep_ttl", put_with_keep_ttl},
-          {"put_with_default_ttl", put_with_default_ttl}, {"put_with_refuses", put_with_refuses},
+          {"put_with_default_ttl", put_with_default_ttl}, {"put_with_a_ttl", put_with_a_ttl}, {"put_with_refuses", put_with_refuses},
           {"compare_and_swap", compare_and_swap}, {"compare_and_delete", compare_and_delete},
           {"compare_large", compare_large}, {"increment", increment}, {"increment_limits", increment_limits},
           {"increment_not_a_number", increment_not_a_number},

@@ -612,7 +612,9 @@ static void library(void)
     CHECK(strncmp(kvstore_version(), version, strlen(version)) == 0);
     const char *rest = kvstore_version() + strlen(version);
     int encrypts = strstr(kvstore_engine(), "+sqlcipher") != NULL;
-    CHECK(strcmp(rest, encrypts ? "+sqlcipher" : "") == 0);
+    size_t told = encrypts ? strlen("+sqlcipher") : 0;
+    CHECK(strncmp(rest, "+sqlcipher", told) == 0);
+    CHECK(rest[told] == '\0' || strcmp(rest + told, "+remote") == 0);
 
     for (int n = 0; n <= 5000; n += 1 + n / 3) {
         char *memory = kvstore_malloc(n);

@@ -320,8 +320,16 @@ static void clocks(void)
     OK(kvstore_set_clock(p.kv, read_clock, &other_clock));
     OK(AT(&p, ttl_remaining, K("key"), &remaining));
     CHECK(remaining == 900);
+    int64_t now_ms = 0;
+    OK(kvstore_time_ms(p.kv, &now_ms));
+    CHECK(now_ms == 1100);
+    GIVES(KVSTORE_ERROR, kvstore_time_ms(p.kv, NULL));
+    GIVES(KVSTORE_ERROR, kvstore_time_ms(NULL, &now_ms));
 
     OK(kvstore_set_clock(p.kv, NULL, NULL)); /* the system's again */
+    int64_t before_ms = kvstore_now_ms();
+    OK(kvstore_time_ms(p.kv, &now_ms));
+    CHECK(before_ms <= now_ms && now_ms <= kvstore_now_ms());
     GONE(&p, "key");
     OK(AT(&p, put_ttl, K("key"), K("value"), kvstore_now_ms() + 3600000));
     OK(AT(&p, ttl_remaining, K("key"), &remaining));

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
@@ -26,13 +26,29 @@ class Clock:
     """A clock that moves only when it is told to. Seconds since the epoch, as time.time gives."""
 
     def __init__(self, now_s: float = START_S) -> None:
-        self.now_s = now_s
+        self._told: list[Callable[[float], object]] = []
+        self._now_s = now_s
+
+    @property
+    def now_s(self) -> float:
+        return self._now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        self._now_s = now_s
+        for told in self._told:
+            told(now_s)
 
     def __call__(self) -> float:
-        return self.now_s
+        return self._now_s
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
+
+    def tell(self, whom: Callable[[float], object]) -> None:
+        """Calls a function with the time, and whenever it is another one."""
+        self._told.append(whom)
+        whom(self._now_s)
 
 
 def run_python(

@@ -108,6 +108,7 @@ def test_parameters_are_those_of_the_same_methods() -> None:
         assert inspect.iscoroutinefunction(getattr(kvstore.aio.Family, name)), name
 
 
+@pytest.mark.files  # its clock jumps, as no server's does
 def test_one_of_each(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         clock = Clock()
@@ -318,6 +319,7 @@ def test_iteration_shows_each_key_once_however_many(where: Optional[Path]) -> No
     run(where, work)
 
 
+@pytest.mark.files
 def test_iteration_goes_on_after_the_longest_key(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         keys = [bytes([97 + n]) * 65536 for n in range(20)]
@@ -398,6 +400,7 @@ def test_there_are_no_more_threads_than_needed(path: Path) -> None:
     threads_end()
 
 
+@pytest.mark.files
 def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("k", b"v")
@@ -424,6 +427,7 @@ def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) 
     run(path, work, busy_timeout=60)
 
 
+@pytest.mark.files
 def test_a_lock_that_is_held_too_long_is_a_busy_error(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         with lock_of_another_process(path):
@@ -656,6 +660,7 @@ def test_a_write_that_is_cancelled_has_happened_as_a_whole_or_not_at_all(where: 
     run(where, work)
 
 
+@pytest.mark.files
 def test_one_that_waits_for_its_turn_and_is_cancelled_never_happens(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         with lock_of_another_process(path) as end:
@@ -725,6 +730,7 @@ def test_one_that_is_cancelled_at_any_moment_leaves_all_or_nothing_and_a_pool_th
     run(where, work)
 
 
+@pytest.mark.files
 def test_one_that_is_cancelled_while_it_waits_to_begin_never_begins(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async def one(name: str) -> None:
@@ -794,6 +800,7 @@ def test_a_backup_that_is_cancelled_stops_and_leaves_no_file(path: Path, tmp_pat
     run(path, work)
 
 
+@pytest.mark.files
 def test_a_copy_has_everything_and_two_do_not_wait_for_each_other(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({str(n): b"v" * 100 for n in range(3000)})
@@ -875,6 +882,7 @@ def test_closing_waits_for_what_is_under_way(path: Path) -> None:
         assert len(store) == 51
 
 
+@pytest.mark.files
 def test_closing_that_is_cancelled_goes_on(path: Path) -> None:
     async def main() -> None:
         db = await kvstore.aio.open(path, busy_timeout=60)
@@ -1168,6 +1176,7 @@ def test_exclusive_and_read_only_stores(path: Path) -> None:
     run(path, read, read_only=True)
 
 
+@pytest.mark.files
 def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("Sentinel", b"Sentinel")

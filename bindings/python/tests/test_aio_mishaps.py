@@ -212,6 +212,7 @@ def test_a_transaction_is_of_one_block_at_a_time(path: Path, write: bool) -> Non
     run(path, work)
 
 
+@pytest.mark.files
 def test_a_transaction_that_could_not_begin_may_be_begun_again(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         tx = db.transaction()
@@ -237,6 +238,7 @@ def test_a_transaction_that_could_not_begin_may_be_begun_again(path: Path) -> No
 
 
 @pytest.mark.parametrize("options", ["", ", exclusive=True"])
+@pytest.mark.files
 def test_many_calls_wait_once_for_a_file_that_is_kept_locked(path: Path, options: str) -> None:
     code = f"""
 import asyncio, os, sys, time
@@ -275,6 +277,7 @@ print("done")
     assert_clean(run_python(code, str(path)), "done")
 
 
+@pytest.mark.files
 def test_threads_wait_once_for_a_file_that_is_kept_locked(path: Path) -> None:
     code = """
 import os, sys, threading, time

@@ -122,6 +122,7 @@ def test_a_batch_of_a_closed_store_is_a_misuse_error(path: Path) -> None:
         batch.commit()
 
 
+@pytest.mark.files
 def test_a_batch_that_meets_a_lock_can_be_committed_later(db: kvstore.Store, path: Path) -> None:
     batch = db.batch()
     batch.put("a", b"1")

@@ -213,6 +213,7 @@ def test_equal_values_are_compared_and_not_their_bytes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [5, "json", object(), print, type("Half", (), {"dumps": str})()], ids=repr)
+@pytest.mark.files
 def test_what_is_no_codec_is_a_type_error_that_says_what_one_is(path: Path, codec: Any) -> None:
     with pytest.raises(TypeError, match="dumps and loads"):
         kvstore.open(path, codec=codec)

@@ -210,6 +210,7 @@ def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["keys", "items", "values", "reverse", "many small"])
+@pytest.mark.files
 def test_a_damaged_file_never_ends_an_iteration_early(path: Path, way: str) -> None:
     """Some backend errors come in the middle of a scan: the scan must raise then, not look complete."""
     rows = 4000
@@ -304,12 +305,14 @@ def test_no_text_of_the_library_speaks_of_c_or_rust_to_python() -> None:
         ({"read_only": True, "exclusive": True}, "read_only="),
     ],
 )
+@pytest.mark.files
 def test_a_refused_setting_is_called_as_open_calls_it(path: Path, settings: Any, name: str) -> None:
     with pytest.raises(ValueError, match=name) as caught:
         kvstore.open(path, **settings)
     assert not FOREIGN.search(str(caught.value))
 
 
+@pytest.mark.files
 def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
     with kvstore.open(path, max_value_size=5, busy_timeout=0) as db, kvstore.open(path, busy_timeout=0) as other:
         with pytest.raises(ValueError, match=r"up to 5 \(max_value_size=\)"):
@@ -322,6 +325,7 @@ def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
             db.checkpoint()
 
 
+@pytest.mark.files
 def test_what_another_thread_has_open_is_told(path: Path) -> None:
     def told(call: Any) -> str:
         with concurrent.futures.ThreadPoolExecutor(1) as thread:

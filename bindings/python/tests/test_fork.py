@@ -78,7 +78,7 @@ USES: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", [pytest.param(use, marks=[pytest.mark.files] if use == "repair" else []) for use in USES])
 def test_an_inherited_store_works_in_the_child(path: Path, use: str) -> None:
     work, answer = USES[use]
     with kvstore.open(path) as store:
@@ -99,6 +99,7 @@ def test_a_store_in_memory_is_its_parents_alone(use: str) -> None:
         assert store["k"] == b"v"
 
 
+@pytest.mark.files
 def test_an_exclusive_store_is_its_parents_until_that_one_closes_it(path: Path) -> None:
     with kvstore.open(path, exclusive=True, busy_timeout=0) as store:
         store["k"] = b"v"
@@ -169,6 +170,7 @@ def test_a_child_counts_for_itself_and_has_the_clock_of_its_parent(path: Path) -
         assert in_child(lambda: (store.ttl("k"), store.stats().puts)) == "(5.0, 0)"
 
 
+@pytest.mark.files
 def test_a_file_that_is_another_one_by_now_is_not_opened_in_the_child(path: Path) -> None:
     store = kvstore.open(path)
     store["k"] = b"v"
@@ -179,6 +181,7 @@ def test_a_file_that_is_another_one_by_now_is_not_opened_in_the_child(path: Path
     assert in_child(lambda: store["k"]) == "b'v'"
 
 
+@pytest.mark.files
 def test_a_child_that_has_changed_its_folder_opens_the_same_file(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +378,7 @@ STATES: dict[str, Callable[[Any, Path, str], Any]] = {
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.files
 def test_a_child_opens_the_store_anew_and_works_whatever_its_parent_is_doing(
     path: Path, state: str, mode: str
 ) -> None:
@@ -417,6 +421,7 @@ def test_a_child_opens_a_store_anew_that_its_parent_has_closed(path: Path) -> No
         assert store["k"] == b"v"
 
 
+@pytest.mark.files
 def test_a_parent_that_is_killed_leaves_nothing_locked_while_its_child_lives(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"
@@ -603,6 +608,7 @@ app.db.integrity_check()
     assert_clean(run_python(program, str(path), cwd=tmp_path), str(3 * 25 + 9 * 25 + 1))
 
 
+@pytest.mark.files
 def test_pythons_sqlite3_may_read_and_write_the_file_beside_an_open_store(path: Path) -> None:
     code = """
 import sqlite3, sys
@@ -632,6 +638,7 @@ con.close()
 # ---- threads, and the end --------------------------------------------------------------------------------
 
 
+@pytest.mark.files
 def test_a_fork_while_threads_use_the_store_does_not_hang_the_child(path: Path) -> None:
     def write() -> bool:
         with store.transaction():

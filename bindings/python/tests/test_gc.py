@@ -15,6 +15,7 @@ from helpers import assert_clean, open_files_of, run_python
 import kvstore
 
 
+@pytest.mark.files
 def test_a_store_that_is_forgotten_is_closed(path: Path) -> None:
     store = kvstore.open(path)
     store["k"] = b"v"

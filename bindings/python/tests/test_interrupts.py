@@ -20,8 +20,9 @@ from typing import Any, Callable
 import pytest
 
 import kvstore
+from kvstore._transaction import Transaction
 from kvstore.recipes import Lock, RLock, Semaphore
-from kvstore.recipes._base import atomic, reading
+from kvstore.recipes._base import reading
 
 PACKAGE = str(Path(kvstore.__file__).parent)
 
@@ -104,10 +105,15 @@ def rolls_back_by_hand(db: kvstore.Store, open_: Callable[[], kvstore.Transactio
         tx.rollback()
 
 
+def joining(db: kvstore.Store) -> Transaction:
+    """What a step of a recipe is in."""
+    return Transaction(db._shared, True, joins=True)
+
+
 def joins(db: kvstore.Store, open_: Callable[[], kvstore.Transaction]) -> None:
     with open_():
         db["in"] = b"1"
-        with atomic(db):
+        with joining(db):
             db["in"] = b"2"
         with reading(db):
             db["in"]
@@ -140,7 +146,7 @@ def test_a_transaction_that_is_interrupted_anywhere_has_ended(
     assert step > 20
 
 
-@pytest.mark.parametrize("open_", [atomic, reading, kvstore.Store.snapshot])
+@pytest.mark.parametrize("open_", [joining, reading, kvstore.Store.snapshot])
 def test_a_recipes_step_that_is_interrupted_anywhere_has_ended(
     db: kvstore.Store, two: kvstore.Store, open_: Callable[[kvstore.Store], kvstore.Transaction]
 ) -> None:

@@ -406,6 +406,7 @@ def test_iteration_after_the_store_is_closed_is_a_misuse_error(full: kvstore.Sto
         list(full.keys())
 
 
+@pytest.mark.files
 def test_large_values_and_keys_come_out_whole(db: kvstore.Store) -> None:
     big = bytes(range(256)) * 8192
     db[b"k" * 65536] = big

@@ -282,6 +282,7 @@ def test_an_empty_key_is_a_value_error(data: Any) -> None:
             call()
 
 
+@pytest.mark.files
 def test_a_key_has_at_most_65536_bytes(data: Any) -> None:
     data[b"k" * 65536] = b"v"
     assert data[b"k" * 65536] == b"v"

@@ -31,6 +31,7 @@ def test_a_store_that_was_pickled_is_the_same_file(path: Path) -> None:
         assert store["k"] == b"v"
 
 
+@pytest.mark.files
 def test_stores_that_were_pickled_are_one_object_in_one_process_as_long_as_it_is_used(path: Path) -> None:
     with kvstore.open(path, busy_timeout=1) as store:
         pickled = pickle.dumps(store)
@@ -124,6 +125,7 @@ def test_codecs_travel_along(path: Path, codec: Any, keys: Any) -> None:
         assert again(plain)["k"] == plain["k"]
 
 
+@pytest.mark.files
 def test_what_cannot_travel_is_a_type_error_that_says_why(path: Path, clock: Clock) -> None:
     class Local(Prefixed):
         pass

@@ -557,6 +557,7 @@ print("done")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.files
 def test_busy_while_another_process_writes_is_waited_out_or_told(path: Path) -> None:
     code = """
 import sys, kvstore

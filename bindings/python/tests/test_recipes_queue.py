@@ -453,7 +453,7 @@ def test_several_threads_get_each_message_once(store: kvstore.Store) -> None:
 
 
 WORKER = """
-import queue, sys, kvstore
+import queue, random, sys, time, kvstore
 from kvstore.recipes import NotOwnedError, Queue
 store = kvstore.open(sys.argv[1], busy_timeout=60)
 jobs = Queue(store, "jobs", visibility=float(sys.argv[2]), max_attempts=None)
@@ -464,13 +464,17 @@ while True:
         message = jobs.get(timeout=float(sys.argv[3]))
     except queue.Empty:
         break
-    try:
-        with store.transaction():     # what is done, and that it is, in one step
-            done.incr(message.value)
-            jobs.put(message.value + b"+") if not message.value.endswith(b"+") else None
-            message.ack()
-    except NotOwnedError:
-        pass
+    while True:
+        try:
+            with store.transaction():     # what is done, and that it is, in one step
+                done.incr(message.value)
+                jobs.put(message.value + b"+") if not message.value.endswith(b"+") else None
+                message.ack()
+            break
+        except NotOwnedError:
+            break
+        except kvstore.LockedError:       # on a server
+            time.sleep(random.uniform(0, 0.02))
 """
 
 

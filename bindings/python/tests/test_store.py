@@ -230,6 +230,7 @@ def test_a_read_only_store_reads_and_refuses_to_write(path: Path) -> None:
         assert dict(store.items()) == {b"k": b"v"}
 
 
+@pytest.mark.files
 def test_a_read_only_store_must_exist(path: Path) -> None:
     with pytest.raises(kvstore.StoreIOError):
         kvstore.open(path, read_only=True)
@@ -244,12 +245,14 @@ def test_busy_timeout_is_how_long_a_write_waits(path: Path) -> None:
                 two["k"] = b"w"
 
 
+@pytest.mark.files
 def test_an_unknown_setting_is_a_type_error_that_names_it(path: Path) -> None:
     with pytest.raises(TypeError, match="no_such_setting"):
         kvstore.open(path, no_such_setting=1)  # type: ignore[call-arg, unused-ignore]
     assert not path.exists()
 
 
+@pytest.mark.files
 def test_a_file_that_is_no_store_is_refused_and_left_alone(path: Path) -> None:
     path.write_bytes(b"something else, quite long " * 500)
     before = path.read_bytes()
@@ -352,6 +355,7 @@ def test_an_exception_in_the_progress_stops_the_copy_and_comes_out(db: kvstore.S
         assert len(other) == 2000
 
 
+@pytest.mark.files
 def test_checkpoint_empties_the_wal(db: kvstore.Store, path: Path) -> None:
     db.put_many({f"{n}": b"x" * 1000 for n in range(100)})
     wal = Path(f"{path}-wal")
@@ -372,6 +376,7 @@ def test_an_unknown_checkpoint_mode_is_refused(db: kvstore.Store, mode: Any) -> 
         db.checkpoint(mode)
 
 
+@pytest.mark.files
 def test_vacuum_gives_space_back(db: kvstore.Store, path: Path) -> None:
     db.put_many({f"{n}": b"x" * 4000 for n in range(500)})
     db.checkpoint("truncate")
@@ -387,6 +392,7 @@ def test_integrity_check_is_silent_when_all_is_well(db: kvstore.Store) -> None:
     assert db.integrity_check() is None
 
 
+@pytest.mark.files
 def test_integrity_check_names_what_is_damaged(path: Path) -> None:
     with kvstore.open(path) as store:
         store.put_many({f"{n:05}": os.urandom(500) for n in range(2000)})
@@ -400,6 +406,7 @@ def test_integrity_check_names_what_is_damaged(path: Path) -> None:
     assert str(caught.value)
 
 
+@pytest.mark.files
 def test_repair_counts_what_it_changes_and_keeps_what_can_be_read(path: Path) -> None:
     with kvstore.open(path) as store:
         store.put("k", b"v", ttl=3600)
@@ -427,6 +434,7 @@ def test_sync_works_also_within_a_transaction(path: Path, level: str) -> None:
         assert store["k"] == b"v"
 
 
+@pytest.mark.files
 def test_every_setting_can_be_given(path: Path) -> None:
     with kvstore.open(
         path,
@@ -450,6 +458,7 @@ def test_every_setting_can_be_given(path: Path) -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.files
 def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path, secure: bool) -> None:
     def left() -> bool:
         return any(b"Sentinel" in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
@@ -481,6 +490,7 @@ def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path, secure: b
         {"mmap_size": 2**64},
     ],
 )
+@pytest.mark.files
 def test_a_setting_out_of_bounds_is_a_value_error(path: Path, setting: Any) -> None:
     with pytest.raises(ValueError):
         kvstore.open(path, **setting)
@@ -490,6 +500,7 @@ def test_a_setting_out_of_bounds_is_a_value_error(path: Path, setting: Any) -> N
 @pytest.mark.parametrize(
     "setting", [{"journal_mode": 1}, {"sync": None}, {"busy_timeout": "1"}, {"cache_size": "1"}, {"page_size": 1.5}]
 )
+@pytest.mark.files
 def test_a_setting_of_a_wrong_type_is_a_type_error(path: Path, setting: Any) -> None:
     with pytest.raises(TypeError):
         kvstore.open(path, **setting)
@@ -579,6 +590,7 @@ def test_sweep_needs_a_family_that_tracks_writes(db: kvstore.Store) -> None:
         db.sweep(1)
 
 
+@pytest.mark.files
 def test_the_file_is_private_as_the_umask_says(path: Path) -> None:
     old = os.umask(0o077)
     try:

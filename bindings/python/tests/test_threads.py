@@ -88,6 +88,7 @@ def test_a_handle_in_each_thread_reads_while_one_writes(path: Path) -> None:
         together(write, read, read, read)
 
 
+@pytest.mark.files
 def test_writers_with_handles_of_their_own_wait_for_each_other(path: Path) -> None:
     kvstore.open(path).close()
 
@@ -158,6 +159,7 @@ def test_an_iterator_that_threads_share_gives_every_key_once(db: kvstore.Store) 
         assert sorted(keys) == [b"%05d" % n for n in range(5000)]
 
 
+@pytest.mark.files
 def test_transactions_of_several_threads_never_mix(db: kvstore.Store) -> None:
     db["n"] = b"0"
 
@@ -187,6 +189,7 @@ def test_other_threads_see_the_state_before_a_transaction_until_it_is_committed(
     assert in_another_thread(look) == (b"after", [(b"k", b"after")], b"after", 1)
 
 
+@pytest.mark.files
 def test_a_write_of_another_thread_waits_for_the_end_of_a_transaction_and_survives_its_rollback(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store, ThreadPoolExecutor(1) as pool:
         with pytest.raises(ZeroDivisionError):
@@ -214,6 +217,7 @@ def test_a_thread_that_first_uses_the_store_beside_a_transaction_reads(path: Pat
             assert in_another_thread(lambda: (store["k"], list(store), store.families())) == (b"before", [b"k"], [])
 
 
+@pytest.mark.files
 def test_a_store_that_is_forgotten_is_closed_also_where_other_threads_have_used_it(path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         stores = [kvstore.open(path)]
@@ -240,6 +244,7 @@ def test_a_snapshot_is_its_threads(db: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"exclusive": True}, {}], ids=["exclusive", "in memory"])
+@pytest.mark.files
 def test_a_store_with_one_connection_is_shared_by_all_threads(path: Path, settings: Any) -> None:
     with kvstore.open(path if settings else ":memory:", **settings) as store:
         family = store.family("f", create=True)
@@ -254,6 +259,7 @@ def test_a_store_with_one_connection_is_shared_by_all_threads(path: Path, settin
         assert (store["n"], family["n"]) == (b"120", b"120")
 
 
+@pytest.mark.files
 def test_threads_read_at_the_same_time(path: Path) -> None:
     """One is inside a read (its progress function waits), and the other gets its answer."""
     with kvstore.open(path) as store:
@@ -325,6 +331,7 @@ def test_a_transaction_that_its_thread_left_open_is_rolled_back_with_the_thread(
         assert in_another_thread(lambda: store.put("third", b"v"))
 
 
+@pytest.mark.files
 def test_a_transaction_that_a_living_thread_has_forgotten_makes_way_for_others(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store, ThreadPoolExecutor(1) as pool:
 

@@ -77,6 +77,7 @@ def test_a_second_transaction_on_a_handle_is_refused_and_the_first_goes_on(db: k
     assert len(db) == 2
 
 
+@pytest.mark.files
 def test_a_write_beside_another_handles_transaction_is_a_busy_error(db: kvstore.Store, two: kvstore.Store) -> None:
     with db.transaction():
         db["a"] = b"1"

@@ -452,6 +452,7 @@ def test_the_clock_is_taken_back_by_none(db: kvstore.Store, clock: Clock) -> Non
     assert moment is not None and abs(moment - time.time() - 100) < 60
 
 
+@pytest.mark.files
 def test_a_clock_that_goes_back_does_not_revive_a_key(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=1)
     clock.advance(1)

@@ -31,7 +31,8 @@
 
 namespace kvstore {
 
-/// The version of the library, such as "0.1.0"; "+sqlcipher" is after it where stores can be encrypted.
+/// The version of the library, such as "0.1.0"; "+sqlcipher" is after it where stores can be encrypted, and
+/// "+remote" where they can be on a server.
 inline std::string_view version() noexcept { return kvstore_version(); }
 /// The version of the SQLite inside, such as "3.54.1".
 inline std::string_view sqlite_version() noexcept { return kvstore_sqlite_version(); }

@@ -67,6 +67,7 @@ from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
 from kvstore._ranges import row_key
 from kvstore._recover import Recovered, recover
+from kvstore._remote import AVAILABLE as remote_available
 from kvstore._store import PurgeStep, Store, open
 from kvstore._time import FOREVER
 from kvstore._transaction import Transaction
@@ -102,6 +103,7 @@ __all__ = [
     "memoize",
     "open",
     "recover",
+    "remote_available",
     "row_key",
     "sqlite_version",
 ]

@@ -161,20 +161,24 @@ class Connections:
 
     __slots__ = (
         "all", "clock", "clock_context", "closed", "config", "ended", "endings", "file", "for_all", "guard", "idle",
-        "in_memory", "locked", "opening", "path", "pid", "secret",
+        "in_memory", "locked", "opening", "path", "pid", "remote", "secret",
     )  # fmt: skip
 
     def __init__(self, path: bytes, config: Any, for_all: bool, secret: Optional[bytes] = None) -> None:
         """``for_all``: one connection is for all threads."""
         self.in_memory = is_in_memory(path)
+        #: The store is on a server: the path is its URL, and time is the server's.
+        self.remote = is_remote(path)
         if self.in_memory and secret is not None:
             raise ValueError("a store in memory is not encrypted: give a path, or no password")
+        if self.remote and secret is not None:
+            raise ValueError("a store on a server is not encrypted by this package, and the server's password is in the URL")
         self.path = absolute(path)
         self.config = config
         #: What the file is encrypted with, if it is.
         self.secret = secret
         #: The lease of that one, once there is one.
-        self.for_all: Any = for_all or self.in_memory
+        self.for_all: Any = self.in_memory or (for_all and not self.remote)
         self.closed = False
         #: As many as are just being opened.
         self.opening: dict[object, None] = {}
@@ -484,6 +488,32 @@ def is_in_memory(path: bytes) -> bool:
     return path in (b"", b":memory:")
 
 
+def is_remote(path: bytes) -> bool:
+    """Whether it is the URL of a store on a server."""
+    return path.startswith((b"postgresql://", b"postgres://"))
+
+
+#: What of a URL may be seen in texts: where it leads. All else may be a secret, also by a mistake in its writing.
+_SHOWN = re.compile(
+    r"(?P<scheme>postgres(?:ql)?://)(?:(?P<user>[^:/?#@\s]*)(?::[^/?#@]*)?@)?(?P<host>(?:[\w.,-]|\[[0-9A-Fa-f:.]*\]|%[0-9A-Fa-f]{2}|:\d+(?=[,/?]|$))*)"
+    r"(?P<name>/[^/?#@:]*)?(?:\?(?P<query>[^?#@]*))?"
+)
+_SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "schema")
+
+
+def shown(path: str) -> str:
+    """A path, as texts may have it: a URL without password, or what could be one."""
+    if not is_remote(path.encode("utf-8", "surrogateescape")):
+        return path
+    found = _SHOWN.fullmatch(path)
+    if found is None:
+        return path[: path.index("//") + 2] + "..."
+    user = f"{found['user']}@" if found["user"] else ""
+    given = (found["query"] or "").split("&")
+    query = "&".join(one for one in given if one.partition("=")[0] in _SHOWN_PARAMETERS)
+    return f"{found['scheme']}{user}{found['host']}{found['name'] or ''}{'?' if query else ''}{query}"
+
+
 def absolute(path: bytes) -> bytes:
     """A path that a later chdir does not change; what is not a file's is left as it is."""
     if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path) or os.path.isabs(path):
@@ -495,7 +525,9 @@ def absolute(path: bytes) -> bytes:
 
 
 def file_at(path: bytes) -> Optional[tuple[int, int]]:
-    """Which file has the name."""
+    """Which file has the name; none has that of a store on a server."""
+    if is_remote(path):
+        return None
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -37,6 +37,8 @@ class EncryptionMethods(Handle):
         connections = shared.connections
         if self.is_encrypted:
             raise InvalidError("the store is encrypted already: rekey() gives it another password")
+        if connections.remote:
+            raise InvalidError("only a store in a file can be encrypted, and this one is on a server")
         if not AVAILABLE:
             raise InvalidError("this build of kvstore has no encryption: install one that has")
         if connections.in_memory:

@@ -54,7 +54,19 @@ class BusyError(Error):
 
 
 class LockedError(Error):
-    """A lock inside this process stands in the way: try again."""
+    """A lock inside this process stands in the way: try again.
+
+    On a server: what others have written makes this transaction impossible. Nothing of it was done; run the whole block
+    again, with all its reads::
+
+        while True:
+            try:
+                with db.transaction():
+                    ...
+                break
+            except kvstore.LockedError:
+                time.sleep(random.uniform(0, 0.02))
+    """
 
     code: int = _lib.KVSTORE_LOCKED
 

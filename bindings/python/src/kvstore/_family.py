@@ -274,6 +274,9 @@ class Family(
         options = ffi.new("KVWriteOptions *")
         if ttl is None and expire_at is None:
             options.flags = lib.KVSTORE_PUT_DEFAULT_TTL
+        elif ttl is not None and expire_at is None and self._shared.connections.clock is None:
+            options.expireMs = ttl_ms(ttl)
+            options.flags = lib.KVSTORE_PUT_TTL if options.expireMs else 0
         else:
             options.expireMs = self._expire_ms(ttl, expire_at)
         options.flags |= (

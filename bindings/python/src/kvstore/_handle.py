@@ -31,7 +31,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, NoReturn, Optional
+from typing import Any, Callable, NoReturn, Optional
 
 from kvstore._codec import Coding
 from kvstore._connection import Connection, Connections, Hold, Lease, store_is_closed
@@ -193,10 +193,22 @@ class Shared:
             self.connections.end_forgotten()
 
     def now_ms(self) -> int:
-        """The time by the store's clock."""
-        clock = self.connections.clock
+        """The time by the store's clock; on a server, by that one's."""
+        connections = self.connections
+        if connections.remote:
+            out = ffi.new("int64_t *")
+            self.check(lib.kvstore_time_ms(self.handle(), out))
+            return int(out[0])
+        clock = connections.clock
         now: int = lib.kvstore_now_ms() if clock is None else clock.now_ms()
         return now
+
+    def clock(self) -> Optional[Callable[[], int]]:
+        """What says the time in milliseconds, if it is not the system's clock."""
+        connections = self.connections
+        if connections.remote:
+            return self.now_ms
+        return None if connections.clock is None else connections.clock.now_ms
 
     def after_fork(self) -> None:
         """In the child: everything is opened anew when it is used. A lock may have been copied while a thread

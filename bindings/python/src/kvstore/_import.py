@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import pickle
 import sys
 import time
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
+from kvstore._connection import is_remote
 from kvstore._errors import Error, InvalidError
 from kvstore._family import Family
 from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT
@@ -23,6 +25,7 @@ from kvstore._sources import Entry, EntryError, Piece, Source, SourceError, find
 from kvstore._store import Store
 from kvstore._store import open as open_store
 from kvstore._time import FOREVER
+from kvstore._transaction import in_one_transaction
 
 _MAX_KEY_BYTES = 65_536
 #: So many entries, or about so many bytes, are written in one transaction.
@@ -91,13 +94,14 @@ class Report:
         )
 
 
-def import_into(source: Source, target: Path, options: Options) -> Report:
-    """Copies the live entries of a source into the store at ``target``, which is made if it is not there.
+def import_into(source: Source, target: Union[str, Path], options: Options) -> Report:
+    """Copies the live entries of a source into the store at ``target`` (a text: the URL of one on a server), which is made
+    if it is not there.
 
     SourceError if the source cannot be read, or a family that would be written to has keys, and nothing says what is
     to become of them. What was written before an error stays: run it again with ``skip_existing``.
     """
-    if any(target.exists() and file.exists() and file.samefile(target) for file in source.files):
+    if isinstance(target, Path) and any(target.exists() and file.exists() and file.samefile(target) for file in source.files):
         raise SourceError("the target is the source: give the path of another file")
     report = Report(source, options.dry_run)
     before = {file: _state(file) for file in source.files if not has_log(file)}
@@ -272,9 +276,16 @@ class _Writer:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         for entry in waiting:
             self._family(entry.family)
-        with self._store.transaction():
-            for entry in waiting:
-                self._write(self._family(entry.family), entry)
+
+        def write() -> list[Optional[str]]:
+            return [self._write(self._family(entry.family), entry) for entry in waiting]
+
+        # Counted when it is committed: on a server it may be run again.
+        for entry, skipped in zip(waiting, in_one_transaction(self._store._shared, write)):
+            if skipped is None:
+                _count(self._report, entry)
+            else:
+                self._report.skipped[skipped] += 1
 
     def _family(self, name: str) -> Family:
         family = self._families.get(name)
@@ -287,16 +298,20 @@ class _Writer:
                 )
         return family
 
-    def _write(self, family: Family, entry: _Ready) -> None:
+    def _write(self, family: Family, entry: _Ready) -> Optional[str]:
+        """Writes an entry; returns why not, if not."""
         if self._options.skip_existing and entry.key in family:
-            self._report.skipped[_PRESENT] += 1
-            return
+            return _PRESENT
+        expire_at, ttl = entry.expire_at, None
+        if expire_at is None:
+            ttl = FOREVER
+        elif self._store._shared.connections.remote:  # the moment is by this machine's clock, and not by the server's
+            ttl, expire_at = max(0.001, expire_at - time.time()), None
         try:
-            family.put(entry.key, entry.value, expire_at=FOREVER if entry.expire_at is None else entry.expire_at)
+            family.put(entry.key, entry.value, ttl, expire_at)
         except InvalidError as error:
-            self._report.skipped[str(error)] += 1
-            return
-        _count(self._report, entry)
+            return str(error)
+        return None
 
 
 def _count(report: Report, entry: _Ready) -> None:
@@ -318,7 +333,7 @@ def add_command(commands: Any) -> None:
         epilog="Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 2 wrong usage; "
         "3 the source cannot be read, or the store cannot be written; 130 interrupted.",
     )
-    parser.add_argument("target", metavar="STORE", type=Path, help="it is made if it is not there")
+    parser.add_argument("target", metavar="STORE", type=_target, help="it is made if it is not there")
     parser.add_argument("source", metavar="SOURCE", type=Path, help="for CSV and JSON see: kvstore import --help")
     parser.add_argument(
         "--from", dest="kind", choices=KINDS, help="what SOURCE is, if it is not recognised by itself"
@@ -350,6 +365,10 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the report as a JSON object")
     parser.set_defaults(run=run)
+
+
+def _target(text: str) -> Union[str, Path]:
+    return text if is_remote(os.fsencode(text)) else Path(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -45,8 +45,7 @@ def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None)
         rc = source(ffi.cast("KVIterator **", address), after)
         if rc:
             family._fail(rc)
-        clock = shared.connections.clock
-        return None if clock is None else clock.now_ms
+        return shared.clock()
 
     size = _FIRST_ROWS if limit is None else min(limit, _FIRST_ROWS)
     rows: Iterator[Any] = Rows(begin, family._fail, shared.changes, shared.scans, kind, size)

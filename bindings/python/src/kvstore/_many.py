@@ -12,7 +12,7 @@ from kvstore._batch import Batch
 from kvstore._handle import Handle
 from kvstore._native import Data, K, V, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
-from kvstore._transaction import Transaction
+from kvstore._transaction import in_one_transaction
 
 #: Keys as they were given.
 G = TypeVar("G", bound="Data")
@@ -88,21 +88,19 @@ class ManyMethods(Handle, Generic[K, V]):
     def delete_many(self, keys: Iterable[Data]) -> int:
         """Deletes keys in one transaction. Returns how many were there."""
         wanted = several(keys, "delete_many")
-        with self._one_transaction():
-            return sum(self.delete(key) for key in wanted)
+        return in_one_transaction(self._shared, lambda: sum(self.delete(key) for key in wanted))
 
     def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
         """Deletes keys in one transaction and returns the values of those that were there, as get_many does."""
         wanted = several(keys, "pop_many")
-        with self._one_transaction():
+
+        def pop() -> dict[Any, V]:
             found: dict[Any, V] = self.get_many(wanted)
             for key in found:
                 self.delete(key)
             return found
 
-    def _one_transaction(self) -> Transaction:
-        """That which this thread has open, or one of its own."""
-        return Transaction(self._shared, True, joins=True)
+        return in_one_transaction(self._shared, pop)
 
     def batch(self) -> Batch:
         """Writes to be committed together: see :class:`Batch`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union, ove
 
 from kvstore._codec import Codec, Coding, coding
 from kvstore._coded import CodedFamily
-from kvstore._connection import Connections, Hold, encoded, store_is_closed
+from kvstore._connection import Connections, Hold, encoded, shown, store_is_closed
 from kvstore._encryption import EncryptionMethods
 from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
 from kvstore._expiry import default_ttl_ms
@@ -19,7 +19,7 @@ from kvstore._native import NULL, K, V, ffi, lib
 from kvstore._options import Settings, configuration, count, secret_of
 from kvstore._reopen import reduced_store
 from kvstore._time import Clock, ClockFunction, Duration, duration_ms
-from kvstore._transaction import Transaction
+from kvstore._transaction import Transaction, in_one_transaction
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,12 +66,16 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
     - Threads share it, and each has a connection of its own, opened when the thread first uses it and closed with the
       thread. They read in parallel; writes wait for each other, at most ``busy_timeout``; a transaction is its
       thread's.
-    - In the child of a fork it opens the file anew. A transaction that was open is the parent's.
+    - In the child of a fork it opens the store anew. A transaction that was open is the parent's.
     - It can be pickled, as its path and settings: multiprocessing can pass it to a process that it spawns.
     - In asyncio, a transaction is its task's; calls wait for the disk, so see ``kvstore.aio``.
 
     A store in memory has one connection for all threads, and is its process's alone; with ``exclusive=True`` there is
     one for all threads, too.
+
+    On a PostgreSQL server (a path that is a URL) each thread has a connection to the server, and times are the server's.
+    A transaction does not wait for others: what they write meanwhile may make it impossible, which is a
+    :exc:`LockedError` at any call of it or at its end; run it again.
 
     Used as a context manager it is closed at the end; a store that is forgotten is closed when it and
     its families are collected, or at the exit of the program.
@@ -107,14 +111,16 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         self._settings = settings
 
     def __repr__(self) -> str:
-        return f"<kvstore.Store {self._path!r}{', closed' if self.closed else ''}>"
+        path = None if self._path is None else shown(self._path)
+        return f"<kvstore.Store {path!r}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced_store(self)
 
     @property
     def path(self) -> Optional[str]:
-        """The path as it was given to open; None for a store in memory opened without one."""
+        """The path as it was given to open, also a URL with a password in it; None for a store in memory opened without
+        one."""
         return self._path
 
     @property
@@ -221,10 +227,10 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         if family is None and create:
             if ttl_ms is None and write_tracking is None:
                 return self._make_family(encoded, coded, hold)
-            if self._shared.in_transaction():
-                return self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
-            with self.transaction():  # nobody sees it without what it is to have
-                return self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
+            # Nobody sees it without what it is to have.
+            return in_one_transaction(
+                self._shared, lambda: self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
+            )
         if family is None:
             raise NotFoundError(f"no such family: {name!r}; create=True makes it")
         family._set_up(ttl_ms, write_tracking)
@@ -343,9 +349,15 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         once here. A time before one it has returned counts as that one. An exception in it comes out
         where this package asks it (as for a ttl); where the library does, it goes to
         sys.unraisablehook, and the clock stands still.
+
+        On a server time is the server's: InvalidError.
         """
         shared = self._shared
         shared.handle()
+        if shared.connections.remote:
+            if clock is None:
+                return
+            raise InvalidError("the store is on a server, whose clock decides for all clients: it cannot be replaced")
         made = None
         if clock is not None:
             if not callable(clock):
@@ -456,7 +468,11 @@ def open(  # the name that users of dbm, shelve and sqlite know
     password: Union[str, bytes, None] = None,
     raw_key: Optional[bytes] = None,
 ) -> Any:
-    """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory.
+    """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory. A URL,
+    ``"postgresql://user@host/database?schema=app"``, is a store on a PostgreSQL server (where
+    ``kvstore.remote_available`` is True; else this is a StoreIOError). Of the settings below, ``read_only``,
+    ``busy_timeout``, ``max_value_size`` and ``sync="off"`` mean something there; a pickle of the store has the URL in it,
+    with its password.
 
     - ``codec``: what values are in Python: ``kvstore.TEXT`` (str), ``kvstore.JSON``, ``kvstore.PICKLE``, or any object
       with ``dumps`` and ``loads``; without one, values are str or bytes-like, and come back as bytes.

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from kvstore._connection import Hold, current_task
-from kvstore._errors import Error, MisuseError
+from kvstore._errors import Error, LockedError, MisuseError
 from kvstore._handle import Shared
 from kvstore._native import leave, lib, surely
 
 #: How many seconds a thread waits for its turn before it looks whether the transaction before it was forgotten.
 _PATIENCE = 0.5
+#: How many seconds pass, at most, before a transaction that others made impossible is run again: at first, and later.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+#: How long it is run again at least, in seconds, as the library waits for a row.
+_LEAST_TIME = 0.1
+
+R = TypeVar("R")
 
 
 class Transaction:
@@ -29,6 +37,9 @@ class Transaction:
     on there) rolls it back, and is an Error; until then, and if nobody leaves it, what the first thread does is part of
     it. A second one inside the block is an Error. The child of a fork that leaves the block ends nothing: the
     transaction is its parent's.
+
+    On a server nobody waits for it. What others write may make it impossible: a :exc:`LockedError` at a call in the block,
+    or at its end. Nothing of it was done then, and the whole block may be run again, with its reads.
     """
 
     __slots__ = ("__weakref__", "_begun", "_joins", "_hold", "_owner", "_shared", "_write")
@@ -192,3 +203,22 @@ class Transaction:
 
 def _nested() -> Error:
     return Error("a transaction is open in this thread already; transactions do not nest")
+
+
+def in_one_transaction(shared: Shared, function: Callable[[], R], joins: bool = True) -> R:
+    """What ``function`` returns, which is called in a transaction that writes: with ``joins`` in that which this thread has
+    open, if there is one. One of its own is run again if others have made it impossible, as happens on a server, for as
+    long as ``busy_timeout`` says."""
+    began = time.monotonic()
+    pause = _FIRST_PAUSE
+    while True:
+        joined = joins and shared.in_transaction()
+        try:
+            with Transaction(shared, True, joins):
+                return function()
+        except LockedError:
+            patience = max(shared.connections.config.busyTimeout / 1000, _LEAST_TIME)
+            if joined or time.monotonic() - began >= patience:
+                raise
+        time.sleep(random.uniform(0, pause))  # not in step with the others
+        pause = min(pause * 2, _LONGEST_PAUSE)

@@ -197,13 +197,6 @@ def _ttl_ms(ttl: float) -> int:
     return ms if ms > 0 else 0
 
 
-def _expire_ms(ttl: Optional[float]) -> int:
-    if ttl is None:
-        return 0
-    now_ms: int = lib.kvstore_now_ms()
-    return now_ms + _ttl_ms(ttl)
-
-
 # ---------------------------------------------------------------------------------------------------------
 # One open store
 # ---------------------------------------------------------------------------------------------------------
@@ -251,6 +244,12 @@ class _Session:
         self.buffer: Any = ffi.new("char[]", size)
         self.buffer_bytes = size
         self.view: Any = ffi.buffer(self.buffer, size)  # slices to bytes faster than ffi.unpack
+
+    def now_ms(self) -> int:
+        """The time by which keys expire: on a server, that one's."""
+        self.check(lib.kvstore_time_ms(self.kv, self.time_ms))
+        now: int = self.time_ms[0]
+        return now
 
     def chunk(self) -> Any:
         """The buffer for rows."""
@@ -452,7 +451,7 @@ class Iterator:
             lock.release()
 
     def _none_expired(self) -> bool:
-        return self._first_expire_ms == _NEVER_MS or bool(lib.kvstore_now_ms() < self._first_expire_ms)
+        return self._first_expire_ms == _NEVER_MS or self._session.now_ms() < self._first_expire_ms
 
     def _read(self) -> tuple[bytes, bytes]:
         """Gives the next row, and reads those after it."""
@@ -486,7 +485,7 @@ class Iterator:
             rows = [(data[a:b], data[b:c]) for a, b, c in zip(keys_from, keys_to, ends[1::2])]
             self._first_expire_ms = chunk.first_expire_ms
             if not self._none_expired():
-                now_ms: int = lib.kvstore_now_ms()
+                now_ms = session.now_ms()
                 living = [ms == NO_TTL or ms > now_ms for ms in ffi.unpack(chunk.expire_ms, count)]
                 rows = [row for row, lives in zip(rows, living) if lives]
                 if not rows:
@@ -650,8 +649,9 @@ class _Entries:
         session = self._session
         with session.lock:
             session.changes += 1
+            expire_ms = 0 if ttl is None else session.now_ms() + _ttl_ms(ttl)
             code = lib.kvstore_cf_put_if_absent(
-                self._family, raw_key, len(raw_key), raw_value, len(raw_value), _expire_ms(ttl), session.length
+                self._family, raw_key, len(raw_key), raw_value, len(raw_value), expire_ms, session.length
             )
             if code:
                 raise self._failure(code)
@@ -790,7 +790,7 @@ class _LowLevel:
 class KVStore(_Entries):
     """A store; its data methods work on the default family.
 
-    ``path`` is a file, made if it is not there; None is a store in memory. ``journal_mode`` is
+    ``path`` is a file, made if it is not there, or the URL of a store on a PostgreSQL server; None is a store in memory. ``journal_mode`` is
     ``JOURNAL_WAL`` or ``JOURNAL_DELETE``. Of ``config``, all int:
 
     - ``sync_level``: ``SYNC_NORMAL`` (default), ``SYNC_FULL`` or ``SYNC_OFF``

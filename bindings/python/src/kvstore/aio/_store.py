@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overl
 
 import kvstore
 from kvstore import BusyError, Error, InvalidError, MisuseError
-from kvstore._connection import absolute, encoded
+from kvstore._connection import absolute, encoded, is_remote, shown
 from kvstore._native import K, V
 from kvstore._options import Settings as OpenSettings
 from kvstore._time import ClockFunction, Duration, duration_ms
@@ -82,7 +82,8 @@ class Store(Families[K, V]):
         self._converting: Optional[Future[None]] = None
 
     def __repr__(self) -> str:
-        return f"<kvstore.aio.Store {self._path!r}{', closed' if self._closed else ''}>"
+        path = None if self._path is None else shown(self._path)
+        return f"<kvstore.aio.Store {path!r}{', closed' if self._closed else ''}>"
 
     @property
     def path(self) -> Optional[str]:
@@ -272,6 +273,8 @@ class Store(Families[K, V]):
         settings = self._settings
         if settings.in_memory:
             raise InvalidError("a store in memory has no file that could be encrypted")
+        if is_remote(settings.path):
+            raise InvalidError("only a store in a file can be encrypted, and this one is on a server")
         task = asyncio.current_task()
         if any(lane.sessions_of(task) for lane in self._here().lanes()):
             raise BusyError("this task has a transaction of the store open: end it first")
@@ -450,7 +453,8 @@ class Transaction(Families[K, V]):
         self._session: Optional[Session] = None
 
     def __repr__(self) -> str:
-        return f"<kvstore.aio.Transaction of {self._store._path!r}{'' if self.active else ', not open'}>"
+        path = None if self._store._path is None else shown(self._store._path)
+        return f"<kvstore.aio.Transaction of {path!r}{'' if self.active else ', not open'}>"
 
     @property
     def active(self) -> bool:

@@ -6,7 +6,6 @@ A file is better bounded in bytes (``max_bytes``), which the store sees to with 
 from __future__ import annotations
 
 import itertools
-import time
 
 from kvstore.contrib._places import Place
 
@@ -38,7 +37,7 @@ def _remove(place: Place, number: int) -> None:
     family = place.family()
     family.purge_expired()  # not among those that were counted, but in the file
     doomed: list[bytes] = []
-    for key, _ in family.expiring(time.time()):
+    for key, _ in family.expiring():
         if len(doomed) == number:
             break
         doomed.append(key)

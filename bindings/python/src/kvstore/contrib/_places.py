@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional
 
 import kvstore
 from kvstore import Family, Store
+from kvstore._connection import is_remote
 from kvstore._maintenance import POLICIES
 from kvstore._options import choice, configuration, count, secret_of
 
@@ -68,14 +69,14 @@ class Place:
 
     ``options`` are settings of :func:`kvstore.open`; and ``max_bytes`` for a bound of the file, which is kept in it,
     with a ``policy``: see ``Store.limit``. Without one, those keys make room that were written longest ago. Directories
-    of the path that are missing are made with the file.
+    of the path that are missing are made with the file. The path may be the URL of a store on a server.
     """
 
     def __init__(self, path: Any, name: str, options: Mapping[str, Any]) -> None:
         text = os.fsdecode(path)
         if not text:
             raise ValueError("a backend needs the path of a file")
-        if text != MEMORY:
+        if text != MEMORY and not is_remote(os.fsencode(text)):
             text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before it is used
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of a family is a str, not {name!r}")
@@ -123,7 +124,7 @@ class Place:
     def _open_store(self) -> Store:
         options = dict(self._options)
         max_bytes, policy = options.pop("max_bytes", None), options.pop("policy", None)
-        if self.path != MEMORY and not options.get("read_only"):
+        if self.path != MEMORY and not is_remote(os.fsencode(self.path)) and not options.get("read_only"):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
         store = kvstore.open(None if self.path == MEMORY else self.path, **options)
         if max_bytes is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any, Callable, Optional, TypeVar, Union
 
+from kvstore import Family
+from kvstore._transaction import in_one_transaction
 from kvstore.contrib._places import Place
 
 T = TypeVar("T")
@@ -54,9 +56,10 @@ def change(place: Place, key: str, values: Values, function: Callable[[Any], T])
             raise KeyError(key)
         new = function(values.loads(before))
         data = values.dumps(new)
-        with place.store().transaction():
-            unchanged = family.get(key) == before
-            if unchanged:
-                family.put(key, data, keep_ttl=True)
-        if unchanged:
+        if in_one_transaction(place.store()._shared, lambda: _replace(family, key, before, data), joins=False):
             return new
+
+
+def _replace(family: Family, key: str, before: bytes, data: Union[bytes, str]) -> bool:
+    """Replaces the value of a key, if it is still what it was before; says whether it was."""
+    return family.get(key) == before and family.put(key, data, keep_ttl=True)

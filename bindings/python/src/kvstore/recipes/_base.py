@@ -5,15 +5,20 @@ The only file of the recipes that looks behind the public interface: for the sto
 
 from __future__ import annotations
 
+import functools
 import time
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._time import Duration, duration_ms, ttl_ms
+from kvstore._transaction import in_one_transaction
 from kvstore._waiters import Waiters
 
 #: Names and keys: text, which is kept as UTF-8, or bytes.
 Name = Union[str, bytes]
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
@@ -64,13 +69,24 @@ def now_ms(family: Family) -> int:
     return now
 
 
-def atomic(store: Store[Any, Any]) -> Transaction:
-    """One transaction around the block; or the one that this thread has open, of which it becomes part."""
-    return Transaction(store._shared, True, joins=True)
+def atomic(method: F) -> F:
+    """A method as one transaction of its ``_store``; or as part of the one that this thread has open. On a server it may be
+    run several times, until others do not stand in the way, and only the last time counts."""
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return in_one_transaction(self._store._shared, lambda: method(self, *args, **kwargs))
+
+    return run  # type: ignore[return-value]
+
+
+def alone(store: Store[Any, Any], function: Callable[[], R]) -> R:
+    """What a function returns, which is a transaction of its own. Error inside another one."""
+    return in_one_transaction(store._shared, function, joins=False)
 
 
 def reading(store: Store[Any, Any]) -> Transaction:
-    """As :func:`atomic`, for a block that only reads, and sees one moment."""
+    """One transaction around a block that only reads, and sees one moment; or the one that this thread has open."""
     return Transaction(store._shared, False, joins=True)
 
 

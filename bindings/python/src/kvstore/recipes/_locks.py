@@ -17,11 +17,11 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
-from kvstore import FOREVER, BusyError, Error, Store, row_key
+from kvstore import FOREVER, BusyError, Error, LockedError, Store, StoreIOError, row_key
 from kvstore._native import leave, surely
 from kvstore._time import Duration
 from kvstore.recipes._base import (
-    Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
+    Name, NotOwnedError, Patience, alone, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
 )  # fmt: skip
 
 Self = TypeVar("Self", bound="_Holder")
@@ -145,7 +145,7 @@ class _Holder(ContextDecorator):
             try:
                 # A look first, for which nobody has to wait.
                 hold = None if self._free_key() is None else self._take(got)
-            except BusyError:
+            except (BusyError, LockedError):
                 got.clear()
                 if not blocking or patience.over():
                     raise
@@ -159,14 +159,17 @@ class _Holder(ContextDecorator):
                 return False
 
     def _take(self, got: list[_Step]) -> Optional[_Hold]:
-        with self._store.transaction():
-            key = self._free_key()
-            if key is None:
-                return None
-            value = uuid.uuid4().bytes + _TOKEN.pack(self._next_token())
-            self._family.put(key, value, self._ttl)
-            hold = _Hold(key, value)
-            got.append((hold, 0))  # before the commit, after which an interrupt may come
+        return alone(self._store, lambda: self._take_free(got))
+
+    def _take_free(self, got: list[_Step]) -> Optional[_Hold]:
+        got.clear()  # it may be run again
+        key = self._free_key()
+        if key is None:
+            return None
+        value = uuid.uuid4().bytes + _TOKEN.pack(self._next_token())
+        self._family.put(key, value, self._ttl)
+        hold = _Hold(key, value)
+        got.append((hold, 0))  # before the commit, after which an interrupt may come
         return hold
 
     def _give_up(self, got: list[_Step]) -> None:
@@ -254,11 +257,13 @@ class _Holder(ContextDecorator):
         NotOwnedError if it has ended. Joins an open transaction."""
         if ttl is not None:
             finite_ttl(ttl, "the ttl of a lock")
-        hold = self._last()
-        with atomic(self._store):
-            if self._family.get(hold.key) != hold.value:
-                raise self._lost()
-            self._family.expire(hold.key, self._ttl if ttl is None else ttl)
+        self._extend(self._last(), self._ttl if ttl is None else ttl)
+
+    @atomic
+    def _extend(self, hold: _Hold, ttl: Duration) -> None:
+        if self._family.get(hold.key) != hold.value:
+            raise self._lost()
+        self._family.expire(hold.key, ttl)
 
     def release(self) -> None:
         """Gives back what this thread acquired last. NotOwnedError if it has acquired nothing, or the hold
@@ -267,8 +272,7 @@ class _Holder(ContextDecorator):
         if hold.depth > 1:
             hold.depth -= 1
             return
-        with self._store.transaction():
-            there = self._family.compare_and_delete(hold.key, hold.value)
+        there = alone(self._store, lambda: self._family.compare_and_delete(hold.key, hold.value))
         self._forget(hold)
         wake()
         if not there:
@@ -367,12 +371,10 @@ def _keep(
         key, value = here.key, here.value
         del here
         try:
-            with store.transaction():
-                if family.get(key) != value:
-                    return
-                family.expire(key, ttl)
-        except BusyError:
-            pass  # there is time for another try or two
+            if not alone(store, lambda: family.get(key) == value and family.expire(key, ttl)):  # noqa: B023 # called at once
+                return
+        except (BusyError, LockedError, StoreIOError):
+            pass  # there is time for another try or two; a server may be back then
         except Error:
             return  # the store is closed, say: the TTL ends the hold
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, overload
 
-from kvstore import FOREVER, BusyError, Error, Store
+from kvstore import FOREVER, BusyError, Error, LockedError, Store
 from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
     Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, reading, wake,
@@ -208,11 +208,15 @@ class Queue(Generic[T]):
         """Adds messages in one transaction, all or none; returns their numbers."""
         bodies = [self._encoded(value) for value in values]
         after = _delay_ms(delay)
-        with atomic(self._store):
-            step = _Step(self)
-            numbers = [step.add(body, after) for body in bodies]
-            step.end()
+        numbers = self._add(bodies, after)
         wake()
+        return numbers
+
+    @atomic
+    def _add(self, bodies: list[bytes], after_ms: int) -> list[int]:
+        step = _Step(self)
+        numbers = [step.add(body, after_ms) for body in bodies]
+        step.end()
         return numbers
 
     def _encoded(self, value: Any) -> bytes:
@@ -241,7 +245,7 @@ class Queue(Generic[T]):
         while True:
             try:
                 taken = self._take(1, visible)
-            except BusyError:
+            except (BusyError, LockedError):
                 if not block or patience.over():
                     raise
                 taken = []
@@ -264,20 +268,23 @@ class Queue(Generic[T]):
     def _take(self, limit: int, visible_ms: int) -> list[Message[T]]:
         if not self._has_some():
             return []
-        with atomic(self._store):
-            step = _Step(self)
-            step.wake_up()
-            taken: list[tuple[int, _Meta, bytes]] = []
-            for key in list(self._family.keys(prefix=b"r", limit=limit)):
-                number = _number(key)
-                meta, body = step.meta(number), self._family.get(b"b" + _bytes(number))
-                if meta is None or body is None:
-                    raise Error(f"queue {self._name!r} has a message without a body: somebody else wrote to its family")
-                meta = meta._replace(attempts=meta.attempts + 1, delivery=meta.delivery + 1)
-                step.move(number, meta, _TAKEN, step.now + visible_ms)
-                taken.append((number, meta, body))
-            step.end()
-        return [self._message(number, meta, body) for number, meta, body in taken]
+        return [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
+
+    @atomic
+    def _taken(self, limit: int, visible_ms: int) -> list[tuple[int, _Meta, bytes]]:
+        step = _Step(self)
+        step.wake_up()
+        taken: list[tuple[int, _Meta, bytes]] = []
+        for key in list(iter(self._family.keys(prefix=b"r", limit=limit))):
+            number = _number(key)
+            meta, body = step.meta(number), self._family.get(b"b" + _bytes(number))
+            if meta is None or body is None:
+                raise Error(f"queue {self._name!r} has a message without a body: somebody else wrote to its family")
+            meta = meta._replace(attempts=meta.attempts + 1, delivery=meta.delivery + 1)
+            step.move(number, meta, _TAKEN, step.now + visible_ms)
+            taken.append((number, meta, body))
+        step.end()
+        return taken
 
     def _has_some(self) -> bool:
         """Whether there is anything for a get to do: a look for which nobody has to wait."""
@@ -304,26 +311,29 @@ class Queue(Generic[T]):
             raise NotOwnedError("the message is done, or its visibility was over and somebody else has taken it")
         return meta
 
+    @atomic
     def _ack(self, message: Message[T]) -> None:
-        with atomic(self._store):
-            step = _Step(self)
-            step.remove(message.id, self._ours(message))
-            step.end()
+        step = _Step(self)
+        step.remove(message.id, self._ours(message))
+        step.end()
 
     def _nack(self, message: Message[T], delay: Optional[Duration]) -> None:
         after = self._retry_ms if delay is None else _delay_ms(delay)
-        with atomic(self._store):
-            step = _Step(self)
-            step.give_back(message.id, self._ours(message), after)
-            step.end()
+        self._give_back(message, after)
         wake()
 
+    @atomic
+    def _give_back(self, message: Message[T], after_ms: int) -> None:
+        step = _Step(self)
+        step.give_back(message.id, self._ours(message), after_ms)
+        step.end()
+
+    @atomic
     def _extend(self, message: Message[T], visibility: Optional[Duration]) -> None:
         visible = self._visible_ms(visibility)
-        with atomic(self._store):
-            step = _Step(self)
-            step.move(message.id, self._ours(message), _TAKEN, step.now + visible)
-            step.end()
+        step = _Step(self)
+        step.move(message.id, self._ours(message), _TAKEN, step.now + visible)
+        step.end()
 
     # Looking
 
@@ -380,37 +390,41 @@ class Queue(Generic[T]):
     def redrive(self, limit: Optional[int] = None) -> int:
         """Makes dead letters ready again, the oldest first, with all their attempts before them; returns how
         many."""
-        with atomic(self._store):
-            step = _Step(self)
-            step.wake_up()
-            keys = list(self._family.keys(prefix=b"d", limit=limit))
-            for key in keys:
-                meta = step.meta(_number(key))
-                if meta is not None:
-                    step.move(_number(key), meta._replace(attempts=0), _READY)
-            step.end()
+        redriven = self._redrive(limit)
         wake()
+        return redriven
+
+    @atomic
+    def _redrive(self, limit: Optional[int]) -> int:
+        step = _Step(self)
+        step.wake_up()
+        keys = list(iter(self._family.keys(prefix=b"d", limit=limit)))
+        for key in keys:
+            meta = step.meta(_number(key))
+            if meta is not None:
+                step.move(_number(key), meta._replace(attempts=0), _READY)
+        step.end()
         return len(keys)
 
+    @atomic
     def discard_dead_letters(self) -> int:
         """Deletes the dead letters; returns how many."""
-        with atomic(self._store):
-            step = _Step(self)
-            step.wake_up()
-            keys = list(self._family.keys(prefix=b"d"))
-            for key in keys:
-                meta = step.meta(_number(key))
-                if meta is not None:
-                    step.remove(_number(key), meta)
-            step.end()
+        step = _Step(self)
+        step.wake_up()
+        keys = list(iter(self._family.keys(prefix=b"d")))
+        for key in keys:
+            meta = step.meta(_number(key))
+            if meta is not None:
+                step.remove(_number(key), meta)
+        step.end()
         return len(keys)
 
+    @atomic
     def clear(self) -> None:
         """Deletes all messages, those that are taken and the dead letters, too. Numbers go on."""
-        with atomic(self._store):
-            last = _counters(self._family)[0]
-            self._family.clear()
-            self._family.put(b"c", _COUNTERS.pack(last, 0, 0, 0, 0), FOREVER)
+        last = _counters(self._family)[0]
+        self._family.clear()
+        self._family.put(b"c", _COUNTERS.pack(last, 0, 0, 0, 0), FOREVER)
 
     def __reduce__(self) -> Any:
         arguments = {

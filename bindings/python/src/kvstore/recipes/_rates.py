@@ -179,11 +179,15 @@ class RateLimiter:
         where = self._key(key)
         step = self._step(where, cost)
         if step.state:
-            with atomic(self._store):
-                step = self._step(where, cost)
-                if step.state:
-                    self._family.put(where, step.state, max(1, step.reset_ms) / 1000)
+            step = self._count(where, cost)
         return _decision(step)
+
+    @atomic
+    def _count(self, where: bytes, cost: int) -> _Step:
+        step = self._step(where, cost)
+        if step.state:
+            self._family.put(where, step.state, max(1, step.reset_ms) / 1000)
+        return step
 
     def peek(self, key: Name, cost: int = 1) -> Decision:
         """What :meth:`hit` would say. Counts nothing: ``remaining`` is what is left before the hit."""
@@ -201,11 +205,11 @@ class RateLimiter:
             if not patience.sleep(decision.retry_after):
                 return False
 
+    @atomic
     def reset(self, key: Name) -> None:
         """Forgets the hits of a key."""
         where = self._key(key)
-        with atomic(self._store):
-            self._family.delete(where)
+        self._family.delete(where)
 
     def _key(self, key: Name) -> bytes:
         return row_key(self._partition, to_name(key, "a key"))

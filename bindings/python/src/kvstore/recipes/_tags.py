@@ -52,37 +52,43 @@ class Tags:
         expire_at: Optional[Moment] = None,
     ) -> None:
         """Writes a value, as ``Family.put`` does, and gives the key these tags and no others."""
-        where, wanted = to_name(key, "a key"), _tags(tags)
-        with atomic(self._store):
-            self._data.put(key, value, ttl, expire_at)
-            self._set(where, wanted)
-            self._look_after()
+        self._put(to_name(key, "a key"), key, value, _tags(tags), ttl, expire_at)
+
+    @atomic
+    def _put(
+        self, where: bytes, key: Name, value: Any, tags: frozenset[str], ttl: Optional[Duration], expire_at: Optional[Moment]
+    ) -> None:
+        self._data.put(key, value, ttl, expire_at)
+        self._set(where, tags)
+        self._look_after()
 
     def set(self, key: Name, tags: Iterable[str]) -> bool:
         """Gives a key these tags and no others; False, and nothing is done, if it is missing."""
-        where, wanted = to_name(key, "a key"), _tags(tags)
-        with atomic(self._store):
-            if key not in self._data:
-                return False
-            self._set(where, wanted)
-            self._look_after()
+        return self._set_if_there(to_name(key, "a key"), key, _tags(tags))
+
+    @atomic
+    def _set_if_there(self, where: bytes, key: Name, tags: frozenset[str]) -> bool:
+        if key not in self._data:
+            return False
+        self._set(where, tags)
+        self._look_after()
         return True
 
+    @atomic
     def add(self, key: Name, *tags: str) -> bool:
         """Gives a key more tags; False, and nothing is done, if it is missing."""
         where, more = to_name(key, "a key"), _tags(tags)
-        with atomic(self._store):
-            if key not in self._data:
-                return False
-            self._set(where, self._tags_of(where) | more)
-            self._look_after()
+        if key not in self._data:
+            return False
+        self._set(where, self._tags_of(where) | more)
+        self._look_after()
         return True
 
+    @atomic
     def remove(self, key: Name, *tags: str) -> None:
         """Takes tags from a key. Those it has not are no error."""
         where, less = to_name(key, "a key"), _tags(tags)
-        with atomic(self._store):
-            self._set(where, self._tags_of(where) - less)
+        self._set(where, self._tags_of(where) - less)
 
     def of(self, key: Name) -> list[str]:
         """The tags of a key, sorted; none if it is missing."""
@@ -95,15 +101,15 @@ class Tags:
         with reading(self._store):
             return [key for key in self._keys_of(tag) if key in self._data]
 
+    @atomic
     def invalidate(self, *tags: str) -> int:
         """Deletes all keys that carry any of the tags, in one transaction; returns how many were alive."""
         wanted = _tags(tags)
         deleted = 0
-        with atomic(self._store):
-            for tag in wanted:
-                for key in list(self._keys_of(tag)):
-                    deleted += self._data.delete(key)
-                    self._set(key, frozenset())
+        for tag in wanted:
+            for key in list(self._keys_of(tag)):
+                deleted += self._data.delete(key)
+                self._set(key, frozenset())
         return deleted
 
     def purge(self) -> int:
@@ -112,11 +118,14 @@ class Tags:
         removed = 0
         after: Optional[bytes] = None
         while True:
-            with atomic(self._store):  # not all at once: others may write between
-                after, gone = self._remove_gone(after, 1000)
+            after, gone = self._purge_some(after)  # not all at once: others may write between
             removed += gone
             if after is None:
                 return removed
+
+    @atomic
+    def _purge_some(self, after: Optional[bytes]) -> tuple[Optional[bytes], int]:
+        return self._remove_gone(after, 1000)
 
     # The index
 

@@ -11,7 +11,6 @@ The file is made when it is first used, with the directories of its path that ar
 
 from __future__ import annotations
 
-import time
 from typing import Any, Optional
 
 from django.conf import settings
@@ -66,10 +65,12 @@ class SessionStore(SessionBase):
             self.create()
             return
         data = self.encode(self._get_session(no_load=must_create))
-        moment = max(0.001, time.time() + self.get_expiry_age())
+        age = self.get_expiry_age()
+        # How long, and not until when: a server has a clock of its own. What is over already is written as long past.
+        ttl, expire_at = (age, None) if age > 0 else (None, 0.001)
         family = self._place().family()
         if not family.put(
-            self.session_key, data, expire_at=moment, if_absent=must_create, if_present=not must_create
+            self.session_key, data, ttl, expire_at, if_absent=must_create, if_present=not must_create
         ):
             raise CreateError if must_create else UpdateError
 

@@ -1,0 +1,643 @@
+"""Stores on a server: a URL in the place of a path, and what is different there. What is the same is shown by the other
+files, run with KVSTORE_TEST_REMOTE=1."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import doctest
+import gc
+import multiprocessing
+import os
+import pickle
+import re
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from helpers import DOCUMENTS, assert_clean, content, run_import, run_python, use_store
+from postgres import Server, schema_of
+
+import kvstore
+import kvstore.aio
+import kvstore.snkv
+from kvstore._connection import shown
+from kvstore.recipes import Lock, Queue, RateLimiter, Semaphore, Tags, memoize
+
+PASSWORD = "hunter2%20secret"
+HOUR = 3600.0
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[kvstore.Store]:
+    with kvstore.open(url) as store:
+        yield store
+
+
+def connections(server: Server, url: str) -> int:
+    """How many the server has to a schema."""
+    return int(server.sql(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema_of(url)}'"))
+
+
+def named(url: str) -> str:
+    """The URL with a name by which the server lists its connections."""
+    return f"{url.replace('?', f'?application_name={schema_of(url)}&')}"
+
+
+# A URL in the place of a path
+
+
+def test_a_url_is_opened_as_a_path_is(url: str) -> None:
+    assert kvstore.remote_available
+    with kvstore.open(url) as db:
+        db["user:1"] = "Ada"
+        db.put("session", b"token", ttl=60)
+        sessions = db.family("sessions", create=True, default_ttl=3600)
+        sessions["a"] = b"1"
+        with db.transaction():
+            db["user:2"] = "Bob"
+            sessions["b"] = b"2"
+        assert db.path == url
+    with kvstore.open(url.encode(), codec=kvstore.TEXT, keys=str) as db:
+        assert dict(db.items(prefix="user:")) == {"user:1": "Ada", "user:2": "Bob"}
+        assert 50 < (db.ttl("session") or 0) <= 60
+        assert db.families() == ["sessions"] and len(db.family("sessions")) == 2
+        db.integrity_check()
+    with kvstore.open(url, read_only=True) as db, pytest.raises(kvstore.ReadOnlyError):
+        db["x"] = b"1"
+
+
+def test_no_file_is_looked_for_or_made(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with kvstore.open(url) as db:
+        db["a"] = b"1"
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert pool.submit(db.get, "a").result() == b"1"
+        db.backup("copy.db")
+    assert content(tmp_path / "elsewhere" / "copy.db") == {b"a": b"1"}
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere"] and os.listdir(tmp_path / "elsewhere") == ["copy.db"]
+
+
+def test_what_only_a_file_or_one_machine_has_is_refused_or_does_nothing(db: kvstore.Store, url: str) -> None:
+    with pytest.raises(kvstore.InvalidError, match="clock"):
+        db.set_clock(time.time)
+    db.set_clock(None)
+    assert not db.is_encrypted
+    with pytest.raises(kvstore.InvalidError, match="server"):
+        db.encrypt(password="x")
+    with pytest.raises(ValueError, match="server"):
+        kvstore.open(url, password="x")
+    assert db.checkpoint() == (0, 0)
+    db.vacuum()
+    db.sync()
+    with pytest.raises(kvstore.InvalidError, match="2500"):
+        db["k" * 2501] = b""
+
+
+def test_exclusive_is_no_reason_to_share_a_connection(server: Server, url: str) -> None:
+    with kvstore.open(named(url), exclusive=True) as db:
+        db["a"] = b"1"
+        here = threading.Barrier(2)
+
+        def use() -> None:
+            db.get("a")
+            here.wait()
+            here.wait()
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        here.wait()
+        assert connections(server, url) == 2
+        here.wait()
+        thread.join()
+
+
+# Passwords
+
+
+@pytest.mark.parametrize(
+    "url, text",
+    [
+        ("postgresql://ada@host/db?schema=app", "postgresql://ada@host/db?schema=app"),
+        ("postgresql://ada:pw@host:5432/db?schema=app", "postgresql://ada@host:5432/db?schema=app"),
+        ("postgres://ada:@h1:1,h2:2/db", "postgres://ada@h1:1,h2:2/db"),
+        ("postgresql://[::1]:5432/db?password=pw&schema=a&sslmode=require", "postgresql://[::1]:5432/db?schema=a"),
+        ("postgresql:///db?host=/run/pg&user=ada&passfile=pw", "postgresql:///db?host=/run/pg&user=ada"),
+        ("postgresql://host?pass%77ord=pw", "postgresql://host"),
+        ("postgresql://%2Frun%2Fpg/db", "postgresql://%2Frun%2Fpg/db"),
+        ("postgresql://", "postgresql://"),
+        # Written wrongly: what comes where a host should be may be a part of the password.
+        ("postgresql://ada:pw/x@host/db", "postgresql://..."),
+        ("postgresql://ada:pw?x@host/db", "postgresql://..."),
+        ("postgresql://ada:pw#x@host/db", "postgresql://..."),
+        ("postgresql://ada:pw@x@host/db", "postgresql://..."),
+        ("postgresql://ada:pw", "postgresql://..."),
+        ("postgresql://ada pw@host", "postgresql://..."),
+        ("postgresql://host/db?schema=a&password=p@w", "postgresql://..."),
+        ("/var/lib/a:b@c.db", "/var/lib/a:b@c.db"),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_a_password(url: str, text: str) -> None:
+    assert shown(url) == text
+
+
+@pytest.fixture
+def with_password(server: Server, url: str) -> Iterator[str]:
+    """A URL with a password that the server asks for."""
+    rules = server.folder / "data" / "pg_hba.conf"
+    before = rules.read_text()
+    server.sql("SET password_encryption = 'scram-sha-256'; CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'hunter2 secret'")
+    rules.write_text("local all ada scram-sha-256\n" + before)
+    server.sql("SELECT pg_reload_conf()")
+    yield url.replace("postgres@", f"ada:{PASSWORD}@")
+    rules.write_text(before)
+    server.sql("SELECT pg_reload_conf(); DROP OWNED BY ada CASCADE; DROP ROLE ada")
+
+
+def says_nothing(*what: object) -> None:
+    for one in what:
+        assert "hunter2" not in str(one) and "hunter2" not in repr(one)
+
+
+def test_no_text_has_the_password_in_it(with_password: str, server: Server) -> None:
+    with kvstore.open(with_password) as db:
+        db["a"] = b"1"
+        family = db.family("f", create=True)
+        says_nothing(db, family, db.items(), db.transaction(), Lock(db, "l"), Queue(db, "q"), Tags(db), pickle.loads(pickle.dumps(db)))
+        assert "ada@" in repr(db) and db.path == with_password
+    says_nothing(db)
+    says_nothing(kvstore.aio.open(with_password))
+    failing = [
+        with_password.replace("hunter2", "hunter2x"),
+        with_password.replace(str(server.folder), "/nowhere"),
+        with_password.replace("ada:", "ada:hunter2/"),
+        with_password + "&nonsense=hunter2",
+        with_password + "&port=hunter2",
+        f"postgresql://ada:{PASSWORD}@[::1/db",
+    ]
+    for url in failing:
+        for opened in (kvstore.open, kvstore.snkv.KVStore):
+            with pytest.raises((kvstore.Error, kvstore.snkv.Error)) as caught:
+                opened(url)
+            says_nothing(caught.value)
+            text = "".join(traceback.format_exception_only(caught.type, caught.value))
+            assert "hunter2" not in text, text
+
+
+def test_a_pickle_carries_the_url_with_its_password(with_password: str) -> None:
+    with kvstore.open(with_password) as db:
+        db["shared"] = b"1"
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            assert pool.submit(use_store, db, db.family("f", create=True, codec=kvstore.JSON), 1).result() == b"1"
+
+
+# Threads, forks, processes
+
+
+def test_each_thread_has_a_connection_and_they_end_with_the_store(server: Server, url: str) -> None:
+    with kvstore.open(named(url)) as db:
+        db["a"] = b"1"
+        here = threading.Barrier(4)
+
+        def use() -> None:
+            db.get("a")
+            here.wait()
+            here.wait()
+
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        here.wait()
+        assert connections(server, url) == 4
+        here.wait()
+        for thread in threads:
+            thread.join()
+    end = time.monotonic() + 30
+    while connections(server, url) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert connections(server, url) == 0
+
+
+def test_a_transaction_is_its_threads_and_others_do_not_wait_for_it(db: kvstore.Store) -> None:
+    with db.transaction(), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        db["mine"] = b"1"
+        pool.submit(db.put, "other", b"2").result(30)
+        assert pool.submit(db.get, "mine").result(30) is None
+    assert dict(db) == {b"mine": b"1", b"other": b"2"}
+
+
+FORK = """
+import os, sys, threading
+import kvstore
+
+db = kvstore.open(sys.argv[1])
+db["n"] = b"0"
+family = db.family("f", create=True)
+transaction = db.transaction()
+transaction.__enter__()
+db["parent"] = b"1"
+child = os.fork()
+if child == 0:
+    assert db.get("parent") is None           # a connection of its own
+    assert db.incr("n") == 1
+    family["child"] = b"1"
+    transaction.__exit__(None, None, None)    # the parent's: nothing is done
+    assert db.get("parent") is None
+    thread = threading.Thread(target=lambda: db.incr("n"))
+    thread.start()
+    thread.join()
+    sys.exit(0)                               # with all that an exit does
+assert os.waitpid(child, 0)[1] == 0
+transaction.__exit__(None, None, None)
+assert db["parent"] == b"1" and db["n"] == b"2" and family["child"] == b"1"
+child = os.fork()
+if child == 0:
+    db.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+db["after"] = b"1"
+print("done")
+"""
+
+
+def test_the_child_of_a_fork_opens_anew_and_the_parent_goes_on(url: str) -> None:
+    assert_clean(run_python(FORK, url), "done")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_pools_of_processes_use_a_store_they_are_passed(db: kvstore.Store, method: str) -> None:
+    db["shared"] = b"42"
+    family = db.family("results", create=True, codec=kvstore.JSON, keys=str)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.starmap(use_store, [(db, family, n) for n in range(8)]) == [b"42"] * 8
+    assert db["n"] == b"8" and dict(family) == {f"{n}": n for n in range(8)}
+
+
+def test_pickles_of_one_url_are_one_object(db: kvstore.Store) -> None:
+    one, two = pickle.loads(pickle.dumps(db)), pickle.loads(pickle.dumps(db))
+    assert one is two
+    one.close()
+
+
+def test_a_forgotten_store_leaves_no_connection(server: Server, url: str) -> None:
+    db = kvstore.open(named(url))
+    db["a"] = b"1"
+    del db
+    gc.collect()
+    end = time.monotonic() + 30
+    while connections(server, url) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert connections(server, url) == 0
+
+
+# Conflicts
+
+
+def test_a_transaction_that_others_made_impossible_is_a_locked_error_and_can_be_run_again(url: str) -> None:
+    with kvstore.open(url) as one, kvstore.open(url) as two:
+        one["a"] = one["b"] = b"0"
+        with pytest.raises(kvstore.LockedError) as caught, one.transaction():
+            seen = one["a"]
+            with two.transaction():
+                two["a"] = two["b"] + b"!"
+            one["b"] = seen + b"?"
+        assert caught.value.code == kvstore.LockedError.code and "run it again" in str(caught.value)
+        assert dict(one) == {b"a": b"0!", b"b": b"0"}
+        with one.transaction():  # nothing is left of the other
+            one["b"] = one["a"] + b"?"
+        assert two["b"] == b"0!?"
+        with one.transaction() as transaction:  # told by a call, and then by all
+            one["a"]
+            two["a"] = b"1"
+            with pytest.raises(kvstore.LockedError):
+                one["a"] = b"2"
+            with pytest.raises(kvstore.LockedError):
+                one.get("a")
+            transaction.rollback()
+        assert one["a"] == b"1"
+
+
+def several(processes: int, code: str, *arguments: str) -> list[str]:
+    """Runs a program in so many processes at once; returns what they have printed."""
+    head = "import sys, time, queue\nimport kvstore\nfrom kvstore.recipes import *\nstore = kvstore.open(sys.argv[1], busy_timeout=60)\n"
+    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        done = list(pool.map(lambda n: run_python(head + code, *arguments, str(n)), range(processes)))
+    for one in done:
+        assert_clean(one)
+    return [one.stdout.strip() for one in done]
+
+
+def test_locks_exclude_processes_and_their_tokens_only_grow(db: kvstore.Store, url: str) -> None:
+    code = """
+lock, data = Lock(store, "l", ttl=60), store.family("data", create=True)
+for _ in range(15):
+    with lock:
+        before = int(data.get("n", b"0"))
+        assert int(data.get("token", b"0")) < lock.fencing_token
+        data["token"] = str(lock.fencing_token)
+        data["n"] = str(before + 1)
+"""
+    several(3, code, url)
+    assert db.family("data")["n"] == b"45"
+
+
+def test_a_semaphore_lets_as_many_processes_in_as_it_says(db: kvstore.Store, url: str) -> None:
+    code = """
+slots, inside = Semaphore(store, "s", 2), store.family("inside", create=True)
+for _ in range(10):
+    with slots:
+        assert inside.incr("n") <= 2
+        inside.decr("n")
+"""
+    several(3, code, url)
+    assert db.family("inside")["n"] == b"0"
+
+
+@pytest.mark.parametrize("algorithm", ["sliding_window", "fixed_window", "token_bucket"])
+def test_a_limiter_counts_the_hits_of_all_processes(db: kvstore.Store, url: str, algorithm: str) -> None:
+    code = f"""
+limiter = RateLimiter(store, "r", 20, 3600 * 24, algorithm={algorithm!r})
+print(sum(limiter.hit("k").allowed for _ in range(15)))
+"""
+    assert sum(map(int, several(3, code, url))) == 20
+
+
+def test_each_message_of_a_queue_is_taken_once(db: kvstore.Store, url: str) -> None:
+    Queue(db, "q").put_many([str(n) for n in range(40)])
+    code = """
+jobs = Queue(store, "q", visibility=600)
+while True:
+    try:
+        with jobs.get(block=False) as message:
+            print(message.value.decode())
+    except queue.Empty:
+        break
+"""
+    taken = [int(word) for text in several(3, code, url) for word in text.split()]
+    assert sorted(taken) == list(range(40))
+    assert tuple(Queue(db, "q").sizes()) == (0, 0, 0, 0)
+
+
+def test_tags_and_what_takes_many_keys_run_again_until_they_may(db: kvstore.Store, url: str) -> None:
+    code = """
+tags = Tags(store)
+for n in range(10):
+    tags.put(f"{sys.argv[2]}:{n}", b"v", iter(["all", sys.argv[2]]))
+    store.put_many({f"x{i}": b"1" for i in range(5)})
+    store.pop_many([f"x{i}" for i in range(5)])
+    store.delete_many([f"x{i}" for i in range(5)])
+    store.family("made", create=True, default_ttl=60)
+"""
+    several(3, code, url)
+    tags = Tags(db)
+    assert len(tags.keys("all")) == 30 and tags.invalidate("1") == 10 and len(tags.keys("all")) == 20
+
+
+def test_a_result_is_computed_by_one_process_at_a_time(db: kvstore.Store, url: str) -> None:
+    code = """
+counts = store.family("counts", create=True)
+@kvstore.memoize(store, ttl=60, name="f")
+def f(x):
+    counts.incr("n")
+    time.sleep(0.3)
+    return x
+print(f(7))
+"""
+    assert several(3, code, url) == ["7"] * 3
+    assert db.family("counts")["n"] == b"1"
+
+
+def test_a_recipe_in_a_transaction_of_the_callers_leaves_the_conflict_to_him(url: str) -> None:
+    with kvstore.open(url) as one, kvstore.open(url) as two:
+        mine, other = Queue(one, "q"), Queue(two, "q")
+        mine.put(b"0")
+        with pytest.raises(kvstore.LockedError), one.transaction():
+            mine.put(b"1")
+            other_is_done = threading.Thread(target=other.put, args=(b"2",))
+            one.get("x")
+            other_is_done.start()
+            other_is_done.join(0.5)  # it waits for the row; or has written before
+            if other_is_done.is_alive():
+                raise kvstore.LockedError("the other one waits for this one, as it may")
+        other_is_done.join()
+        assert mine.size() == 2
+
+
+# Clocks that differ
+
+
+@pytest.fixture(params=[HOUR, -HOUR], ids=["the server is ahead", "the server is behind"])
+def apart(request: pytest.FixtureRequest, server: Server, url: str) -> kvstore.Store:
+    """A store on a server whose clock is another one than this machine's."""
+    kvstore.open(url).close()  # makes the schema, by which the server finds the clock
+    server.set_clock(url, f"{int(request.param) * 1000:+}")
+    store = kvstore.open(url)
+    request.addfinalizer(store.close)
+    store["a"] = b"1"
+    assert abs((store._shared.now_ms() / 1000 - time.time()) - request.param) < 60
+    return store
+
+
+def lasts(left: float | None, ttl: float = 60) -> bool:
+    return left is not None and ttl - 20 < left <= ttl
+
+
+def test_ttls_last_as_long_as_they_say(apart: kvstore.Store) -> None:
+    db = apart
+    db.put("put", b"1", ttl=60)
+    db["item", 60] = b"1"
+    assert db.add("add", b"1", ttl=60) and not db.add("add", b"1", ttl=60)
+    db.put("present", b"1")
+    assert db.put("present", b"2", ttl=60, if_present=True)
+    db.put("kept", b"1", ttl=60)
+    db.put("kept", b"2", keep_ttl=True)
+    db.setdefault("default", b"1", ttl=60)
+    db.incr("incr", ttl=60)
+    db["expire"] = db["touch"] = db["swap"] = db["get"] = b"1"
+    assert db.expire("expire", 60) and db.touch("touch", 60)
+    assert db.compare_and_swap("swap", b"1", b"2", ttl=60)
+    assert db.get_and_touch("get", 60) == b"1"
+    db.put_many({"many": b"1"}, ttl=60)
+    with db.batch() as batch:
+        batch.put("batch", b"1", ttl=60)
+    family = db.family("f", create=True, default_ttl=60)
+    family["own"] = b"1"
+    with family.batch() as batch:
+        batch.put("batch", b"1")
+    with db.transaction():
+        db.put("transaction", b"1", ttl=60)
+        db.add("added", b"1", ttl=60)
+    keys = [key for key in db if key != b"a"]
+    assert len(keys) == 15
+    for key in keys:
+        assert lasts(db.ttl(key)), key
+    assert lasts(family.ttl("own")) and lasts(family.ttl("batch"))
+    assert len(list(db.items())) == 16 and dict(db)[b"put"] == b"1" and len(db.get_many(keys)) == 15
+    assert abs((db.expire_time("put") or 0) - 60 - db._shared.now_ms() / 1000) < 20
+    assert db.purge_expired() == 0 and len(db) == 16
+
+
+def test_recipes_go_by_the_servers_clock(apart: kvstore.Store, url: str) -> None:
+    db = apart
+    lock = Lock(db, "l", ttl=60)
+    with lock, kvstore.open(url) as other:
+        assert lasts(lock.remaining()) and not Lock(other, "l").acquire(blocking=False)
+        lock.extend(60)
+        assert lasts(lock.remaining())
+    with Semaphore(db, "s", 1, ttl=60) as slot:
+        assert lasts(slot.remaining())
+    for algorithm in ("sliding_window", "fixed_window", "token_bucket"):
+        limiter = RateLimiter(db, "r", 1, 60, algorithm=algorithm)
+        assert limiter.hit("k").allowed and not limiter.hit("k").allowed
+        assert lasts(limiter.peek("k").retry_after)
+    jobs = Queue(db, "q", visibility=60)
+    jobs.put(b"now")
+    jobs.put(b"later", delay=60)
+    message = jobs.get(block=False)
+    assert message.value == b"now" and tuple(jobs.sizes()) == (0, 1, 1, 0)
+    message.nack(delay=60)
+    assert tuple(jobs.sizes()) == (0, 2, 0, 0)
+    tags = Tags(db)
+    tags.put("tagged", b"1", ["t"], ttl=60)
+    assert lasts(db.ttl("tagged"))
+    calls: list[int] = []
+    function = memoize(db, ttl=60, stale=5, early=1.0, name="f")(lambda x: calls.append(x))
+    function(1), function(1)
+    assert calls == [1]
+
+
+def test_two_machines_whose_clocks_differ_agree(server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of this process is an hour ahead; the other client's is the server's."""
+    with kvstore.open(url) as mine, kvstore.open(url) as other:
+        monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + HOUR)
+        limiter, jobs = RateLimiter(mine, "r", 1, 60), Queue(mine, "q")
+        assert limiter.hit("k").allowed and not RateLimiter(other, "r", 1, 60).hit("k").allowed
+        jobs.put(b"later", delay=60)
+        assert Queue(other, "q").sizes().delayed == 1
+        mine.put("k", b"v", ttl=60)
+        assert lasts(other.ttl("k"))
+
+
+def test_snkv_goes_by_the_servers_clock(apart: kvstore.Store, url: str) -> None:
+    with kvstore.snkv.KVStore(url) as db:
+        db.put(b"put", b"1", ttl=60)
+        assert db.put_if_absent(b"absent", b"1", ttl=60) and not db.put_if_absent(b"absent", b"2", ttl=60)
+        assert lasts(db.ttl(b"put")) and lasts(db.ttl(b"absent"))
+        assert [key for key, _ in db] == [b"a", b"absent", b"put"]
+
+
+def test_an_import_keeps_what_is_left_of_a_life(apart: kvstore.Store, url: str, tmp_path: Path) -> None:
+    diskcache = pytest.importorskip("diskcache")
+    cache = diskcache.Cache(str(tmp_path / "cache"))
+    cache.set("k", b"v", expire=60)
+    cache.set("forever", b"v")
+    cache.close()
+    assert run_import(tmp_path / "cache", url, "--skip-existing") == 0
+    assert lasts(apart.ttl("k")) and apart.ttl("forever") is None
+
+
+# A server that goes away
+
+
+def test_a_store_goes_on_when_the_server_is_back(server: Server, url: str) -> None:
+    with kvstore.open(url, busy_timeout=30) as db:
+        db["a"] = b"1"
+        with pytest.raises(kvstore.StoreIOError), db.transaction():
+            db["a"] = b"2"
+            server.stop()
+            server.start()
+            db["a"] = b"3"
+        assert db["a"] == b"1"
+        db["a"] = b"4"
+        lock = Lock(db, "l", ttl=30, renew=True)
+        with lock:
+            server.stop()
+            server.start()
+            assert lock.owned()
+    with pytest.raises(kvstore.StoreIOError) as caught:
+        kvstore.open(url.replace(str(server.folder), f"{server.folder}/nowhere"))
+    assert "nowhere" in str(caught.value) or "connect" in str(caught.value)
+
+
+# asyncio
+
+
+def test_asyncio_uses_a_url(url: str) -> None:
+    async def use() -> None:
+        async with kvstore.aio.open(url, readers=2) as db:
+            await db.put("a", b"1", ttl=60)
+            sessions = await db.family("sessions", create=True)
+            async with db.transaction() as tx:
+                await tx.put("b", b"2")
+                assert await db.get("b") is None  # another connection
+            assert await db.get("b") == b"2"
+            with pytest.raises(RuntimeError):
+                async with db.transaction() as tx:
+                    await tx.put("c", b"3")
+                    raise RuntimeError
+            assert await db.get("c") is None
+            await asyncio.gather(*(sessions.incr("n") for _ in range(20)))
+            assert await sessions.get("n") == b"20"
+            assert [key async for key in db.keys()] == [b"a", b"b"]
+            with pytest.raises(kvstore.InvalidError):
+                await db.encrypt(password="x")
+
+    asyncio.run(use())
+
+
+def test_a_conflict_in_asyncio_is_a_locked_error(url: str) -> None:
+    async def use() -> None:
+        async with kvstore.aio.open(url) as one, kvstore.aio.open(url) as two:
+            await one.put("a", b"0")
+            with pytest.raises(kvstore.LockedError):
+                async with one.transaction() as tx:
+                    await tx.get("a")
+                    await two.put("a", b"1")
+                    await tx.put("a", b"2")
+            assert await one.get("a") == b"1"
+            async with one.transaction() as tx:
+                await tx.put("a", b"2")
+            assert await two.get("a") == b"2"
+
+    asyncio.run(use())
+
+
+# The drop-in for snkv, and the command
+
+
+def test_snkv_opens_a_url(url: str) -> None:
+    with kvstore.snkv.KVStore(url, busy_timeout=1000) as db:
+        db[b"a"] = b"1"
+        db.put(b"b", b"2", ttl=60)
+        with db.create_column_family("f") as family:
+            family.put(b"x", b"1")
+        db.begin(write=True)
+        db.put(b"c", b"3")
+        db.rollback()
+        assert dict(db) == {b"a": b"1", b"b": b"2"} and db.list_column_families() == ["f"]
+        assert [key for key, _ in db.iterator(reverse=True)] == [b"b", b"a"]
+        db.integrity_check()
+
+
+def test_the_readmes_program_works_on_a_server(url: str) -> None:
+    readme = next(path for path in DOCUMENTS if path.parent.name == "python").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    block = "".join(example.source for example in doctest.DocTestParser().get_examples("".join(t for t in blocks if "transfer" in t)))
+    names: dict[str, Any] = {"kvstore": kvstore}
+    exec(block, names)  # noqa: S102
+    transfer: Callable[..., None] = names["transfer"]
+    with kvstore.open(url, codec=kvstore.JSON) as db:
+        db["ada"], db["bob"] = 100, 0
+        threads = [threading.Thread(target=transfer, args=(db, "ada", "bob", 5)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert dict(db) == {b"ada": 60, b"bob": 40}
