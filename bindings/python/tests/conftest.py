@@ -28,7 +28,11 @@ _schemas = itertools.count()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not REMOTE:
         return
-    left_out = [item for item in items if "path" not in getattr(item, "fixturenames", ()) or item.get_closest_marker("files")]
+
+    def uses_a_server(item: pytest.Item) -> bool:
+        return bool({"path", "file"} & set(getattr(item, "fixturenames", ()))) and not item.get_closest_marker("files")
+
+    left_out = [item for item in items if not uses_a_server(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from helpers import assert_clean, content, run_import as run, run_python
@@ -167,16 +167,16 @@ def test_an_import_that_was_interrupted_goes_on(
     from kvstore import _import
 
     written = 0
-    count = _import._count
+    write = _import._Writer._write
 
-    def count_and_stop(*arguments: Any) -> None:
+    def write_and_stop(*arguments: Any) -> Optional[str]:
         nonlocal written
         written += 1
         if written == 1500:
             raise KeyboardInterrupt
-        count(*arguments)
+        return write(*arguments)
 
-    monkeypatch.setattr(_import, "_count", count_and_stop)
+    monkeypatch.setattr(_import._Writer, "_write", write_and_stop)
     assert run(source, target) == 130
     assert "--skip-existing" in capsys.readouterr().err
     assert len(content(target)) == 1000  # whole transactions

@@ -158,7 +158,9 @@ _WORDS = [
     (r"\banother handle\b", "another store"),
     (r"\bother handles\b", "others"),
     (r"\bthe handle was opened before a fork: open a new one\b", "the store was opened before a fork: open a new one"),
-    (r"Close this handle, and", "Close this store, and"),
+    (r"\b([Cc])lose this handle, and", r"\1lose this store, and"),
+    (r"\ba read-only handle makes none", "one that is opened with read_only= is not made"),
+    (r"\bthrough this handle\b", "through this store"),
     (r"^the handle is closed\b", "it is closed"),
     (r"create it first\b", "create=True makes it"),
 ]

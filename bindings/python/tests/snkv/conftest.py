@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from kvstore.snkv import KVStore
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> str:
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if os.environ.get("KVSTORE_TEST_REMOTE") == "1":
+        url: str = request.getfixturevalue("url")
+        return url
     return str(tmp_path / "test.db")
 
 

@@ -169,6 +169,7 @@ def test_a_ttl_that_is_no_time_is_refused(data: Data, ttl: float, error: type[Ex
     assert data.count() == 0
 
 
+@pytest.mark.files
 def test_ttl_of_a_just_expired_key_is_zero_once(db: KVStore) -> None:
     db._db.put_ttl(b"k", b"v", PAST)
     assert db.ttl("k") == 0.0

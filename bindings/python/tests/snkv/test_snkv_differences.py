@@ -82,6 +82,7 @@ def test_deleting_an_expired_key_finds_nothing(db: KVStore) -> None:
     "config",
     [{"journal_mode": 7}, {"journal_mode": 2}, {"sync_level": 3}, {"page_size": 1000}, {"cache_size": -1}],
 )
+@pytest.mark.files
 def test_a_number_that_is_no_options_value_is_refused(file: str, config: dict[str, int]) -> None:
     with pytest.raises(Error):
         KVStore(file, **config)
@@ -98,6 +99,7 @@ with KVStore(sys.argv[1], cache_size=100) as db:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts system calls with strace")
+@pytest.mark.files
 def test_options_that_are_not_given_do_not_turn_syncing_off(file: str, tmp_path: Path) -> None:
     strace = shutil.which("strace")
     if strace is None:

@@ -412,6 +412,7 @@ def test_a_store_that_cannot_be_opened_is_an_error_each_time(tmp_path: Any) -> N
 
 
 @pytest.mark.parametrize("length", [65536, 65537, 1 << 20])
+@pytest.mark.files
 def test_long_keys_work_up_to_the_limit_and_are_errors_beyond(db: KVStore, length: int) -> None:
     key = b"k" * length
     if length == 65536:

@@ -190,6 +190,7 @@ def test_what_is_not_committed_at_the_close_is_gone(file: str) -> None:
         assert "k" not in db
 
 
+@pytest.mark.files
 def test_a_second_writer_is_busy_and_the_error_names_the_cure(file: str) -> None:
     with KVStore(file) as first, KVStore(file) as second:
         first.begin(write=True)
@@ -203,6 +204,7 @@ def test_a_second_writer_is_busy_and_the_error_names_the_cure(file: str) -> None
         assert second.get("k") == b"v"
 
 
+@pytest.mark.files
 def test_checkpoint_gives_two_numbers_in_every_mode(db: KVStore) -> None:
     db["k"] = "v"
     log, done = db.checkpoint()
@@ -215,6 +217,7 @@ def test_checkpoint_gives_two_numbers_in_every_mode(db: KVStore) -> None:
         db.checkpoint()
 
 
+@pytest.mark.files
 def test_stats_count_until_they_are_reset(db: KVStore) -> None:
     db.stats_reset()
     db.put("key", "value")
@@ -231,6 +234,7 @@ def test_stats_count_until_they_are_reset(db: KVStore) -> None:
     assert set(stats.values()) == {0}
 
 
+@pytest.mark.files
 def test_maintenance_works_on_a_sound_store(db: KVStore) -> None:
     db.begin(write=True)
     for i in range(500):
@@ -245,6 +249,7 @@ def test_maintenance_works_on_a_sound_store(db: KVStore) -> None:
     assert db.stats()["db_pages"] < pages
 
 
+@pytest.mark.files
 def test_a_damaged_file_is_a_corrupt_error_with_a_text(file: str) -> None:
     with KVStore(file, journal_mode=snkv.JOURNAL_DELETE) as db:
         db.begin(write=True)
