@@ -89,8 +89,8 @@ impl Db {
 fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
     if !os::is_at(path, file) {
         return Err(Error::cant_open(
-            "the store, or a directory on the way to it, was moved or replaced while it was open: close this handle, and \
-             convert the store by the path it has now",
+            "the store, or a directory on the way to it, was moved or replaced while it was open: close it, and convert it by \
+             the path it has now",
         ));
     }
     match fs::metadata(path) {
