@@ -69,9 +69,8 @@ ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batc
 
 # Those that run on stores on a PostgreSQL server as well, which they start themselves; those that take a minute each,
 # in test-full.
-REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration iteration_meanwhile expiry family \
-    write_times atomicity linear copy)
-REMOTE_TESTS_FULL := $(addprefix --test ,semantics purging rows_and_ranges fetch cleaner)
+REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity)
+REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile linear copy semantics purging rows_and_ranges fetch cleaner)
 
 test-full: test
 	@.ci/setup full
