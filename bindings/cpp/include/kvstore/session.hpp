@@ -103,10 +103,13 @@ public:
         throw error(static_cast<errc>(code), is_open() ? kvstore_errmsg(kv) : "the store is closed");
     }
 
-    /// Now, by the store's clock. The C API has no function for it.
+    /// Now, by the store's clock: the one it was given, the server's, or the system's.
     std::int64_t now_ms() const noexcept {
-        clock* set = current_.load(std::memory_order_acquire);
-        return set ? clock::read(set) : kvstore_now_ms();
+        if (clock* set = current_.load(std::memory_order_acquire)) {
+            return clock::read(set);
+        }
+        std::int64_t now = 0;
+        return is_open() && kvstore_time_ms(kv, &now) == KVSTORE_OK ? now : kvstore_now_ms();
     }
 
     std::int64_t expire_ms(const lifespan& life) const {
