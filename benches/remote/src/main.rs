@@ -88,7 +88,7 @@ fn main() {
         batch.commit().unwrap();
         let (names, values): (Vec<&[u8]>, Vec<&[u8]>) = thousand(n).map(|n| (keys[n].as_bytes(), &VALUE[..])).unzip();
         sql.client.execute(&sql.many, &[&names, &values]).unwrap();
-        thousand(n).for_each(|n| redis.set(&keys[n], &VALUE[..]).unwrap());
+        thousand(n).for_each(|n| redis.set::<_, _, ()>(&keys[n], &VALUE[..]).unwrap());
     }
     sql.client.batch_execute("VACUUM ANALYZE").unwrap();
     for _ in 0..rounds {
@@ -105,7 +105,7 @@ fn main() {
             let key = keys[scattered(n)].as_bytes();
             sql.client.execute(&sql.put, &[&key, &&VALUE[..], &no_end]).unwrap();
         }));
-        note("put", "Redis", each(1000, |n| redis.set(&keys[scattered(n)], &VALUE[..]).unwrap()));
+        note("put", "Redis", each(1000, |n| redis.set::<_, _, ()>(&keys[scattered(n)], &VALUE[..]).unwrap()));
         note("put_ttl", "kvstore", each(1000, |n| {
             store.put_ttl(&keys[scattered(n)], VALUE, Duration::from_secs(3600)).unwrap();
         }));
@@ -113,7 +113,7 @@ fn main() {
             let key = keys[scattered(n)].as_bytes();
             sql.client.execute(&sql.put, &[&key, &&VALUE[..], &Some(4_000_000_000_000_i64)]).unwrap();
         }));
-        note("put_ttl", "Redis", each(1000, |n| redis.set_ex(&keys[scattered(n)], &VALUE[..], 3600).unwrap()));
+        note("put_ttl", "Redis", each(1000, |n| redis.set_ex::<_, _, ()>(&keys[scattered(n)], &VALUE[..], 3600).unwrap()));
         note("put 1000 at once", "kvstore", each(10, |round| {
             let mut batch = store.batch();
             thousand(round * 997).for_each(|n| batch.put(store.default_family(), &keys[n], VALUE, Expiry::Never).unwrap());
@@ -126,7 +126,7 @@ fn main() {
         }));
         note("put 1000 at once", "Redis", each(10, |round| {
             let pairs: Vec<_> = thousand(round * 997).map(|n| (&keys[n], &VALUE[..])).collect();
-            redis.mset(&pairs).unwrap()
+            redis.mset::<_, _, ()>(&pairs).unwrap()
         }));
         note("get 1000 at once", "kvstore", each(20, |round| {
             let found = store.get_many(thousand(round * 991).map(|n| &keys[n])).unwrap();
@@ -143,7 +143,7 @@ fn main() {
         }));
         note("scan, a row", "kvstore", each(1, |_| assert_eq!(store.iter().map(Result::unwrap).count(), KEYS)) / KEYS as f64);
         note("scan, a row", "bare SQL", each(1, |_| {
-            let (mut after, mut rows) = (Vec::new(), 0);
+            let (mut after, mut rows): (Vec<u8>, usize) = (Vec::new(), 0);
             loop {
                 let chunk = sql.client.query(&sql.scan, &[&after]).unwrap();
                 let Some(last) = chunk.last() else { break };
