@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables, TransactionState};
+use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables};
 #[cfg(feature = "remote")]
 use super::remote;
-use super::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times};
+use super::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times, TransactionState};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
@@ -178,7 +178,7 @@ impl Db {
     /// Fails if the caller's transaction has no snapshot any more.
     #[inline]
     pub(crate) fn check_snapshot(&self) -> Result<()> {
-        wherever!(Db, self, check_snapshot())
+        self.transaction().check_snapshot()
     }
 
     /// To be called when anything has failed, a read, too.
@@ -684,7 +684,7 @@ impl Contents<'_> {
 }
 
 /// The schemes of URLs, which are libpq's.
-const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
+pub(super) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
 /// The URL, if the path is one of a store on a server.
 fn url_of_a_server(path: &Path) -> Option<&std::ffi::OsStr> {

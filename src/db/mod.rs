@@ -12,6 +12,7 @@ mod file;
 mod home;
 #[cfg(feature = "remote")]
 mod remote;
+mod transaction;
 
 use std::ops::Bound;
 
@@ -22,9 +23,10 @@ pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 use file::watch_forks;
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
-    Tables, TransactionState, gone, is_at, note_fork, rename_new,
+    Tables, gone, is_at, note_fork, rename_new,
 };
 pub(crate) use home::{Contents, Db, Due, View};
+pub(crate) use transaction::TransactionState;
 
 /// What a look-up of a key has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

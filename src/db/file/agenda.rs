@@ -15,11 +15,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::connection::{Db, TransactionState};
+use super::connection::Db;
 use super::engine::{Engine, Step, TimeIndex, from_time};
 use super::schema::Tables;
 use crate::clock::Clock;
 use crate::db::Due;
+use crate::db::TransactionState;
 use crate::error::Result;
 use crate::expiry;
 

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::connection::{Db, TransactionState};
+use super::connection::Db;
 use super::failure::translate;
 use super::os::{FRAME_HEADER, WAL_HEADER, WalIndex};
 use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, DEFAULT_WAL_PAGES, FileConfig, JournalMode, MIN_WAL_PAGES};
+use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a checkpoint that nobody has asked for waits for others.

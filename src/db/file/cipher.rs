@@ -6,13 +6,14 @@ use std::ffi::CString;
 use rusqlite::{Connection, ffi};
 
 use super::checkpoint::Checkpoints;
-use super::connection::{Db, TransactionState};
+use super::connection::Db;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::failure::{damaged, translate};
 use super::frozen::Frozen;
 use super::os;
 use crate::config::Config;
+use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret::Secret;
 

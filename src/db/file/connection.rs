@@ -27,21 +27,10 @@ use super::open;
 use super::os::{self, FileIdentity, Opened, Pages, Presence};
 use super::watch::Watched;
 use crate::config::{Config, SyncLevel};
+use crate::db::TransactionState;
+use crate::db::transaction::no_transaction;
 use crate::error::{Error, ErrorKind, Result};
 use crate::unwind::or_undo;
-
-/// The caller's transaction on a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TransactionState {
-    None,
-    Read,
-    Write,
-    /// A write transaction in which a write failed half-way, or that SQLite has ended: all it can do is roll back.
-    Doomed(Error),
-    /// A read transaction whose snapshot is gone, because SQLite ends a transaction itself when it runs out of
-    /// memory or cannot read: nothing may be read until it is ended.
-    Lost(Error),
-}
 
 /// A SQLite connection to a store.
 pub(crate) struct Db {
@@ -194,16 +183,7 @@ impl Db {
     /// Commits the caller's transaction. After `Busy` it is still open, and commit may be called
     /// again; after any other failure it can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        match &self.transaction {
-            TransactionState::None => return Err(no_transaction("commit")),
-            TransactionState::Doomed(why) => {
-                return Err(why.with_message(format!(
-                    "the transaction cannot be committed because a call in it failed ({why}); roll it back"
-                )));
-            }
-            TransactionState::Lost(why) => return Err(lost(why)),
-            TransactionState::Read | TransactionState::Write => {}
-        }
+        self.transaction.check_commit()?;
         let ready = match self.transaction {
             TransactionState::Write => self.check_place().and_then(|()| self.shrink_to_limit()),
             _ => Ok(()),
@@ -247,15 +227,6 @@ impl Db {
         }
         self.rolled_back();
         self.execute("ROLLBACK")
-    }
-
-    /// Fails if the caller's transaction has no snapshot any more.
-    #[inline]
-    pub(crate) fn check_snapshot(&self) -> Result<()> {
-        match &self.transaction {
-            TransactionState::Lost(why) => Err(lost(why)),
-            _ => Ok(()),
-        }
     }
 
     /// To be called when anything has failed, a read, too: SQLite may have ended the caller's transaction. What is
@@ -512,17 +483,6 @@ impl Db {
             .and_then(|mut s| s.query_row([], |row| row.get(0)))
             .map_err(translate)
     }
-}
-
-fn no_transaction(what: &str) -> Error {
-    Error::invalid(format!("there is no transaction to {what}: begin one first"))
-}
-
-#[cold]
-fn lost(why: &Error) -> Error {
-    why.with_message(format!(
-        "the read transaction has lost its snapshot because something in it failed ({why}); roll it back"
-    ))
 }
 
 /// A file of SQLite's beside the one at a path without symbolic links.

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::connection::{Db, TransactionState};
+use super::connection::Db;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::open;
@@ -18,6 +18,7 @@ use super::os::{self, Place, State};
 use super::watch::gone;
 use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
+use crate::db::TransactionState;
 use crate::error::{Error, Result};
 
 /// No file system's clock ticks less often (it is some milliseconds usually, on Linux).

@@ -13,11 +13,12 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::agenda::FamiliesBy;
-use super::connection::{Db, TransactionState};
+use super::connection::Db;
 use super::engine::{Engine, Step, TimeIndex, from_time};
 use super::plan::Contents;
 use super::schema::{self, Tables};
 use crate::clock::Clock;
+use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::expiry;
 use crate::options::{Eviction, Limit};

@@ -1,11 +1,10 @@
 //! Reads of a family, from its tables: single keys, what is due, and the next rows of a walk.
 
-use super::connection::TransactionState;
 use super::engine::{Engine, Head, Step, TimeIndex, from_time};
 use super::failure::damaged;
 use super::filling::{Filling, copy};
 use super::plan::Contents;
-use crate::db::{Chunk, Found, Scan, TimeEntry, Times};
+use crate::db::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 

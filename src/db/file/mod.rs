@@ -45,7 +45,7 @@ mod watch;
 mod write_back;
 
 pub(crate) use backup::copy;
-pub(crate) use connection::{Db, TransactionState};
+pub(crate) use connection::Db;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
 #[cfg(feature = "remote")]

@@ -20,7 +20,7 @@ use super::INLINE_PAGE_FRACTION;
 use super::checkpoint::Checkpoints;
 #[cfg(feature = "encryption")]
 use super::cipher;
-use super::connection::{Db, TransactionState, beside};
+use super::connection::{Db, beside};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::failure::{LAST_RESORT, forbidden, name_the_forbidden, translate};
@@ -33,6 +33,7 @@ use super::schema;
 use super::watch::Watched;
 use super::write_back::WriteBack;
 use crate::config::{Config, JournalMode, SyncLevel};
+use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind as Kind, Result};
 
 /// How SQLite opens every file, and one by a URI.

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::Db;
 use super::plan::sql::clock;
+use super::plan::strange;
 use super::schema::NOW_MS;
 use super::session::Again;
 use crate::error::{Error, Result};
@@ -166,8 +167,4 @@ impl Db {
 
 pub(super) fn no_longer_exists(family: &str) -> Error {
     Error::invalid(format!("family \"{family}\" no longer exists: it was dropped; open or create it again"))
-}
-
-fn strange() -> Error {
-    Error::corrupt("a column of the server's answer has another type than this library gave it")
 }

@@ -195,10 +195,10 @@ fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
     terminate(server, old);
     let e = number(&db, Again::Yes, "SELECT 1::bigint").unwrap_err();
     db.note_failure(&e);
-    assert_eq!(db.check_snapshot().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(db.transaction().check_snapshot().unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(db.commit().unwrap_err().kind(), ErrorKind::Io);
     db.rollback().unwrap();
-    assert!(db.check_snapshot().is_ok() && db.families().is_ok());
+    assert!(db.transaction().check_snapshot().is_ok() && db.families().is_ok());
 }
 
 #[test]

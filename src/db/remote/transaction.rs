@@ -7,6 +7,7 @@ use super::failure::{Failure, Sort};
 use super::schema::NOW_MS;
 use super::session::{Again, Backend, Block, Link, Pauses, Session, read_only};
 use crate::db::TransactionState;
+use crate::db::transaction::no_transaction;
 use crate::error::{Error, Result};
 use crate::unwind::or_undo;
 
@@ -198,22 +199,15 @@ impl Db {
 
     /// Commits the caller's transaction. After a failure it can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        match &self.transaction {
-            TransactionState::None => return Err(no_transaction("commit")),
-            TransactionState::Doomed(why) => {
-                return Err(why.with_message(format!(
-                    "the transaction cannot be committed because a call in it failed ({why}); roll it back"
-                )));
+        self.transaction.check_commit()?;
+        if self.transaction == TransactionState::Write {
+            let done = self.session.borrow_mut().commit();
+            if let Err(e) = done {
+                self.transaction = TransactionState::Doomed(e.clone());
+                return Err(e);
             }
-            TransactionState::Lost(why) => return Err(lost(why)),
-            TransactionState::Read => self.session.borrow_mut().end_reading(),
-            TransactionState::Write => {
-                let done = self.session.borrow_mut().commit();
-                if let Err(e) = done {
-                    self.transaction = TransactionState::Doomed(e.clone());
-                    return Err(e);
-                }
-            }
+        } else {
+            self.session.borrow_mut().end_reading();
         }
         self.transaction = TransactionState::None;
         self.settle();
@@ -239,14 +233,6 @@ impl Db {
             }
         }
         Ok(())
-    }
-
-    /// Fails if the caller's transaction has no snapshot any more.
-    pub(crate) fn check_snapshot(&self) -> Result<()> {
-        match &self.transaction {
-            TransactionState::Lost(why) => Err(lost(why)),
-            _ => Ok(()),
-        }
     }
 
     /// To be called when anything has failed, a read, too: the server ends a transaction at the first statement of it that
@@ -347,14 +333,4 @@ impl Db {
         session.drop_link();
         Ok(())
     }
-}
-
-fn no_transaction(what: &str) -> Error {
-    Error::invalid(format!("there is no transaction to {what}: begin one first"))
-}
-
-fn lost(why: &Error) -> Error {
-    why.with_message(format!(
-        "the read transaction has lost its snapshot because something in it failed ({why}); roll it back"
-    ))
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::password::{self, Password};
 use super::tls;
+use crate::db::home::SCHEMES;
 use crate::error::{Error, Result};
 
-const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";
 /// Longest name in PostgreSQL, in bytes; it cuts longer ones off.
