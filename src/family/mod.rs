@@ -88,6 +88,11 @@ impl Family {
         &self.target.tables
     }
 
+    /// The same, for who keeps them longer than the family.
+    pub(crate) fn shared_tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.target.tables)
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.target.shared
     }

@@ -27,6 +27,7 @@ use crate::shared::neighbours;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
 pub use check::{Checked, Checking, Mending};
+pub use copy::Copied;
 pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
