@@ -54,6 +54,7 @@ test:
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --lib db::remote
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS)
+	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli --test on_a_server
 	bindings/python/run-tests
 
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
@@ -76,6 +77,8 @@ test-full: test
 	@.ci/setup full
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS_FULL)
+	KVSTORE_COPY_ROWS=200000 cargo test --locked --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli \
+	    --test on_a_server a_copy_to_a_server_and_back
 	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
 	    --target-dir '$(TARGET_DIR)/encryption' --test model --test damage
 	bindings/python/run-tests --full

@@ -333,8 +333,8 @@ fn the_servers_clock_counts_for_every_command() {
         about(&line["ttl_ms"], hour_ms / 2);
     }
     // By this machine's clock these would still live for half an hour.
-    let gone = kvstore(&["put", &url, "gone", "1", "--at", &iso(now_ms() - hour_ms / 2)]);
-    assert!(err(&gone).contains("that end has come already"), "{}", err(&gone));
+    let (_, shown) = common::on_terminal(&["put", &url, "gone", "1", "--at", &at(now_ms() - hour_ms / 2)]);
+    assert!(shown.contains("that end has come already"), "{shown}");
     assert_eq!(json(&["expiring", &url, "--from", "now"]).len(), 3);
     assert_eq!(json(&["expiring", &url, "--dead", "--to", "now"]).len(), 1);
     assert_eq!(json(&["next", &url])[0]["key"].as_str().map(str::len), Some("ttl".len()));
@@ -361,7 +361,7 @@ fn the_servers_clock_counts_for_every_command() {
 }
 
 /// A moment as a command takes it.
-fn iso(ms: i64) -> String {
+fn at(ms: i64) -> String {
     format!("@{}", ms / 1000)
 }
 

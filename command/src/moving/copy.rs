@@ -140,6 +140,12 @@ fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
         count(copied.families),
         count(copied.written)
     );
+    if copied.snapshots > 1 {
+        say!(
+            "kvstore: the connection to the store that is copied broke meanwhile: what others wrote there during this run may \
+             be in the copy in part"
+        );
+    }
     if copied.removed > 0 {
         text.push_str(&format!(
             "; {} removed that are not in the other store any more",
