@@ -93,7 +93,7 @@ impl Store {
                 total: 0,
                 go_on: &mut go_on,
             };
-            run.to_the_end()
+            run.go()
         });
         self.shared().count_failure(copied)
     }
@@ -177,7 +177,7 @@ impl Batch {
         family.check_entry(&row.key, &row.value, row.expiry)?;
         self.bytes += row.key.len() + row.value.len();
         let options = PutOptions::new().expiry(row.expiry);
-        let options = row.written_ms.map_or(options.clone(), |written_ms| options.written_at(written_ms));
+        let options = row.written_ms.map_or(options, |written_ms| options.written_at(written_ms));
         self.writes.push(Write {
             family: family.shared_tables(),
             key: row.key,
@@ -193,7 +193,7 @@ impl Batch {
 }
 
 impl Run<'_> {
-    fn to_the_end(mut self) -> Result<Copied> {
+    fn go(mut self) -> Result<Copied> {
         loop {
             let from = self.from;
             let Err(why) = from.snapshot(|_| self.go_around()) else { return Ok(self.copied) };
