@@ -419,14 +419,7 @@ impl<'d> View<'d> {
     /// Does all of these writes inside a write transaction, or none of them; those to one key in their order. Returns how
     /// many of the keys that were deleted were alive.
     pub(crate) fn write_batch(self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
-        match self {
-            View::File(home) => home.write_batch(writes, clock),
-            #[cfg(feature = "remote")]
-            View::Remote(home) => {
-                let writes: Vec<_> = writes.iter().map(remote::BatchWrite::of).collect();
-                Ok(home.write_batch(&writes)?.deletes)
-            }
-        }
+        wherever!(View, self, write_batch(writes, clock), on a server write_batch(writes))
     }
 
     /// What the last write has removed to make room, once.

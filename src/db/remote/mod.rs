@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use plan::{BatchWrite, Contents};
+pub(crate) use plan::Contents;
 use session::Session;
 
 use crate::clock::Clock;

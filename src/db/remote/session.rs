@@ -168,10 +168,7 @@ impl Session {
             self.forget_statements();
         }
         let error = match failure.sort {
-            Sort::Conflict | Sort::Forgotten => Error::locked(
-                "another client's transaction has changed or locked what this one read or wrote: roll it back and run \
-                 it again",
-            ),
+            Sort::Conflict | Sort::Forgotten => failure.of_transaction(),
             Sort::Broken | Sort::Unreachable => {
                 self.lose_link();
                 failure

@@ -581,6 +581,49 @@ fn transactions_that_stand_in_each_others_way_are_locked_and_can_be_run_again() 
 }
 
 #[test]
+fn a_transaction_for_whose_locks_the_server_has_no_room_is_locked_and_can_be_run_again() {
+    let server = &Server::start(&["max_connections=5", "max_pred_locks_per_transaction=10"]);
+    let (mut old, mut db) = (open(&server.url("s")), open(&server.url("s")));
+    server.sql("INSERT INTO s.kvstore_row SELECT 1, int4send(n), repeat('x', 500)::bytea FROM generate_series(1, 20000) n");
+    // As long as this one goes on, what the others have read is remembered.
+    old.begin_write().unwrap();
+    number(&old, Again::Yes, "SELECT count(*) FROM kvstore_family").unwrap();
+    let read = |db: &mut Db, n: i32| {
+        db.begin_write()?;
+        let keys: Vec<_> = (0..4_i32).map(|m| (4999 * m + n).to_be_bytes().to_vec()).collect();
+        db.query(Again::Yes, "SELECT r.value FROM unnest($1::bytea[]) k CROSS JOIN LATERAL (SELECT value FROM \
+            kvstore_row WHERE family = 1 AND key = k) r", &[&keys])?;
+        db.commit()
+    };
+    let e = (1..4000).find_map(|n| read(&mut db, n).err()).unwrap();
+    assert!(e.kind() == ErrorKind::Locked && e.to_string().contains("no room for another lock"), "{e}");
+    db.rollback().unwrap();
+    old.rollback().unwrap();
+    read(&mut db, 1).unwrap();
+}
+
+#[test]
+fn a_server_that_takes_no_more_connections_is_busy_until_one_is_closed() {
+    let server = &Server::start(&["max_connections=3", "superuser_reserved_connections=0"]);
+    let mut opened = vec![open(&server.url("s"))];
+    let short = Config::new();
+    let e = loop {
+        match Db::open(&server.url("s"), &short, Arc::default()) {
+            Ok(db) => opened.push(db),
+            Err(e) => break e,
+        }
+    };
+    assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("takes no connection now"), "{e}");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| open(&server.url("s")));
+        thread::sleep(Duration::from_millis(50)); // it is refused some times first, which nothing else tells
+        assert!(!waiting.is_finished());
+        opened.pop().unwrap().close().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
 fn what_fails_in_a_savepoint_is_undone_and_the_transaction_goes_on() {
     let server = Server::shared();
     let mut db = open(&server.url("savepoint"));
