@@ -58,8 +58,8 @@ pub(super) struct Session {
     pub(super) block: Block,
     /// Whether it has failed because of another client's transaction.
     pub(super) has_conflict: bool,
-    /// Families of which the open transaction may not have seen all rows (`catalogue.rs`).
-    pub(super) unsettled: Vec<i64>,
+    /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
+    pub(super) is_unsettled: bool,
     opened_ms: i64,
 }
 
@@ -100,7 +100,7 @@ impl Session {
             left_behind: None,
             block: Block::None,
             has_conflict: false,
-            unsettled: Vec::new(),
+            is_unsettled: false,
             opened_ms: 0,
         };
         let now = session.run_alone(Again::Yes, |link| link.line.ask(&format!("SELECT {NOW_MS}")));

@@ -721,6 +721,47 @@ fn what_others_write_while_a_transaction_changes_their_family_agrees_with_the_ch
 }
 
 #[test]
+fn what_a_client_has_left_unsettled_that_died_after_its_commit_the_next_one_settles() {
+    let server = Server::shared();
+    let (other, watching) = (open(&server.url("unsettled")), open(&server.url("unsettled")));
+    let write = "INSERT INTO kvstore_row SELECT id, $1, '', NULL, NULL FROM kvstore_family WHERE name = $2";
+    let rows = "SELECT count(*) FROM kvstore_row WHERE written_ms > 1600000000000 OR family <> $1";
+    for family in ["dropped", "switched"] {
+        other.create_family(family).unwrap();
+    }
+    let mut dying = open(&server.url("unsettled"));
+    dying.begin_write().unwrap();
+    number(&dying, Again::Yes, "SELECT count(*) FROM kvstore_row").unwrap(); // takes the snapshot
+    for family in ["dropped", "switched"] {
+        other.query(Again::Yes, write, &[&b"k".as_slice(), &family.as_bytes()]).unwrap();
+    }
+    assert!(dying.drop_family("dropped").unwrap());
+    dying.set_write_tracking("switched", true).unwrap();
+    let commit = dying.session.borrow_mut().execute(Again::No, "COMMIT");
+    commit.unwrap();
+    drop(dying);
+    // The rows are there, and no damage.
+    let found = server.sql("SELECT count(*) FROM unsettled.kvstore_row WHERE written_ms IS NULL");
+    assert_eq!(found, "2");
+    watching.integrity_check().unwrap();
+    // Who may not write leaves them.
+    drop(Db::open(&server.url("unsettled"), &config().read_only(true), Arc::default()).unwrap());
+    assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "2");
+    // A family that somebody is just making is none that is gone.
+    let mut making = open(&server.url("unsettled"));
+    server.sql("INSERT INTO unsettled.kvstore_unsettled (family) SELECT max(id) + 1 FROM unsettled.kvstore_family");
+    making.begin_write().unwrap();
+    making.create_family("new").unwrap();
+    making.query(Again::Yes, write, &[&b"k".as_slice(), &b"new".as_slice()]).unwrap();
+    let next = open(&server.url("unsettled"));
+    making.commit().unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "0");
+    let id: i64 = server.sql("SELECT id FROM unsettled.kvstore_family WHERE name = 'switched'").parse().unwrap();
+    assert_eq!(next.query(Again::Yes, rows, &[&id]).unwrap()[0].get::<_, i64>(0), 2);
+    next.integrity_check().unwrap();
+}
+
+#[test]
 fn the_integrity_check_names_what_does_not_agree() {
     let server = Server::shared();
     let db = open(&server.url("damaged"));

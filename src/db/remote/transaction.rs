@@ -32,7 +32,7 @@ impl Session {
         let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
         self.has_conflict = false;
-        self.unsettled.clear();
+        self.is_unsettled = false;
         Ok(answer)
     }
 
@@ -210,7 +210,9 @@ impl Db {
             self.session.borrow_mut().end_reading();
         }
         self.transaction = TransactionState::None;
-        self.settle();
+        if std::mem::take(&mut self.session.borrow_mut().is_unsettled) {
+            self.settle();
+        }
         Ok(())
     }
 
