@@ -132,6 +132,11 @@ impl Db {
         wherever!(Db, self, is_read_only())
     }
 
+    /// Whether there is one writer at a time: what another connection writes then makes this one's writes wait, or fail.
+    pub(crate) fn has_one_writer(&self) -> bool {
+        matches!(self, Db::File(_))
+    }
+
     /// Rolls back what is open and closes. The connection is gone even if this fails.
     pub(crate) fn close(self) -> Result<()> {
         wherever!(Db, self, close())
