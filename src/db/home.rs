@@ -137,6 +137,15 @@ impl Db {
         matches!(self, Db::File(_))
     }
 
+    /// Has the store's clock told the time by who keeps it.
+    pub(crate) fn note_time(&self) -> Result<()> {
+        match self {
+            Db::File(_) => Ok(()),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => home.ask_time(),
+        }
+    }
+
     /// Rolls back what is open and closes. The connection is gone even if this fails.
     pub(crate) fn close(self) -> Result<()> {
         wherever!(Db, self, close())

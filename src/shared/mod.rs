@@ -208,6 +208,15 @@ impl Shared {
         done
     }
 
+    /// The time, for a moment that is counted from it. A server is asked if it has not told its time lately; if it cannot be,
+    /// the clock goes on from what it has told.
+    pub(crate) fn now_ms(&self) -> i64 {
+        if self.clock.is_stale() {
+            let _ = self.with_uncounted(|db| db.note_time());
+        }
+        self.clock.now_ms()
+    }
+
     /// What another connection to the file is to be opened with.
     pub(crate) fn config_now(&self) -> Result<Config> {
         #[cfg(feature = "encryption")]

@@ -10,6 +10,7 @@ use std::{fs, thread};
 use super::*;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
+use crate::expiry::Expiry;
 
 #[path = "../../../tests/common/server.rs"]
 #[allow(unreachable_pub)]
@@ -663,6 +664,24 @@ fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says(
 fn a_handle_can_move_to_another_thread() {
     fn moves<T: Send>() {}
     moves::<Db>();
+}
+
+#[test]
+fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
+    let store = crate::Store::open(Server::shared().url("stale")).unwrap();
+    for write in [None, Some(false), Some(true)] {
+        write.map(|write| store.begin(write).unwrap());
+        store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
+        let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
+        assert!(end > 1_600_000_000_000, "{end}");
+        store.shared().clock.note_server_at(5_000, 0, 0);
+        assert!(store.now_ms() > 1_600_000_000_000);
+        write.map(|_| store.rollback().unwrap());
+    }
+    // Nobody is asked without need.
+    let (before, at) = (store.now_ms(), std::time::Instant::now());
+    store.shared().clock.note_server(before - 50_000);
+    assert!(store.now_ms() < before - 50_000 + at.elapsed().as_millis() as i64 + 1_000);
 }
 
 #[test]

@@ -197,6 +197,14 @@ impl Db {
         }
     }
 
+    /// Asks the server for its time.
+    pub(crate) fn ask_time(&self) -> Result<()> {
+        let sql = format!("SELECT {NOW_MS}");
+        let now_ms = self.session.borrow_mut().run(Again::Yes, |link| link.line.ask(&sql))?;
+        self.note_time(now_ms);
+        Ok(())
+    }
+
     /// Commits the caller's transaction. After a failure it can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.transaction.check_commit()?;
