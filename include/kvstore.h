@@ -1368,6 +1368,19 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
                         int *valueLens);
 
 /**
+ * Deletes several keys, all in one transaction, and on a server in one round trip. `keys` and `lens` have `count` keys;
+ * `*pnDeleted` (may be NULL) is how many of them were there and alive, each counted once. A `count` of 0 is allowed.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as kvstore_put. Nothing is
+ * deleted then.
+ */
+int kvstore_cf_delete_many(KVColumnFamily *cf,
+                           int count,
+                           const void *const *keys,
+                           const int *lens,
+                           int64_t *pnDeleted);
+
+/**
  * Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the
  * greatest), all in one transaction. NULL with another length is KVSTORE_ERROR. `*pnDeleted` (may be NULL) is how
  * many of them were alive.
