@@ -15,14 +15,14 @@ static LATEST: AtomicI64 = AtomicI64::new(0);
 
 /// The system's time, never less than what it was before in this process.
 pub(crate) fn system_now_ms() -> i64 {
-    let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => {
-            let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-            seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
-        }
-        Err(_) => 0, // a clock before 1970
-    };
-    never_back(&LATEST, now)
+    never_back(&LATEST, unix_ms(SystemTime::now()))
+}
+
+/// Whole milliseconds since 1970; 0 for a clock before that.
+pub(crate) fn unix_ms(time: SystemTime) -> i64 {
+    let Ok(since) = time.duration_since(UNIX_EPOCH) else { return 0 };
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
 }
 
 /// How far the coarse clock of the system may be behind, at most: it is set at each tick of the kernel's timer, some

@@ -132,6 +132,11 @@ impl Session {
         self.run(again, |link| link.query(sql, params))
     }
 
+    /// One write that may happen twice, without an answer in rows; returns how many it has written.
+    pub(super) fn write(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
+        self.run(Again::Yes, |link| link.with_statement(sql, |line, statement| line.write(statement, params)))
+    }
+
     /// Statements without parameters and without an answer, together one transaction unless they begin one.
     pub(super) fn execute(&mut self, again: Again, sql: &str) -> Result<()> {
         self.run(again, |link| link.line.execute(sql))
@@ -324,15 +329,24 @@ impl Drop for Session {
 
 impl Link {
     pub(super) fn query(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        self.with_statement(sql, |line, statement| line.query(statement, params))
+    }
+
+    /// Runs a statement that is prepared once for each connection.
+    fn with_statement<R>(
+        &mut self,
+        sql: &str,
+        f: impl FnOnce(&mut Line, &Statement) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         if let Some(statement) = self.statements.get(sql) {
-            return self.line.query(statement, params);
+            return f(&mut self.line, statement);
         }
         if self.statements.len() >= MAX_STATEMENTS {
             self.statements.clear();
         }
         // A connection that breaks here has done nothing yet.
         let statement = self.line.prepare(sql).map_err(unsent)?;
-        let done = self.line.query(&statement, params);
+        let done = f(&mut self.line, &statement);
         self.statements.insert(sql.into(), statement);
         done
     }

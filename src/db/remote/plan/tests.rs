@@ -394,6 +394,9 @@ fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
 fn statements() -> Vec<String> {
     let one = [
         PUT,
+        PUT_BY_DEFAULT,
+        PUT_FOR,
+        PUT_WITH,
         PUT_IF_ABSENT,
         PUT_IF_PRESENT,
         DELETE,
