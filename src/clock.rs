@@ -305,8 +305,8 @@ mod tests {
             (59_000_000, 59_000_000, false),
             (59_000_000, 59_400_000, false), // adjusted a little
             (60_000_001, 60_000_001, true),
-            (1_000, 8_000_000_000, true),   // suspended
-            (1_000, -8_000_000_000, true),  // set back
+            (1_000, 8_000_000_000, true),  // suspended
+            (1_000, -8_000_000_000, true), // set back
         ] {
             assert_eq!(clock.is_stale_at(told + passed, wall + by_wall), is_stale, "{passed} {by_wall}");
         }

@@ -89,7 +89,9 @@ mod on_a_server {
                  WHILE NOT EXISTS (SELECT FROM {schema}.let_go) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$"
             );
             std::thread::spawn(move || Server::shared().sql(&sql));
-            let held = format!("SELECT count(*) FROM pg_locks WHERE relation = '{schema}.kvstore_row'::regclass AND mode = 'ShareLock'");
+            let held = format!(
+                "SELECT count(*) FROM pg_locks WHERE relation = '{schema}.kvstore_row'::regclass AND mode = 'ShareLock'"
+            );
             while server.sql(&held) == "0" {}
             Locked(schema.to_owned())
         }

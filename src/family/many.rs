@@ -29,8 +29,10 @@ impl Family {
         }
         // In the order of the keys each page is changed once.
         keys.sort_by(|one, other| one.as_ref().cmp(other.as_ref()));
-        let writes: Vec<_> =
-            keys.iter().map(|key| BatchWrite { family: self.tables(), key: key.as_ref(), put: None }).collect();
+        let writes: Vec<_> = keys
+            .iter()
+            .map(|key| BatchWrite { family: self.tables(), key: key.as_ref(), put: None })
+            .collect();
         let deleted = self.shared().write(|db| db.write_batch(&writes, &self.shared().clock))?;
         self.shared().counters.deletes.add(deleted);
         Ok(deleted)

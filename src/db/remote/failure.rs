@@ -164,8 +164,12 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
             "the schema is not one of a store, or is one no more ({message}): name another one in the URL"
         ))),
         "53100" => refused(Error::full(format!("the server's disk is full ({message})"))),
-        OUT_OF_MEMORY | "53000" => refused(Error::no_memory(format!("the server has no memory left ({message})"))),
-        "53400" => refused(Error::full(format!("a limit of the server's is reached ({message}): raise it there"))),
+        OUT_OF_MEMORY | "53000" => {
+            refused(Error::no_memory(format!("the server has no memory left ({message})")))
+        }
+        "53400" => {
+            refused(Error::full(format!("a limit of the server's is reached ({message}): raise it there")))
+        }
         "54000" => refused(Error::invalid("a key or value is too large for the server")),
         "58030" => {
             refused(Error::io(format!("the server could not read or write ({message}): look at its log")))

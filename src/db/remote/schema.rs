@@ -70,7 +70,8 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
 /// Whether there is a store, of a version that this library reads, and then whether families are to be settled.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
     let found = session.run_alone(Again::Yes, |link| {
-        link.line.ask_row("SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1")
+        link.line
+            .ask_row("SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1")
     });
     match found.map(|row| row.map(|row| row.into_iter().flatten().collect::<Vec<_>>())) {
         Ok(None) => Ok(None),

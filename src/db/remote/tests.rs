@@ -592,8 +592,12 @@ fn a_transaction_for_whose_locks_the_server_has_no_room_is_locked_and_can_be_run
     let read = |db: &mut Db, n: i32| {
         db.begin_write()?;
         let keys: Vec<_> = (0..4_i32).map(|m| (4999 * m + n).to_be_bytes().to_vec()).collect();
-        db.query(Again::Yes, "SELECT r.value FROM unnest($1::bytea[]) k CROSS JOIN LATERAL (SELECT value FROM \
-            kvstore_row WHERE family = 1 AND key = k) r", &[&keys])?;
+        db.query(
+            Again::Yes,
+            "SELECT r.value FROM unnest($1::bytea[]) k CROSS JOIN LATERAL (SELECT value FROM \
+            kvstore_row WHERE family = 1 AND key = k) r",
+            &[&keys],
+        )?;
         db.commit()
     };
     let e = (1..4000).find_map(|n| read(&mut db, n).err()).unwrap();
@@ -768,14 +772,17 @@ fn what_a_client_has_left_unsettled_that_died_after_its_commit_the_next_one_sett
     assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "2");
     // A family that somebody is just making is none that is gone.
     let mut making = open(&server.url("unsettled"));
-    server.sql("INSERT INTO unsettled.kvstore_unsettled (family) SELECT max(id) + 1 FROM unsettled.kvstore_family");
+    server.sql(
+        "INSERT INTO unsettled.kvstore_unsettled (family) SELECT max(id) + 1 FROM unsettled.kvstore_family",
+    );
     making.begin_write().unwrap();
     making.create_family("new").unwrap();
     making.query(Again::Yes, write, &[&b"k".as_slice(), &b"new".as_slice()]).unwrap();
     let next = open(&server.url("unsettled"));
     making.commit().unwrap();
     assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "0");
-    let id: i64 = server.sql("SELECT id FROM unsettled.kvstore_family WHERE name = 'switched'").parse().unwrap();
+    let id: i64 =
+        server.sql("SELECT id FROM unsettled.kvstore_family WHERE name = 'switched'").parse().unwrap();
     assert_eq!(next.query(Again::Yes, rows, &[&id]).unwrap()[0].get::<_, i64>(0), 2);
     next.integrity_check().unwrap();
 }

@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 
 use tokio_postgres::types::ToSql;
 
-use super::{Db, check_key, column, count, strange};
 use super::sql::{BY_DEFAULT, after, came, clock, live};
+use super::{Db, check_key, column, count, strange};
 use crate::db::BatchWrite;
 use crate::db::remote::catalogue::no_longer_exists;
 use crate::db::remote::session::Again;

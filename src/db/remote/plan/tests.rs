@@ -103,8 +103,8 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
         db.write_batch(&batch).map(drop),
     ];
     let mut file = crate::db::file::Db::open(None, &Config::new(), 1).unwrap();
-    let expected =
-        file.in_own_transaction(true, |db| db.contents(&is_gone, &Clock::default()).put(b"a", b"1", &options));
+    let expected = file
+        .in_own_transaction(true, |db| db.contents(&is_gone, &Clock::default()).put(b"a", b"1", &options));
     for (number, failure) in failures.into_iter().enumerate() {
         assert_eq!(failure.unwrap_err(), *expected.as_ref().unwrap_err(), "call {number}");
     }
@@ -163,7 +163,8 @@ fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_o
     set(&db, "g", "default_ttl_ms = 60000");
     let (f, g) = (Tables::of("f"), Tables::of("g"));
     let plain = PutOptions::new();
-    let (ttl, long, none) = (plain.ttl(Duration::from_secs(30)), plain.ttl(Duration::MAX), plain.ttl(Duration::ZERO));
+    let (ttl, long, none) =
+        (plain.ttl(Duration::from_secs(30)), plain.ttl(Duration::MAX), plain.ttl(Duration::ZERO));
     let (by_default, moment) = (plain.default_ttl(), until(FAR));
     let puts: [(&Tables, &[u8], &PutOptions); 7] = [
         (&f, b"ttl", &ttl),
@@ -174,24 +175,30 @@ fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_o
         (&g, b"moment", &moment),
         (&g, b"never", &plain),
     ];
-    let put = |(family, key, options): (_, _, _)| BatchWrite { family, key, put: Some((b"1".as_slice(), options)) };
+    let put =
+        |(family, key, options): (_, _, _)| BatchWrite { family, key, put: Some((b"1".as_slice(), options)) };
     let mut writes: Vec<_> = puts.map(put).to_vec();
     // A key that is put and deleted in the same batch counts if it was alive in between.
     for options in [&none, &ttl, &by_default] {
         let key = b"gone".as_slice();
         writes.extend([put((&f, key, options)), BatchWrite { family: &f, key, put: None }]);
     }
-    let end = |db: &Db, family, key: &[u8]| Some(db.contents(family).times(key).unwrap().live()?.expiry.millis());
+    let end =
+        |db: &Db, family, key: &[u8]| Some(db.contents(family).times(key).unwrap().live()?.expiry.millis());
     for _ in 0..2 {
         let before = server_now(&db);
         assert_eq!(db.write_batch(&writes).unwrap(), 2);
         let after = server_now(&db);
         let within = |ttl_ms, found: Option<Option<i64>>| {
-            assert!((before + ttl_ms..=after + ttl_ms).contains(&found.unwrap().unwrap()), "{ttl_ms} {found:?}");
+            assert!(
+                (before + ttl_ms..=after + ttl_ms).contains(&found.unwrap().unwrap()),
+                "{ttl_ms} {found:?}"
+            );
         };
         within(30_000, end(&db, "f", b"ttl"));
         within(60_000, end(&db, "g", b"default"));
-        let rest = [("f", "long"), ("f", "none"), ("f", "default"), ("g", "moment"), ("g", "never"), ("f", "gone")];
+        let rest =
+            [("f", "long"), ("f", "none"), ("f", "default"), ("g", "moment"), ("g", "never"), ("f", "gone")];
         let ends = [Some(Some(i64::MAX)), None, Some(None), Some(Some(FAR)), Some(None), None];
         assert_eq!(rest.map(|(family, key)| end(&db, family, key.as_bytes())), ends);
     }
@@ -204,7 +211,8 @@ fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_o
             let key = b"ttl".as_slice();
             other.write_batch(&[BatchWrite { family: &f, key, put: Some((b"3", &ttl)) }]).unwrap();
         });
-        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%k.life%'";
+        let blocked =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%k.life%'";
         while Server::shared().sql(blocked) == "0" {
             assert!(!waiting.is_finished());
         }

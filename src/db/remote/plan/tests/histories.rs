@@ -268,7 +268,8 @@ fn write_once(both: &Both, random: &mut Random) {
 fn write_batch(both: &Both, random: &mut Random) {
     let kinds: Vec<_> = (0..random.below(10))
         .map(|_| {
-            let options = PutOptions { expiry: expiry(random), written_ms: written(random), ..PutOptions::new() };
+            let options =
+                PutOptions { expiry: expiry(random), written_ms: written(random), ..PutOptions::new() };
             let put = (random.below(3) > 0).then(|| (random.of(&VALUES), options));
             (&both.tables[random.below(2) as usize], random.of(&KEYS), put)
         })
