@@ -94,6 +94,69 @@ mod on_a_server {
         in_c("not_here");
     }
 
+    /// Keeps writers out of a schema's rows until the answer is dropped.
+    struct Locked(String);
+
+    impl Locked {
+        fn rows_of(schema: &str) -> Locked {
+            let server = Server::shared();
+            server.sql(&format!("CREATE TABLE {schema}.let_go (n int)"));
+            let sql = format!(
+                "DO $$ BEGIN LOCK TABLE {schema}.kvstore_row IN SHARE MODE; \
+                 WHILE NOT EXISTS (SELECT FROM {schema}.let_go) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$"
+            );
+            std::thread::spawn(move || Server::shared().sql(&sql));
+            let held = format!(
+                "SELECT count(*) FROM pg_locks WHERE relation = '{schema}.kvstore_row'::regclass AND mode = 'ShareLock'"
+            );
+            while server.sql(&held) == "0" {}
+            Locked(schema.to_owned())
+        }
+    }
+
+    impl Drop for Locked {
+        fn drop(&mut self) {
+            Server::shared().sql(&format!("INSERT INTO {}.let_go VALUES (1)", self.0));
+        }
+    }
+
+    #[test]
+    fn calls_of_the_handle_go_on_beside_its_cleaner_and_a_transaction_begins_after_its_turn() {
+        let store = open("beside_the_cleaner");
+        store.put_until("dead", "1", Expiry::At(1)).unwrap();
+        store.put("key", "1").unwrap();
+        let locked = Locked::rows_of("beside_the_cleaner");
+        store.start_cleaner(Duration::from_millis(1), None).unwrap();
+        // Which purge waits now.
+        let waiting = "SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity \
+                       WHERE wait_event_type = 'Lock' AND query LIKE '%4096%' AND query LIKE '%kvstore_row%'";
+        let end = Instant::now() + Duration::from_secs(60);
+        let turn = || loop {
+            assert!(Instant::now() < end, "the cleaner never waited, or every call for it");
+            let turn = Server::shared().sql(waiting);
+            if !turn.is_empty() {
+                break turn;
+            }
+        };
+        loop {
+            let before = turn();
+            assert_eq!(store.get("key").unwrap().as_deref(), Some(b"1".as_slice()));
+            if Server::shared().sql(waiting) == before {
+                break; // the call came and went in one turn of the cleaner
+            }
+        }
+        for write in [false, true] {
+            let before = turn();
+            store.begin(write).unwrap_or_else(|e| assert_eq!(e.kind(), ErrorKind::Busy, "{e}"));
+            assert_ne!(Server::shared().sql(waiting), before);
+            let _ = store.rollback();
+        }
+        drop(locked);
+        while store.count().unwrap() > 1 {
+            assert!(Instant::now() < end, "the cleaner has given up");
+        }
+    }
+
     #[test]
     fn an_error_never_shows_a_password() {
         for url in [

@@ -142,6 +142,20 @@ impl Db {
         wherever!(Db, self, is_read_only())
     }
 
+    /// Whether there is one writer at a time: what another connection writes then makes this one's writes wait, or fail.
+    pub(crate) fn has_one_writer(&self) -> bool {
+        matches!(self, Db::File(_))
+    }
+
+    /// Has the store's clock told the time by who keeps it.
+    pub(crate) fn note_time(&self) -> Result<()> {
+        match self {
+            Db::File(_) => Ok(()),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => home.ask_time(),
+        }
+    }
+
     /// Rolls back what is open and closes. The connection is gone even if this fails.
     pub(crate) fn close(self) -> Result<()> {
         wherever!(Db, self, close())
@@ -429,14 +443,7 @@ impl<'d> View<'d> {
     /// Does all of these writes inside a write transaction, or none of them; those to one key in their order. Returns how
     /// many of the keys that were deleted were alive.
     pub(crate) fn write_batch(self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
-        match self {
-            View::File(home) => home.write_batch(writes, clock),
-            #[cfg(feature = "remote")]
-            View::Remote(home) => {
-                let writes: Vec<_> = writes.iter().map(remote::BatchWrite::of).collect();
-                Ok(home.write_batch(&writes)?.deletes)
-            }
-        }
+        wherever!(View, self, write_batch(writes, clock), on a server write_batch(writes))
     }
 
     /// What the last write has removed to make room, once.

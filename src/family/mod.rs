@@ -148,7 +148,7 @@ impl Family {
     /// The end of life of something that begins now, by this store's clock, and lives for `ttl`.
     #[must_use]
     pub fn expiry_in(&self, ttl: Duration) -> Expiry {
-        Expiry::At(expiry::after(self.shared().clock.now_ms(), ttl))
+        Expiry::At(expiry::after(self.shared().now_ms(), ttl))
     }
 
     /// Deletes a key; says whether it was there and alive. Its bytes stay in the file until their place is used again,

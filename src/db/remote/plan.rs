@@ -36,9 +36,6 @@ use crate::error::{Error, Result};
 use crate::expiry::{Condition, Expiry};
 use crate::options::{Presence, PutOptions};
 use crate::unwind::or_undo;
-pub(crate) use batch::BatchWrite;
-#[cfg(test)]
-use batch::{BatchAction, BatchCounts};
 pub(super) use sql::PLANNER;
 use sql::{
     AGAIN, BY_DEFAULT, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE,

@@ -58,8 +58,8 @@ pub(super) struct Session {
     pub(super) block: Block,
     /// Whether it has failed because of another client's transaction.
     pub(super) has_conflict: bool,
-    /// Families of which the open transaction may not have seen all rows (`catalogue.rs`).
-    pub(super) unsettled: Vec<i64>,
+    /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
+    pub(super) is_unsettled: bool,
     opened_ms: i64,
 }
 
@@ -100,7 +100,7 @@ impl Session {
             left_behind: None,
             block: Block::None,
             has_conflict: false,
-            unsettled: Vec::new(),
+            is_unsettled: false,
             opened_ms: 0,
         };
         let now = session.run_alone(Again::Yes, |link| link.line.ask(&format!("SELECT {NOW_MS}")));
@@ -173,10 +173,7 @@ impl Session {
             self.forget_statements();
         }
         let error = match failure.sort {
-            Sort::Conflict | Sort::Forgotten => Error::locked(
-                "another client's transaction has changed or locked what this one read or wrote: roll it back and run \
-                 it again",
-            ),
+            Sort::Conflict | Sort::Forgotten => failure.of_transaction(),
             Sort::Broken | Sort::Unreachable => {
                 self.lose_link();
                 failure

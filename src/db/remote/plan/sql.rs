@@ -57,14 +57,14 @@ macro_rules! live {
     };
 }
 
-pub(in crate::db::remote) use {came, clock, live, ms, with_family};
-
 /// A moment so many milliseconds after another; the last one there is, if that is too far.
 macro_rules! after {
     ($moment:expr, $millis:expr) => {
         concat!($moment, " + LEAST(", $millis, ", 9223372036854775807 - ", $moment, ")")
     };
 }
+
+pub(in crate::db::remote) use {after, came, clock, live, ms, with_family};
 
 /// The end of what is put: `$4`; or `$5` milliseconds after it, or [`BY_DEFAULT`] the family's default TTL.
 macro_rules! put_end {
