@@ -269,6 +269,7 @@ mod tests {
         let next =
             Next { expire_ms: kvstore::now_ms() + 65_500, family: "f0".to_owned(), key: b"k\xff".to_vec() };
         let look = Look {
+            now_ms: kvstore::now_ms(),
             file_bytes: 4096,
             families: (0..40).map(|n| (format!("f{n}"), soon)).collect(),
             soon,
