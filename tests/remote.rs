@@ -37,10 +37,6 @@ fn a_build_without_servers_says_so_and_makes_no_file() {
 }
 
 #[cfg(feature = "remote")]
-#[path = "common/server.rs"]
-mod server;
-
-#[cfg(feature = "remote")]
 mod on_a_server {
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +45,7 @@ mod on_a_server {
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
     use super::c_common::{build, compiler, run};
-    use super::server::Server;
+    use super::c_common::server::Server;
 
     fn open(schema: &str) -> Store {
         Store::open(Server::shared().url(schema)).unwrap()
