@@ -28,7 +28,8 @@ pub fn is_wanted() -> bool {
     std::env::var_os("KVSTORE_TEST_REMOTE").is_some()
 }
 
-fn server() -> &'static Server {
+/// The server of the tests of this process.
+pub fn server() -> &'static Server {
     static WITH_CLOCK: OnceLock<Server> = OnceLock::new();
     WITH_CLOCK.get_or_init(|| {
         let server = Server::start(&["allow_system_table_mods=on", "max_connections=300", "fsync=off"]);
