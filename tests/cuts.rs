@@ -88,7 +88,6 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
         if was_harmed {
             *tally.0.lock().unwrap().entry((step.name, outcome)).or_default() += 1;
         }
-        if std::env::var_os("DEBUGCUT").is_some() { eprintln!("{} {rule:?} harmed {was_harmed}: {answer:?} n {:?}", step.name, direct.get("n")); }
         let (before, after) = (&expected.states[number], &expected.states[number + 1]);
         match answer {
             Ok(answer) => {

@@ -74,6 +74,11 @@ mod on_a_server {
     }
 
     #[test]
+    fn a_client_that_was_stopped_past_its_locks_ttl_has_lost_it_and_its_writes_are_refused() {
+        in_c("stopped_past_its_ttl");
+    }
+
+    #[test]
     fn an_error_never_shows_a_password() {
         for url in [
             "postgresql://user:sEcRet@127.0.0.1:1/db?connect_timeout=1".to_owned(),

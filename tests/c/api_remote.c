@@ -2,6 +2,8 @@
  * server's. */
 #include "check.h"
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #define K(text) (text), (int)strlen(text)
@@ -148,4 +150,100 @@ static void not_here(void)
     REFUSED_HANDLE(KVSTORE_ERROR, encrypted, kvstore_open_encrypted(url(), K("word"), &encrypted, NULL));
 }
 
-SCENARIOS({"life", life}, {"conflicts", conflicts}, {"not_here", not_here})
+/* ---- a lock with a TTL, and what it guards ---------------------------------------------------------- */
+
+/* Takes the lock, if it is free; its fencing token is its value. */
+static int64_t lock(KVStore *kv, int64_t ttl_ms)
+{
+    KVColumnFamily *cf;
+    int64_t token;
+    int taken = 7;
+    OK(kvstore_cf_get_default(kv, &cf));
+    OK(kvstore_cf_increment(cf, K("last token"), 1, 0, &token));
+    KVWriteOptions options = {.flags = KVSTORE_PUT_IF_ABSENT | KVSTORE_PUT_TTL, .expireMs = ttl_ms};
+    OK(kvstore_cf_put_with(cf, K("lock"), &token, sizeof token, &options, &taken));
+    kvstore_cf_close(cf);
+    return taken ? token : 0;
+}
+
+/* Holds it for longer; says whether it was still held. */
+static int prolong(KVStore *kv, int64_t token, int64_t end_ms)
+{
+    KVColumnFamily *cf;
+    int swapped = 7;
+    OK(kvstore_cf_get_default(kv, &cf));
+    OK(kvstore_cf_compare_and_swap(cf, K("lock"), &token, sizeof token, &token, sizeof token, end_ms, &swapped));
+    kvstore_cf_close(cf);
+    return swapped;
+}
+
+/* Writes what the lock guards, unless somebody with a later token has written. */
+static int guarded_write(KVStore *kv, int64_t token, const char *text)
+{
+    void *value;
+    int n;
+    int64_t latest = 0;
+    OK(kvstore_begin(kv, 1));
+    int code = kvstore_get(kv, K("written by"), &value, &n);
+    if (code == KVSTORE_OK) {
+        CHECK(n == sizeof latest);
+        memcpy(&latest, value, sizeof latest);
+        kvstore_free(value);
+    } else {
+        CHECK(code == KVSTORE_NOTFOUND);
+    }
+    if (latest > token) {
+        OK(kvstore_rollback(kv));
+        return 0;
+    }
+    OK(kvstore_put(kv, K("written by"), &token, sizeof token));
+    OK(kvstore_put(kv, K("written"), K(text)));
+    OK(kvstore_commit(kv));
+    return 1;
+}
+
+/* The child is stopped with the lock in its hands, and in one run with a transaction open as well, in which it has read
+ * what it is about to write. */
+static void stopped_past_its_ttl(void)
+{
+    enum { TTL_MS = 300 };
+    for (int in_transaction = 0; in_transaction < 2; in_transaction++) {
+        pid_t child = fork(); /* before any store is open */
+        CHECK(child >= 0);
+        if (child == 0) {
+            KVStore *kv = opened();
+            int64_t token = lock(kv, TTL_MS), end_ms = 0;
+            CHECK(token > 0 && guarded_write(kv, token, "child"));
+            if (in_transaction) {
+                OK(kvstore_begin(kv, 1));
+                has(kv, "written", "child");
+            }
+            CHECK(raise(SIGSTOP) == 0);
+            if (in_transaction) { /* it has seen what is no longer so, and the server says so */
+                int code = kvstore_put(kv, K("written"), K("too late"));
+                if (code == KVSTORE_OK) code = kvstore_commit(kv);
+                CHECK(code == KVSTORE_LOCKED);
+                OK(kvstore_rollback(kv));
+            }
+            OK(kvstore_time_ms(kv, &end_ms));
+            CHECK(!prolong(kv, token, end_ms + 60000));
+            CHECK(!guarded_write(kv, token, "too late"));
+            OK(kvstore_close(kv));
+            _exit(0);
+        }
+        int status = 0;
+        CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+        KVStore *kv = opened();
+        int64_t token = 0;
+        while ((token = lock(kv, 60000)) == 0) nanosleep(&(struct timespec){0, 10000000}, NULL);
+        CHECK(guarded_write(kv, token, "parent"));
+        CHECK(kill(child, SIGCONT) == 0);
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        has(kv, "written", "parent");
+        CHECK(prolong(kv, token, 1)); /* gives it up */
+        OK(kvstore_close(kv));
+    }
+}
+
+SCENARIOS({"life", life}, {"conflicts", conflicts}, {"not_here", not_here},
+          {"stopped_past_its_ttl", stopped_past_its_ttl})

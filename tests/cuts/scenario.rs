@@ -181,8 +181,8 @@ pub const STEPS: &[Step] = &[
             batch.commit()?;
             let deleted = f.delete_range(&KeyRange::prefix(b"k001"))?;
             let slid = t.get_and_expire("d", at(40_000))?;
-            let visited: Result<Option<()>> =
-                t.get_and_expire_with("d", at(41_000), |_| Err(t.family("nobody").unwrap_err()));
+            let failure = t.put("", "an empty key").unwrap_err();
+            let visited: Result<Option<()>> = t.get_and_expire_with("d", at(41_000), |_| Err(failure));
             let swapped = t.compare_and_swap("in", "side", "out", Expiry::Never)?;
             let gone = t.compare_and_delete("in", "out")?;
             new.set_default_ttl(Some(Duration::from_secs(1)))?;
