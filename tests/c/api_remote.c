@@ -245,5 +245,120 @@ static void stopped_past_its_ttl(void)
     }
 }
 
+/* ---- a server that is stopped and started ------------------------------------------------------------ */
+
+/* Has the test do something about the server. */
+static void ask_for(const char *what)
+{
+    char answer[16];
+    puts(what);
+    CHECK(fflush(stdout) == 0 && fgets(answer, sizeof answer, stdin) != NULL && strcmp(answer, "done\n") == 0);
+}
+
+enum { ROWS = 3000 };
+
+/* The entries of an iterator up to this one, until it fails or is at its end; they come in order, each once. */
+static int walk(KVIterator *it, int *next, int end)
+{
+    while (*next < end && !kvstore_iterator_eof(it)) {
+        void *key;
+        int n;
+        char expected[16];
+        OK(kvstore_iterator_key(it, &key, &n));
+        int length = snprintf(expected, sizeof expected, "%06d", *next);
+        CHECK(n == length && memcmp(key, expected, (size_t)n) == 0);
+        ++*next;
+        int code = kvstore_iterator_next(it);
+        if (code != KVSTORE_OK) return code;
+    }
+    return KVSTORE_OK;
+}
+
+static void server_stopped_and_started(void)
+{
+    KVStore *kv = opened(), *writer = opened(), *reader = opened(), *none = NULL;
+    KVColumnFamily *cf;
+    KVBatch *batch;
+    OK(kvstore_cf_create(kv, "rows", &cf));
+    OK(kvstore_batch_new(kv, &batch));
+    for (int i = 0; i < ROWS; i++) {
+        char key[16];
+        int n = snprintf(key, sizeof key, "%06d", i);
+        OK(kvstore_batch_put(batch, cf, key, n, K("value"), 0));
+    }
+    OK(kvstore_batch_commit(batch));
+    OK(kvstore_put(kv, K("a"), K("1")));
+    for (int round = 0; round < 2; round++) {
+        KVIterator *it, *fetched;
+        KVEntry entries[100];
+        int next = 0, n = 0, total = 0, code;
+        OK(kvstore_cf_iterator_create(cf, &it));
+        OK(kvstore_iterator_first(it));
+        OK(walk(it, &next, 100));
+        OK(kvstore_cf_iterator_create(cf, &fetched));
+        OK(kvstore_iterator_first(fetched));
+        OK(kvstore_iterator_fetch(fetched, entries, 100, &n));
+        total += n;
+        OK(kvstore_batch_put(batch, cf, K("zz"), K("from the batch"), 0));
+        OK(kvstore_begin(writer, 1));
+        OK(kvstore_put(writer, K("a"), K("lost")));
+        OK(kvstore_begin(reader, 0));
+        has(reader, "a", "1");
+
+        ask_for("stop");
+        void *value = NULL;
+        int64_t sum = 7;
+        KVColumnFamily *base;
+        OK(kvstore_cf_get_default(kv, &base));
+        GIVES(KVSTORE_IOERR, kvstore_get(kv, K("a"), &value, &n));
+        GIVES(KVSTORE_IOERR, kvstore_put(kv, K("a"), K("2")));
+        GIVES(KVSTORE_IOERR, kvstore_cf_increment(base, K("n"), 1, 0, &sum));
+        CHECK(strstr(kvstore_errmsg(kv), "unknown") == NULL && sum == 7); /* it was not even sent */
+        GIVES(KVSTORE_IOERR, kvstore_batch_commit(batch));
+        OK(kvstore_batch_count(batch, &sum));
+        CHECK(sum == 1);
+        GIVES(KVSTORE_IOERR, walk(it, &next, ROWS));
+        CHECK(next >= 100 && next < ROWS); /* what it had read, it has shown */
+        for (int twice = 0; twice < 2; twice++) {
+            GIVES(KVSTORE_IOERR, kvstore_put(writer, K("b"), K("lost")));
+            GIVES(KVSTORE_IOERR, kvstore_get(reader, K("a"), &value, &n));
+        }
+        GIVES(KVSTORE_IOERR, kvstore_commit(writer));
+        REFUSED_HANDLE(KVSTORE_CANTOPEN, none, kvstore_open_v2(url(), &none, NULL));
+
+        ask_for("start");
+        has(kv, "a", "1");
+        OK(kvstore_cf_increment(base, K("n"), 1, 0, &sum));
+        CHECK(sum == round + 1);
+        CHECK(kvstore_iterator_eof(it));
+        OK(kvstore_iterator_next(it)); /* goes on where it was */
+        OK(walk(it, &next, ROWS));
+        CHECK(next == ROWS && kvstore_iterator_eof(it));
+        while ((code = kvstore_iterator_fetch(fetched, entries, 100, &n)) == KVSTORE_OK && n > 0) total += n;
+        CHECK(code == KVSTORE_OK && total == ROWS);
+        GIVES(KVSTORE_IOERR, kvstore_put(writer, K("b"), K("lost"))); /* until it is rolled back */
+        GIVES(KVSTORE_IOERR, kvstore_get(reader, K("a"), &value, &n));
+        OK(kvstore_rollback(writer));
+        OK(kvstore_rollback(reader));
+        has(writer, "a", "1");
+        has(reader, "a", "1");
+        GIVES(KVSTORE_NOTFOUND, kvstore_get(reader, K("b"), &value, &n));
+        OK(kvstore_batch_commit(batch));
+        GIVES(KVSTORE_OK, kvstore_cf_get(cf, K("zz"), &value, &n));
+        kvstore_free(value);
+        OK(kvstore_cf_delete(cf, K("zz")));
+        kvstore_iterator_close(it);
+        kvstore_iterator_close(fetched);
+        kvstore_cf_close(base);
+        OK(kvstore_integrity_check(kv, NULL));
+    }
+    kvstore_batch_free(batch);
+    kvstore_cf_close(cf);
+    OK(kvstore_close(kv));
+    OK(kvstore_close(writer));
+    OK(kvstore_close(reader));
+}
+
 SCENARIOS({"life", life}, {"conflicts", conflicts}, {"not_here", not_here},
-          {"stopped_past_its_ttl", stopped_past_its_ttl})
+          {"stopped_past_its_ttl", stopped_past_its_ttl},
+          {"server_stopped_and_started", server_stopped_and_started})

@@ -6,9 +6,11 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -29,6 +31,15 @@ pub enum Harm {
     After,
     /// It is late, and arrives.
     Delay,
+    /// The backend is ended by the signal that `pg_terminate_backend` sends, and when it is gone, the message goes on its way.
+    Terminate,
+}
+
+impl Harm {
+    /// Whether the message's connection ends there.
+    pub fn cuts(self) -> bool {
+        !matches!(self, Harm::Delay | Harm::Terminate)
+    }
 }
 
 /// What is done, once.
@@ -66,10 +77,11 @@ impl Proxy {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), UnixStream::connect(&socket));
                 let Ok(server) = server else { continue };
+                let backend = Arc::<AtomicU32>::default();
                 for way in [Way::ToServer, Way::ToClient] {
                     let (client, server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                    let state = Arc::clone(&shared);
-                    thread::spawn(move || pass_on(way, client, server, &state));
+                    let (state, backend) = (Arc::clone(&shared), Arc::clone(&backend));
+                    thread::spawn(move || pass_on(way, client, server, &state, &backend));
                 }
             }
         });
@@ -86,6 +98,13 @@ impl Proxy {
     pub fn set(&self, rule: Rule) {
         let mut state = self.state.lock().unwrap();
         (state.rule, state.seen) = (Some(rule), 0);
+    }
+
+    /// Tells the server of all cuts, as its keep-alives would in the end.
+    pub fn tell_server(&self) {
+        for server in self.state.lock().unwrap().kept.drain(..) {
+            let _ = server.shutdown(Shutdown::Both);
+        }
     }
 
     /// Has all pass from now on; tells whether the rule was obeyed.
@@ -116,7 +135,17 @@ fn meets(state: &Mutex<State>, way: Way) -> Option<Rule> {
     state.rule.take()
 }
 
-fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State>) {
+/// Ends a backend, and waits until it is gone.
+fn terminate(pid: u32) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Command::new("kill").arg(pid.to_string()).stderr(Stdio::null()).status().unwrap().success() {
+        assert!(Instant::now() < end, "the backend does not end");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// `backend`: its process, when it has told that.
+fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State>, backend: &AtomicU32) {
     let (mut from, mut to) = match way {
         Way::ToServer => (client.try_clone().unwrap(), server.try_clone().unwrap()),
         Way::ToClient => (server.try_clone().unwrap(), client.try_clone().unwrap()),
@@ -124,6 +153,9 @@ fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State
     let mut has_type = way == Way::ToClient;
     while let Some(message) = message(&mut from, has_type) {
         has_type = true;
+        if way == Way::ToClient && message[0] == b'K' {
+            backend.store(u32::from_be_bytes(message[5..9].try_into().unwrap()), Ordering::SeqCst);
+        }
         let rule = meets(state, way);
         let passes = match rule.map(|rule| rule.harm) {
             Some(Harm::Before) => 0,
@@ -132,12 +164,19 @@ fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State
                 thread::sleep(Duration::from_millis(20));
                 message.len()
             }
+            Some(Harm::Terminate) => {
+                match backend.load(Ordering::SeqCst) {
+                    0 => {} // it is not known yet: this was no message of a session
+                    pid => terminate(pid),
+                }
+                message.len()
+            }
             Some(Harm::After) | None => message.len(),
         };
         if to.write_all(&message[..passes]).is_err() {
             break;
         }
-        let Some(rule) = rule.filter(|rule| rule.harm != Harm::Delay) else { continue };
+        let Some(rule) = rule.filter(|rule| rule.harm.cuts()) else { continue };
         if rule.tells_server {
             let _ = server.shutdown(Shutdown::Both);
         } else {
@@ -146,7 +185,7 @@ fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State
         let _ = client.shutdown(Shutdown::Both);
         return;
     }
-    // Who has gone by himself takes the other one with him, unless the other is not to know.
+    // Who has gone takes the other one with him, unless the server is not to know of a cut. (A client that closes says so.)
     let _ = client.shutdown(Shutdown::Both);
     if way == Way::ToClient || state.lock().unwrap().kept.is_empty() {
         let _ = server.shutdown(Shutdown::Both);
