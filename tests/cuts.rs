@@ -100,7 +100,12 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
             Err(e) => {
                 assert!(was_harmed && rule.harm != Harm::Delay, "{}: {e}", said());
                 assert!(step.may == May::Fail, "{}: may be run again, and is not: {e}", said());
-                assert!(matches!(e.kind(), ErrorKind::Io | ErrorKind::CantOpen), "{}: {e} ({:?})", said(), e.kind());
+                assert!(
+                    matches!(e.kind(), ErrorKind::Io | ErrorKind::CantOpen),
+                    "{}: {e} ({:?})",
+                    said(),
+                    e.kind()
+                );
             }
         }
         // The next call ends what the broken connection may still be at.
@@ -141,7 +146,9 @@ fn whatever_message_is_lost_a_call_is_done_once_or_says_what_it_does_not_know() 
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((at, sort)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, sorts.get(at)?))) {
+                while let Some((at, sort)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, sorts.get(at)?)))
+                {
                     let (first, step) = if all { (0, 1) } else { (at % 7, 7) };
                     for number in (first..if all { MOST_MESSAGES } else { 15 }).step_by(step) {
                         let calls = run(Rule { number, ..*sort }, &expected, &tally);
@@ -155,7 +162,9 @@ fn whatever_message_is_lost_a_call_is_done_once_or_says_what_it_does_not_know() 
         }
     });
     let tally = tally.0.into_inner().unwrap();
-    let of = |outcome| tally.iter().filter(|((_, found), _)| *found == outcome).map(|(_, count)| count).sum::<usize>();
+    let of = |outcome| {
+        tally.iter().filter(|((_, found), _)| *found == outcome).map(|(_, count)| count).sum::<usize>()
+    };
     println!(
         "{} harmed calls: {} done, {} failed, {} unknown",
         harmed.into_inner(),

@@ -5,10 +5,10 @@
 //! `KVSTORE_TORTURE_SECONDS` is how long each test lasts (default 1.5). Run with `--nocapture`, the tests print
 //! what they did. The other processes are this test program again, running only [`child`].
 
-#[path = "linear/checker.rs"]
-mod checker;
 #[cfg(feature = "remote")]
 mod c_common;
+#[path = "linear/checker.rs"]
+mod checker;
 mod common;
 #[path = "linear/values.rs"]
 mod values;

@@ -46,8 +46,8 @@ mod on_a_server {
 
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
-    use super::c_common::{build, compiler, run};
     use super::c_common::server::Server;
+    use super::c_common::{build, compiler, run};
 
     fn open(schema: &str) -> Store {
         Store::open(Server::shared().url(schema)).unwrap()
@@ -87,7 +87,8 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_server_that_crashes_and_comes_back_costs_iterators_and_batches_nothing_and_transactions_their_work() {
+    fn a_server_that_crashes_and_comes_back_costs_iterators_and_batches_nothing_and_transactions_their_work()
+    {
         let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
         let mut program = c_program(&server, "server_stopped_and_started", dir.path());
         let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -113,7 +113,9 @@ pub const STEPS: &[Step] = &[
     step!(Repeat, "default_ttl", |s, _| f(s)?.default_ttl().map(text)),
     step!(Fail, "set_write_tracking", |s, _| f(s)?.set_write_tracking(true).map(text)),
     step!(Repeat, "tracks_writes", |s, _| f(s)?.tracks_writes().map(text)),
-    step!(Repeat, "put of a default TTL", |s, _| f(s)?.put_with("t", "t", &PutOptions::new().default_ttl()).map(text)),
+    step!(Repeat, "put of a default TTL", |s, _| f(s)?
+        .put_with("t", "t", &PutOptions::new().default_ttl())
+        .map(text)),
     step!(Repeat, "write_time", |s, _| f(s)?.write_time("t").map(text)),
     step!(Repeat, "batch", |s, _| {
         let (f, mut batch) = (f(s)?, s.batch());
@@ -228,7 +230,9 @@ pub const STEPS: &[Step] = &[
     }),
     step!(RepeatAndTellLess, "purge_before", |s, _| f(s)?.purge_before(NOW + 20_100).map(text)),
     // A step that is run again may remove more than it was told to: dead rows, which nobody sees.
-    step!(RepeatAndTellLess, "purge_step", |s, _| s.purge_step(Some(200), None).map(|step| text(step.deleted))),
+    step!(RepeatAndTellLess, "purge_step", |s, _| s
+        .purge_step(Some(200), None)
+        .map(|step| text(step.deleted))),
     step!(RepeatAndTellLess, "purge_expired", |s, _| f(s)?.purge_expired().map(text)),
     step!(RepeatAndTellLess, "sweep", |s, _| f(s)?.sweep(Duration::ZERO).map(text)),
     step!(RepeatAndTellLess, "clear of the default family", |s, _| s.clear().map(text)),
