@@ -37,7 +37,7 @@ pub fn server() -> &'static Server {
         for (name, volatility) in functions {
             server.sql(&format!(
                 "ALTER FUNCTION pg_catalog.{name}() RENAME TO real_{name};
-                 CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} PARALLEL SAFE AS $$
+                 CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} PARALLEL SAFE COST 1 AS $$
                  DECLARE said bytea := pg_catalog.pg_read_binary_file('{}/clock_' || (SELECT s FROM unnest(pg_catalog.current_schemas(false)) AS s WHERE s <> 'pg_catalog' LIMIT 1), 0, 8, true);
                  now_ms bigint := 0;
                  BEGIN IF said IS NULL THEN RETURN pg_catalog.real_{name}(); END IF;

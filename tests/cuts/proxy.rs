@@ -59,6 +59,7 @@ struct State {
     seen: usize,
     /// The server's ends of connections of whose cut it was not told.
     kept: Vec<UnixStream>,
+    is_over: bool,
 }
 
 pub struct Proxy {
@@ -75,6 +76,9 @@ impl Proxy {
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming() {
+                if shared.lock().unwrap().is_over {
+                    return;
+                }
                 let (client, server) = (client.unwrap(), UnixStream::connect(&socket));
                 let Ok(server) = server else { continue };
                 let backend = Arc::<AtomicU32>::default();
@@ -110,6 +114,14 @@ impl Proxy {
     /// Has all pass from now on; tells whether the rule was obeyed.
     pub fn lift(&self) -> bool {
         self.state.lock().unwrap().rule.take().is_none()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.tell_server();
+        self.state.lock().unwrap().is_over = true;
+        let _ = UnixStream::connect(self.folder.path().join(".s.PGSQL.5432")); // wakes it
     }
 }
 

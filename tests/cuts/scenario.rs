@@ -119,7 +119,7 @@ pub const STEPS: &[Step] = &[
     step!(Repeat, "write_time", |s, _| f(s)?.write_time("t").map(text)),
     step!(Repeat, "batch", |s, _| {
         let (f, mut batch) = (f(s)?, s.batch());
-        for n in 0..600 {
+        for n in 0..200 {
             let end = if n % 3 == 0 { at(20_000 + n) } else { Expiry::Never };
             batch.put(&f, format!("k{n:04}"), vec![b'v'; n as usize], end)?;
         }
@@ -128,7 +128,7 @@ pub const STEPS: &[Step] = &[
         batch.commit().map(text)
     }),
     step!(Repeat, "get_many", |s, _| {
-        let found = f(s)?.get_many(["k0001", "missing", "k0599"])?;
+        let found = f(s)?.get_many(["k0001", "missing", "k0199"])?;
         Ok(text(found.iter().map(|value| value.as_ref().map(Vec::len)).collect::<Vec<_>>()))
     }),
     step!(Repeat, "count", |s, _| f(s)?.count().map(text)),
@@ -139,13 +139,13 @@ pub const STEPS: &[Step] = &[
         rest(cursor, at_entry)
     }),
     step!(Repeat, "reverse iterator of a range", |s, _| {
-        let lower = Bound::Included(b"k0100".to_vec());
+        let lower = Bound::Included(b"k0030".to_vec());
         let mut cursor = f(s)?.cursor(KeyRange::new(lower, Bound::Unbounded), Direction::Reverse).keys_only();
-        let at_entry = cursor.seek("k0500")?;
+        let at_entry = cursor.seek("k0180")?;
         rest(cursor, at_entry)
     }),
     step!(Repeat, "fetch", |s, _| {
-        let mut cursor = f(s)?.cursor(KeyRange::prefix(b"k05"), Direction::Forward);
+        let mut cursor = f(s)?.cursor(KeyRange::prefix(b"k01"), Direction::Forward);
         let mut shown = String::new();
         loop {
             let keys: Vec<_> = cursor.fetch(40)?.map(|entry| entry.key.to_vec()).collect();
@@ -199,13 +199,11 @@ pub const STEPS: &[Step] = &[
     }),
     step!(RepeatAndTellLess, "delete", |s, _| s.delete("b").map(text)),
     step!(RepeatAndTellLess, "delete_range", |s, _| {
-        f(s)?.delete_range(&KeyRange::prefix(b"k02")).map(text)
+        f(s)?.delete_range(&KeyRange::prefix(b"k002")).map(text)
     }),
     step!(Fail, "compare_and_delete", |s, _| s.compare_and_delete("d", "4").map(text)),
     step!(Fail, "get_and_expire to the past", |s, _| f(s)?.get_and_expire("t", at(-1)).map(text)),
-    step!(RepeatAndTellLess, "expire to the past", |s, _| {
-        f(s)?.expire("k0004", at(-1), Condition::Always).map(text)
-    }),
+    step!(Fail, "expire to the past", |s, _| { f(s)?.expire("k0004", at(-1), Condition::Always).map(text) }),
     step!(Fail, "backup", |s, around| {
         let file = around.folder.join("backup.db");
         let _ = std::fs::remove_file(&file);
@@ -225,15 +223,19 @@ pub const STEPS: &[Step] = &[
     step!(Fail, "integrity_check", |s, _| s.integrity_check().map(text)),
     step!(Repeat, "sync", |s, _| s.sync().map(text)),
     step!(Repeat, "time goes by", |_, around| {
-        around.clock.set(NOW + 20_300);
+        around.clock.set(NOW + 20_120);
         Ok(String::new())
     }),
-    step!(RepeatAndTellLess, "purge_before", |s, _| f(s)?.purge_before(NOW + 20_100).map(text)),
-    // A step that is run again may remove more than it was told to: dead rows, which nobody sees.
-    step!(RepeatAndTellLess, "purge_step", |s, _| s
-        .purge_step(Some(200), None)
-        .map(|step| text(step.deleted))),
+    step!(RepeatAndTellLess, "purge_before", |s, _| f(s)?.purge_before(NOW + 20_060).map(text)),
     step!(RepeatAndTellLess, "purge_expired", |s, _| f(s)?.purge_expired().map(text)),
+    step!(Repeat, "time goes on", |_, around| {
+        around.clock.set(NOW + 20_180);
+        Ok(String::new())
+    }),
+    // A step that is run again may remove more than it was told to: dead rows, which nobody sees.
+    step!(RepeatAndTellLess, "purge_step", |s, _| {
+        s.purge_step(Some(100), None).map(|step| text(step.deleted))
+    }),
     step!(RepeatAndTellLess, "sweep", |s, _| f(s)?.sweep(Duration::ZERO).map(text)),
     step!(RepeatAndTellLess, "clear of the default family", |s, _| s.clear().map(text)),
     step!(Fail, "copy from a file", |s, _| {
@@ -257,9 +259,11 @@ pub struct FamilyState {
     default_ttl: Option<Duration>,
     tracks: bool,
     rows: u64,
-    /// Value, end, write time.
-    entries: BTreeMap<Vec<u8>, (Vec<u8>, Option<Expiry>, Option<i64>)>,
+    entries: BTreeMap<Vec<u8>, Entry>,
 }
+
+/// Value, end, write time.
+type Entry = (Vec<u8>, Option<Expiry>, Option<i64>);
 
 pub fn state_of(store: &Store) -> State {
     let mut state = State::new();

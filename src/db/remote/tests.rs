@@ -81,6 +81,10 @@ fn a_store_is_made_once_and_opened_again() {
     for url in ["made once", "made once", "%22q%27\\%c3%bc;--"].map(|schema| Server::shared().url(schema)) {
         let db = open(&url);
         assert_eq!(db.families().unwrap(), ["default"]);
+        assert_eq!(
+            number(&db, Again::Yes, "SELECT (current_setting('jit') = 'off')::int::bigint").unwrap(),
+            1
+        );
         assert!(db.clock.now_ms() > 1_600_000_000_000);
         db.integrity_check().unwrap();
         db.close().unwrap();
