@@ -57,6 +57,7 @@ test:
 	    $(REMOTE_TESTS)
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    --test linear hour_apart
+	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli --test on_a_server
 	bindings/python/run-tests
 
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
@@ -86,6 +87,8 @@ test-full: test
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS_FULL)
 	KVSTORE_CUTS=all cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --test cuts
+	KVSTORE_COPY_ROWS=200000 cargo test --locked --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli \
+	    --test on_a_server a_copy_to_a_server_and_back
 	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
 	    --target-dir '$(TARGET_DIR)/encryption' --test model --test damage
 	bindings/python/run-tests --full

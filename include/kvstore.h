@@ -593,7 +593,8 @@ const char *kvstore_errmsg(KVStore *kv);
 /**
  * Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
  * system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
- * machine's monotonic clock; nobody is asked. Times that several machines compare come from here.
+ * machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since. Times
+ * that several machines compare come from here.
  *
  * Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL).
  */
@@ -1365,6 +1366,19 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
                         const int *lens,
                         void **values,
                         int *valueLens);
+
+/**
+ * Deletes several keys, all in one transaction, and on a server in one round trip. `keys` and `lens` have `count` keys;
+ * `*pnDeleted` (may be NULL) is how many of them were there and alive, each counted once. A `count` of 0 is allowed.
+ *
+ * Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as kvstore_put. Nothing is
+ * deleted then.
+ */
+int kvstore_cf_delete_many(KVColumnFamily *cf,
+                           int count,
+                           const void *const *keys,
+                           const int *lens,
+                           int64_t *pnDeleted);
 
 /**
  * Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the

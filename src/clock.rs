@@ -15,14 +15,14 @@ static LATEST: AtomicI64 = AtomicI64::new(0);
 
 /// The system's time, never less than what it was before in this process.
 pub(crate) fn system_now_ms() -> i64 {
-    let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => {
-            let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-            seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
-        }
-        Err(_) => 0, // a clock before 1970
-    };
-    never_back(&LATEST, now)
+    never_back(&LATEST, unix_ms(SystemTime::now()))
+}
+
+/// Whole milliseconds since 1970; 0 for a clock before that.
+pub(crate) fn unix_ms(time: SystemTime) -> i64 {
+    let Ok(since) = time.duration_since(UNIX_EPOCH) else { return 0 };
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
 }
 
 /// How far the coarse clock of the system may be behind, at most: it is set at each tick of the kernel's timer, some
@@ -76,6 +76,18 @@ fn elapsed_us() -> i64 {
     i64::try_from(START.get_or_init(Instant::now).elapsed().as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Microseconds of this machine's wall clock, which may be any. It goes on while the machine is suspended.
+fn wall_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// For how long a clock goes on from what a server has told.
+const FRESH_US: i64 = 60_000_000;
+
+/// How far the monotonic clock and the wall clock may be apart, if the machine was not suspended in between.
+const SUSPENDED_US: i64 = 500_000;
+
 /// The clock of one store: the system's, one that was injected for tests and for devices without a clock of their own, or
 /// that of the server the store is on.
 #[derive(Default)]
@@ -84,6 +96,9 @@ pub(crate) struct Clock {
     source: RwLock<Option<Source>>,
     /// The server's time when [`elapsed_us`] was 0, in microseconds.
     server_start_us: AtomicI64,
+    /// What [`elapsed_us`] was when the server has told the time last, and the wall clock of this machine.
+    told_us: AtomicI64,
+    told_wall_us: AtomicI64,
     latest: AtomicI64,
 }
 
@@ -128,14 +143,28 @@ impl Clock {
     /// was injected.
     #[cfg(feature = "remote")]
     pub(crate) fn note_server(&self, now_ms: i64) {
-        self.note_server_at(now_ms, elapsed_us());
+        self.note_server_at(now_ms, elapsed_us(), wall_us());
+    }
+
+    /// Whether the server is to be asked for the time before this clock is relied on: it has not told it for long, or the machine
+    /// was suspended since, in which the monotonic clock stood still. (Somebody may also have set the machine's clock.)
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_a_servers() && self.is_stale_at(elapsed_us(), wall_us())
+    }
+
+    fn is_stale_at(&self, elapsed_us: i64, wall_us: i64) -> bool {
+        let passed = elapsed_us.saturating_sub(self.told_us.load(Ordering::Relaxed));
+        let by_wall = wall_us.saturating_sub(self.told_wall_us.load(Ordering::Relaxed));
+        passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
     /// The newest reading counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
     /// was on its way.
     #[cfg(any(feature = "remote", test))]
-    fn note_server_at(&self, now_ms: i64, elapsed_us: i64) {
+    pub(crate) fn note_server_at(&self, now_ms: i64, elapsed_us: i64, wall_us: i64) {
         if !self.is_injected() {
+            self.told_us.store(elapsed_us, Ordering::Relaxed);
+            self.told_wall_us.store(wall_us, Ordering::Relaxed);
             self.server_start_us
                 .store(now_ms.saturating_mul(1000).saturating_sub(elapsed_us), Ordering::Relaxed);
             let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
@@ -256,20 +285,38 @@ mod tests {
     #[test]
     fn a_servers_clock_goes_on_from_what_it_has_told_last() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, 100_000);
+        clock.note_server_at(5_000, 100_000, 0);
         assert_eq!(clock.server_at(100_000), 5_000);
         assert_eq!(clock.server_at(100_999), 5_000);
         assert_eq!(clock.server_at(350_000), 5_250);
-        clock.note_server_at(5_200, 360_000); // was on its way for long
+        clock.note_server_at(5_200, 360_000, 0); // was on its way for long
         assert_eq!(clock.server_at(360_000), 5_200);
         assert!(!clock.is_the_systems());
+    }
+
+    #[test]
+    fn a_servers_clock_is_stale_after_a_minute_and_after_the_machine_was_suspended() {
+        let clock = Clock::default();
+        assert!(!clock.is_stale()); // it is the system's
+        let (told, wall) = (5_000_000, 1_700_000_000_000_000);
+        clock.note_server_at(5_000, told, wall);
+        for (passed, by_wall, is_stale) in [
+            (0, 0, false),
+            (59_000_000, 59_000_000, false),
+            (59_000_000, 59_400_000, false), // adjusted a little
+            (60_000_001, 60_000_001, true),
+            (1_000, 8_000_000_000, true),  // suspended
+            (1_000, -8_000_000_000, true), // set back
+        ] {
+            assert_eq!(clock.is_stale_at(told + passed, wall + by_wall), is_stale, "{passed} {by_wall}");
+        }
     }
 
     #[test]
     fn an_injected_clock_does_not_ask_a_server() {
         let clock = Clock::default();
         clock.inject(Some(Arc::new(|| 7)));
-        clock.note_server_at(1_000, 0);
+        clock.note_server_at(1_000, 0, 0);
         assert_eq!(clock.now_ms(), 7);
     }
 

@@ -10,9 +10,9 @@ use crate::options::Limit;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// The file, with symbolic links followed; `None` in memory.
+    /// The file, with symbolic links followed, or the URL without its password; `None` in memory.
     pub path: Option<PathBuf>,
-    /// The version of the file's format.
+    /// The version of the file's format; on a server of the tables.
     pub format_version: i64,
     /// The program that made the file, such as `kvstore 0.1.0`; `None` if the file does not say.
     pub created_by: Option<String>,
@@ -36,6 +36,40 @@ pub struct StoreInfo {
     pub limit: Option<Limit>,
     /// All families, in byte order of their names, the default one included.
     pub families: Vec<FamilyInfo>,
+    /// The server the store is on; `None` in a file. On a server there are no pages and no WAL of the store's: their sizes
+    /// are 0 above.
+    pub server: Option<ServerInfo>,
+}
+
+/// A server a store is on, and what the store takes there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerInfo {
+    /// Its version, as it says it.
+    pub version: String,
+    /// The database.
+    pub database: String,
+    /// The schema of the store's tables.
+    pub schema: String,
+    /// The version of TLS and the cipher of this handle's connection, such as `TLSv1.3, TLS_AES_256_GCM_SHA384`; `None`:
+    /// it is not encrypted.
+    pub tls: Option<String>,
+    /// Whether it is a standby, which only reads.
+    pub is_standby: bool,
+    /// What the tables take; `None` where the server cannot tell.
+    pub sizes: Option<ServerSizes>,
+}
+
+/// What the tables of a store take on a server, in bytes; of all families together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerSizes {
+    /// Keys and values, and the room of rows that are gone, which VACUUM gives to new ones.
+    pub rows: u64,
+    /// The indexes of keys, of ends of life and of write times.
+    pub indexes: u64,
+    /// All of it, with the small tables.
+    pub total: u64,
 }
 
 /// What a family is, and what it takes in the file.

@@ -52,6 +52,7 @@ mod ffi;
 mod fork;
 mod info;
 mod options;
+mod place;
 mod recovery;
 #[cfg(feature = "encryption")]
 mod secret;
@@ -66,13 +67,14 @@ pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, PurgeStep, row_key};
 pub use fork::{INHERITED, generation as fork_generation};
-pub use info::{FamilyInfo, FamilySizes, StoreInfo};
+pub use info::{FamilyInfo, FamilySizes, ServerInfo, ServerSizes, StoreInfo};
 pub use options::{Eviction, Limit, PutOptions};
+pub use place::{is_url, path_without_password};
 pub use recovery::{Loss, Recovered, Recovering, recover};
 #[cfg(feature = "encryption")]
 pub use secret::Secret;
 pub use shared::Stats;
-pub use store::{Checked, Checking, Mending, Store, Transaction, WriteBatch};
+pub use store::{Checked, Checking, Copied, Mending, Store, Transaction, WriteBatch};
 
 /// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
 /// than it was before in this process.

@@ -41,6 +41,11 @@ fn a_keys_only_iterator_shows_no_values() {
 }
 
 #[test]
+fn delete_many_deletes_all_of_its_keys_or_none() {
+    run_scenario("tests/c/api_many.c", "delete_many");
+}
+
+#[test]
 fn delete_range_deletes_the_range_only() {
     run_scenario("tests/c/api_ranges.c", "delete_range");
 }

@@ -181,17 +181,20 @@ fn a_store_is_not_copied_into_itself_under_any_name() {
     let scratch = Scratch::new();
     let (one, other) = (scratch.open(), scratch.open());
     if common::are_on_a_server() {
-        // A server is not asked whether it is the same by two names: there its own keys are in the way.
-        one.put("k", "1").unwrap();
-        assert_eq!(kind(one.copy_to(&other, |_, _| true)), ErrorKind::Error);
+        // No key is in the way.
+        for refused in [one.copy_to(&other, |_, _| true), one.copy_resumable(&other, |_, _| true).map(|_| 0)]
+        {
+            assert!(refused.unwrap_err().to_string().contains("into itself"));
+        }
         return;
     }
     std::os::unix::fs::symlink(scratch.path(), scratch.file("link")).unwrap();
     let link = Store::open(scratch.file("link")).unwrap();
     let memory = Store::open_in_memory(&Config::new()).unwrap();
     for (from, to) in [(&one, &one), (&one, &other), (&one, &link), (&memory, &memory)] {
-        let refused = from.copy_to(to, |_, _| true).unwrap_err();
-        assert!(refused.to_string().contains("into itself"), "{refused}");
+        for refused in [from.copy_to(to, |_, _| true), from.copy_resumable(to, |_, _| true).map(|_| 0)] {
+            assert!(refused.unwrap_err().to_string().contains("into itself"));
+        }
     }
 }
 
@@ -299,4 +302,178 @@ fn a_callback_that_panics_leaves_both_stores_as_they_were() {
         from.copy_to(&to, |_, _| true).unwrap();
         same(&from, &to);
     }
+}
+
+// ---- resumable -----------------------------------------------------------------------------------
+
+/// A store that is filled, and one to copy it to.
+fn pair() -> ((Scratch, Store), (Scratch, Store), TestClock) {
+    let (here, there, clock) = (Scratch::new(), Scratch::new(), TestClock::at(1_000_000));
+    let (from, to) = (here.open_at(&clock), there.open_at(&clock));
+    fill(&from, &clock);
+    ((here, from), (there, to), clock)
+}
+
+#[test]
+fn a_resumable_copy_has_every_row_with_its_times_and_every_setting_and_leaves_nothing_else() {
+    let ((_here, from), (_there, to), _) = pair();
+    let own = to.create_family("own").unwrap();
+    own.put("k", "1").unwrap();
+    let done = from.copy_resumable(&to, |_, _| true).unwrap();
+    let live = from.count_live().unwrap() + from.family("aged").unwrap().count_live().unwrap() + 1;
+    assert_eq!((done.keys, done.families, done.written, done.removed), (live, 3, live, 0));
+    assert_eq!(own.get("k").unwrap(), Some(b"1".to_vec()));
+    drop(own);
+    to.drop_family("own").unwrap();
+    same(&from, &to);
+}
+
+#[test]
+fn a_copy_that_is_stopped_at_every_step_goes_on_and_ends() {
+    let ((_here, from), (_there, to), _) = pair();
+    let (mut stops, mut written) = (0, 0);
+    let done = loop {
+        let mut looked = 0;
+        // Each run a little longer than the one before: the last one comes all around.
+        let run = from.copy_resumable(&to, |_, _| {
+            looked += 1;
+            looked < 4 + stops
+        });
+        match run {
+            Ok(done) => break done,
+            Err(why) => {
+                assert_eq!(why.kind(), ErrorKind::Error);
+                assert!(why.to_string().contains("stopped"), "{why}");
+            }
+        }
+        stops += 1;
+        assert!(stops < 500, "it does not get on");
+        let now = to.count().unwrap();
+        assert!(now >= written || stops > 10, "what was copied stays");
+        written = now;
+        if stops % 10 == 0 {
+            // It is the last moment that counts, wherever the copy was.
+            from.put(format!("key {stops}"), "new").unwrap();
+            from.put(numbered(stops), "changed").unwrap();
+            from.delete(numbered(stops + 1)).unwrap();
+            from.delete(numbered(1400 - stops)).unwrap();
+        }
+    };
+    assert!(stops > 10, "{stops}");
+    assert!(done.written < done.keys, "what was there is not written again");
+    same(&from, &to);
+}
+
+#[test]
+fn what_has_changed_in_the_source_since_a_copy_was_cut_is_in_it_when_it_is_done() {
+    let ((_here, from), (_there, to), clock) = pair();
+    let aged = from.family("aged").unwrap();
+    // Nearly to the end, and then something of every sort behind the place it has come to.
+    let all = from.count_live().unwrap() + aged.count_live().unwrap();
+    from.copy_resumable(&to, |done, _| done < all).unwrap_err();
+    assert!(to.families().unwrap().contains(&"copy in progress".to_owned()));
+    clock.set(clock.now() + 20);
+    aged.put_with(numbered(3), "other", &PutOptions::new().written_at(77)).unwrap(); // another value
+    let value = aged.get(numbered(5)).unwrap().unwrap();
+    aged.put_with(numbered(5), value, &PutOptions::new().written_at(78)).unwrap(); // only its times
+    from.expire(numbered(4), Expiry::At(clock.now() + 9_000), kvstore::Condition::Always).unwrap();
+    from.delete(numbered(8)).unwrap();
+    aged.delete(numbered(1499)).unwrap(); // the last one
+    from.put("a", "before all").unwrap();
+    from.create_family("Another").unwrap().put("k", "1").unwrap();
+    from.family("O'dd \"näme\"\n").unwrap().set_default_ttl(None).unwrap();
+    let done = from.copy_resumable(&to, |_, _| true).unwrap();
+    assert_eq!((done.written, done.removed), (5, 2));
+    same(&from, &to);
+}
+
+#[test]
+fn a_family_that_was_dropped_in_the_source_or_has_lost_its_write_times_is_so_in_the_copy() {
+    let ((_here, from), (_there, to), _) = pair();
+    from.copy_resumable(&to, |done, total| done < total).unwrap_err();
+    from.drop_family("O'dd \"näme\"\n").unwrap();
+    from.family("aged").unwrap().set_write_tracking(false).unwrap();
+    from.copy_resumable(&to, |_, _| true).unwrap();
+    same(&from, &to);
+}
+
+#[test]
+fn a_store_belongs_to_one_unfinished_copy() {
+    let ((_here, from), (_there, to), _) = pair();
+    from.copy_resumable(&to, |done, _| done < 600).unwrap_err();
+    let before = rows(&to);
+    let (elsewhere, third) = (Scratch::new(), Scratch::new());
+    let (other, third) = (elsewhere.open(), third.open());
+    other.put("k", "1").unwrap();
+    let created_ms = |store: &Store| store.family("default").unwrap().created_ms().unwrap();
+    assert_ne!(created_ms(&other), created_ms(&from));
+    let text = |refused: kvstore::Result<_>| refused.unwrap_err().to_string();
+    assert!(text(other.copy_resumable(&to, |_, _| true).map(drop)).contains("the copy of another store"));
+    for store in [&other, &from] {
+        assert!(text(store.copy_to(&to, |_, _| true).map(drop)).contains("a copy that is not finished"));
+    }
+    assert!(text(to.copy_resumable(&third, |_, _| true).map(drop)).contains("is itself the target"));
+    assert!(rows(&to) == before);
+    assert_eq!((third.count().unwrap(), third.families().unwrap()), (0, vec![]));
+    from.copy_resumable(&to, |_, _| true).unwrap();
+    same(&from, &to);
+}
+
+#[test]
+fn a_family_with_keys_is_refused_before_a_resumable_copy_begins() {
+    let ((_here, from), (_there, to), _) = pair();
+    to.create_family("aged").unwrap().put("k", "1").unwrap();
+    let refused = from.copy_resumable(&to, |_, _| true).unwrap_err();
+    assert!(refused.to_string().starts_with("family \"aged\" of the store to copy to has keys"), "{refused}");
+    assert!(!refused.to_string().contains("not finished"), "{refused}");
+    assert_eq!((to.count().unwrap(), to.families().unwrap()), (0, vec!["aged".to_owned()]));
+    // A second copy finds the keys of the first.
+    to.family("aged").unwrap().clear().unwrap();
+    from.copy_resumable(&to, |_, _| true).unwrap();
+    assert_eq!(kind(from.copy_resumable(&to, |_, _| true)), ErrorKind::Error);
+}
+
+#[test]
+fn of_two_runs_of_a_copy_one_goes_on() {
+    let ((_here, from), (_there, to), _) = pair();
+    let mut is_second = false;
+    let first = from.copy_resumable(&to, |done, _| {
+        if done > 0 && !is_second {
+            is_second = true;
+            from.copy_resumable(&to, |_, _| true).unwrap();
+        }
+        true
+    });
+    assert!(first.unwrap_err().to_string().contains("another run of this copy"));
+    same(&from, &to);
+}
+
+#[test]
+fn a_resumable_copy_brings_the_limit_when_it_is_done() {
+    if common::is_of_a_file("a store on a server has no limit") {
+        return;
+    }
+    let ((_here, from), (_there, to), _) = pair();
+    let limit = Limit::new(50_000_000, Eviction::Soonest);
+    from.set_limit(Some(limit)).unwrap();
+    from.copy_resumable(&to, |done, _| done < 600).unwrap_err();
+    assert_eq!(to.limit().unwrap(), None);
+    from.copy_resumable(&to, |_, _| true).unwrap();
+    assert_eq!(to.limit().unwrap(), Some(limit));
+    let there = Scratch::new();
+    let to = there.open();
+    to.set_limit(Some(Limit::new(500_000, Eviction::Oldest))).unwrap();
+    let refused = from.copy_resumable(&to, |_, _| true).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+}
+
+#[test]
+fn stores_in_memory_are_copied_in_steps_too() {
+    let ((from, clock), (to, _)) = (memory_at(1_000_000), memory_at(1_000_000));
+    fill(&from, &clock);
+    clock.drive(&to);
+    from.copy_resumable(&to, |done, _| done < 600).unwrap_err();
+    from.put(numbered(1), "changed").unwrap(); // no transaction is left
+    from.copy_resumable(&to, |_, _| true).unwrap();
+    same(&from, &to);
 }

@@ -121,6 +121,7 @@ scenarios! {
     get_buffer_gives_the_librarys_memory_and_frees_it
     get_many_reads_in_the_order_of_the_keys
     erase_says_whether_the_key_was_there
+    erase_many_answers_how_many_were_there
     erase_range_and_clear_take_all_that_is_in_them
     a_family_has_keys_of_its_own
     families_are_made_opened_listed_and_dropped

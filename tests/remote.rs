@@ -53,6 +53,23 @@ mod on_a_server {
         Store::open(Server::shared().url(schema)).unwrap()
     }
 
+    /// Key, value, end of life, write time.
+    type Row = (Vec<u8>, Vec<u8>, Option<Expiry>, Option<i64>);
+
+    /// All that a family has, with its settings.
+    fn rows(store: &Store, name: &str) -> (Vec<Row>, Option<Duration>, bool) {
+        let family = store.family(name).unwrap();
+        let tracks = family.tracks_writes().unwrap();
+        let mut rows = Vec::new();
+        for entry in family.iter() {
+            let (key, value) = entry.unwrap();
+            let written = if tracks { family.write_time(&key).unwrap() } else { None };
+            let end = family.expire_time(&key).unwrap();
+            rows.push((key, value, end, written));
+        }
+        (rows, family.default_ttl().unwrap(), tracks)
+    }
+
     fn in_c(scenario: &str) {
         let dir = tempfile::tempdir().unwrap();
         run(&mut c_program(Server::shared(), scenario, dir.path()));
@@ -79,6 +96,69 @@ mod on_a_server {
     #[test]
     fn what_is_not_here_says_so() {
         in_c("not_here");
+    }
+
+    /// Keeps writers out of a schema's rows until the answer is dropped.
+    struct Locked(String);
+
+    impl Locked {
+        fn rows_of(schema: &str) -> Locked {
+            let server = Server::shared();
+            server.sql(&format!("CREATE TABLE {schema}.let_go (n int)"));
+            let sql = format!(
+                "DO $$ BEGIN LOCK TABLE {schema}.kvstore_row IN SHARE MODE; \
+                 WHILE NOT EXISTS (SELECT FROM {schema}.let_go) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$"
+            );
+            std::thread::spawn(move || Server::shared().sql(&sql));
+            let held = format!(
+                "SELECT count(*) FROM pg_locks WHERE relation = '{schema}.kvstore_row'::regclass AND mode = 'ShareLock'"
+            );
+            while server.sql(&held) == "0" {}
+            Locked(schema.to_owned())
+        }
+    }
+
+    impl Drop for Locked {
+        fn drop(&mut self) {
+            Server::shared().sql(&format!("INSERT INTO {}.let_go VALUES (1)", self.0));
+        }
+    }
+
+    #[test]
+    fn calls_of_the_handle_go_on_beside_its_cleaner_and_a_transaction_begins_after_its_turn() {
+        let store = open("beside_the_cleaner");
+        store.put_until("dead", "1", Expiry::At(1)).unwrap();
+        store.put("key", "1").unwrap();
+        let locked = Locked::rows_of("beside_the_cleaner");
+        store.start_cleaner(Duration::from_millis(1), None).unwrap();
+        // Which purge waits now.
+        let waiting = "SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity \
+                       WHERE wait_event_type = 'Lock' AND query LIKE '%4096%' AND query LIKE '%kvstore_row%'";
+        let end = Instant::now() + Duration::from_secs(60);
+        let turn = || loop {
+            assert!(Instant::now() < end, "the cleaner never waited, or every call for it");
+            let turn = Server::shared().sql(waiting);
+            if !turn.is_empty() {
+                break turn;
+            }
+        };
+        loop {
+            let before = turn();
+            assert_eq!(store.get("key").unwrap().as_deref(), Some(b"1".as_slice()));
+            if Server::shared().sql(waiting) == before {
+                break; // the call came and went in one turn of the cleaner
+            }
+        }
+        for write in [false, true] {
+            let before = turn();
+            store.begin(write).unwrap_or_else(|e| assert_eq!(e.kind(), ErrorKind::Busy, "{e}"));
+            assert_ne!(Server::shared().sql(waiting), before);
+            let _ = store.rollback();
+        }
+        drop(locked);
+        while store.count().unwrap() > 1 {
+            assert!(Instant::now() < end, "the cleaner has given up");
+        }
     }
 
     #[test]
@@ -129,16 +209,6 @@ mod on_a_server {
             let expiry = if n % 2 == 0 { Expiry::Never } else { Expiry::At(4_000_000_000_000 + n) };
             family.put_until(format!("k{n:05}"), vec![7; (n % 50) as usize * 100], expiry).unwrap();
         }
-        let rows = |store: &Store, name: &str| {
-            let family = store.family(name).unwrap();
-            let mut rows = Vec::new();
-            for entry in family.iter() {
-                let (key, value) = entry.unwrap();
-                let times = (family.expire_time(&key).unwrap(), family.write_time(&key).unwrap());
-                rows.push((key, value, times));
-            }
-            (rows, family.default_ttl().unwrap(), family.tracks_writes().unwrap())
-        };
         let expected = rows(&store, "f");
         assert_eq!(expected.0.len(), 1500);
         let dir = tempfile::tempdir().unwrap();
@@ -158,6 +228,104 @@ mod on_a_server {
         let other = open("moved_back");
         assert_eq!(backup.copy_to(&other, |_, _| true).unwrap(), 1500);
         assert!(rows(&other, "f") == expected);
+    }
+
+    /// Ends the connections of a copy, which are others than the handles'.
+    fn break_connections(name: &str) {
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name";
+        Server::shared().sql(&format!("{sql} = '{name}'"));
+    }
+
+    #[test]
+    fn a_resumable_copy_makes_a_connection_that_breaks_anew_and_goes_on() {
+        let here = Store::open_in_memory(&Config::new()).unwrap();
+        let aged = here.create_family("aged").unwrap();
+        aged.set_write_tracking(true).unwrap();
+        here.transaction(|tx| {
+            for n in 0..2_000 {
+                tx.put_until(
+                    format!("{n:05}"),
+                    "v".repeat(n % 50),
+                    Expiry::At(9_000_000_000_000 + n as i64),
+                )?;
+                aged.put(format!("{n:05}"), "v")?;
+            }
+            Ok::<(), kvstore::Error>(())
+        })
+        .unwrap();
+        let url = format!("{}&application_name=breaks_in_a_copy", Server::shared().url("breaks_in_a_copy"));
+        let there = Store::open(&url).unwrap();
+        let broken = |from: &Store, to: &Store| {
+            let mut breaks = 0;
+            let done = from.copy_resumable(to, |done, _| {
+                if done > 700 * breaks {
+                    breaks += 1;
+                    break_connections("breaks_in_a_copy");
+                }
+                true
+            });
+            assert!(breaks >= 5, "{breaks}");
+            done.unwrap()
+        };
+        // The snapshot of a source that has not broken stays: it is still the state of one moment.
+        let done = broken(&here, &there);
+        assert_eq!((done.keys, done.written, done.removed, done.snapshots), (4_000, 4_000, 0, 1));
+        let back = Store::open_in_memory(&Config::new()).unwrap();
+        let done = broken(&there, &back);
+        assert_eq!((done.keys, done.removed), (4_000, 0));
+        assert!(done.snapshots > 1, "{done:?}");
+        for family in ["default", "aged"] {
+            assert!(
+                rows(&here, family) == rows(&there, family) && rows(&here, family) == rows(&back, family)
+            );
+        }
+        assert_eq!(back.families().unwrap(), ["aged"]);
+    }
+
+    #[test]
+    fn what_is_done_of_a_copy_is_there_when_it_is_given_up() {
+        let server = Server::start(&[]);
+        let here = Store::open_in_memory(&Config::new()).unwrap();
+        here.transaction(|tx| (0..3_000).try_for_each(|n| tx.put(format!("{n:05}"), "v".repeat(100))))
+            .unwrap();
+        let there =
+            Store::open_with(server.url("given_up"), &Config::new().busy_timeout(Duration::from_millis(1)))
+                .unwrap();
+        here.copy_resumable(&there, |done, _| done < 1_000).unwrap_err();
+        let copied = there.count().unwrap();
+        assert!((1_000..3_000).contains(&copied), "{copied}");
+        let mut is_down = false;
+        let began = Instant::now();
+        let given_up = here.copy_resumable(&there, |done, _| {
+            if done > 0 && !is_down {
+                server.stop("immediate");
+                is_down = true;
+            }
+            true
+        });
+        let given_up = given_up.unwrap_err();
+        assert_eq!(given_up.kind(), ErrorKind::Io);
+        assert!(given_up.to_string().ends_with("run it again, and it goes on where it was"), "{given_up}");
+        assert!(began.elapsed() > Duration::from_secs(15), "it has waited");
+        server.start_again();
+        let done = here.copy_resumable(&there, |_, _| true).unwrap();
+        assert_eq!((done.keys, there.count().unwrap()), (3_000, 3_000));
+        assert!(done.written <= 3_000 - copied, "{done:?}");
+    }
+
+    #[test]
+    fn a_copy_of_the_servers_files_is_not_taken_for_the_same_store() {
+        let server = Server::start(&[]);
+        let original = Store::open(server.url("twins")).unwrap();
+        original.put("k", "of the original").unwrap();
+        let twin = server.standby();
+        twin.promote();
+        let of_twin = Store::open(twin.url("twins")).unwrap();
+        of_twin.clear().unwrap();
+        assert_eq!(original.copy_to(&of_twin, |_, _| true).unwrap(), 1);
+        let again = Store::open(server.url("twins").replace("postgresql:", "postgres:")).unwrap();
+        original.delete("k").unwrap();
+        assert_eq!(kind(original.copy_to(&again, |_, _| true)), ErrorKind::Error);
     }
 
     #[test]

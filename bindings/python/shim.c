@@ -33,17 +33,38 @@ int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key)
     return rc == KVSTORE_OK ? exists : -rc;
 }
 
-int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, char **values, int *value_lens)
+/* Where each of these keys begins, to be freed; NULL: there is no memory. */
+static const void **beginnings(int count, const char *keys, const int *lens)
 {
-    const void **each;
-    int rc, i;
-    if (count <= 0) return count < 0 ? KVSTORE_ERROR : KVSTORE_OK;
-    each = malloc((size_t)count * sizeof *each);
-    if (each == NULL) return KVSTORE_NOMEM;
+    const void **each = malloc((size_t)count * sizeof *each);
+    int i;
+    if (each == NULL) return NULL;
     for (i = 0; i < count; i++) {
         each[i] = keys;
         keys += lens[i];
     }
+    return each;
+}
+
+int kvpy_delete_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, int64_t *deleted)
+{
+    const void **each;
+    int rc;
+    if (count <= 0) return kvstore_cf_delete_many(cf, count, NULL, NULL, deleted);
+    each = beginnings(count, keys, lens);
+    if (each == NULL) return KVSTORE_NOMEM;
+    rc = kvstore_cf_delete_many(cf, count, each, lens, deleted);
+    free(each);
+    return rc;
+}
+
+int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, char **values, int *value_lens)
+{
+    const void **each;
+    int rc;
+    if (count <= 0) return count < 0 ? KVSTORE_ERROR : KVSTORE_OK;
+    each = beginnings(count, keys, lens);
+    if (each == NULL) return KVSTORE_NOMEM;
     rc = kvstore_cf_get_many(cf, count, each, lens, (void **)values, value_lens);
     free(each);
     return rc;

@@ -27,6 +27,9 @@ int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key);
 /** kvstore_cf_get_many of keys that lie one after the other. */
 int kvpy_get_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, char **values, int *value_lens);
 
+/** kvstore_cf_delete_many of such keys. */
+int kvpy_delete_many(KVColumnFamily *cf, int count, const char *keys, const int *lens, int64_t *deleted);
+
 /** Frees the values that kvpy_get_many gave out. */
 void kvpy_free_many(int count, char **values);
 

@@ -73,6 +73,12 @@ impl Object {
     }
 
     /// A list of objects.
+    pub fn object(&mut self, name: &str, object: &mut Object) -> &mut Object {
+        let line = object.line();
+        let json = String::from_utf8_lossy(line).trim_end().to_owned();
+        self.raw(name, &json)
+    }
+
     pub fn objects(&mut self, name: &str, objects: impl IntoIterator<Item = Object>) -> &mut Object {
         self.name(name);
         self.text.push(b'[');

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use kvstore::{Expiry, Family};
+use kvstore::{Expiry, Store};
 
 use crate::cli::Context;
-use crate::times;
+use crate::times::{self, Moment};
 
 #[derive(Debug, Args)]
 #[group(multiple = false)]
@@ -16,7 +16,7 @@ pub struct LifeArgs {
     pub ttl: Option<Duration>,
     /// It lives until then: 2027-01-01T00:00Z, "2027-01-01 12:00", +2h, @1798761600
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true, help_heading = "How long it lives")]
-    pub at: Option<i64>,
+    pub at: Option<Moment>,
     /// It lives for ever, whatever the family's default TTL is
     #[arg(long, help_heading = "How long it lives")]
     pub no_ttl: bool,
@@ -24,10 +24,10 @@ pub struct LifeArgs {
 
 impl LifeArgs {
     /// The end that was asked for; `None`: nothing was said, and the family's default TTL holds.
-    pub fn expiry(&self, family: &Family) -> Option<Expiry> {
+    pub fn expiry(&self, store: &Store) -> Option<Expiry> {
         match (self.ttl, self.at) {
-            (Some(ttl), _) => Some(family.expiry_in(ttl)),
-            (_, Some(at)) => Some(Expiry::At(at)),
+            (Some(ttl), _) => Some(store.expiry_in(ttl)),
+            (_, Some(at)) => Some(Expiry::At(at.millis(store.now_ms()))),
             _ => self.no_ttl.then_some(Expiry::Never),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kvstore::{Config, ErrorKind, Family, Store, SyncLevel};
+pub use kvstore::{is_url, path_without_password as shown};
 
 use crate::failure::{self, Failure, Result, refused, usage};
 use crate::secret::{Opened, Secrets};
@@ -120,25 +121,6 @@ pub fn path(store: &str) -> Result<PathBuf> {
         }
         _ => Ok(path),
     }
-}
-
-/// Whether a store is on a server.
-pub fn is_url(path: &Path) -> bool {
-    let text = path.as_os_str().as_encoded_bytes();
-    text.starts_with(b"postgresql://") || text.starts_with(b"postgres://")
-}
-
-/// A path as it may be shown: a URL without what may have a password in it.
-pub fn shown(path: &Path) -> String {
-    let text = path.display().to_string();
-    if !is_url(path) {
-        return text;
-    }
-    let (place, query) = text.split_once('?').unwrap_or((&text, ""));
-    let (scheme, place) = place.split_once("://").unwrap_or(("", place));
-    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-    let schema = query.split('&').find(|pair| pair.starts_with("schema="));
-    format!("{scheme}://{place}{}", schema.map(|schema| format!("?{schema}")).unwrap_or_default())
 }
 
 /// Refuses a store on a server, for commands about files.

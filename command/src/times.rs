@@ -34,16 +34,43 @@ pub fn parse_duration(word: &str) -> Result<Duration, String> {
     if word.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(ms)) }
 }
 
-/// A moment, in milliseconds since 1970: ISO 8601 with `Z` or an offset; without one, of this machine's zone; a date
+/// A moment that was asked for, whoever's clock says what is now: on a server it is that one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// In milliseconds since 1970.
+    At(i64),
+    /// In milliseconds from now on; less than 0: before.
+    FromNow(i64),
+}
+
+impl Moment {
+    pub fn after(time: Duration) -> Moment {
+        Moment::FromNow(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// In milliseconds since 1970, if this is now.
+    pub fn millis(self, now_ms: i64) -> i64 {
+        match self {
+            Moment::At(ms) => ms,
+            Moment::FromNow(ms) => now_ms.saturating_add(ms),
+        }
+    }
+}
+
+/// The time of this machine, where no store's counts.
+pub fn now_here_ms() -> i64 {
+    kvstore::now_ms()
+}
+
+/// A moment: ISO 8601 with `Z` or an offset; without one, of this machine's zone; a date
 /// alone is its midnight; `now`; `+2h` or `-7d` from now; `@1767225600`, seconds since 1970. For clap.
-pub fn parse_moment(word: &str) -> Result<i64, String> {
-    let now = kvstore::now_ms();
+pub fn parse_moment(word: &str) -> Result<Moment, String> {
     if word == "now" {
-        return Ok(now);
+        return Ok(Moment::FromNow(0));
     }
     let relative = |rest: &str, sign: i64| {
-        let by = i64::try_from(parse_duration(rest)?.as_millis()).unwrap_or(i64::MAX);
-        now.checked_add(by.saturating_mul(sign)).ok_or_else(|| format!("\"{word}\" is too far off"))
+        let by = i64::try_from(parse_duration(rest)?.as_millis()).ok().filter(|by| *by < i64::MAX / 2);
+        by.map(|by| Moment::FromNow(by * sign)).ok_or_else(|| format!("\"{word}\" is too far off"))
     };
     if let Some(rest) = word.strip_prefix('+') {
         return relative(rest, 1);
@@ -56,7 +83,7 @@ pub fn parse_moment(word: &str) -> Result<i64, String> {
         && seconds.abs() < 253_402_300_800.0
     {
         #[allow(clippy::cast_possible_truncation)] // bounded above
-        return Ok((seconds * 1000.0).round() as i64);
+        return Ok(Moment::At((seconds * 1000.0).round() as i64));
     }
     let wrong = || {
         format!(
@@ -79,7 +106,7 @@ pub fn parse_moment(word: &str) -> Result<i64, String> {
         }
     };
     let ms = civil.duration_since(EPOCH).as_millis() - i128::from(offset.seconds()) * 1000;
-    i64::try_from(ms).map_err(|_| wrong())
+    i64::try_from(ms).map(Moment::At).map_err(|_| wrong())
 }
 
 const EPOCH: civil::DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
@@ -145,20 +172,22 @@ mod tests {
     #[test]
     fn moments() {
         for word in ["2027-01-01T00:00Z", "2027-01-01T00:00:00Z", "2027-01-01T01:00+01:00", "@1798761600"] {
-            assert_eq!(parse_moment(word), Ok(1_798_761_600_000), "{word}");
+            assert_eq!(parse_moment(word), Ok(Moment::At(1_798_761_600_000)), "{word}");
         }
         // In any zone of this machine's.
         for word in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59+00:00", "10000-01-01T00:59:59+01:00"] {
             let last = parse_moment(word);
-            assert_eq!(last.ok(), word.starts_with('9').then_some(253_402_300_799_000), "{word}");
+            assert_eq!(last.ok(), word.starts_with('9').then_some(Moment::At(253_402_300_799_000)), "{word}");
         }
         assert!(parse_moment("9999-12-31").is_ok() && parse_moment("9999-12-31 23:59").is_ok());
         assert!(parse_moment("2027-01-01T00:00[Europe/Berlin]").is_err()); // zones by name may not be known here
         let local = parse_moment("2027-01-01").unwrap();
         assert_eq!(parse_moment("2027-01-01 00:00"), Ok(local));
         assert_eq!(parse_moment("2027-01-01T00:00:00"), Ok(local));
-        let soon = parse_moment("+1h").unwrap() - kvstore::now_ms();
-        assert!((3_599_000..=3_600_000).contains(&soon), "{soon}");
+        for (word, from_now) in [("+1h", 3_600_000), ("-1h", -3_600_000), ("now", 0)] {
+            assert_eq!(parse_moment(word).map(|moment| moment.millis(7)), Ok(7 + from_now));
+        }
+        assert!(parse_moment("+400000000000w").is_err());
         for word in ["", "tomorrow", "2027-13-01", "@x", "+", "+5", "12:00"] {
             assert!(parse_moment(word).is_err(), "{word}");
         }

@@ -148,6 +148,7 @@ fn what_every_command_prints_is_as_the_schema_says() {
             "sync a.db",
             "load c.db d.jsonl",
             "copy a.db e.db",
+            "copy a.db in-steps.db --resume",
             "import i.db t.csv",
             "del a.db k nope",
             "del a.db --prefix n",

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::expiry::{Condition, Expiry};
 use crate::info::StoreInfo;
 use crate::options::{Limit, PutOptions};
+use crate::place::is_url;
 use crate::unwind::or_undo;
 
 /// A connection to a store, with the caller's transaction on it.
@@ -98,8 +99,8 @@ macro_rules! in_a_file {
 impl Db {
     /// Opens the store at `path` (`None`: in memory), making it if it is not there.
     pub(crate) fn open(path: Option<&Path>, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
-        if let Some(url) = path.and_then(url_of_a_server) {
-            return open_on_a_server(url, config, clock);
+        if let Some(url) = path.filter(|path| is_url(path)) {
+            return open_on_a_server(url.as_os_str(), config, clock);
         }
         let opened = file::Db::open(path, config, clock.now_ms()).map_err(|e| match path {
             Some(path) => e.with_message(format!("{}: {e}", path.display())),
@@ -123,6 +124,15 @@ impl Db {
         wherever!(Db, self, path())
     }
 
+    /// Which store it is on which server, as the server tells it; `None`: it is in no server, or that does not say.
+    pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
+        match self {
+            Db::File(_) => Ok(None),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => home.place_on_its_server(),
+        }
+    }
+
     pub(crate) fn file_identity(&self) -> Option<FileIdentity> {
         in_a_file!(Db, self, file_identity(), else None)
     }
@@ -130,6 +140,20 @@ impl Db {
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
         wherever!(Db, self, is_read_only())
+    }
+
+    /// Whether there is one writer at a time: what another connection writes then makes this one's writes wait, or fail.
+    pub(crate) fn has_one_writer(&self) -> bool {
+        matches!(self, Db::File(_))
+    }
+
+    /// Has the store's clock told the time by who keeps it.
+    pub(crate) fn note_time(&self) -> Result<()> {
+        match self {
+            Db::File(_) => Ok(()),
+            #[cfg(feature = "remote")]
+            Db::Remote(home) => home.ask_time(),
+        }
     }
 
     /// Rolls back what is open and closes. The connection is gone even if this fails.
@@ -419,14 +443,7 @@ impl<'d> View<'d> {
     /// Does all of these writes inside a write transaction, or none of them; those to one key in their order. Returns how
     /// many of the keys that were deleted were alive.
     pub(crate) fn write_batch(self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
-        match self {
-            View::File(home) => home.write_batch(writes, clock),
-            #[cfg(feature = "remote")]
-            View::Remote(home) => {
-                let writes: Vec<_> = writes.iter().map(remote::BatchWrite::of).collect();
-                Ok(home.write_batch(&writes)?.deletes)
-            }
-        }
+        wherever!(View, self, write_batch(writes, clock), on a server write_batch(writes))
     }
 
     /// What the last write has removed to make room, once.
@@ -681,15 +698,6 @@ impl Contents<'_> {
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
         wherever!(Contents, self, sweep(last_ms, max))
     }
-}
-
-/// The schemes of URLs, which are libpq's.
-pub(super) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
-
-/// The URL, if the path is one of a store on a server.
-fn url_of_a_server(path: &Path) -> Option<&std::ffi::OsStr> {
-    let path = path.as_os_str();
-    SCHEMES.iter().any(|scheme| path.as_encoded_bytes().starts_with(scheme.as_bytes())).then_some(path)
 }
 
 #[cfg(feature = "remote")]

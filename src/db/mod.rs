@@ -61,7 +61,8 @@ pub(crate) struct Times {
 pub(crate) struct BatchWrite<'w> {
     pub(crate) family: &'w Tables,
     pub(crate) key: &'w [u8],
-    /// The value, and how it is to be written; `None`: the key is deleted.
+    /// The value, with its end of life and its time of writing; `None`: the key is deleted. A condition, or an end that a key
+    /// keeps, is for single puts.
     pub(crate) put: Option<(&'w [u8], &'w PutOptions)>,
 }
 

@@ -17,6 +17,27 @@ impl Family {
         Ok(deleted)
     }
 
+    /// Deletes keys, all in one transaction, and on a server in one round trip; returns how many were alive. A key that is
+    /// given twice counts once.
+    ///
+    /// # Errors
+    /// See [`Family`]; nothing is deleted then.
+    pub fn delete_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<u64> {
+        let mut keys: Vec<K> = keys.into_iter().collect();
+        for key in &keys {
+            self.check_key(key.as_ref())?;
+        }
+        // In the order of the keys each page is changed once.
+        keys.sort_by(|one, other| one.as_ref().cmp(other.as_ref()));
+        let writes: Vec<_> = keys
+            .iter()
+            .map(|key| BatchWrite { family: self.tables(), key: key.as_ref(), put: None })
+            .collect();
+        let deleted = self.shared().write(|db| db.write_batch(&writes, &self.shared().clock))?;
+        self.shared().counters.deletes.add(deleted);
+        Ok(deleted)
+    }
+
     /// Writes several values, each as its options say, all together.
     pub(crate) fn put_all<'w>(
         &self,

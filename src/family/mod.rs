@@ -88,6 +88,11 @@ impl Family {
         &self.target.tables
     }
 
+    /// The same, for who keeps them longer than the family.
+    pub(crate) fn shared_tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.target.tables)
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.target.shared
     }
@@ -143,7 +148,7 @@ impl Family {
     /// The end of life of something that begins now, by this store's clock, and lives for `ttl`.
     #[must_use]
     pub fn expiry_in(&self, ttl: Duration) -> Expiry {
-        Expiry::At(expiry::after(self.shared().clock.now_ms(), ttl))
+        Expiry::At(expiry::after(self.shared().now_ms(), ttl))
     }
 
     /// Deletes a key; says whether it was there and alive. Its bytes stay in the file until their place is used again,

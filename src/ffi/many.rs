@@ -98,6 +98,36 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
     }
 }
 
+/// Deletes several keys, all in one transaction, and on a server in one round trip. `keys` and `lens` have `count` keys;
+/// `*pnDeleted` (may be NULL) is how many of them were there and alive, each counted once. A `count` of 0 is allowed.
+///
+/// Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as kvstore_put. Nothing is
+/// deleted then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_delete_many(
+    cf: *mut KVColumnFamily,
+    count: c_int,
+    keys: *const *const c_void,
+    lens: *const c_int,
+    pnDeleted: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        on_family(cf, |family| {
+            let Ok(count) = usize::try_from(count) else {
+                return bad_argument(&format!("a count of {count}: it cannot be negative"));
+            };
+            if count > 0 && (keys.is_null() || lens.is_null()) {
+                return bad_argument("keys or lens is NULL");
+            }
+            let doomed: Vec<&[u8]> =
+                (0..count).map(|n| key(*keys.add(n), *lens.add(n))).collect::<Outcome<_>>()?;
+            give_count(pnDeleted, family.delete_many(doomed)?);
+            Ok(KVSTORE_OK)
+        })
+    }
+}
+
 /// Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the
 /// greatest), all in one transaction. NULL with another length is KVSTORE_ERROR. `*pnDeleted` (may be NULL) is how
 /// many of them were alive.

@@ -110,6 +110,8 @@ pub(crate) struct Shared {
     /// Which file it is; `None` in memory.
     pub(crate) file: Option<FileIdentity>,
     cleaner: Mutex<Option<Running>>,
+    /// A turn of the cleaner on a store that it need not have for itself.
+    turn: Mutex<()>,
 }
 
 /// The tables of the families that were used: their names and where they are need not be found again.
@@ -155,6 +157,7 @@ impl Shared {
             counters: Counters::default(),
             config: config.clone(),
             cleaner: Mutex::new(None),
+            turn: Mutex::new(()),
         }
     }
 
@@ -203,6 +206,15 @@ impl Shared {
         // A callback may have forked, and this be the child: what it has read is not to be relied on.
         self.check_process()?;
         done
+    }
+
+    /// The time, for a moment that is counted from it. A server is asked if it has not told its time lately; if it cannot be,
+    /// the clock goes on from what it has told.
+    pub(crate) fn now_ms(&self) -> i64 {
+        if self.clock.is_stale() {
+            let _ = self.with_uncounted(|db| db.note_time());
+        }
+        self.clock.now_ms()
     }
 
     /// What another connection to the file is to be opened with.
@@ -488,11 +500,29 @@ impl Shared {
         Err(Error::misuse(fork::INHERITED.to_string_lossy().into_owned()))
     }
 
-    /// Runs `f` while nobody uses the handle, if no transaction is open on it.
+    /// Runs a turn of the cleaner, if no transaction is open on the handle: while nobody uses the handle if there is one writer
+    /// at a time; otherwise calls go on beside it, and only a [beginning](Shared::before_begin) transaction waits.
     pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
-        self.with_uncounted(|db| {
-            if *db.transaction() == TransactionState::None { f().map(Some) } else { Ok(None) }
-        })
+        let mut f = Some(f);
+        let mut run = || f.take().map(|f| f()).transpose();
+        let mut beside = None;
+        let done = self.with_uncounted(|db| match db.transaction() {
+            TransactionState::None if db.has_one_writer() => run(),
+            TransactionState::None => {
+                beside = Some(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+                Ok(None)
+            }
+            _ => Ok(None),
+        })?;
+        if beside.is_some() { run() } else { Ok(done) }
+    }
+
+    /// To be called before a transaction begins: waits for the turn of a cleaner that works beside the handle, which could make
+    /// the transaction impossible.
+    pub(crate) fn before_begin(&self, db: &Db) {
+        if !db.has_one_writer() {
+            drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Whether a thread waits for its turn on the handle.

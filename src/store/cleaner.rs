@@ -1,9 +1,10 @@
 //! The optional cleaner: a thread that purges from time to time. The only thread the library ever makes,
 //! and only when asked to.
 //!
-//! It purges through a connection of its own, so that no transaction of the store's handle is touched;
-//! and only while it holds the handle's lock, so that a write through the handle waits for one turn of it (a
-//! millisecond of looking, then at most 256 keys) instead of failing for a busy lock.
+//! It purges through a connection of its own, so that no transaction of the store's handle is touched. In a file only while
+//! it holds the handle's lock, so that a write through the handle waits for one turn of it (a
+//! millisecond of looking, then at most 256 keys) instead of failing for a busy lock; on a server, where others may write at
+//! the same time, only a transaction waits that begins.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -70,7 +71,7 @@ fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>)
 impl Store {
     /// Starts the cleaner: a thread that removes expired keys of all families every `interval`, at most
     /// `max_keys` each time (`None`: all), with a connection of its own. A write through this handle waits
-    /// for it at most as long as one step of 256 keys takes; while a transaction is open on this handle
+    /// for it at most as long as one step of 256 keys takes (on a server only the begin of a transaction does); while a transaction is open on this handle
     /// the cleaner does nothing. [`close`](Store::close) stops it.
     ///
     /// # Errors

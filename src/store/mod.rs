@@ -27,6 +27,7 @@ use crate::shared::neighbours;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
 pub use check::{Checked, Checking, Mending};
+pub use copy::Copied;
 pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
@@ -370,10 +371,11 @@ impl Store {
     }
 
     /// The time by this store's clock: the system's, or the one that was given to it. On a server it is the server's, as
-    /// its newest answer had it, and gone on since then with this machine's monotonic clock.
+    /// its newest answer had it, and gone on since then with this machine's monotonic clock; the server is asked if that is more
+    /// than a minute ago, or the machine was suspended since.
     #[must_use]
     pub fn now_ms(&self) -> i64 {
-        self.shared.clock.now_ms()
+        self.shared.now_ms()
     }
 
     /// Goes back to the system's clock.

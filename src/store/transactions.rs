@@ -73,6 +73,7 @@ impl Store {
                 return Err(read_only());
             }
             self.shared.note_change();
+            self.shared.before_begin(db);
             if !write {
                 return db.begin_read();
             }

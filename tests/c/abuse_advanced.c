@@ -153,6 +153,7 @@ static void keys_give(int code, KVColumnFamily *cf, KVBatch *b, const void *key,
     REFUSED(code, kvstore_cf_get_and_expire(cf, key, n, 9000, &out.pointer, &out.n));
     REFUSED(code, kvstore_cf_write_time(cf, key, n, &out.big));
     REFUSED(code, kvstore_cf_get_into(cf, key, n, out.bytes, sizeof out.bytes, &out.n));
+    REFUSED(code, kvstore_cf_delete_many(cf, 2, keys, lens, &out.big));
     GIVES(code, kvstore_cf_get_many(cf, 2, keys, lens, values, value_lens));
     CHECK(values[0] == NULL && values[1] == NULL);
     if (b) {
@@ -174,6 +175,7 @@ static void family_functions_give(int code, KVColumnFamily *cf)
     REFUSED(code, kvstore_cf_get_write_tracking(cf, &out.n));
     REFUSED(code, kvstore_cf_sweep(cf, 0, &out.big));
     REFUSED(code, kvstore_cf_delete_range(cf, NULL, 0, NULL, 0, &out.big));
+    REFUSED(code, kvstore_cf_delete_many(cf, 0, NULL, NULL, &out.big));
     REFUSED_HANDLE(code, it, kvstore_cf_range_iterator_create(cf, NULL, 0, NULL, 0, 0, &it));
     REFUSED_HANDLE(code, it, kvstore_cf_row_iterator_create(cf, K("p"), NULL, 0, NULL, 0, 0, &it));
     REFUSED_HANDLE(code, it, kvstore_cf_expiring_iterator_create(cf, 0, INT64_MAX, &it));
@@ -254,6 +256,8 @@ static void null_pointers(void)
     ERROR_(kvstore_batch_count(h.b, NULL));
     ERROR_(kvstore_batch_put(h.b, NULL, K("key"), K("value"), 0));
     ERROR_(kvstore_batch_delete(h.b, NULL, K("key")));
+    ERROR_(kvstore_cf_delete_many(h.cf, 1, NULL, lens, &out.big));
+    ERROR_(kvstore_cf_delete_many(h.cf, 1, keys, NULL, &out.big));
     ERROR_(kvstore_cf_get_many(h.cf, 1, NULL, lens, &out.pointer, &out.n));
     ERROR_(kvstore_cf_get_many(h.cf, 1, keys, NULL, &out.pointer, &out.n));
     ERROR_(kvstore_cf_get_many(h.cf, 1, keys, lens, NULL, &out.n));

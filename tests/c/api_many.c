@@ -131,6 +131,47 @@ static void get_many_refuses_at(const struct place *p)
 }
 IN_BOTH_PLACES(get_many_refuses)
 
+static void delete_many_at(const struct place *p)
+{
+    enum { N = 6 };
+    const void *keys[N] = {"b", "none", "a", "dead", "b", "\0b"};
+    int lens[N] = {1, 4, 1, 4, 1, 2}, there = 1;
+    int64_t deleted = -7;
+    OK(kvstore_cf_put(p->cf, K("a"), K("value")));
+    OK(kvstore_cf_put(p->cf, K("b"), K("value")));
+    OK(kvstore_cf_put(p->cf, K("\0b"), K("value")));
+    OK(kvstore_cf_put(p->cf, K("stays"), K("value")));
+    OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 1000));
+    OK(kvstore_cf_delete_many(p->cf, 0, NULL, NULL, &deleted)); /* nothing to do */
+    CHECK(deleted == 0);
+    OK(kvstore_begin(p->kv, 1));
+    OK(kvstore_cf_delete_many(p->cf, N, keys, lens, NULL));
+    OK(kvstore_rollback(p->kv));
+    static const int bad[] = {0, -1, INT_MIN, 65537, INT_MAX};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* one bad key: nothing is deleted */
+        lens[4] = bad[i];
+        deleted = -7;
+        GIVES(KVSTORE_ERROR, kvstore_cf_delete_many(p->cf, N, keys, lens, &deleted));
+        CHECK(deleted == -7);
+    }
+    lens[4] = 1;
+    GIVES(KVSTORE_ERROR, kvstore_cf_delete_many(p->cf, -1, keys, lens, &deleted));
+    GIVES(KVSTORE_ERROR, kvstore_cf_delete_many(p->cf, INT_MIN, keys, lens, &deleted));
+    KVStoreStats stats;
+    OK(kvstore_stats_reset(p->kv));
+    OK(kvstore_cf_delete_many(p->cf, N, keys, lens, &deleted));
+    CHECK(deleted == 3); /* the same key twice: once */
+    OK(kvstore_stats(p->kv, &stats));
+    CHECK(stats.nDeletes == 3);
+    OK(kvstore_cf_exists(p->cf, K("a"), &there));
+    CHECK(there == 0);
+    OK(kvstore_cf_exists(p->cf, K("stays"), &there));
+    CHECK(there == 1);
+    OK(kvstore_cf_delete_many(p->cf, N, keys, lens, &deleted));
+    CHECK(deleted == 0);
+}
+IN_BOTH_PLACES(delete_many)
+
 /* A thousand keys; and in a transaction its own view. */
 static void get_many_many_at(const struct place *p)
 {
@@ -482,7 +523,8 @@ static void fetch_many_at(const struct place *p)
 IN_BOTH_PLACES(fetch_many)
 
 SCENARIOS({"fetch", fetch}, {"fetch_many", fetch_many}, {"get_into", get_into}, {"get_into_large", get_into_large}, {"get_many", get_many},
-          {"get_many_refuses", get_many_refuses}, {"get_many_many", get_many_many}, {"batch", batch},
+          {"get_many_refuses", get_many_refuses}, {"get_many_many", get_many_many},
+          {"delete_many", delete_many}, {"batch", batch},
           {"batch_refuses", batch_refuses}, {"batch_of_another_handle", batch_of_another_handle},
           {"batch_in_transactions", batch_in_transactions},
           {"batch_of_a_dropped_family", batch_of_a_dropped_family}, {"batch_large", batch_large})

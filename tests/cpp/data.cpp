@@ -135,6 +135,19 @@ SCENARIO(erase_says_whether_the_key_was_there) {
     CHECK(!db.exists("key"));
 }
 
+SCENARIO(erase_many_answers_how_many_were_there) {
+    kvstore::store db(":memory:");
+    for (const char* key : {"a", "b", "c", "d"}) {
+        db.put(key, "1");
+    }
+    CHECK(db.erase_many({"a", "missing", "a"}) == 1);
+    const std::vector<std::string> keys{"d", "b"};
+    CHECK(db.erase_many(keys) == 2);
+    CHECK(db.erase_many(std::vector<std::string>()) == 0);
+    THROWS(error, db.erase_many({"c", ""}));
+    CHECK(db.count() == 1 && db.exists("c"));
+}
+
 SCENARIO(erase_range_and_clear_take_all_that_is_in_them) {
     kvstore::store db(":memory:");
     for (const char* key : {"a", "b", "c", "d"}) {

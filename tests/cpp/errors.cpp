@@ -48,6 +48,7 @@ SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
         THROWS(error, db.erase(bytes));
         THROWS(error, db.compare_and_swap("key", bytes, "value"));
         THROWS(error, db.get_many({kvstore::bytes_view(bytes)}));
+        THROWS(error, db.erase_many({kvstore::bytes_view(bytes)}));
         THROWS(error, db.items(bytes));
         THROWS(error, db.range(bytes, std::nullopt));
         THROWS(error, db.range(std::nullopt, bytes));

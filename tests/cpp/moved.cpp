@@ -34,6 +34,7 @@ static void everything_throws(Keyspace& from) {
     THROWS(misuse, from.template get<std::vector<char>>("k"));
     THROWS(misuse, from.get_into("k", buffer));
     THROWS(misuse, from.get_many({"k"}));
+    THROWS(misuse, from.erase_many({"k"}));
     THROWS(misuse, from.contains("k"));
     THROWS(misuse, from.find("k"));
     THROWS(misuse, from.exists("k"));

@@ -1,6 +1,6 @@
 //! A store on a server, beside bare SQL through the crate `postgres`, and beside Redis: kvstore-bench-remote POSTGRES_FOLDER
 //! REDIS_SOCKET [ROUNDS]. All three on Unix sockets of this machine, in turns; medians of the rounds. The SQL is what
-//! somebody would write for a table (key, value, expire_ms), prepared once.
+//! somebody would write for a table (key, value, expire_ms) with an index of the ends, prepared once.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,8 @@ impl Sql {
         let mut client = Client::connect(&format!("host={folder} user=postgres dbname=postgres"), NoTls).unwrap();
         client
             .batch_execute(
-                "DROP TABLE IF EXISTS bare; CREATE TABLE bare (key bytea PRIMARY KEY, value bytea NOT NULL, expire_ms bigint)",
+                "DROP TABLE IF EXISTS bare; CREATE TABLE bare (key bytea PRIMARY KEY, value bytea NOT NULL, expire_ms bigint); \
+                 CREATE INDEX ON bare (expire_ms) WHERE expire_ms IS NOT NULL",
             )
             .unwrap();
         let mut text = |sql: &str| client.prepare(sql).unwrap();
@@ -111,7 +112,7 @@ fn main() {
         }));
         note("put_ttl", "bare SQL", each(1000, |n| {
             let key = keys[scattered(n)].as_bytes();
-            sql.client.execute(&sql.put, &[&key, &&VALUE[..], &Some(4_000_000_000_000_i64)]).unwrap();
+            sql.client.execute(&sql.put, &[&key, &&VALUE[..], &Some(kvstore::now_ms() + 3_600_000)]).unwrap();
         }));
         note("put_ttl", "Redis", each(1000, |n| redis.set_ex::<_, _, ()>(&keys[scattered(n)], &VALUE[..], 3600).unwrap()));
         note("put 1000 at once", "kvstore", each(10, |round| {
@@ -153,8 +154,8 @@ fn main() {
             assert_eq!(rows, KEYS);
         }) / KEYS as f64);
     }
-    // 16 handles in 16 threads, for a second.
-    let together = |handles: usize| {
+    // So many handles, each in a thread, for two seconds: calls in one of them.
+    let together = |handles: usize, puts: bool| {
         let begun = Instant::now();
         let done: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..handles)
@@ -164,7 +165,12 @@ fn main() {
                         let store = Store::open(url).unwrap();
                         let mut done = 0;
                         while begun.elapsed() < Duration::from_secs(2) {
-                            store.get(&keys[scattered(thread * 7919 + done)]).unwrap().unwrap();
+                            let key = &keys[scattered(thread * 7919 + done)];
+                            if puts {
+                                store.put(key, VALUE).unwrap();
+                            } else {
+                                store.get(key).unwrap().unwrap();
+                            }
                             done += 1;
                         }
                         done
@@ -175,7 +181,7 @@ fn main() {
         });
         done as f64 / 2.0
     };
-    let (one, sixteen) = (together(1), together(16));
+    let handles = [false, true].map(|puts| (together(1, puts), together(16, puts)));
 
     println!("| | kvstore | bare SQL | | Redis |\n|---|--:|--:|--:|--:|");
     let median = |what: &str, who: &str| {
@@ -189,5 +195,8 @@ fn main() {
         let redis = median(what, "Redis").map(shown).unwrap_or_default();
         println!("| {what} | {} | {} | {:.2} × | {redis} |", shown(ours), shown(bare), ours / bare);
     }
-    println!("\nGets a second: one handle {one:.0}, 16 handles {sixteen:.0} ({:.1} ×).", sixteen / one);
+    println!();
+    for (what, (one, sixteen)) in ["Gets", "Puts"].into_iter().zip(handles) {
+        println!("{what} a second: one handle {one:.0}, 16 handles {sixteen:.0} ({:.1} ×).", sixteen / one);
+    }
 }

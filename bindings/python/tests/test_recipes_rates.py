@@ -203,6 +203,19 @@ def test_a_hit_inside_a_transaction_is_undone_with_it(store: kvstore.Store, algo
     assert not limiter.hit("k").allowed
 
 
+def test_a_long_wait_looks_again_now_and_then(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter = RateLimiter(store, "n", 1, 3600)
+    limiter.hit("k")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(2000)  # the machine was suspended
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert limiter.wait("k") and len(slept) == 2 and max(slept) <= 10
+
+
 def test_wait_waits_for_its_turn_or_not_at_all(path: Path) -> None:
     with kvstore.open(path) as store:
         limiter = RateLimiter(store, "n", 1, 0.05, algorithm="token_bucket")

@@ -429,6 +429,51 @@ while True:
     assert tuple(Queue(db, "q").sizes()) == (0, 0, 0, 0)
 
 
+def calls_of(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[str]:
+    """The calls of the library's that write, commit or begin, each of which is a round trip."""
+    made: list[str] = []
+    names = "begin commit cf_put_with cf_put_for cf_put_ttl cf_put cf_delete cf_compare_and_swap cf_expire cf_increment"
+
+    class Listening:
+        def __getattr__(self, name: str) -> Any:
+            if name.replace("kvstore_", "").replace("kvpy_", "") in [*names.split(), "delete_many"]:
+                made.append(name)
+            return getattr(real, name)
+
+    real = kvstore._native.lib
+    with monkeypatch.context() as patch:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("kvstore.") and getattr(module, "lib", None) is real:
+                patch.setattr(module, "lib", Listening())
+        work()
+    return made
+
+
+def test_many_keys_are_deleted_in_one_round_trip(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.put_many({f"{n}": b"1" for n in range(500)})
+    deleted: list[int] = []
+    made = calls_of(monkeypatch, lambda: deleted.append(db.delete_many([f"{n}" for n in range(1, 600)])))
+    assert (made, deleted, list(db)) == (["kvpy_delete_many"], [499], [b"0"])
+
+
+def test_a_hit_and_an_extension_are_one_write_each(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter, lock = RateLimiter(db, "n", limit=9, period=60), Lock(db, "l", ttl=30)
+    limiter.hit("k")
+    assert calls_of(monkeypatch, lambda: limiter.hit("k")) == ["kvstore_cf_compare_and_swap"]
+    with lock:
+        assert calls_of(monkeypatch, lock.extend) == ["kvstore_cf_compare_and_swap"]
+
+
+def test_hits_of_many_clients_count_together(db: kvstore.Store, url: str) -> None:
+    code = """
+limiter = RateLimiter(store, "n", limit=100, period=3600, algorithm=sys.argv[2])
+print(sum(limiter.hit("k").allowed for _ in range(60)))
+"""
+    for algorithm in ("fixed_window", "sliding_window", "token_bucket"):
+        allowed = sum(int(text) for text in several(3, code, url, algorithm))
+        assert 100 <= allowed <= 105  # a bucket fills a little meanwhile
+
+
 def test_tags_and_what_takes_many_keys_run_again_until_they_may(db: kvstore.Store, url: str) -> None:
     code = """
 tags = Tags(store)

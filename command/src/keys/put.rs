@@ -106,8 +106,8 @@ impl PutArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
         let value = value(context, &self.value)?;
-        let (_store, family) = self.family.open(&self.store, &context.secrets)?;
-        let mut options = match self.life.expiry(&family) {
+        let (store, family) = self.family.open(&self.store, &context.secrets)?;
+        let mut options = match self.life.expiry(&store) {
             Some(expiry) => PutOptions::new().expiry(expiry),
             None => PutOptions::new().default_ttl(),
         };
@@ -120,8 +120,8 @@ impl PutArgs {
             options = options.if_present();
         }
         let written = family.put_with(&key, &value, &options)?;
-        if let (true, Some(Expiry::At(end))) = (written && !self.keep_ttl, self.life.expiry(&family))
-            && end <= kvstore::now_ms()
+        if let (true, Some(Expiry::At(end))) = (written && !self.keep_ttl, self.life.expiry(&store))
+            && end <= store.now_ms()
         {
             note("that end has come already: nobody will see the key");
         }
@@ -230,7 +230,7 @@ impl CasArgs {
             }
             None => self.family.open(&self.store, &context.secrets)?,
         };
-        let mut options = match self.life.expiry(&family) {
+        let mut options = match self.life.expiry(&store) {
             Some(expiry) => PutOptions::new().expiry(expiry),
             None => PutOptions::new().default_ttl(),
         };

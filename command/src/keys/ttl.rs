@@ -15,7 +15,7 @@ use crate::output::{self, DIM};
 use crate::place::{FamilyArgs, For, StoreFirst};
 use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
-use crate::times;
+use crate::times::{self, Moment};
 
 /// How long a key has still to live
 ///
@@ -43,7 +43,7 @@ impl TtlArgs {
             output::note("there is no such key");
             return Ok(Answer::No);
         };
-        let (now_ms, expires_ms) = (kvstore::now_ms(), expiry.millis());
+        let (now_ms, expires_ms) = (store.now_ms(), expiry.millis());
         if context.out.json {
             let ttl_ms = expires_ms.map(|end| end.saturating_sub(now_ms).max(0));
             let mut object = Object::new();
@@ -80,7 +80,7 @@ pub struct ExpireArgs {
     ttl: Option<Duration>,
     /// It lives until then: 2027-01-01T00:00Z, "2027-01-01 12:00", +2h, @1798761600
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true, conflicts_with = "ttl")]
-    at: Option<i64>,
+    at: Option<Moment>,
     /// Only if this holds
     #[arg(long, value_enum, value_name = "CONDITION")]
     only_if: Option<OnlyIf>,
@@ -118,7 +118,7 @@ impl ExpireArgs {
         let family = self.family.of(&store)?;
         let expiry = match (self.ttl, self.at) {
             (Some(ttl), _) => family.expiry_in(ttl),
-            (None, at) => at.map_or(Expiry::Never, Expiry::At),
+            (None, at) => at.map_or(Expiry::Never, |at| Expiry::At(at.millis(store.now_ms()))),
         };
         let set = family.expire(&key, expiry, self.only_if.map_or(Condition::Always, Into::into))?;
         let out = &mut context.out;
@@ -203,7 +203,7 @@ impl TouchArgs {
         let range = self.many.range(context.form)?;
         let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
-        let expiry = match (self.life.expiry(&family), family.default_ttl()?) {
+        let expiry = match (self.life.expiry(&store), family.default_ttl()?) {
             (Some(expiry), _) => expiry,
             (None, Some(ttl)) => family.expiry_in(ttl),
             (None, None) => {

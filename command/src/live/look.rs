@@ -83,6 +83,8 @@ pub struct Counted {
 /// What a look has seen.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
+    /// By the store's clock.
+    pub now_ms: i64,
     pub file_bytes: u64,
     pub wal_bytes: u64,
     /// Of the pages that hold something.
@@ -261,7 +263,8 @@ impl Looker {
             }
         }
         look.commit_rates.clone_from(&self.commit_rates);
-        let now_ms = kvstore::now_ms();
+        let now_ms = self.store.now_ms();
+        look.now_ms = now_ms;
         for family in ends::families(&self.store, None)? {
             let soon = look_at(&family, now_ms, &mut look.next)?;
             look.soon = look.soon.plus(soon);

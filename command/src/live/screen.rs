@@ -50,7 +50,10 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let now_ms = kvstore::now_ms();
+    // As the store's clock goes, once it was asked.
+    let now_ms = seen.look.as_ref().map_or_else(times::now_here_ms, |(look, at)| {
+        look.now_ms.saturating_add(i64::try_from(at.elapsed().as_millis()).unwrap_or_default())
+    });
     let title = Line::from(vec![
         Span::styled(" kvstore watch ", shown.color(Color::Green).bold()),
         Span::raw(shown.path.as_str()),

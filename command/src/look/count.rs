@@ -1,7 +1,7 @@
 //! `count`.
 
 use clap::Args;
-use kvstore::{Direction, Family, KeyRange};
+use kvstore::{Direction, Family, KeyRange, Store};
 
 use super::table;
 use crate::bytes::Form;
@@ -64,16 +64,16 @@ impl CountArgs {
             let families = ends::families(&store, self.family.as_deref())?;
             families
                 .iter()
-                .map(|family| Ok((family.name().to_owned(), self.count(family, &range)?)))
+                .map(|family| Ok((family.name().to_owned(), self.count(&store, family, &range)?)))
                 .collect::<Result<Vec<_>>>()
         })?;
         print(&mut context.out, &counted)?;
         Ok(Answer::Yes)
     }
 
-    fn count(&self, family: &Family, range: &KeyRange) -> Result<Counted> {
+    fn count(&self, store: &Store, family: &Family, range: &KeyRange) -> Result<Counted> {
         if self.range.is_given() {
-            return count_range(family, range);
+            return count_range(store, family, range);
         }
         let live = family.count_live()?;
         Ok(Counted { live, dead: family.count()?.saturating_sub(live) })
@@ -120,8 +120,8 @@ fn print(out: &mut Output, counted: &[(String, Counted)]) -> Result<()> {
 }
 
 /// Live and dead keys of a range.
-fn count_range(family: &Family, range: &KeyRange) -> Result<Counted> {
-    let now_ms = kvstore::now_ms();
+fn count_range(store: &Store, family: &Family, range: &KeyRange) -> Result<Counted> {
+    let now_ms = store.now_ms();
     let mut progress = Progress::new("counting", None);
     let (mut live, mut dead) = (0, 0);
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();

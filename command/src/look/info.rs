@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use clap::Args;
-use kvstore::{Eviction, FamilyInfo, JournalMode, Store, StoreInfo};
+use kvstore::{Eviction, FamilyInfo, JournalMode, ServerInfo, Store, StoreInfo};
 
 use super::table;
 use crate::bytes::Form;
@@ -17,14 +17,16 @@ use crate::times;
 
 /// What a store is, and what is in it: one screen
 ///
-/// File, format, engine; what data, large values, indexes, the WAL and free pages take; the families with their keys. All
-/// from one moment, whoever writes meanwhile. Piped: a name, a tab and a value a line, sizes in bytes, times in
-/// milliseconds; lines of a family begin with "family", a tab and its name.
+/// File, format, engine; what data, large values, indexes, the WAL and free pages take; the families with their keys. Of a
+/// store on a server: which version it has, whether the connection has TLS, and what the tables take there. All from one
+/// moment, whoever writes meanwhile. Piped: a name, a tab and a value a line, sizes in bytes, times in milliseconds; lines
+/// of a family begin with "family", a tab and its name, those of a server with "server" and a tab.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore info app.db
   kvstore info app.db --json | jq .families[].live
-  kvstore info huge.db --quick                    counts no keys")]
+  kvstore info huge.db --quick                    counts no keys
+  kvstore info \"postgresql://app@db/app\"          a store on a server")]
 pub struct InfoArgs {
     #[command(flatten)]
     store: StoreArgs,
@@ -78,7 +80,7 @@ impl InfoArgs {
             });
         }
         let is_encrypted = store.is_encrypted()?;
-        Ok(Shown { info, keys, now_ms: kvstore::now_ms(), is_encrypted })
+        Ok(Shown { info, keys, now_ms: store.now_ms(), is_encrypted })
     }
 }
 
@@ -132,6 +134,9 @@ impl Shown {
                 if dead == 1 { "has" } else { "have" }
             ));
         }
+        if info.server.is_some() {
+            return hints; // what is below is about a file
+        }
         // Some free pages are what a store lives with.
         if info.free_bytes > info.file_bytes / 8 && info.free_bytes > 16 * info.page_size {
             hints.push(format!("compact gives {} back", size(info.free_bytes)));
@@ -174,25 +179,17 @@ impl Shown {
             Some(by) => object.text("created_by", by),
             None => object.raw("created_by", "null"),
         };
-        object
-            .text("version", kvstore::VERSION)
-            .text("engine", &kvstore::engine().to_string_lossy())
-            .text("sqlite_version", &kvstore::sqlite_version().to_string_lossy())
-            .text("journal_mode", self.mode())
-            .bool("encrypted", self.is_encrypted);
-        for (name, bytes) in self.sizes() {
-            object.optional(name, bytes);
+        object.text("version", kvstore::VERSION);
+        match &info.server {
+            Some(server) => drop(object.object("server", &mut of_server(server))),
+            None => self.about_the_file(&mut object),
         }
-        match info.limit {
-            Some(limit) => object.text("eviction", eviction(limit.eviction)),
-            None => object.raw("eviction", "null"),
-        };
         object.objects(
             "families",
             self.families().map(|(family, keys)| {
                 let mut object = Object::new();
                 object.text("family", &family.name);
-                for (name, number) in numbers(family, keys) {
+                for (name, number) in self.numbers(family, keys) {
                     object.optional(name, number);
                 }
                 object.bool("track_writes", family.tracks_writes);
@@ -200,6 +197,31 @@ impl Shown {
             }),
         );
         object
+    }
+
+    fn about_the_file(&self, object: &mut Object) {
+        object
+            .text("engine", &kvstore::engine().to_string_lossy())
+            .text("sqlite_version", &kvstore::sqlite_version().to_string_lossy())
+            .text("journal_mode", self.mode())
+            .bool("encrypted", self.is_encrypted);
+        for (name, bytes) in self.sizes() {
+            object.optional(name, bytes);
+        }
+        match self.info.limit {
+            Some(limit) => object.text("eviction", eviction(limit.eviction)),
+            None => object.raw("eviction", "null"),
+        };
+    }
+
+    /// The numbers of a family, by the names they have for programs. On a server nobody knows what one takes.
+    fn numbers(
+        &self,
+        family: &FamilyInfo,
+        keys: Option<Keys>,
+    ) -> impl Iterator<Item = (&'static str, Option<i128>)> {
+        let is_in_a_file = self.info.server.is_none();
+        numbers(family, keys).into_iter().filter(move |(name, _)| is_in_a_file || !name.ends_with("_bytes"))
     }
 
     /// The sizes, by the names they have for programs.
@@ -227,16 +249,24 @@ impl Shown {
             format!("path\t{}", Form::Text.show(self.path().as_bytes())),
             format!("format_version\t{}", info.format_version),
             format!("version\t{}", kvstore::VERSION),
-            format!("engine\t{}", kvstore::engine().to_string_lossy()),
-            format!("sqlite_version\t{}", kvstore::sqlite_version().to_string_lossy()),
-            format!("journal_mode\t{}", self.mode()),
-            format!("encrypted\t{}", if self.is_encrypted { "yes" } else { "no" }),
         ];
         if let Some(by) = &info.created_by {
             lines.push(format!("created_by\t{}", Form::Text.show(by.as_bytes())));
         }
-        let known = |(name, bytes): (&str, Option<u64>)| bytes.map(|bytes| format!("{name}\t{bytes}"));
-        lines.extend(self.sizes().into_iter().filter_map(known));
+        match &info.server {
+            Some(server) => lines.extend(lines_of_server(server)),
+            None => {
+                lines.extend([
+                    format!("engine\t{}", kvstore::engine().to_string_lossy()),
+                    format!("sqlite_version\t{}", kvstore::sqlite_version().to_string_lossy()),
+                    format!("journal_mode\t{}", self.mode()),
+                    format!("encrypted\t{}", if self.is_encrypted { "yes" } else { "no" }),
+                ]);
+                let known =
+                    |(name, bytes): (&str, Option<u64>)| bytes.map(|bytes| format!("{name}\t{bytes}"));
+                lines.extend(self.sizes().into_iter().filter_map(known));
+            }
+        }
         if let Some(limit) = info.limit {
             lines.push(format!("eviction\t{}", eviction(limit.eviction)));
         }
@@ -245,7 +275,7 @@ impl Shown {
             let known = |(what, number): (&str, Option<i128>)| {
                 number.map(|number| format!("family\t{name}\t{what}\t{number}"))
             };
-            lines.extend(numbers(family, keys).into_iter().filter_map(known));
+            lines.extend(self.numbers(family, keys).filter_map(known));
             lines.push(format!(
                 "family\t{name}\ttrack_writes\t{}",
                 if family.tracks_writes { "on" } else { "off" }
@@ -260,53 +290,26 @@ impl Shown {
         let title = out.paint(BOLD, Form::Text.show(self.path().as_bytes()));
         out.line(title)?;
         let by = info.created_by.as_deref().map(|by| format!(", made by {by}")).unwrap_or_default();
-        let rows = [
-            ("format", format!("version {}{}", info.format_version, Form::Text.show(by.as_bytes()))),
-            (
-                "engine",
-                format!(
-                    "{}, SQLite {}, kvstore {}",
-                    kvstore::engine().to_string_lossy(),
-                    kvstore::sqlite_version().to_string_lossy(),
-                    kvstore::VERSION
-                ),
-            ),
-            (
-                "pages",
-                format!(
-                    "{} bytes, journal mode {}{}",
-                    info.page_size,
-                    self.mode(),
-                    if self.is_encrypted { ", encrypted" } else { "" }
-                ),
-            ),
-        ];
+        let format = format!("version {}{}", info.format_version, Form::Text.show(by.as_bytes()));
+        let (rows, sizes) = match &info.server {
+            Some(server) => {
+                let mut rows = rows_of_server(server);
+                rows.insert(0, ("format", format));
+                let sizes = server.sizes.map(|sizes| {
+                    [("rows", sizes.rows), ("indexes", sizes.indexes), ("all tables", sizes.total)]
+                        .map(|(name, bytes)| (name, Some(bytes), String::new()))
+                        .to_vec()
+                });
+                (rows, sizes.unwrap_or_default())
+            }
+            None => (vec![("format", format), self.engine_row(), self.pages_row()], self.rows_of_sizes()),
+        };
         for (name, value) in rows {
             let name = out.paint(DIM, format!("{name:<14}"));
             out.line(format!("  {name}{value}"))?;
         }
-        out.line("")?;
-        let mut sizes = vec![("file", Some(info.file_bytes), String::new())];
-        sizes.extend([
-            ("rows", self.sum(|sizes| sizes.rows), String::new()),
-            ("large values", self.sum(|sizes| sizes.large_values), String::new()),
-            ("TTL indexes", self.sum(|sizes| sizes.ttl_indexes), String::new()),
-            ("write times", self.sum(|sizes| sizes.write_index), String::new()),
-            ("other", info.other_bytes, String::new()),
-            ("free", Some(info.free_bytes), share(info.free_bytes, info.file_bytes)),
-        ]);
-        if info.journal_mode == Some(JournalMode::Wal) {
-            let pending = format!("{} to be written back", size(info.wal_pending_bytes));
-            sizes.push((
-                "WAL",
-                Some(info.wal_bytes),
-                if info.wal_pending_bytes > 0 { pending } else { String::new() },
-            ));
-        }
-        if let Some(limit) = info.limit {
-            let note =
-                format!("{} used, eviction {}", share(used(info), limit.max_bytes), eviction(limit.eviction));
-            sizes.push(("limit", Some(limit.max_bytes), note));
+        if !sizes.is_empty() {
+            out.line("")?;
         }
         for (name, bytes, note) in sizes {
             if let Some(bytes) = bytes {
@@ -315,7 +318,8 @@ impl Shown {
             }
         }
         out.line("")?;
-        let names = ["FAMILY", "KEYS", "WITH TTL", "DEAD", "NEXT EXPIRY", "DEFAULT TTL", "SIZE"];
+        let mut names = vec!["FAMILY", "KEYS", "WITH TTL", "DEAD", "NEXT EXPIRY", "DEFAULT TTL"];
+        names.extend(info.server.is_none().then_some("SIZE"));
         // One screen: the largest ones, if there are many.
         let mut families: Vec<_> = self.families().collect();
         let more = families.len().saturating_sub(FAMILIES);
@@ -339,16 +343,109 @@ impl Shown {
 
     fn columns(&self, family: &FamilyInfo, keys: Option<Keys>) -> Vec<String> {
         let number = |number: fn(Keys) -> u64| keys.map(|keys| count(number(keys))).unwrap_or_default();
-        vec![
+        let mut columns = vec![
             Form::Text.show(family.name.as_bytes()).into_owned(),
             number(|keys| keys.live),
             number(|keys| keys.with_ttl),
             number(|keys| keys.dead),
             family.next_expiry_ms.map(|ms| times::from_now(ms, self.now_ms)).unwrap_or_default(),
             ttl_ms(family).map(times::duration).unwrap_or_default(),
-            family.sizes.map(|sizes| size(sizes.total())).unwrap_or_default(),
-        ]
+        ];
+        if self.info.server.is_none() {
+            columns.push(family.sizes.map(|sizes| size(sizes.total())).unwrap_or_default());
+        }
+        columns
     }
+
+    fn engine_row(&self) -> (&'static str, String) {
+        let text = format!(
+            "{}, SQLite {}, kvstore {}",
+            kvstore::engine().to_string_lossy(),
+            kvstore::sqlite_version().to_string_lossy(),
+            kvstore::VERSION
+        );
+        ("engine", text)
+    }
+
+    fn pages_row(&self) -> (&'static str, String) {
+        let encrypted = if self.is_encrypted { ", encrypted" } else { "" };
+        ("pages", format!("{} bytes, journal mode {}{encrypted}", self.info.page_size, self.mode()))
+    }
+
+    /// What takes room in the file, with a note.
+    fn rows_of_sizes(&self) -> Vec<(&'static str, Option<u64>, String)> {
+        let info = &self.info;
+        let mut sizes = vec![
+            ("file", Some(info.file_bytes), String::new()),
+            ("rows", self.sum(|sizes| sizes.rows), String::new()),
+            ("large values", self.sum(|sizes| sizes.large_values), String::new()),
+            ("TTL indexes", self.sum(|sizes| sizes.ttl_indexes), String::new()),
+            ("write times", self.sum(|sizes| sizes.write_index), String::new()),
+            ("other", info.other_bytes, String::new()),
+            ("free", Some(info.free_bytes), share(info.free_bytes, info.file_bytes)),
+        ];
+        if info.journal_mode == Some(JournalMode::Wal) {
+            let pending = format!("{} to be written back", size(info.wal_pending_bytes));
+            let pending = if info.wal_pending_bytes > 0 { pending } else { String::new() };
+            sizes.push(("WAL", Some(info.wal_bytes), pending));
+        }
+        if let Some(limit) = info.limit {
+            let note =
+                format!("{} used, eviction {}", share(used(info), limit.max_bytes), eviction(limit.eviction));
+            sizes.push(("limit", Some(limit.max_bytes), note));
+        }
+        sizes
+    }
+}
+
+fn bytes_of_server(server: &ServerInfo) -> [(&'static str, Option<u64>); 3] {
+    let sizes = server.sizes;
+    [
+        ("rows_bytes", sizes.map(|sizes| sizes.rows)),
+        ("indexes_bytes", sizes.map(|sizes| sizes.indexes)),
+        ("total_bytes", sizes.map(|sizes| sizes.total)),
+    ]
+}
+
+fn of_server(server: &ServerInfo) -> Object {
+    let mut object = Object::new();
+    object
+        .text("version", &server.version)
+        .text("database", &server.database)
+        .text("schema", &server.schema)
+        .bool("standby", server.is_standby);
+    match &server.tls {
+        Some(tls) => object.text("tls", tls),
+        None => object.raw("tls", "null"),
+    };
+    for (name, bytes) in bytes_of_server(server) {
+        object.optional(name, bytes);
+    }
+    object
+}
+
+fn lines_of_server(server: &ServerInfo) -> Vec<String> {
+    let shown = |text: &str| Form::Text.show(text.as_bytes()).into_owned();
+    let mut lines = vec![
+        format!("server\tversion\t{}", shown(&server.version)),
+        format!("server\tdatabase\t{}", shown(&server.database)),
+        format!("server\tschema\t{}", shown(&server.schema)),
+        format!("server\tstandby\t{}", if server.is_standby { "yes" } else { "no" }),
+        format!("server\ttls\t{}", server.tls.as_deref().map_or_else(|| "no".to_owned(), shown)),
+    ];
+    let known = |(name, bytes): (&str, Option<u64>)| bytes.map(|bytes| format!("server\t{name}\t{bytes}"));
+    lines.extend(bytes_of_server(server).into_iter().filter_map(known));
+    lines
+}
+
+fn rows_of_server(server: &ServerInfo) -> Vec<(&'static str, String)> {
+    let shown = |text: &str| Form::Text.show(text.as_bytes()).into_owned();
+    let standby = if server.is_standby { ", a standby, which only reads" } else { "" };
+    vec![
+        ("server", format!("PostgreSQL {}{standby}; kvstore {}", shown(&server.version), kvstore::VERSION)),
+        ("schema", format!("{} in database {}", shown(&server.schema), shown(&server.database))),
+        ("connection", server.tls.as_deref().map_or_else(|| "without TLS".to_owned(), shown)),
+    ]
 }
 
 /// Families that one screen has room for.

@@ -109,7 +109,7 @@ enum Shape {
 fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, shape: Shape) -> Result {
     let range = rows.range.range(context.form)?;
     let mut cursor = match (rows.expired, rows.reverse) {
-        (true, _) => family.expiring(i64::MIN, kvstore::now_ms().saturating_add(1)),
+        (true, _) => family.expiring(i64::MIN, store.now_ms().saturating_add(1)),
         (_, true) => family.cursor(range.clone(), Direction::Reverse),
         _ => family.cursor(range.clone(), Direction::Forward),
     };
@@ -131,7 +131,7 @@ fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, 
         if fetched.len() == 0 {
             break;
         }
-        lines.now_ms = kvstore::now_ms();
+        lines.now_ms = store.now_ms();
         for entry in fetched {
             let is_wanted = wanted.is_none_or(|range| range.contains(entry.key));
             if is_wanted && left > 0 && (!rows.no_ttl || entry.expiry == Expiry::Never) {

@@ -1,12 +1,12 @@
 //! `copy`: from store to store.
 
 use clap::Args;
-use kvstore::{Config, ErrorKind};
+use kvstore::{Config, ErrorKind, Store};
 
-use super::{all_families, report};
+use super::{all_families, report, resume};
 use crate::cli::Context;
 use crate::confirm::confirm;
-use crate::failure::{Answer, Result, refused};
+use crate::failure::{Answer, Failure, Result, refused};
 use crate::output::{count, keys};
 use crate::place::{For, OpenArgs, open_with, path, shown};
 use crate::progress::{Interrupt, Progress};
@@ -14,21 +14,37 @@ use crate::secret::ToSecretArgs;
 
 /// Copy all families and keys into another store
 ///
-/// With TTLs, write times and the families' settings; the two may differ in page size and journal mode. It is one
-/// transaction: if anything is wrong, or it is stopped, nothing was copied. A family of the other store must have no
-/// keys. The store's limit is copied into a store that is empty and has none. If TO is made, it has the password of FROM,
-/// unless an option says otherwise. For the same store under another name, "kvstore backup" is faster.
+/// With TTLs, write times and the families' settings; each of the two may be a file or on a server, and files may differ in
+/// page size and journal mode. It is one transaction: if anything is wrong, or it is stopped, nothing was copied. A family
+/// of the other store must have no keys. The store's limit is copied into a store that is empty and has none. If TO is
+/// made, it has the password of FROM, unless an option says otherwise. For the same file under another name, "kvstore
+/// backup" is faster.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "With --resume, the copy is made in many transactions, and what is in TO stays there when it is \
+stopped, killed or cut off: the same command goes on where it was, as often as it takes. A connection that breaks is made \
+anew, and a server that is started again is waited for, for 15 seconds. When it is done, TO has what FROM had when \
+the last run began: what was copied earlier is compared, and what has changed since is written or removed. Until then, \
+others are not to write into these families of TO, in which a family \"copy in progress\" says how far it has come.
+
+Exit code 3: one of the stores said no; the text says whether TO has a part of the copy.
+
+Examples:
   kvstore copy old.db new.db
-  kvstore copy plain.db encrypted.db --to-password         asks for the new password")]
+  kvstore copy plain.db encrypted.db --to-password         asks for the new password
+  kvstore copy app.db \"postgresql://app@db/app\"            into a server, all or nothing
+  kvstore copy --resume app.db \"postgresql://app@db/app\"   into a server, over a bad line"
+)]
 pub struct CopyArgs {
-    /// The store to copy: a file; "-" for the one named by $KVSTORE
+    /// The store to copy: a file, or the URL of a server; "-" for the one named by $KVSTORE
     #[arg(value_name = "FROM", value_hint = clap::ValueHint::FilePath)]
     from: String,
     /// The store to copy to; it is made if it is not there
     #[arg(value_name = "TO", value_hint = clap::ValueHint::FilePath)]
     to: String,
+    /// Copy in steps, and go on with a copy that was cut off
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     open: OpenArgs,
     #[command(flatten)]
@@ -44,6 +60,15 @@ impl CopyArgs {
         }
         let (from_path, to_path) = (path(&self.from)?, path(&self.to)?);
         let from = open_with(&from_path, For::Looking, &self.open, &context.secrets, config())?;
+        if !self.resume
+            && let Some(what) = resume::unfinished(&from)?
+        {
+            say!(
+                "kvstore: a {what} into {} was not finished, so it has a part of what was to be there: this copies what is \
+                 there",
+                shown(&from_path)
+            );
+        }
         let secrets = self.secret.secrets(&context.secrets);
         let to = open_with(&to_path, For::Making, &self.open, &secrets, config())?;
         if from.is_encrypted()? && !to.is_encrypted()? && !self.secret.to_plain {
@@ -56,27 +81,83 @@ impl CopyArgs {
                 return Ok(Answer::No);
             }
         }
-        let interrupt = Interrupt::watch()?;
-        let mut progress = Progress::new("copying keys", None);
-        let copied = from.copy_to(&to, |done, total| {
-            progress.set_total(total);
-            progress.set(done);
-            !interrupt.came()
-        });
-        drop(progress);
-        let copied = match copied {
-            Err(_) if interrupt.came() => return refused("stopped: nothing was copied"),
-            // Wrong about the stores, not about the command line.
-            Err(e) if e.kind() == ErrorKind::Error => return refused(format!("{e}. Nothing was copied")),
-            copied => copied?,
-        };
-        let families = all_families(&from)?.len() as u64;
-        let text = format!("{} copied, in {} families", keys(copied), count(families));
-        report(
-            &mut context.out,
-            &text.replace(" 1 families", " 1 family"),
-            &[("keys", copied), ("families", families)],
-        )?;
-        Ok(Answer::Yes)
+        match self.resume {
+            true => in_steps(&from, &to, context),
+            false => at_once(&from, &to, context),
+        }
     }
+}
+
+fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {
+    let interrupt = Interrupt::watch()?;
+    let mut progress = Progress::new("copying keys", None);
+    let copied = from.copy_to(to, |done, total| {
+        progress.set_total(total);
+        progress.set(done);
+        !interrupt.came()
+    });
+    drop(progress);
+    let copied = match copied {
+        Err(_) if interrupt.came() => return refused("stopped: nothing was copied"),
+        // Wrong about the stores, not about the command line.
+        Err(e) if e.kind() == ErrorKind::Error => return refused(format!("{e}. Nothing was copied")),
+        copied => copied?,
+    };
+    let families = all_families(from)?.len() as u64;
+    let text = format!("{} copied, in {} families", keys(copied), count(families));
+    report(
+        &mut context.out,
+        &text.replace(" 1 families", " 1 family"),
+        &[("keys", copied), ("families", families)],
+    )?;
+    Ok(Answer::Yes)
+}
+
+fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
+    let interrupt = Interrupt::watch()?;
+    let mut progress = Progress::new("copying keys", None);
+    let copied = from.copy_resumable(to, |done, total| {
+        progress.set_total(total);
+        progress.set(done);
+        !interrupt.came()
+    });
+    drop(progress);
+    let copied = match copied {
+        Err(_) if interrupt.came() => {
+            return refused("stopped: the same command goes on where it was");
+        }
+        Err(e) => {
+            return match Failure::from(e) {
+                Failure::Usage(text) => Err(Failure::Refused(text)),
+                other => Err(other),
+            };
+        }
+        Ok(copied) => copied,
+    };
+    let mut text = format!(
+        "{} are there, in {} families: {} copied by this run",
+        keys(copied.keys),
+        count(copied.families),
+        count(copied.written)
+    );
+    if copied.snapshots > 1 {
+        say!(
+            "kvstore: the connection to the store that is copied broke meanwhile: what others wrote there during this run may \
+             be in the copy in part"
+        );
+    }
+    if copied.removed > 0 {
+        text.push_str(&format!(
+            "; {} removed that are not in the other store any more",
+            count(copied.removed)
+        ));
+    }
+    let numbers = [
+        ("keys", copied.keys),
+        ("families", copied.families),
+        ("written", copied.written),
+        ("removed", copied.removed),
+    ];
+    report(&mut context.out, &text.replace(" 1 families", " 1 family"), &numbers)?;
+    Ok(Answer::Yes)
 }

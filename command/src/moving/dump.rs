@@ -60,9 +60,10 @@ impl DumpArgs {
         // A memory map would count as memory, as much as the store is long.
         let store =
             open_with(&path, For::Looking, &self.store.open, &context.secrets, Config::new().mmap_size(0))?;
-        if resume::Record::is_in(&store)? {
+        if let Some(what) = resume::unfinished(&store)? {
             say!(
-                "kvstore: a load into this store was not finished, so it has a part of what was loaded: this dumps what is there"
+                "kvstore: a {what} into this store was not finished, so it has a part of what was to be there: this dumps \
+                 what is there"
             );
         }
         let Some(to) = &self.output else {
@@ -104,7 +105,7 @@ impl DumpArgs {
         store.snapshot(|store| {
             let mut names =
                 if self.families.is_empty() { all_families(store)? } else { self.families.clone() };
-            names.retain(|name| name != resume::FAMILY);
+            names.retain(|name| ![resume::FAMILY, resume::COPY].contains(&name.as_str()));
             let mut bytes = 0;
             let mut put = |object: &mut Object| {
                 let line = object.line();
@@ -112,7 +113,7 @@ impl DumpArgs {
                 write(line)
             };
             let mut object = Object::new();
-            put(format::write_header(&mut object, store.limit()?, kvstore::now_ms()))?;
+            put(format::write_header(&mut object, store.limit()?, store.now_ms()))?;
             let mut progress = (!quiet).then(|| self.progress(store, &names)).transpose()?;
             let mut seen = std::collections::HashSet::new();
             let (mut families, mut keys, mut total) = (0, 0, 0);

@@ -24,8 +24,7 @@ pub fn write_header(object: &mut Object, limit: Option<Limit>, now_ms: i64) -> &
     if let Some(Limit { max_bytes, eviction }) = limit {
         let mut inner = Object::new();
         inner.number("max_bytes", max_bytes).text("eviction", name_of(eviction));
-        let json = String::from_utf8_lossy(inner.line()).trim_end().to_owned();
-        object.raw("limit", &json);
+        object.object("limit", &mut inner);
     }
     object
 }

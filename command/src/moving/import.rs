@@ -21,7 +21,7 @@ use crate::output::{Output, count};
 use crate::place::{For, StoreFirst};
 use crate::progress::Progress;
 use crate::secret::Secrets;
-use crate::times;
+use crate::times::{self, Moment};
 
 /// So many entries, or about so many bytes, are written in one transaction.
 const BATCH_ENTRIES: u64 = 1000;
@@ -318,24 +318,21 @@ impl<'a> Importing<'a> {
         self.progress.add(1);
         self.report.at = given.at;
         self.report.unused = self.report.unused.or(given.unused);
-        let mut entry = match given.entry {
+        let entry = match given.entry {
             Ok(entry) => entry,
             Err(why) => return self.report.skip(why),
         };
-        if entry.expire_ms.is_none()
-            && let Some(ttl) = self.args.ttl
-        {
-            entry.expire_ms =
-                kvstore::now_ms().checked_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
-        }
-        if entry.expire_ms.is_some_and(|end| end <= kvstore::now_ms()) {
+        let now_ms = self.target.as_ref().map_or_else(times::now_here_ms, |(store, _)| store.now_ms());
+        let end = entry.end.or(self.args.ttl.map(Moment::after));
+        let expire_ms = end.map(|end| end.millis(now_ms));
+        if expire_ms.is_some_and(|end| end <= now_ms) {
             return self.report.skip(EXPIRED);
         }
         if entry.key.is_empty() || entry.key.len() > MAX_KEY_SIZE {
             return self.report.skip("a key is empty or longer than 65536 bytes");
         }
         if let Some((_, family)) = &self.target {
-            let expiry = entry.expire_ms.map_or(Expiry::Never, Expiry::At);
+            let expiry = expire_ms.map_or(Expiry::Never, Expiry::At);
             let options = PutOptions::new().expiry(expiry);
             let options = if self.args.overwrite { options } else { options.if_absent() };
             self.waiting += 1;
@@ -354,7 +351,7 @@ impl<'a> Importing<'a> {
             }
         }
         self.report.imported += 1;
-        self.report.with_ttl += u64::from(entry.expire_ms.is_some());
+        self.report.with_ttl += u64::from(end.is_some());
         if self.waiting >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
             self.commit()?;
             if let Some((store, _)) = &self.target {

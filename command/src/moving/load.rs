@@ -241,7 +241,7 @@ impl<'a> Loading<'a> {
         mut progress: Progress,
         interrupt: &Interrupt,
     ) -> Result<()> {
-        let now_ms = kvstore::now_ms();
+        let now_ms = self.store.now_ms();
         let mut of_batch = 0;
         loop {
             let number = lines.number + 1;

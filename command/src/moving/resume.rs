@@ -10,6 +10,16 @@ use crate::failure::{Failure, Result, refused};
 pub const FAMILY: &str = "load in progress";
 const KEY: &str = "how far";
 
+/// The same of a copy with `--resume`, by the library.
+pub const COPY: &str = "copy in progress";
+
+/// What was not finished into this store, if anything: a `load` or a `copy`.
+pub fn unfinished(store: &Store) -> Result<Option<&'static str>> {
+    let names = store.families()?;
+    let known = [(FAMILY, "load"), (COPY, "copy")];
+    Ok(known.into_iter().find(|(family, _)| names.iter().any(|name| name == family)).map(|(_, what)| what))
+}
+
 /// How far a load has come.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Record {
@@ -45,11 +55,6 @@ impl Counts {
 }
 
 impl Record {
-    /// Whether a load into this store is not finished.
-    pub fn is_in(store: &Store) -> Result<bool> {
-        Ok(store.families()?.iter().any(|name| name == FAMILY))
-    }
-
     pub fn read(store: &Store) -> Result<Option<Record>> {
         let family = match store.family(FAMILY) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::bytes::Form;
 use crate::failure::{Failure, Result, refused, usage};
-use crate::times;
+use crate::times::{self, Moment};
 
 /// Which column, or field of an object, is what.
 #[derive(Debug, Clone, Args)]
@@ -61,7 +61,7 @@ pub struct Entry {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
     /// Its end, if the source gives it one.
-    pub expire_ms: Option<i64>,
+    pub end: Option<Moment>,
 }
 
 /// An entry, or why it is none.
@@ -110,33 +110,32 @@ fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> 
     }
 }
 
-/// The moment that a number of milliseconds is after `from_ms`.
-fn moment(ms: f64, from_ms: i64) -> Option<i64> {
-    let at = ms + from_ms as f64;
+/// A number of milliseconds that may be one of a moment.
+fn whole(ms: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation)] // bounded
-    (at.is_finite() && at.abs() <= LAST_MS).then_some(at.ceil() as i64)
+    (ms.is_finite() && ms.abs() <= LAST_MS).then_some(ms.ceil() as i64)
 }
 
 /// The end of life that a TTL gives. A number is of seconds, or of milliseconds if the column says so.
-fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<i64>, &'static str> {
-    let now_ms = kvstore::now_ms();
+fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
+    let after = |ms| whole(ms).map(|ms| Some(Moment::FromNow(ms))).ok_or(NO_TTL);
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
     match (text.trim(), text.trim().parse::<f64>()) {
         ("", _) => Ok(None),
-        (_, Ok(number)) => moment(number * unit, now_ms).map(Some).ok_or(NO_TTL),
+        (_, Ok(number)) => after(number * unit),
         (words, Err(_)) => {
             let ttl = times::parse_duration(words).map_err(|_| NO_TTL)?;
-            moment(ttl.as_secs_f64() * 1000.0, now_ms).map(Some).ok_or(NO_TTL)
+            after(ttl.as_secs_f64() * 1000.0)
         }
     }
 }
 
 /// The end of life that a moment gives.
-fn end_at(column: &str, text: &str) -> std::result::Result<Option<i64>, &'static str> {
+fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
     match (text.trim(), text.trim().parse::<f64>()) {
         ("", _) => Ok(None),
-        (_, Ok(number)) => moment(number * unit, 0).map(Some).ok_or(NO_MOMENT),
+        (_, Ok(number)) => whole(number * unit).map(|ms| Some(Moment::At(ms))).ok_or(NO_MOMENT),
         (words, Err(_)) => times::parse_moment(words).map(Some).map_err(|_| NO_MOMENT),
     }
 }
@@ -145,7 +144,7 @@ fn end_at(column: &str, text: &str) -> std::result::Result<Option<i64>, &'static
 fn end<'t>(
     columns: &Columns,
     text: impl Fn(&str) -> Option<&'t str>,
-) -> std::result::Result<Option<i64>, &'static str> {
+) -> std::result::Result<Option<Moment>, &'static str> {
     match (&columns.ttl_column, &columns.expire_column) {
         (Some(column), _) => text(column).map_or(Ok(None), |text| end_of_ttl(column, text)),
         (_, Some(column)) => text(column).map_or(Ok(None), |text| end_at(column, text)),
@@ -208,9 +207,8 @@ pub fn read_csv(
             return refused(format!("the CSV has only {} columns in a line", record.len()));
         };
         let text = |column: &str| std::str::from_utf8(record.get(find(column)?)?).ok();
-        let entry = || {
-            Ok(Entry { key: bytes(key, form)?, value: bytes(value, form)?, expire_ms: end(columns, text)? })
-        };
+        let entry =
+            || Ok(Entry { key: bytes(key, form)?, value: bytes(value, form)?, end: end(columns, text)? });
         let at = record.position().map_or(0, csv::Position::line);
         sink(Given { entry: entry(), at, unused })?;
     }
@@ -250,12 +248,8 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
         .flatten()
         .filter_map(|column| Some((column, text_of(object.get(column)?).ok()?)))
         .collect();
-    let expire_ms = end(columns, |column| texts.get(&column.to_owned()).map(String::as_str))?;
-    Ok(Entry {
-        key: field(&columns.key_column, "key")?,
-        value: field(&columns.value_column, "value")?,
-        expire_ms,
-    })
+    let end = end(columns, |column| texts.get(&column.to_owned()).map(String::as_str))?;
+    Ok(Entry { key: field(&columns.key_column, "key")?, value: field(&columns.value_column, "value")?, end })
 }
 
 /// One object a line, or one after the other.
@@ -334,7 +328,7 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
             let entry = || {
                 let value = text_of(&value)?;
                 let (key, value) = (bytes(key.as_bytes(), self.form)?, bytes(value.as_bytes(), self.form)?);
-                Ok(Entry { key, value, expire_ms: None })
+                Ok(Entry { key, value, end: None })
             };
             at += 1;
             let given = Given { entry: entry(), at, unused: None };

@@ -77,7 +77,7 @@ impl CleanArgs {
             was_busy = turn.busy;
             if turn.removed > 0 {
                 turns += 1;
-                let at_ms = kvstore::now_ms();
+                let at_ms = store.now_ms();
                 if out.json {
                     out.object(Object::new().number("at_ms", at_ms).number("removed", turn.removed))?;
                 } else if out.is_terminal {

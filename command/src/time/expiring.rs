@@ -9,7 +9,7 @@ use crate::cli::Context;
 use crate::failure::{Answer, Result};
 use crate::output::DIM;
 use crate::place::{For, StoreArgs};
-use crate::times;
+use crate::times::{self, Moment};
 
 /// List the keys that will expire, in the order of their ends
 ///
@@ -36,10 +36,10 @@ pub struct ExpiringArgs {
     family: Option<String>,
     /// Only what ends then or later
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true)]
-    from: Option<i64>,
+    from: Option<Moment>,
     /// Only what ends before then
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true)]
-    to: Option<i64>,
+    to: Option<Moment>,
     /// At most so many keys
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "chart")]
     limit: Option<u64>,
@@ -58,10 +58,11 @@ impl ExpiringArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let store = self.store.open(For::Looking, &context.secrets)?;
         let families = ends::families(&store, self.family.as_deref())?;
-        let now_ms = kvstore::now_ms();
+        let now_ms = store.now_ms();
+        let at = |moment: Option<Moment>| moment.map(|moment| moment.millis(now_ms));
         let first_ms = if self.dead { i64::MIN } else { now_ms.saturating_add(1) };
-        let from_ms = self.from.unwrap_or(i64::MIN).max(first_ms);
-        let to_ms = self.to.unwrap_or(i64::MAX);
+        let from_ms = at(self.from).unwrap_or(i64::MIN).max(first_ms);
+        let to_ms = at(self.to).unwrap_or(i64::MAX);
         if self.chart {
             return chart::run(
                 context,

@@ -28,7 +28,7 @@ impl NextArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let store = self.store.open(For::Looking, &context.secrets)?;
         let families = ends::families(&store, self.family.as_deref())?;
-        let now_ms = kvstore::now_ms();
+        let now_ms = store.now_ms();
         let mut ends = Ends::new(&families, now_ms.saturating_add(1), i64::MAX)?;
         let Some(end) = ends.next()? else { return Ok(Answer::No) };
         Lines::new(context.form, now_ms, &families).show(&mut context.out, &end)?;

@@ -1,7 +1,7 @@
 //! `purge`: removes what has expired.
 
 use clap::Args;
-use kvstore::Family;
+use kvstore::{Family, Store};
 
 use super::ends;
 use super::steps::{self, BudgetArgs};
@@ -46,11 +46,11 @@ impl PurgeArgs {
         let store = self.store.open(purpose, &context.secrets)?;
         let families = ends::families(&store, self.family.as_deref())?;
         if self.dry_run {
-            return self.tell(context, &count_all(&families)?);
+            return self.tell(context, &count_all(&store, &families)?);
         }
         let mut total = None;
         if asks(context.yes) || context.out.is_for_people() {
-            let counts = count_all(&families)?;
+            let counts = count_all(&store, &families)?;
             let expired = counts.iter().map(|(_, count)| count).sum();
             let of = match &self.family {
                 Some(name) => format!(" of family \"{name}\""),
@@ -105,8 +105,8 @@ fn have(number: u64) -> &'static str {
 }
 
 /// How many have expired in each family.
-fn count_all(families: &[Family]) -> Result<Vec<(&str, u64)>> {
-    let now_ms = kvstore::now_ms();
+fn count_all<'f>(store: &Store, families: &'f [Family]) -> Result<Vec<(&'f str, u64)>> {
+    let now_ms = store.now_ms();
     let mut progress = Progress::new("counting", None);
     let (mut counts, mut before) = (Vec::with_capacity(families.len()), 0);
     for family in families {

@@ -51,7 +51,7 @@ impl SweepArgs {
             ));
         }
         let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
-        let before_ms = kvstore::now_ms().saturating_sub(age_ms);
+        let before_ms = store.now_ms().saturating_sub(age_ms);
         let what = format!(
             "Remove every key of family \"{name}\" in {} that was written before {}",
             shown(&self.store.path()?),

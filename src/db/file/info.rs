@@ -57,6 +57,7 @@ impl Db {
                 wal_pending_bytes,
                 limit: db.limit_now()?,
                 families,
+                server: None,
             })
         })
     }

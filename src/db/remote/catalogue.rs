@@ -36,6 +36,14 @@ const SET_TRACKING: &str = "UPDATE kvstore_family SET track_writes = $2 WHERE na
 const FORGET_WRITES: &str = "UPDATE kvstore_row SET written_ms = NULL WHERE written_ms IS NOT NULL \
     AND family = (SELECT id FROM kvstore_family WHERE name = $1)";
 
+/// What is to be settled, in the transaction that makes it so.
+const UNSETTLED: &str = "INSERT INTO kvstore_unsettled (family) VALUES ($1)";
+
+/// What transactions that are over have left to be settled.
+const TO_SETTLE: &str = "SELECT id, family FROM kvstore_unsettled ORDER BY id";
+
+const SETTLED: &str = "DELETE FROM kvstore_unsettled WHERE id = $1";
+
 /// What another client wrote into a family between the snapshot of the transaction that dropped it and its lock.
 const SETTLE_DROP: &str = "DELETE FROM kvstore_row WHERE family = $1 \
     AND NOT EXISTS (SELECT FROM kvstore_family WHERE id = $1)";
@@ -68,9 +76,9 @@ impl Db {
         let dropped = self.in_savepoint(|db| {
             db.lock_rows()?;
             db.query(Again::No, DROP_ROWS, &[&name])?;
-            db.query(Again::No, DROP, &[&name])
+            let dropped = db.query(Again::No, DROP, &[&name])?;
+            if is_the_callers { db.settle_later(&dropped) } else { Ok(()) }.map(|()| dropped)
         })?;
-        self.settle_later(is_the_callers, &dropped);
         Ok(!dropped.is_empty())
     }
 
@@ -124,37 +132,43 @@ impl Db {
             NOW_MS.replace("clock_timestamp", "statement_timestamp")
         );
         let is_the_callers = self.is_open();
-        let switched = self.in_savepoint(|db| {
+        self.in_savepoint(|db| {
             db.lock_rows()?;
             let switched = db.query(Again::No, SET_TRACKING, &[&name, &on])?;
             if switched.is_empty() {
                 return Err(no_longer_exists(family));
             }
             db.query(Again::No, if on { &track } else { FORGET_WRITES }, &[&name])?;
-            Ok(switched)
-        })?;
-        self.settle_later(is_the_callers, &switched);
-        Ok(())
+            if is_the_callers { db.settle_later(&switched) } else { Ok(()) }
+        })
     }
 
     /// The snapshot of the caller's transaction may be older than the lock in it: rows that others have written in between are
-    /// to be looked for after its commit. `changed`: the family's number.
-    fn settle_later(&self, is_the_callers: bool, changed: &[Row]) {
-        if is_the_callers {
-            let ids = changed.iter().filter_map(|row| row.try_get::<_, i64>(0).ok());
-            self.session.borrow_mut().unsettled.extend(ids);
+    /// to be looked for after its commit, by whoever comes first: this handle, if it is still there, or the next one that is
+    /// opened. `changed`: the family's number.
+    fn settle_later(&self, changed: &[Row]) -> Result<()> {
+        for row in changed {
+            self.query(Again::No, UNSETTLED, &[&row.try_get::<_, i64>(0).map_err(|_| strange())?])?;
         }
+        self.session.borrow_mut().is_unsettled = true;
+        Ok(())
     }
 
-    /// To be called after a commit: sees to the rows that the transaction could not see. If the connection breaks here, rows
-    /// may stay behind that nobody finds any more; the commit stands.
+    /// To be called outside of a transaction: sees to the rows that transactions could not see. What fails is left to the next
+    /// one. The number of a family is never another's later, and no row is written under one that is gone: so what is
+    /// looked for can be looked for at any time, and twice.
     pub(super) fn settle(&self) {
-        let unsettled = std::mem::take(&mut self.session.borrow_mut().unsettled);
-        for id in unsettled {
-            for sql in [SETTLE_DROP, SETTLE_TRACKING] {
-                let _ = self.query(Again::Yes, sql, &[&id]);
+        let settle = || {
+            for mark in self.query(Again::Yes, TO_SETTLE, &[])? {
+                let number = |at| mark.try_get::<_, i64>(at).map_err(|_| strange());
+                let (id, family) = (number(0)?, number(1)?);
+                for (sql, number) in [(SETTLE_DROP, family), (SETTLE_TRACKING, family), (SETTLED, id)] {
+                    self.query(Again::Yes, sql, &[&number])?;
+                }
             }
-        }
+            Ok::<(), Error>(())
+        };
+        let _ = settle();
     }
 
     /// Keeps writers out until the open transaction ends. Where the server cannot, its transactions are serializable, and one

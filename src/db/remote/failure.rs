@@ -74,7 +74,37 @@ pub(super) fn said(error: &io::Error) -> String {
     }
 }
 
+/// Of a backend, or of what all of them share: there the locks are.
+const OUT_OF_MEMORY: &str = "53200";
+
+/// Other transactions' locks take the room, also those of transactions that have ended, as long as one goes on that was
+/// open at the same time.
+fn no_room_for_locks(message: &str) -> Failure {
+    let text = format!(
+        "the server had no room for another lock until the busy timeout was over ({message}): retry, write less in one \
+         transaction, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
+    );
+    Failure { sort: Sort::Conflict, error: Error::busy(text), code: OUT_OF_MEMORY.to_owned() }
+}
+
+impl Failure {
+    /// What is said of a transaction in whose way others have stood.
+    pub(super) fn of_transaction(&self) -> Error {
+        Error::locked(if self.code == OUT_OF_MEMORY {
+            "the server has no room for another lock, because of all transactions that are going on: roll this one back and \
+             run it again, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
+        } else {
+            "another client's transaction has changed or locked what this one read or wrote: roll it back and run it again"
+        })
+    }
+}
+
 fn of_server(error: &DbError) -> Failure {
+    // The message is in the server's language; the file of its source that says so is not.
+    let is_shared = matches!(error.file(), Some("lock.c" | "predicate.c" | "shmem.c" | "dynahash.c"));
+    if error.code().code() == OUT_OF_MEMORY && is_shared {
+        return no_room_for_locks(error.message());
+    }
     let (sort, translated) = of_code(error.code().code(), error.message(), is_fatal(error));
     Failure { sort, error: translated, code: error.code().code().to_owned() }
 }
@@ -134,7 +164,12 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
             "the schema is not one of a store, or is one no more ({message}): name another one in the URL"
         ))),
         "53100" => refused(Error::full(format!("the server's disk is full ({message})"))),
-        "53200" => refused(Error::no_memory(format!("the server has no memory left ({message})"))),
+        OUT_OF_MEMORY | "53000" => {
+            refused(Error::no_memory(format!("the server has no memory left ({message})")))
+        }
+        "53400" => {
+            refused(Error::full(format!("a limit of the server's is reached ({message}): raise it there")))
+        }
         "54000" => refused(Error::invalid("a key or value is too large for the server")),
         "58030" => {
             refused(Error::io(format!("the server could not read or write ({message}): look at its log")))
@@ -176,7 +211,9 @@ mod tests {
             ("42501", false, Sort::Refused, ErrorKind::ReadOnly),
             ("42P01", false, Sort::Refused, ErrorKind::NotADatabase),
             ("53100", false, Sort::Refused, ErrorKind::Full),
+            ("53000", false, Sort::Refused, ErrorKind::NoMemory),
             ("53200", false, Sort::Refused, ErrorKind::NoMemory),
+            ("53400", false, Sort::Refused, ErrorKind::Full),
             ("XX001", false, Sort::Refused, ErrorKind::Corrupt),
             ("99999", false, Sort::Refused, ErrorKind::Error),
         ] {

@@ -1,4 +1,4 @@
-//! What a store on a server says of itself: its families. What they take there, the server's own tools tell.
+//! What a store on a server says of itself: its families, the server, and what the tables take there.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,15 +7,62 @@ use super::Db;
 use super::plan::strange;
 use super::schema::FORMAT;
 use super::session::Again;
-use super::url;
 use crate::error::Result;
-use crate::info::{FamilyInfo, StoreInfo};
+use crate::info::{FamilyInfo, ServerInfo, ServerSizes, StoreInfo};
+use crate::place::path_without_password;
 
 const FAMILIES: &str = "SELECT f.name, f.created_ms, f.default_ttl_ms, f.track_writes, \
     (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL \
     ORDER BY r.expire_ms, r.key LIMIT 1), (SELECT created_by FROM kvstore_meta) FROM kvstore_family f ORDER BY f.name";
 
+/// What every server has that speaks the protocol.
+const SERVER: &str = "SELECT current_setting('server_version'), current_database()::text";
+
+/// What is PostgreSQL's own. Any role may ask that of tables it may read.
+const POSTGRES: &str = "SELECT pg_is_in_recovery(), \
+    (SELECT version || ', ' || cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl), \
+    pg_table_size('kvstore_row'::regclass), pg_indexes_size('kvstore_row'::regclass), \
+    pg_total_relation_size('kvstore_row'::regclass) + pg_total_relation_size('kvstore_family'::regclass) \
+    + pg_total_relation_size('kvstore_meta'::regclass)";
+
+/// The server as it runs now, and the table in it: a server that was copied file by file is another one, but says it is the
+/// same.
+const PLACE: &str = "SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), \
+    extract(epoch FROM pg_postmaster_start_time()), \
+    (SELECT oid FROM pg_database WHERE datname = current_database()), 'kvstore_meta'::regclass::oid)";
+
 impl Db {
+    /// Which store this is on which server; `None`: the server cannot tell.
+    pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
+        if !self.session.borrow().is_postgres() {
+            return Ok(None);
+        }
+        let rows = self.query(Again::Yes, PLACE, &[])?;
+        rows.first().map(|row| row.try_get(0).map_err(|_| strange())).transpose()
+    }
+
+    fn server_info(&self) -> Result<ServerInfo> {
+        let rows = self.query(Again::Yes, SERVER, &[])?;
+        let row = rows.first().ok_or_else(strange)?;
+        let mut info = ServerInfo {
+            version: row.try_get(0).map_err(|_| strange())?,
+            database: row.try_get(1).map_err(|_| strange())?,
+            schema: self.session.borrow().schema().to_owned(),
+            tls: None,
+            is_standby: false,
+            sizes: None,
+        };
+        if self.session.borrow().is_postgres() {
+            let rows = self.query(Again::Yes, POSTGRES, &[])?;
+            let row = rows.first().ok_or_else(strange)?;
+            let bytes = |at| row.try_get::<_, i64>(at).map(i64::unsigned_abs).map_err(|_| strange());
+            info.is_standby = row.try_get(0).map_err(|_| strange())?;
+            info.tls = row.try_get(1).map_err(|_| strange())?;
+            info.sizes = Some(ServerSizes { rows: bytes(2)?, indexes: bytes(3)?, total: bytes(4)? });
+        }
+        Ok(info)
+    }
+
     /// What the store is, at one moment.
     pub(crate) fn info(&self) -> Result<StoreInfo> {
         let mut created_by = None;
@@ -34,7 +81,7 @@ impl Db {
             });
         }
         Ok(StoreInfo {
-            path: Some(PathBuf::from(url::without_password(&self.url.to_string_lossy()))),
+            path: Some(PathBuf::from(path_without_password(&self.url))),
             format_version: FORMAT.into(),
             created_by,
             journal_mode: None,
@@ -46,6 +93,7 @@ impl Db {
             wal_pending_bytes: 0,
             limit: None,
             families,
+            server: Some(self.server_info()?),
         })
     }
 }

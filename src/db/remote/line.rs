@@ -139,6 +139,16 @@ impl Line {
         run(driver, traffic.as_mut(), has_ended, client.query(statement, params))
     }
 
+    /// A statement without an answer in rows; returns how many it has written.
+    pub(super) fn write(
+        &mut self,
+        statement: &Statement,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Failure> {
+        let Line { client, traffic, driver, has_ended, .. } = self;
+        run(driver, traffic.as_mut(), has_ended, client.execute(statement, params))
+    }
+
     /// Statements without parameters, in one round trip.
     pub(super) fn execute(&mut self, sql: &str) -> Result<(), Failure> {
         let Line { client, traffic, driver, has_ended, .. } = self;

@@ -3,7 +3,8 @@
 //! A row is dead by a time from before the snapshot: outside of a transaction that of its beginning. By a later time a key
 //! might seem dead that somebody has prolonged in between, in time. What is shown as alive was so when the call had begun.
 //!
-//! Values of dead rows are not sent.
+//! A single row is sent as it is, with the time, and found dead or alive here: to reckon with times costs the server as
+//! much as to look the row up. Of many rows, the values of the dead are not sent.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -15,9 +16,10 @@ use super::catalogue::no_longer_exists;
 use super::plan::sql::{live, ms, with_family};
 use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
+use crate::clock::unix_ms;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
-use crate::expiry::Expiry;
+use crate::expiry::{Expiry, is_expired};
 
 /// A statement by the two times a row may be dead by.
 struct Text {
@@ -47,21 +49,26 @@ macro_rules! text {
     };
 }
 
-/// The time, the end of the row, and its value if it is alive.
+/// The row of one key, with the time as the server has it.
 macro_rules! get {
-    ($now:expr) => {
+    ($now:literal) => {
         concat!(
-            "SELECT ", $now, ", r.expire_ms, CASE WHEN ", live!($now), " THEN r.value END ",
-            "FROM kvstore_family f LEFT JOIN kvstore_row r ON r.family = f.id AND r.key = $2 WHERE f.name = $1"
+            "SELECT ",
+            $now,
+            "(), r.expire_ms, r.value FROM kvstore_family f ",
+            "LEFT JOIN kvstore_row r ON r.family = f.id AND r.key = $2 WHERE f.name = $1"
         )
     };
 }
 
+/// Its times, and whether there is one.
 macro_rules! times {
-    ($now:expr) => {
+    ($now:literal) => {
         concat!(
-            "SELECT ", $now, ", r.expire_ms, r.key IS NOT NULL AND ", live!($now), ", r.written_ms ",
-            "FROM kvstore_family f LEFT JOIN kvstore_row r ON r.family = f.id AND r.key = $2 WHERE f.name = $1"
+            "SELECT ",
+            $now,
+            "(), r.expire_ms, r.key IS NOT NULL, r.written_ms FROM kvstore_family f ",
+            "LEFT JOIN kvstore_row r ON r.family = f.id AND r.key = $2 WHERE f.name = $1"
         )
     };
 }
@@ -90,8 +97,8 @@ macro_rules! count_live {
     };
 }
 
-const GET: Text = text!(get);
-const TIMES: Text = text!(times);
+const GET: Text = Text { alone: get!("now"), inside: get!("statement_timestamp") };
+const TIMES: Text = Text { alone: times!("now"), inside: times!("statement_timestamp") };
 const GET_MANY: Text = text!(get_many);
 const COUNT_LIVE: Text = text!(count_live);
 
@@ -187,18 +194,19 @@ fn walk(
 impl Contents<'_> {
     /// Shows the value of a live key and its end of life to `visit`.
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
-        let row = self.look(&GET, key)?;
-        let expire_ms = column(&row, 1)?;
-        let value = column::<Option<&[u8]>>(&row, 2)?;
-        Ok(found(value.map(|value| visit(value, Expiry::of_row(expire_ms))), expire_ms))
+        let (row, now_ms) = self.look(&GET, key)?;
+        let expiry = Expiry::of_row(column(&row, 1)?);
+        let value = column::<Option<&[u8]>>(&row, 2)?.filter(|_| is_live(expiry, now_ms));
+        Ok(found(value.map(|value| visit(value, expiry)), expiry.millis()))
     }
 
     /// The times of a live key.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
-        let row = self.look(&TIMES, key)?;
-        let expire_ms = column(&row, 1)?;
-        let times = Times { expiry: Expiry::of_row(expire_ms), written_ms: column(&row, 3)? };
-        Ok(found(column::<bool>(&row, 2)?.then_some(times), expire_ms))
+        let (row, now_ms) = self.look(&TIMES, key)?;
+        let expiry = Expiry::of_row(column(&row, 1)?);
+        let is_live = column::<bool>(&row, 2)? && is_live(expiry, now_ms);
+        let times = Times { expiry, written_ms: column(&row, 3)? };
+        Ok(found(is_live.then_some(times), expiry.millis()))
     }
 
     /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
@@ -353,12 +361,13 @@ impl Contents<'_> {
         if self.is_alone() { text.alone } else { text.inside }
     }
 
-    /// Looks at one key.
-    fn look(self, text: &Text, key: &[u8]) -> Result<Row> {
+    /// Looks at one key; tells the time, too.
+    fn look(self, text: &Text, key: &[u8]) -> Result<(Row, i64)> {
         check_key(key)?;
         let row = self.ask(Again::Yes, self.text(text), &[&self.name(), &key])?;
-        self.note_time(Some(&row))?;
-        Ok(row)
+        let now_ms = unix_ms(column(&row, 0)?);
+        self.db.clock.note_server(now_ms);
+        Ok((row, now_ms))
     }
 
     /// Runs a statement with an answer of many rows; none: there is no such family.
@@ -374,6 +383,10 @@ impl Contents<'_> {
         }
         Ok(())
     }
+}
+
+fn is_live(expiry: Expiry, now_ms: i64) -> bool {
+    expiry.millis().is_none_or(|expire_ms| !is_expired(expire_ms, now_ms))
 }
 
 /// What a look at a row has met that ends at `expire_ms`.

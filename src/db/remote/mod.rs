@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use plan::{BatchWrite, Contents};
+pub(crate) use plan::Contents;
 use session::Session;
 
 use crate::clock::Clock;
@@ -57,14 +57,18 @@ impl Db {
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
         let mut session = Session::open(settings, config)?;
         clock.note_server(session.opened_ms()); // before anything else takes time
-        schema::ensure(&mut session, config.read_only)?;
-        Ok(Db {
+        let is_unsettled = schema::ensure(&mut session, config.read_only)?;
+        let db = Db {
             session: RefCell::new(session),
             transaction: TransactionState::None,
             clock,
             read_only: config.read_only,
             url: PathBuf::from(url),
-        })
+        };
+        if is_unsettled && !config.read_only {
+            db.settle();
+        }
+        Ok(db)
     }
 
     /// What a second connection is opened with.

@@ -36,13 +36,11 @@ use crate::error::{Error, Result};
 use crate::expiry::{Condition, Expiry};
 use crate::options::{Presence, PutOptions};
 use crate::unwind::or_undo;
-pub(crate) use batch::BatchWrite;
-#[cfg(test)]
-use batch::{BatchAction, BatchCounts};
 pub(super) use sql::PLANNER;
 use sql::{
     AGAIN, BY_DEFAULT, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE,
-    INCREMENT, NO_NUMBER, NOT, PURGE, PUT, PUT_IF_ABSENT, PUT_IF_PRESENT, REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
+    INCREMENT, NO_NUMBER, NOT, PURGE, PUT, PUT_BY_DEFAULT, PUT_FOR, PUT_IF_ABSENT, PUT_IF_PRESENT, PUT_WITH,
+    REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
 };
 
 /// Keys that one step of a purge or a sweep removes at most.
@@ -77,7 +75,13 @@ impl Contents<'_> {
         let params: [&(dyn ToSql + Sync); 7] =
             [&name, &key, &value, &expire_ms, &life_ms, &written_ms, &options.keep_ttl];
         match options.only {
-            None => self.ask(Again::Yes, PUT, &params).map(|_| true),
+            // Three short ones for nearly all puts: what the server has to make ready for each of them is a third of its work.
+            None => match life_ms {
+                _ if options.keep_ttl => self.write(PUT_WITH, &params),
+                None => self.write(PUT, &[&name, &key, &value, &expire_ms, &written_ms]),
+                Some(0..) => self.write(PUT_FOR, &[&name, &key, &value, &life_ms, &written_ms]),
+                Some(_) => self.write(PUT_BY_DEFAULT, &[&name, &key, &value, &written_ms]),
+            },
             // Only dead keys are overwritten, and they have no end to keep.
             Some(Presence::Absent) => {
                 self.decide(Again::No, PUT_IF_ABSENT, params.get(..6).unwrap_or_default())
@@ -225,6 +229,14 @@ impl<'c> Contents<'c> {
     pub(super) fn ask(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
         let rows = self.db.query(again, sql, params)?;
         rows.into_iter().next().ok_or_else(|| no_longer_exists(self.family))
+    }
+
+    /// Runs a put that may happen twice, and that writes one row, or none if there is no such family.
+    fn write(self, sql: &str, params: Params<'_>) -> Result<bool> {
+        match self.db.session.borrow_mut().write(sql, params)? {
+            0 => Err(no_longer_exists(self.family)),
+            _ => Ok(true),
+        }
     }
 
     /// Runs a conditional write until nobody has come between; shows its row.

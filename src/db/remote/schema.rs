@@ -16,7 +16,7 @@ pub(crate) const FORMAT: i32 = 1;
 /// The server's time, in milliseconds.
 pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
 
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     "CREATE TABLE IF NOT EXISTS kvstore_meta (one integer PRIMARY KEY CHECK (one = 1), format integer NOT NULL, \
      created_by text NOT NULL, created_ms bigint NOT NULL)",
     "CREATE TABLE IF NOT EXISTS kvstore_family (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name bytea NOT NULL \
@@ -24,6 +24,9 @@ const TABLES: [&str; 5] = [
      NOT NULL)",
     "CREATE TABLE IF NOT EXISTS kvstore_row (family bigint NOT NULL, key bytea NOT NULL, value bytea NOT NULL, expire_ms \
      bigint, written_ms bigint, PRIMARY KEY (family, key))",
+    // Families with rows that the transaction which changed the family may not have seen (`catalogue.rs`).
+    "CREATE TABLE IF NOT EXISTS kvstore_unsettled (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, family bigint NOT \
+     NULL)",
     "CREATE INDEX IF NOT EXISTS kvstore_row_expiry ON kvstore_row (family, expire_ms, key) WHERE expire_ms IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS kvstore_row_written ON kvstore_row (family, written_ms, key) WHERE written_ms IS NOT NULL",
 ];
@@ -31,12 +34,12 @@ const TABLES: [&str; 5] = [
 /// How long clients that make the same tables wait for each other.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Sees to it that the store is there.
-pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<()> {
+/// Sees to it that the store is there. Returns whether families are to be [settled](super::Db::settle).
+pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     let mut pauses = Pauses::within(WAIT);
     loop {
-        if is_there(session)? {
-            return Ok(());
+        if let Some(is_unsettled) = is_there(session)? {
+            return Ok(is_unsettled);
         }
         if read_only {
             return Err(Error::cant_open(format!(
@@ -64,17 +67,22 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<()> {
     }
 }
 
-/// Whether there is a store, of a version that this library reads.
-fn is_there(session: &mut Session) -> Result<bool> {
-    let found = session
-        .run_alone(Again::Yes, |link| link.line.ask("SELECT format::text FROM kvstore_meta WHERE one = 1"));
-    match found {
-        Ok(None) => Ok(false),
-        Ok(Some(format)) if format == FORMAT.to_string() => Ok(true),
-        Ok(Some(format)) => Err(Error::cant_open(format!(
-            "the store has version {format}, and this library reads version {FORMAT}: use a newer one"
+/// Whether there is a store, of a version that this library reads, and then whether families are to be settled.
+fn is_there(session: &mut Session) -> Result<Option<bool>> {
+    let found = session.run_alone(Again::Yes, |link| {
+        link.line
+            .ask_row("SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1")
+    });
+    match found.map(|row| row.map(|row| row.into_iter().flatten().collect::<Vec<_>>())) {
+        Ok(None) => Ok(None),
+        Ok(Some(row)) if row.first().is_some_and(|format| *format == FORMAT.to_string()) => {
+            Ok(Some(row.get(1).is_some_and(|is_unsettled| is_unsettled == "t")))
+        }
+        Ok(Some(row)) => Err(Error::cant_open(format!(
+            "the store has version {}, and this library reads version {FORMAT}: use a newer one",
+            row.first().map_or("?", String::as_str)
         ))),
-        Err(failure) if failure.error.kind() == ErrorKind::NotADatabase => Ok(false),
+        Err(failure) if failure.error.kind() == ErrorKind::NotADatabase => Ok(None),
         Err(failure) if failure.code == "42501" => Err(Error::cant_open(failure.error.to_string())),
         Err(failure) => Err(failure.error),
     }

@@ -58,8 +58,8 @@ pub(super) struct Session {
     pub(super) block: Block,
     /// Whether it has failed because of another client's transaction.
     pub(super) has_conflict: bool,
-    /// Families of which the open transaction may not have seen all rows (`catalogue.rs`).
-    pub(super) unsettled: Vec<i64>,
+    /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
+    pub(super) is_unsettled: bool,
     opened_ms: i64,
 }
 
@@ -100,7 +100,7 @@ impl Session {
             left_behind: None,
             block: Block::None,
             has_conflict: false,
-            unsettled: Vec::new(),
+            is_unsettled: false,
             opened_ms: 0,
         };
         let now = session.run_alone(Again::Yes, |link| link.line.ask(&format!("SELECT {NOW_MS}")));
@@ -130,6 +130,11 @@ impl Session {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
         self.run(again, |link| link.query(sql, params))
+    }
+
+    /// One write that may happen twice, without an answer in rows; returns how many it has written.
+    pub(super) fn write(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
+        self.run(Again::Yes, |link| link.with_statement(sql, |line, statement| line.write(statement, params)))
     }
 
     /// Statements without parameters and without an answer, together one transaction unless they begin one.
@@ -168,10 +173,7 @@ impl Session {
             self.forget_statements();
         }
         let error = match failure.sort {
-            Sort::Conflict | Sort::Forgotten => Error::locked(
-                "another client's transaction has changed or locked what this one read or wrote: roll it back and run \
-                 it again",
-            ),
+            Sort::Conflict | Sort::Forgotten => failure.of_transaction(),
             Sort::Broken | Sort::Unreachable => {
                 self.lose_link();
                 failure
@@ -328,15 +330,24 @@ impl Drop for Session {
 
 impl Link {
     pub(super) fn query(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        self.with_statement(sql, |line, statement| line.query(statement, params))
+    }
+
+    /// Runs a statement that is prepared once for each connection.
+    fn with_statement<R>(
+        &mut self,
+        sql: &str,
+        f: impl FnOnce(&mut Line, &Statement) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         if let Some(statement) = self.statements.get(sql) {
-            return self.line.query(statement, params);
+            return f(&mut self.line, statement);
         }
         if self.statements.len() >= MAX_STATEMENTS {
             self.statements.clear();
         }
         // A connection that breaks here has done nothing yet.
         let statement = self.line.prepare(sql).map_err(unsent)?;
-        let done = self.line.query(&statement, params);
+        let done = f(&mut self.line, &statement);
         self.statements.insert(sql.into(), statement);
         done
     }

@@ -10,6 +10,7 @@ use std::{fs, thread};
 use super::*;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
+use crate::expiry::Expiry;
 
 #[path = "../../../tests/common/server.rs"]
 #[allow(unreachable_pub)]
@@ -585,6 +586,53 @@ fn transactions_that_stand_in_each_others_way_are_locked_and_can_be_run_again() 
 }
 
 #[test]
+fn a_transaction_for_whose_locks_the_server_has_no_room_is_locked_and_can_be_run_again() {
+    let server = &Server::start(&["max_connections=5", "max_pred_locks_per_transaction=10"]);
+    let (mut old, mut db) = (open(&server.url("s")), open(&server.url("s")));
+    server.sql("INSERT INTO s.kvstore_row SELECT 1, int4send(n), repeat('x', 500)::bytea FROM generate_series(1, 20000) n");
+    // As long as this one goes on, what the others have read is remembered.
+    old.begin_write().unwrap();
+    number(&old, Again::Yes, "SELECT count(*) FROM kvstore_family").unwrap();
+    let read = |db: &mut Db, n: i32| {
+        db.begin_write()?;
+        let keys: Vec<_> = (0..4_i32).map(|m| (4999 * m + n).to_be_bytes().to_vec()).collect();
+        db.query(
+            Again::Yes,
+            "SELECT r.value FROM unnest($1::bytea[]) k CROSS JOIN LATERAL (SELECT value FROM \
+            kvstore_row WHERE family = 1 AND key = k) r",
+            &[&keys],
+        )?;
+        db.commit()
+    };
+    let e = (1..4000).find_map(|n| read(&mut db, n).err()).unwrap();
+    assert!(e.kind() == ErrorKind::Locked && e.to_string().contains("no room for another lock"), "{e}");
+    db.rollback().unwrap();
+    old.rollback().unwrap();
+    read(&mut db, 1).unwrap();
+}
+
+#[test]
+fn a_server_that_takes_no_more_connections_is_busy_until_one_is_closed() {
+    let server = &Server::start(&["max_connections=3", "superuser_reserved_connections=0"]);
+    let mut opened = vec![open(&server.url("s"))];
+    let short = Config::new();
+    let e = loop {
+        match Db::open(&server.url("s"), &short, Arc::default()) {
+            Ok(db) => opened.push(db),
+            Err(e) => break e,
+        }
+    };
+    assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("takes no connection now"), "{e}");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| open(&server.url("s")));
+        thread::sleep(Duration::from_millis(50)); // it is refused some times first, which nothing else tells
+        assert!(!waiting.is_finished());
+        opened.pop().unwrap().close().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
 fn what_fails_in_a_savepoint_is_undone_and_the_transaction_goes_on() {
     let server = Server::shared();
     let mut db = open(&server.url("savepoint"));
@@ -624,6 +672,28 @@ fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says(
 fn a_handle_can_move_to_another_thread() {
     fn moves<T: Send>() {}
     moves::<Db>();
+}
+
+#[test]
+fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
+    let store = crate::Store::open(Server::shared().url("stale")).unwrap();
+    for write in [None, Some(false), Some(true)] {
+        if let Some(write) = write {
+            store.begin(write).unwrap();
+        }
+        store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
+        let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
+        assert!(end > 1_600_000_000_000, "{end}");
+        store.shared().clock.note_server_at(5_000, 0, 0);
+        assert!(store.now_ms() > 1_600_000_000_000);
+        if write.is_some() {
+            store.rollback().unwrap();
+        }
+    }
+    // Nobody is asked without need.
+    let (before, at) = (store.now_ms(), std::time::Instant::now());
+    store.shared().clock.note_server(before - 50_000);
+    assert!(store.now_ms() < before - 50_000 + at.elapsed().as_millis() as i64 + 1_000);
 }
 
 #[test]
@@ -679,6 +749,50 @@ fn what_others_write_while_a_transaction_changes_their_family_agrees_with_the_ch
         db.integrity_check().unwrap();
         assert_eq!(number(&db, Again::Yes, rows).unwrap(), i64::from(!dropped));
     }
+}
+
+#[test]
+fn what_a_client_has_left_unsettled_that_died_after_its_commit_the_next_one_settles() {
+    let server = Server::shared();
+    let (other, watching) = (open(&server.url("unsettled")), open(&server.url("unsettled")));
+    let write = "INSERT INTO kvstore_row SELECT id, $1, '', NULL, NULL FROM kvstore_family WHERE name = $2";
+    let rows = "SELECT count(*) FROM kvstore_row WHERE written_ms > 1600000000000 OR family <> $1";
+    for family in ["dropped", "switched"] {
+        other.create_family(family).unwrap();
+    }
+    let mut dying = open(&server.url("unsettled"));
+    dying.begin_write().unwrap();
+    number(&dying, Again::Yes, "SELECT count(*) FROM kvstore_row").unwrap(); // takes the snapshot
+    for family in ["dropped", "switched"] {
+        other.query(Again::Yes, write, &[&b"k".as_slice(), &family.as_bytes()]).unwrap();
+    }
+    assert!(dying.drop_family("dropped").unwrap());
+    dying.set_write_tracking("switched", true).unwrap();
+    let commit = dying.session.borrow_mut().execute(Again::No, "COMMIT");
+    commit.unwrap();
+    drop(dying);
+    // The rows are there, and no damage.
+    let found = server.sql("SELECT count(*) FROM unsettled.kvstore_row WHERE written_ms IS NULL");
+    assert_eq!(found, "2");
+    watching.integrity_check().unwrap();
+    // Who may not write leaves them.
+    drop(Db::open(&server.url("unsettled"), &config().read_only(true), Arc::default()).unwrap());
+    assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "2");
+    // A family that somebody is just making is none that is gone.
+    let mut making = open(&server.url("unsettled"));
+    server.sql(
+        "INSERT INTO unsettled.kvstore_unsettled (family) SELECT max(id) + 1 FROM unsettled.kvstore_family",
+    );
+    making.begin_write().unwrap();
+    making.create_family("new").unwrap();
+    making.query(Again::Yes, write, &[&b"k".as_slice(), &b"new".as_slice()]).unwrap();
+    let next = open(&server.url("unsettled"));
+    making.commit().unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "0");
+    let id: i64 =
+        server.sql("SELECT id FROM unsettled.kvstore_family WHERE name = 'switched'").parse().unwrap();
+    assert_eq!(next.query(Again::Yes, rows, &[&id]).unwrap()[0].get::<_, i64>(0), 2);
+    next.integrity_check().unwrap();
 }
 
 #[test]

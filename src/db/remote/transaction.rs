@@ -32,7 +32,7 @@ impl Session {
         let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
         self.has_conflict = false;
-        self.unsettled.clear();
+        self.is_unsettled = false;
         Ok(answer)
     }
 
@@ -197,6 +197,14 @@ impl Db {
         }
     }
 
+    /// Asks the server for its time.
+    pub(crate) fn ask_time(&self) -> Result<()> {
+        let sql = format!("SELECT {NOW_MS}");
+        let now_ms = self.session.borrow_mut().run(Again::Yes, |link| link.line.ask(&sql))?;
+        self.note_time(now_ms);
+        Ok(())
+    }
+
     /// Commits the caller's transaction. After a failure it can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.transaction.check_commit()?;
@@ -210,7 +218,9 @@ impl Db {
             self.session.borrow_mut().end_reading();
         }
         self.transaction = TransactionState::None;
-        self.settle();
+        if std::mem::take(&mut self.session.borrow_mut().is_unsettled) {
+            self.settle();
+        }
         Ok(())
     }
 

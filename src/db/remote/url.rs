@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::password::{self, Password};
 use super::tls;
-use crate::db::home::SCHEMES;
 use crate::error::{Error, Result};
+use crate::place::SCHEMES;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";
@@ -18,22 +18,6 @@ const DEFAULT_SCHEMA: &str = "kvstore";
 const MAX_IDENTIFIER: usize = 63;
 /// Where servers put their Unix sockets if nothing is said: Debian's place and PostgreSQL's own.
 const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
-
-/// A URL as it may be shown: without the password.
-pub(super) fn without_password(url: &str) -> String {
-    let (start, query) = url.split_once('?').unwrap_or((url, ""));
-    let (scheme, rest) = start.split_once("://").unwrap_or(("", start));
-    let shown = match rest.rsplit_once('@') {
-        Some((log_in, place)) => {
-            format!("{}@{place}", log_in.split_once(':').map_or(log_in, |(user, _)| user))
-        }
-        None => rest.to_owned(),
-    };
-    let pairs: Vec<_> =
-        query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("password=")).collect();
-    let mark = if pairs.is_empty() { "" } else { "?" };
-    format!("{scheme}://{shown}{mark}{}", pairs.join("&"))
-}
 
 /// libpq's `sslmode`, without `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -430,19 +414,6 @@ fn unencoded(what: char, instead: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_is_shown_without_its_password() {
-        for (url, shown) in [
-            ("postgresql://u:pa:ss@h:1/db?schema=app", "postgresql://u@h:1/db?schema=app"),
-            ("postgresql://u:p%40@@h/db", "postgresql://u@h/db"),
-            ("postgresql:///db?password=secret&host=/run", "postgresql:///db?host=/run"),
-            ("postgres://h?password=secret", "postgres://h"),
-            ("postgresql://u@h", "postgresql://u@h"),
-        ] {
-            assert_eq!(without_password(url), shown);
-        }
-    }
 
     fn of(url: &str) -> Result<Settings> {
         Settings::of(url, &Environment { user: Some("me".into()), ..Environment::default() })

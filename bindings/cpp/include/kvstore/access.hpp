@@ -11,6 +11,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "bytes.hpp"
 #include "error.hpp"
@@ -80,6 +81,23 @@ struct c_key : c_bytes {
 
 struct c_value : c_bytes {
     c_value(bytes_view value) : c_bytes(value, "value") {}
+};
+
+/// Keys for C, of a range of anything a bytes_view can be made from.
+struct c_keys {
+    template <class Keys>
+    explicit c_keys(const Keys& keys) {
+        for (const auto& key : keys) {
+            const c_key k{bytes_view(key)};
+            data.push_back(k.data);
+            sizes.push_back(k.size);
+        }
+        count = c_length(data.size(), "list of keys");
+    }
+
+    std::vector<const void*> data;
+    std::vector<int> sizes;
+    int count = 0;
 };
 
 /// The session of a store or a family, and its handle.

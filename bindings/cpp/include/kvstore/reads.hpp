@@ -86,18 +86,11 @@ public:
     template <class Keys>
     [[nodiscard]] std::vector<std::optional<std::string>> get_many(const Keys& keys) const {
         const detail::session& session = this->usable();
-        std::vector<const void*> data;
-        std::vector<int> sizes;
-        for (const auto& key : keys) {
-            const detail::c_key k{bytes_view(key)};
-            data.push_back(k.data);
-            sizes.push_back(k.size);
-        }
-        const int count = detail::c_length(data.size(), "list of keys");
-        std::vector<void*> values(data.size());
-        std::vector<int> value_sizes(data.size());
-        session.check(
-            kvstore_cf_get_many(this->cf_, count, data.data(), sizes.data(), values.data(), value_sizes.data()));
+        const detail::c_keys k(keys);
+        std::vector<void*> values(k.data.size());
+        std::vector<int> value_sizes(k.data.size());
+        session.check(kvstore_cf_get_many(
+            this->cf_, k.count, k.data.data(), k.sizes.data(), values.data(), value_sizes.data()));
         const free_all owner{values};
         std::vector<std::optional<std::string>> found(values.size());
         for (std::size_t i = 0; i < values.size(); i++) {

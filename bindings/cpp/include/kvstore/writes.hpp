@@ -6,6 +6,7 @@
 #include <kvstore.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "access.hpp"
 #include "bytes.hpp"
@@ -97,6 +98,22 @@ public:
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         return session.found(call::erase(this->handle(), k.data, k.size));
+    }
+
+    /// Deletes keys, all in one transaction, and answers how many were alive. `keys` is a range of anything a bytes_view can
+    /// be made from.
+    template <class Keys>
+    std::uint64_t erase_many(const Keys& keys) {
+        const detail::session& session = this->usable();
+        const detail::c_keys k(keys);
+        std::int64_t n = 0;
+        session.check(kvstore_cf_delete_many(this->cf_, k.count, k.data.data(), k.sizes.data(), &n));
+        return static_cast<std::uint64_t>(n);
+    }
+
+    /// The same, of keys that are listed.
+    std::uint64_t erase_many(std::initializer_list<bytes_view> keys) {
+        return erase_many<std::initializer_list<bytes_view>>(keys);
     }
 
     /// Deletes a key only if it is alive and its value equal to `expected`, and says whether it did.

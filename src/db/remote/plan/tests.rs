@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::sql::clock;
 use super::*;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::db::remote::tests::server::Server;
-use crate::db::{Chunk, Found, Limits, Tables, Times};
+use crate::db::{BatchWrite, Chunk, Found, Limits, Tables, Times};
 use crate::error::ErrorKind;
 
 mod histories;
@@ -69,9 +70,10 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
     let options = PutOptions::new();
     let mut chunk = Chunk::default();
     chunk.set_limits(Limits { rows: 9, bytes: 99, skipped: 9, keys_only: false });
+    let (is_here, is_gone) = (Tables::of("here"), Tables::of("gone"));
     let batch = [
-        BatchWrite { family: "here", key: b"a", action: BatchAction::Put(b"1", Expiry::Never, None) },
-        BatchWrite { family: "gone", key: b"a", action: BatchAction::Delete },
+        BatchWrite { family: &is_here, key: b"a", put: Some((b"1", &options)) },
+        BatchWrite { family: &is_gone, key: b"a", put: None },
     ];
     let failures = [
         gone.put(b"a", b"1", &options).map(drop),
@@ -100,10 +102,9 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
         gone.next_expiring((0, &[]), None, &mut chunk).map(drop),
         db.write_batch(&batch).map(drop),
     ];
-    let tables = Tables::of("gone");
     let mut file = crate::db::file::Db::open(None, &Config::new(), 1).unwrap();
-    let expected =
-        file.in_own_transaction(true, |db| db.contents(&tables, &Clock::default()).put(b"a", b"1", &options));
+    let expected = file
+        .in_own_transaction(true, |db| db.contents(&is_gone, &Clock::default()).put(b"a", b"1", &options));
     for (number, failure) in failures.into_iter().enumerate() {
         assert_eq!(failure.unwrap_err(), *expected.as_ref().unwrap_err(), "call {number}");
     }
@@ -154,6 +155,72 @@ fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
         }
     }
     assert!(db.clock.now_ms() >= server_now(&db) - 1_000);
+}
+
+#[test]
+fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_own() {
+    let mut db = store("batch_lives", &["f", "g"]);
+    set(&db, "g", "default_ttl_ms = 60000");
+    let (f, g) = (Tables::of("f"), Tables::of("g"));
+    let plain = PutOptions::new();
+    let (ttl, long, none) =
+        (plain.ttl(Duration::from_secs(30)), plain.ttl(Duration::MAX), plain.ttl(Duration::ZERO));
+    let (by_default, moment) = (plain.default_ttl(), until(FAR));
+    let puts: [(&Tables, &[u8], &PutOptions); 7] = [
+        (&f, b"ttl", &ttl),
+        (&f, b"long", &long),
+        (&f, b"none", &none),
+        (&f, b"default", &by_default),
+        (&g, b"default", &by_default),
+        (&g, b"moment", &moment),
+        (&g, b"never", &plain),
+    ];
+    let put =
+        |(family, key, options): (_, _, _)| BatchWrite { family, key, put: Some((b"1".as_slice(), options)) };
+    let mut writes: Vec<_> = puts.map(put).to_vec();
+    // A key that is put and deleted in the same batch counts if it was alive in between.
+    for options in [&none, &ttl, &by_default] {
+        let key = b"gone".as_slice();
+        writes.extend([put((&f, key, options)), BatchWrite { family: &f, key, put: None }]);
+    }
+    let end =
+        |db: &Db, family, key: &[u8]| Some(db.contents(family).times(key).unwrap().live()?.expiry.millis());
+    for _ in 0..2 {
+        let before = server_now(&db);
+        assert_eq!(db.write_batch(&writes).unwrap(), 2);
+        let after = server_now(&db);
+        let within = |ttl_ms, found: Option<Option<i64>>| {
+            assert!(
+                (before + ttl_ms..=after + ttl_ms).contains(&found.unwrap().unwrap()),
+                "{ttl_ms} {found:?}"
+            );
+        };
+        within(30_000, end(&db, "f", b"ttl"));
+        within(60_000, end(&db, "g", b"default"));
+        let rest =
+            [("f", "long"), ("f", "none"), ("f", "default"), ("g", "moment"), ("g", "never"), ("f", "gone")];
+        let ends = [Some(Some(i64::MAX)), None, Some(None), Some(Some(FAR)), Some(None), None];
+        assert_eq!(rest.map(|(family, key)| end(&db, family, key.as_bytes())), ends);
+    }
+    // A row that somebody else holds is waited for before its life begins.
+    db.begin_write().unwrap();
+    db.contents("f").put(b"ttl", b"2", &plain).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let (f, other) = (Tables::of("f"), open("batch_lives"));
+            let key = b"ttl".as_slice();
+            other.write_batch(&[BatchWrite { family: &f, key, put: Some((b"3", &ttl)) }]).unwrap();
+        });
+        let blocked =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%k.life%'";
+        while Server::shared().sql(blocked) == "0" {
+            assert!(!waiting.is_finished());
+        }
+        let before = server_now(&db);
+        db.commit().unwrap();
+        waiting.join().unwrap();
+        assert!(end(&db, "f", b"ttl").unwrap().unwrap() >= before + 30_000);
+    });
 }
 
 #[test]
@@ -275,13 +342,13 @@ fn purgers_share_the_work_and_leave_what_somebody_holds() {
     let families = ["a", "b", "c"];
     let mut db = store("purgers", &families);
     for family in families {
-        let keys: Vec<[u8; 8]> = (0..1000_u64).map(u64::to_be_bytes).collect();
-        let put = |(n, key)| {
-            let end = if n % 10 == 0 { FAR } else { PAST + n as i64 };
-            BatchWrite { family, key, action: BatchAction::Put(b"v", Expiry::At(end), None) }
-        };
-        let writes: Vec<_> = keys.iter().map(|key| &key[..]).enumerate().map(put).collect();
-        assert_eq!(db.write_batch(&writes).unwrap().puts, 1000);
+        let tables = Tables::of(family);
+        let end = |n| until(if n % 10 == 0 { FAR } else { PAST + n as i64 });
+        let rows: Vec<_> = (0..1000_u64).map(|n| (n.to_be_bytes(), end(n))).collect();
+        let put = |(key, options)| BatchWrite { family: &tables, key, put: Some((b"v".as_slice(), options)) };
+        let writes: Vec<_> = rows.iter().map(|(key, options)| put((key.as_slice(), options))).collect();
+        assert_eq!(db.write_batch(&writes).unwrap(), 0);
+        assert_eq!(db.contents(family).count().unwrap(), 1000);
     }
     assert_eq!(db.next_expiry().unwrap(), Some(PAST + 1));
     // Those that ended first, over all families.
@@ -335,6 +402,9 @@ fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
 fn statements() -> Vec<String> {
     let one = [
         PUT,
+        PUT_BY_DEFAULT,
+        PUT_FOR,
+        PUT_WITH,
         PUT_IF_ABSENT,
         PUT_IF_PRESENT,
         DELETE,
@@ -349,6 +419,7 @@ fn statements() -> Vec<String> {
         PURGE,
         SWEEP,
         batch::WRITE,
+        batch::WRITE_LIVES,
     ];
     let all = one.into_iter().map(str::to_owned);
     all.chain(crate::db::remote::look_up::statements())

@@ -22,6 +22,9 @@ R = TypeVar("R")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
+#: Seconds after which a sleep until something comes by itself asks again.
+_LONGEST_SLEEP = 10.0
+
 
 class NotOwnedError(Error, RuntimeError):
     """What was to be released, extended or acknowledged is not held, or no longer: its TTL was over, and
@@ -134,8 +137,9 @@ class Patience:
         return True
 
     def sleep(self, seconds: float) -> bool:
-        """Waits for something that comes by itself in ``seconds``; False, at once, if the time is over before."""
+        """Waits for something that comes by itself in ``seconds``, or a while, after which to ask again: the machine may be
+        suspended, and time goes on without this clock. False, at once, if the time is over before."""
         if self._end is not None and time.monotonic() + seconds > self._end:
             return False
-        time.sleep(seconds)
+        time.sleep(min(seconds, _LONGEST_SLEEP))
         return True

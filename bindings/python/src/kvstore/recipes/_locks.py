@@ -21,7 +21,7 @@ from kvstore import FOREVER, BusyError, Error, LockedError, Store, StoreIOError,
 from kvstore._native import leave, surely
 from kvstore._time import Duration
 from kvstore.recipes._base import (
-    Name, NotOwnedError, Patience, alone, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
+    Name, NotOwnedError, Patience, alone, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
 )  # fmt: skip
 
 Self = TypeVar("Self", bound="_Holder")
@@ -259,11 +259,9 @@ class _Holder(ContextDecorator):
             finite_ttl(ttl, "the ttl of a lock")
         self._extend(self._last(), self._ttl if ttl is None else ttl)
 
-    @atomic
     def _extend(self, hold: _Hold, ttl: Duration) -> None:
-        if self._family.get(hold.key) != hold.value:
+        if not self._family.compare_and_swap(hold.key, hold.value, hold.value, ttl):
             raise self._lost()
-        self._family.expire(hold.key, ttl)
 
     def release(self) -> None:
         """Gives back what this thread acquired last. NotOwnedError if it has acquired nothing, or the hold
@@ -332,7 +330,7 @@ class _Holder(ContextDecorator):
         # When the hold is gone, its renewal ends: a __del__ in Python would lose an interrupt that comes inside it.
         here = weakref.ref(hold, hold.released.put)
         # Not a threading.Thread, whose start() waits for an Event: see _Hold.released.
-        _thread.start_new_thread(_keep, (self._store, self._family, here, hold.released, interval, self._ttl))
+        _thread.start_new_thread(_keep, (self._family, here, hold.released, interval, self._ttl))
 
     # Carrying it about
 
@@ -357,7 +355,7 @@ def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[st
 
 
 def _keep(
-    store: Store[Any, Any], family: Any, hold: weakref.ref[_Hold], released: queue.SimpleQueue[Any], interval: float, ttl: Duration
+    family: Any, hold: weakref.ref[_Hold], released: queue.SimpleQueue[Any], interval: float, ttl: Duration
 ) -> None:
     """Renews a hold until it is released or lost, or nobody has the object any more."""
     while True:
@@ -371,7 +369,7 @@ def _keep(
         key, value = here.key, here.value
         del here
         try:
-            if not alone(store, lambda: family.get(key) == value and family.expire(key, ttl)):  # noqa: B023 # called at once
+            if not family.compare_and_swap(key, value, value, ttl):
                 return
         except (BusyError, LockedError, StoreIOError):
             pass  # there is time for another try or two; a server may be back then

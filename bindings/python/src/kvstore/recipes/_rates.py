@@ -177,17 +177,19 @@ class RateLimiter:
         allowed. Joins an open transaction of the thread, and is undone with it."""
         cost = self._cost(cost)
         where = self._key(key)
-        step = self._step(where, cost)
-        if step.state:
-            step = self._count(where, cost)
-        return _decision(step)
+        while True:
+            old = self._family.get(where)
+            step = self._algorithm(self._rule, old, now_ms(self._family), cost)
+            # Each that is in vain is another's that counts.
+            if not step.state or self._replace(where, old, step):
+                return _decision(step)
 
-    @atomic
-    def _count(self, where: bytes, cost: int) -> _Step:
-        step = self._step(where, cost)
-        if step.state:
-            self._family.put(where, step.state, max(1, step.reset_ms) / 1000)
-        return step
+    def _replace(self, where: bytes, old: Optional[bytes], step: _Step) -> bool:
+        """Writes the state, if it is still the old one; says whether it was."""
+        ttl = max(1, step.reset_ms) / 1000
+        if old is None:
+            return bool(self._family.put(where, step.state, ttl, if_absent=True))
+        return bool(self._family.compare_and_swap(where, old, step.state, ttl))
 
     def peek(self, key: Name, cost: int = 1) -> Decision:
         """What :meth:`hit` would say. Counts nothing: ``remaining`` is what is left before the hit."""

@@ -266,36 +266,25 @@ fn write_once(both: &Both, random: &mut Random) {
 }
 
 fn write_batch(both: &Both, random: &mut Random) {
-    let writes: Vec<(usize, &[u8], BatchAction<'_>)> = (0..random.below(10))
+    let kinds: Vec<_> = (0..random.below(10))
         .map(|_| {
-            let (family, key) = (random.below(2) as usize, random.of(&KEYS));
-            let action = match random.below(3) {
-                0 => BatchAction::Delete,
-                _ => BatchAction::Put(random.of(&VALUES), expiry(random), written(random)),
-            };
-            (family, key, action)
+            let options =
+                PutOptions { expiry: expiry(random), written_ms: written(random), ..PutOptions::new() };
+            let put = (random.below(3) > 0).then(|| (random.of(&VALUES), options));
+            (&both.tables[random.below(2) as usize], random.of(&KEYS), put)
         })
         .collect();
-    let of_server: Vec<_> = writes
+    let writes: Vec<_> = kinds
         .iter()
-        .map(|(family, key, action)| BatchWrite { family: FAMILIES[*family], key, action: *action })
+        .map(|(family, key, put)| BatchWrite {
+            family,
+            key,
+            put: put.as_ref().map(|(value, options)| (*value, options)),
+        })
         .collect();
-    let counts = both.server.write_batch(&of_server).unwrap();
-    let mut expected = BatchCounts::default();
-    for (family, key, action) in writes {
-        match action {
-            BatchAction::Put(value, end, written_ms) => {
-                let options = PutOptions { expiry: end, written_ms, ..PutOptions::new() };
-                both.write(family, |file| file.put(key, value, &options)).unwrap();
-                expected.puts += 1;
-                expected.written += (key.len() + value.len()) as u64;
-            }
-            BatchAction::Delete => {
-                expected.deletes += u64::from(both.write(family, |file| file.delete(key)).unwrap());
-            }
-        }
-    }
-    assert_eq!(counts, expected, "{of_server:?}");
+    let mut file = both.file.borrow_mut();
+    let expected = file.in_own_transaction(true, |file| file.write_batch(&writes, &both.clock)).unwrap();
+    assert_eq!(both.server.write_batch(&writes).unwrap(), expected, "{kinds:?}");
 }
 
 fn compare_once(both: &Both, random: &mut Random) {

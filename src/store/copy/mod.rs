@@ -1,11 +1,15 @@
 //! A copy of everything in a store, into another store: row by row, so that the two may differ in page size, journal
 //! mode or engine, and the other one may have families of its own.
 
+mod record;
+mod resumable;
+
 use super::Store;
 use crate::db::{DEFAULT_FAMILY, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::{Direction, Family, KeyRange};
 use crate::options::PutOptions;
+pub use resumable::Copied;
 
 /// Rows between two calls of the caller's.
 const ROWS: usize = 512;
@@ -34,25 +38,47 @@ impl Store {
     /// this is a store in memory or an exclusive one; [`Misuse`](ErrorKind::Misuse) if one of the two is closed, also
     /// meanwhile. Nothing was copied then.
     pub fn copy_to(&self, to: &Store, mut progress: impl FnMut(u64, u64) -> bool) -> Result<u64> {
-        let (from_shared, to_shared) = (self.shared(), to.shared());
-        let same_file = from_shared.file.is_some() && from_shared.file == to_shared.file;
-        let copied = if same_file || std::ptr::eq(&raw const **from_shared, &raw const **to_shared) {
-            Err(Error::invalid("a store cannot be copied into itself: open another one to copy to"))
-        } else {
-            // Who closes one of the stores may be waiting for this call.
-            let mut go_on = |done, total| {
-                let goes_on = progress(done, total);
-                from_shared.check_open().and_then(|()| to_shared.check_open())?;
-                if goes_on {
-                    Ok(())
-                } else {
-                    Err(Error::invalid("the copy was stopped by its progress callback; nothing was copied"))
-                }
-            };
-            copy(self, to, &mut go_on)
+        let mut go_on = |done, total| match goes_on(self, to, &mut progress, done, total)? {
+            true => Ok(()),
+            false => Err(Error::invalid("the copy was stopped by its progress callback; nothing was copied")),
         };
-        from_shared.count_failure(copied)
+        let copied = between(self, to, |from, to| {
+            // The target first: it may have to be waited for, and a snapshot keeps the source's WAL from being reset.
+            to.transaction(|to| from.snapshot(|from| copy_all(from, to, &mut go_on)))
+        });
+        self.shared().count_failure(copied)
     }
+}
+
+/// Asks the caller whether the copy goes on. Fails if one of the stores is closed: who does that may be waiting for it.
+fn goes_on(
+    from: &Store,
+    to: &Store,
+    progress: &mut impl FnMut(u64, u64) -> bool,
+    done: u64,
+    total: u64,
+) -> Result<bool> {
+    let goes_on = progress(done, total);
+    from.shared().check_open().and_then(|()| to.shared().check_open())?;
+    Ok(goes_on)
+}
+
+/// Runs a copy between two stores that are not the same one.
+fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Result<R>) -> Result<R> {
+    let itself = || Error::invalid("a store cannot be copied into itself: open another one to copy to");
+    let (from_shared, to_shared) = (from.shared(), to.shared());
+    let is_same_file = from_shared.file.is_some() && from_shared.file == to_shared.file;
+    if is_same_file || std::ptr::eq(&raw const **from_shared, &raw const **to_shared) {
+        return Err(itself());
+    }
+    let (from, to) = (Side::of(from, false)?, Side::of(to, true)?);
+    let (from, to) = (from.store(), to.store());
+    let place = |store: &Store| store.shared().with(|db| db.place_on_its_server());
+    let from_place = place(from)?;
+    if from_place.is_some() && from_place == place(to)? {
+        return Err(itself());
+    }
+    copy(from, to)
 }
 
 /// One of the two stores: a connection of the copy's own, or the handle itself where there can be no other.
@@ -82,15 +108,16 @@ impl<'s> Side<'s> {
     }
 }
 
-fn copy(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
-    let (from, to) = (Side::of(from, false)?, Side::of(to, true)?);
-    // The target first: it may have to be waited for, and a snapshot keeps the source's WAL from being reset.
-    to.store().transaction(|to| from.store().snapshot(|from| copy_all(from, to, go_on)))
-}
-
 /// Copies what is in a snapshot, inside a write transaction.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
     let names = from.shared().with(|db| db.view().families())?;
+    if to.shared().with(|db| db.view().family_exists(record::FAMILY))? {
+        return Err(Error::invalid(format!(
+            "the store to copy to belongs to a copy that is not finished: finish that (copy_resumable, or \
+             \"kvstore copy --resume\"), or drop the family \"{}\" there if it is not wanted any more",
+            record::FAMILY
+        )));
+    }
     let is_new = to.limit()?.is_none() && is_empty(to)?;
     let mut total = 0;
     for name in &names {
@@ -98,9 +125,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
         if to.shared().with(|db| db.view().family_exists(name))?
             && to.unregistered_family(name).count_live()? > 0
         {
-            return Err(Error::invalid(format!(
-                "family \"{name}\" of the store to copy to has keys: clear it, or copy to another store"
-            )));
+            return Err(has_keys(name));
         }
     }
     go_on(0, total)?;
@@ -117,14 +142,24 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
         })?;
     }
     if to.stats()?.evicted > evicted {
-        return Err(Error::over_limit(
-            "what is to be copied does not fit into the limit of the store to copy to: set a greater one there",
-        ));
+        return Err(does_not_fit());
     }
     if let Some(limit) = from.limit()?.filter(|_| is_new) {
         to.set_limit(Some(limit))?;
     }
     Ok(done)
+}
+
+fn has_keys(name: &str) -> Error {
+    Error::invalid(format!(
+        "family \"{name}\" of the store to copy to has keys: clear it, or copy to another store"
+    ))
+}
+
+fn does_not_fit() -> Error {
+    Error::over_limit(
+        "what is to be copied does not fit into the limit of the store to copy to: set a greater one there",
+    )
 }
 
 fn is_empty(store: &Store) -> Result<bool> {

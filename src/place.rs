@@ -1,0 +1,70 @@
+//! Where a store is: the path of a file, or the URL of a server. Must not enter: what a URL means to the server
+//! (`db/remote/url.rs`).
+
+use std::path::Path;
+
+/// The schemes of URLs, which are libpq's.
+pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
+
+/// Whether a path is the URL of a store on a server, in any build.
+#[must_use]
+pub fn is_url(path: impl AsRef<Path>) -> bool {
+    let path = path.as_ref().as_os_str().as_encoded_bytes();
+    SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
+}
+
+/// A path as it may be shown and logged: of a URL without the password. One that is not well-formed, in which a part of
+/// the password may be anywhere, is `postgresql://…`.
+#[must_use]
+pub fn path_without_password(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    let text = path.display().to_string();
+    if !is_url(path) {
+        return text;
+    }
+    let Some((scheme, rest)) = text.split_once("://") else { return text };
+    let (before_query, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, database) = before_query.split_once('/').unwrap_or((before_query, ""));
+    // A password in which / or ? is not encoded has its end, the @, after them.
+    if database.contains('@') || query.contains('@') || rest.contains('#') {
+        return format!("{scheme}://…");
+    }
+    let shown = match authority.rsplit_once('@') {
+        Some((log_in, hosts)) => {
+            format!("{}@{hosts}", log_in.split_once(':').map_or(log_in, |(user, _)| user))
+        }
+        None => authority.to_owned(),
+    };
+    let slash = if before_query.contains('/') { "/" } else { "" };
+    let is_secret = |pair: &&str| pair.is_empty() || pair.starts_with("password=");
+    let pairs: Vec<_> = query.split('&').filter(|pair| !is_secret(pair)).collect();
+    let mark = if pairs.is_empty() { "" } else { "?" };
+    format!("{scheme}://{shown}{slash}{database}{mark}{}", pairs.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password_wherever_that_stands() {
+        for (url, shown) in [
+            ("postgresql://u:secret@h:5432/d?schema=s", "postgresql://u@h:5432/d?schema=s"),
+            ("postgres://u@h/d?password=secret&schema=s", "postgres://u@h/d?schema=s"),
+            ("postgresql://u:sec%40ret@/d?host=/run", "postgresql://u@/d?host=/run"),
+            ("postgresql://u:sec@ret@h", "postgresql://u@h"),
+            ("postgresql://h/d?password=secret", "postgresql://h/d"),
+            ("postgresql:///d?password=secret&host=/run", "postgresql:///d?host=/run"),
+            ("postgresql://u:sec/ret@h/d", "postgresql://…"),
+            ("postgresql://u:sec?ret@h/d", "postgresql://…"),
+            ("postgresql://u:sec?r=et@h/d", "postgresql://…"),
+            ("postgresql://u:sec#ret@h/d", "postgresql://…"),
+            ("postgresql://u@h/d?password=sec@ret", "postgresql://…"),
+            ("dir/app.db", "dir/app.db"),
+            ("mysql://u:p@h/d", "mysql://u:p@h/d"), // the name of a file
+        ] {
+            assert_eq!(path_without_password(url), shown);
+        }
+        assert!(is_url("postgres://") && !is_url("postgres:/") && !is_url("./postgres://h"));
+    }
+}

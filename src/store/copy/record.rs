@@ -1,0 +1,180 @@
+//! How far a resumable copy has come: a record in the store that is copied to, changed in the transaction of each batch,
+//! so that the two always agree. It is a family of its own, which the last transaction drops.
+
+use super::Store;
+use crate::db::{BatchWrite, DEFAULT_FAMILY};
+use crate::error::{Error, Result};
+use crate::expiry::Expiry;
+use crate::family::Family;
+use crate::options::PutOptions;
+
+/// The family that is there while a copy is not finished.
+pub(super) const FAMILY: &str = "copy in progress";
+
+/// The keys in it: which store is copied and where that was, who is copying it now, the last row that is copied, whether
+/// nothing was copied yet beyond that, and whether the store gets the limit of the other one.
+const SOURCE: &str = "source";
+const PATH: &str = "path";
+const RUN: &str = "run";
+const AT: &str = "at";
+const FIRST_ROUND: &str = "first round";
+const GETS_LIMIT: &str = "gets the limit";
+/// What the key of a family begins with that belongs to the copy.
+const TAKEN: &str = "family ";
+
+/// A place among the rows of all families, in the order of the families' names and the keys: the last row before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) family: String,
+    /// `None`: before the first key of the family.
+    pub(super) key: Option<Vec<u8>>,
+}
+
+impl Place {
+    /// No name of a family has a NUL.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.family.clone().into_bytes();
+        if let Some(key) = &self.key {
+            bytes.push(0);
+            bytes.extend_from_slice(key);
+        }
+        bytes
+    }
+
+    fn of(bytes: &[u8]) -> Option<Place> {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let (family, key) = match end {
+            Some(end) => (bytes.get(..end)?, bytes.get(end + 1..).map(<[u8]>::to_vec)),
+            None => (bytes, None),
+        };
+        Some(Place { family: String::from_utf8(family.to_vec()).ok()?, key })
+    }
+}
+
+/// Which store is copied: a name that it keeps when it is moved, and its path, for people.
+pub(super) struct Source {
+    id: String,
+    path: String,
+}
+
+impl Source {
+    pub(super) fn of(store: &Store) -> Result<Source> {
+        let path = store.shared().with(|db| Ok(db.path()))?;
+        Ok(Source {
+            id: store.unregistered_family(DEFAULT_FAMILY).created_ms()?.to_string(),
+            path: path.map_or_else(|| "in memory".to_owned(), crate::place::path_without_password),
+        })
+    }
+}
+
+/// How far a copy has come, as it stands in the store.
+pub(super) struct Record {
+    pub(super) at: Place,
+    /// Whether nothing was copied yet after that place.
+    pub(super) is_first_round: bool,
+}
+
+/// The record in a store, seen from inside a transaction of it by one run of a copy.
+pub(super) struct Held<'s> {
+    store: &'s Store,
+    family: Family,
+    run: &'s str,
+}
+
+impl<'s> Held<'s> {
+    pub(super) fn by(store: &'s Store, run: &'s str) -> Held<'s> {
+        Held { store, family: store.unregistered_family(FAMILY), run }
+    }
+
+    /// Reads it, or makes it in a store in which there is none; from now on it is this run's.
+    pub(super) fn take(&self, source: &Source) -> Result<Record> {
+        if !self.is_there()? {
+            let gets_limit = self.store.limit()?.is_none() && super::is_empty(self.store)?;
+            self.store.create_family(FAMILY)?.release();
+            self.put(SOURCE, &source.id)?;
+            self.put(FIRST_ROUND, "")?;
+            if gets_limit {
+                self.put(GETS_LIMIT, "")?;
+            }
+        } else if self.family.get(SOURCE)?.as_deref() != Some(source.id.as_bytes()) {
+            let other = self.family.get(PATH)?.unwrap_or_default();
+            return Err(Error::invalid(format!(
+                "the store to copy to belongs to the copy of another store ({}), which is not finished: finish that, or \
+                 drop the family \"{FAMILY}\" there if it is not wanted any more",
+                String::from_utf8_lossy(&other)
+            )));
+        }
+        self.put(PATH, &source.path)?;
+        self.put(RUN, self.run)?;
+        let at = match self.family.get(AT)? {
+            Some(bytes) => Place::of(&bytes).ok_or_else(|| {
+                Error::corrupt(format!("the family \"{FAMILY}\" does not say how far the copy has come"))
+            })?,
+            None => Place::default(),
+        };
+        Ok(Record { at, is_first_round: self.family.exists(FIRST_ROUND)? })
+    }
+
+    fn is_there(&self) -> Result<bool> {
+        self.store.shared().with(|db| db.view().family_exists(FAMILY))
+    }
+
+    /// Whether this run has it: not after the last transaction of it, and not if another one goes on with the copy.
+    pub(super) fn is_held(&self) -> Result<bool> {
+        Ok(self.is_there()? && self.family.get(RUN)?.as_deref() == Some(self.run.as_bytes()))
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        match self.is_held()? {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "another run of this copy has gone on with it, or has finished it: only one can be at it",
+            )),
+        }
+    }
+
+    pub(super) fn move_to(&self, at: &Place) -> Result<()> {
+        let options = PutOptions::new().expiry(Expiry::Never);
+        let bytes = at.to_bytes();
+        // A key and its family may be longer together than any value may be that the caller writes.
+        let write =
+            BatchWrite { family: self.family.tables(), key: AT.as_bytes(), put: Some((&bytes, &options)) };
+        let shared = self.store.shared();
+        shared.write(|db| db.write_batch(&[write], &shared.clock)).map(drop)
+    }
+
+    pub(super) fn end_first_round(&self) -> Result<()> {
+        self.family.delete(FIRST_ROUND).map(drop)
+    }
+
+    /// Whether a family belongs to the copy.
+    pub(super) fn has_taken(&self, name: &str) -> Result<bool> {
+        self.family.exists(format!("{TAKEN}{name}"))
+    }
+
+    pub(super) fn note_taken(&self, name: &str) -> Result<()> {
+        self.put(&format!("{TAKEN}{name}"), "")
+    }
+
+    /// The families that belong to the copy.
+    pub(super) fn taken(&self) -> Result<Vec<String>> {
+        let name = |entry: Result<(Vec<u8>, Vec<u8>)>| {
+            let (key, _) = entry?;
+            let name = key.get(TAKEN.len()..).unwrap_or_default().to_vec();
+            String::from_utf8(name).map_err(|_| Error::corrupt("the name of a family is not UTF-8"))
+        };
+        self.family.prefix(TAKEN).map(name).collect()
+    }
+
+    pub(super) fn gets_limit(&self) -> Result<bool> {
+        self.family.exists(GETS_LIMIT)
+    }
+
+    pub(super) fn remove(&self) -> Result<()> {
+        self.store.drop_family(FAMILY)
+    }
+
+    fn put(&self, key: &str, value: &str) -> Result<()> {
+        self.family.put_until(key, value, Expiry::Never)
+    }
+}

@@ -1,0 +1,535 @@
+//! A copy in many transactions, which goes on where it was after it was cut off.
+//!
+//! The rows of all families, in the order of the families' names and the keys, are walked like a ring: each call begins at
+//! the place the copy has come to, and goes around to that place again. So each row is met by the call that ends the copy,
+//! wherever earlier ones were cut. Where something may have been copied before, both stores are read, and only differences
+//! are written. A call reads the source in one snapshot, unless it loses that with the connection; then it goes on in a new
+//! one, because a line that breaks again and again would never let it come around.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::record::{FAMILY, Held, Place, Record, Source};
+use super::{ROWS, Store, between, does_not_fit, goes_on, has_keys};
+use crate::db::{BatchWrite, Tables, TransactionState};
+use crate::error::{Error, ErrorKind, Result};
+use crate::expiry::Expiry;
+use crate::family::{Cursor, Direction, Family, KeyRange};
+use crate::options::{Eviction, Limit, PutOptions};
+
+/// A batch is full with so many rows or bytes, or after that time: so much is done again after a cut.
+const BATCH_ROWS: usize = 16 * 1024;
+const BATCH_BYTES: usize = 4 << 20;
+const BATCH_TIME: Duration = Duration::from_secs(1);
+
+/// How long it waits after a failure that may pass before it tries again; after the last of them it gives up, unless
+/// something was copied in between.
+const PAUSES: [Duration; 6] = [
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
+
+/// What a resumable copy has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Keys that are there now, in which families.
+    pub keys: u64,
+    /// The families they are in, the default one included.
+    pub families: u64,
+    /// Keys that this call has written; the others were there, as they are to be.
+    pub written: u64,
+    /// Keys that this call has removed: they were copied earlier, and are not in the source any more.
+    pub removed: u64,
+    /// Snapshots of the source that this call has read: more than one if a connection to it broke.
+    pub snapshots: u64,
+}
+
+impl Store {
+    /// Copies everything into another store, as [`copy_to`](Store::copy_to), but in many transactions: a copy that was cut
+    /// off, however, goes on where it was when it is called again for the same two stores. Failures that may pass, such as
+    /// a broken connection to a server, are waited for: it tries again six times, 15 seconds in all, and as often each time
+    /// something was copied in between.
+    ///
+    /// When it returns, the families in `to` are those of this store at the moment at which this call has begun: what
+    /// earlier calls have copied is compared, and what has changed since is written or removed. If a connection to this
+    /// store broke meanwhile, its snapshot went with it ([`Copied::snapshots`]): then each key is as it was at some time
+    /// during this call. Rows have their ends of life and their write times, families their default TTL and write tracking.
+    /// Until then nobody else is to write to these families of `to`; those that `to` had besides stay as they are.
+    ///
+    /// How far it has come is kept in `to`, in a family `copy in progress`, which is gone when the copy is done. It knows
+    /// the store that is copied also under another path.
+    ///
+    /// # Errors
+    /// As [`copy_to`](Store::copy_to); `Error` also if `to` belongs to the unfinished copy of another store, if this store
+    /// is itself the target of an unfinished one, or if another call has gone on with the copy. What was copied until then
+    /// stays, and the next call goes on from there.
+    pub fn copy_resumable(&self, to: &Store, mut progress: impl FnMut(u64, u64) -> bool) -> Result<Copied> {
+        let mut go_on = |done, total| match goes_on(self, to, &mut progress, done, total)? {
+            true => Ok(()),
+            false => Err(Error::invalid("the copy was stopped by its progress callback")),
+        };
+        let copied = between(self, to, |from, to| {
+            let id = RandomState::new().build_hasher().finish();
+            let run = Run {
+                from,
+                to,
+                id: format!("{id:016x}"),
+                record: None,
+                start: Place::default(),
+                is_past_end: false,
+                batch: Batch::new(),
+                failures: 0,
+                ends: false,
+                has_ended: false,
+                copied: Copied::default(),
+                total: 0,
+                go_on: &mut go_on,
+            };
+            run.run_to_the_end()
+        });
+        self.shared().count_failure(copied)
+    }
+}
+
+/// One call.
+struct Run<'r> {
+    from: &'r Store,
+    to: &'r Store,
+    /// By which it finds out whether another call has gone on with the copy.
+    id: String,
+    /// How far the copy has come; `None`: the target was not looked at yet.
+    record: Option<Record>,
+    /// Where this call has begun, to which it is to come around, and whether it has been at the end on its way.
+    start: Place,
+    is_past_end: bool,
+    batch: Batch,
+    /// How often in a row it has failed.
+    failures: usize,
+    /// Whether the last transaction was tried, whose outcome may be unknown, and whether it is done.
+    ends: bool,
+    has_ended: bool,
+    copied: Copied,
+    total: u64,
+    go_on: &'r mut dyn FnMut(u64, u64) -> Result<()>,
+}
+
+/// A family in both stores.
+struct Pair {
+    name: String,
+    from: Family,
+    to: Family,
+    default_ttl: Option<Duration>,
+    tracks: bool,
+}
+
+/// A row as it is copied and compared.
+#[derive(PartialEq, Eq)]
+struct Row {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    expiry: Expiry,
+    /// Only in a family that tracks it.
+    written_ms: Option<i64>,
+}
+
+/// What one transaction is to change.
+struct Batch {
+    writes: Vec<Write>,
+    bytes: usize,
+    began: Instant,
+    /// Rows of the source that were looked at.
+    met: u64,
+    /// How far the copy has come with it; `None`: nothing was looked at.
+    at: Option<Place>,
+}
+
+struct Write {
+    family: Arc<Tables>,
+    key: Vec<u8>,
+    put: Option<(Vec<u8>, PutOptions)>,
+}
+
+impl Write {
+    fn of_batch(&self) -> BatchWrite<'_> {
+        let put = self.put.as_ref().map(|(value, options)| (value.as_slice(), options));
+        BatchWrite { family: &self.family, key: &self.key, put }
+    }
+}
+
+impl Batch {
+    fn new() -> Batch {
+        Batch { writes: Vec::new(), bytes: 0, began: Instant::now(), met: 0, at: None }
+    }
+
+    fn is_full(&self) -> bool {
+        self.writes.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES || self.began.elapsed() >= BATCH_TIME
+    }
+
+    fn put(&mut self, family: &Family, row: Row) -> Result<()> {
+        family.check_entry(&row.key, &row.value, row.expiry)?;
+        self.bytes += row.key.len() + row.value.len();
+        let options = PutOptions::new().expiry(row.expiry);
+        let options = row.written_ms.map_or(options, |written_ms| options.written_at(written_ms));
+        self.writes.push(Write {
+            family: family.shared_tables(),
+            key: row.key,
+            put: Some((row.value, options)),
+        });
+        Ok(())
+    }
+
+    fn delete(&mut self, family: &Family, key: Vec<u8>) {
+        self.bytes += key.len();
+        self.writes.push(Write { family: family.shared_tables(), key, put: None });
+    }
+}
+
+impl Run<'_> {
+    fn run_to_the_end(mut self) -> Result<Copied> {
+        loop {
+            let from = self.from;
+            let Err(why) = from.snapshot(|_| self.go_around()) else { return Ok(self.copied) };
+            if self.has_ended {
+                return Ok(self.copied); // the source has gone after that
+            }
+            if let Err(why) = self.pause(why) {
+                return Err(match self.record {
+                    None => why,
+                    Some(_) => why.with_message(format!(
+                        "{why}; the copy is not finished: run it again, and it goes on where it was"
+                    )),
+                });
+            }
+        }
+    }
+
+    /// The rest of the way around, in the snapshot that is open.
+    fn go_around(&mut self) -> Result<()> {
+        self.batch = Batch::new();
+        let (names, source, limit) = (names(self.from)?, Source::of(self.from)?, self.from.limit()?);
+        let mut pairs = Vec::new();
+        self.total = 0;
+        for name in names {
+            let from = self.from.unregistered_family(&name);
+            self.total += from.count_live()?;
+            let (default_ttl, tracks) = (from.default_ttl()?, from.tracks_writes()?);
+            pairs.push(Pair { to: self.to.unregistered_family(&name), name, from, default_ttl, tracks });
+        }
+        self.copied.families = pairs.len() as u64;
+        self.copied.snapshots += 1;
+        self.tell()?;
+        let record = self.again(|run| run.prepare(&pairs, &source))?;
+        let at = record.at.clone();
+        if self.record.is_none() {
+            self.start = at.clone();
+        }
+        self.record = Some(record);
+        if !self.is_past_end {
+            self.walk(&pairs, &at, None)?;
+            self.batch.at = Some(Place::default());
+            self.apply(true)?;
+            self.is_past_end = true;
+        }
+        let (at, start) = (self.at(), self.start.clone());
+        self.walk(&pairs, &at, Some(&start))?;
+        self.apply(false)?;
+        self.again(|run| run.finish(&pairs, limit))?;
+        self.has_ended = true;
+        Ok(())
+    }
+
+    /// Takes the copy over, and makes the families what they are in the source.
+    fn prepare(&self, pairs: &[Pair], source: &Source) -> Result<Record> {
+        self.to.transaction(|to| {
+            let held = Held::by(to, &self.id);
+            if self.record.is_some() {
+                held.check()?;
+            }
+            let record = held.take(source)?;
+            let needs_times = to.limit()?.is_some_and(|limit| limit.eviction == Eviction::Oldest);
+            for Pair { name, to: family, default_ttl, tracks, .. } in pairs {
+                if !held.has_taken(name)? {
+                    let is_there = to.shared().with(|db| db.view().family_exists(name))?;
+                    if is_there && family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
+                        return Err(has_keys(name));
+                    }
+                    held.note_taken(name)?;
+                }
+                if !to.shared().with(|db| db.view().family_exists(name))? {
+                    to.create_family(name)?.release();
+                }
+                if family.default_ttl()? != *default_ttl {
+                    family.set_default_ttl(*default_ttl)?;
+                }
+                // A policy that removes what is oldest needs the times.
+                if *tracks || !needs_times {
+                    family.set_write_tracking(*tracks)?;
+                }
+            }
+            Ok(record)
+        })
+    }
+
+    /// Copies what is after a place; up to another one, or to the end.
+    fn walk(&mut self, pairs: &[Pair], after: &Place, up_to: Option<&Place>) -> Result<()> {
+        for pair in pairs.iter().filter(|pair| pair.name >= after.family) {
+            let lower = match &after.key {
+                Some(key) if pair.name == after.family => Bound::Excluded(key.clone()),
+                _ => Bound::Unbounded,
+            };
+            let upper = match up_to {
+                Some(place) if pair.name > place.family => return Ok(()),
+                Some(Place { family, key }) if pair.name == *family => match key {
+                    Some(key) => Bound::Included(key.clone()),
+                    None => return Ok(()),
+                },
+                _ => Bound::Unbounded,
+            };
+            self.walk_family(pair, &KeyRange::new(lower, upper))?;
+        }
+        Ok(())
+    }
+
+    fn walk_family(&mut self, pair: &Pair, range: &KeyRange) -> Result<()> {
+        let mut source = Reader::new(&pair.from, range.clone(), pair.tracks);
+        let is_first_round = self.record.as_ref().is_some_and(|record| record.is_first_round);
+        let mut target = (!is_first_round).then(|| Reader::new(&pair.to, range.clone(), pair.tracks));
+        loop {
+            source.read()?;
+            while let Some(row) = source.rows.pop_front() {
+                self.batch.met += 1;
+                self.batch.at = Some(Place { family: pair.name.clone(), key: Some(row.key.clone()) });
+                let is_there = match &mut target {
+                    Some(target) => self.compare(pair, target, &row)?,
+                    None => false,
+                };
+                if !is_there {
+                    self.batch.put(&pair.to, row)?;
+                }
+            }
+            if source.is_at_end {
+                break;
+            }
+            if let Err(why) = self.tell() {
+                self.apply(false)?; // who goes on later need not copy it again
+                return Err(why);
+            }
+            super::is_in_transaction(self.from, TransactionState::Read)?;
+            if self.batch.is_full() {
+                self.apply(false)?;
+            }
+        }
+        // What is in the target after the last row of the source.
+        if let Some(target) = &mut target {
+            while self.fill(target)? {
+                while let Some(row) = target.rows.pop_front() {
+                    self.batch.delete(&pair.to, row.key);
+                }
+                if self.batch.is_full() {
+                    self.apply(false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what the target has before a row of the source; says whether it has the same row.
+    fn compare(&mut self, pair: &Pair, target: &mut Reader, row: &Row) -> Result<bool> {
+        while self.fill(target)? {
+            match target.rows.front() {
+                Some(found) if found.key > row.key => return Ok(false),
+                _ => {}
+            }
+            let Some(found) = target.rows.pop_front() else { continue };
+            if found.key == row.key {
+                return Ok(found == *row);
+            }
+            self.batch.delete(&pair.to, found.key);
+        }
+        Ok(false)
+    }
+
+    /// Sees to it that there is a next row of the target, if it has one.
+    fn fill(&mut self, target: &mut Reader) -> Result<bool> {
+        while target.rows.is_empty() && !target.is_at_end {
+            self.again(|_| target.read())?;
+        }
+        Ok(!target.rows.is_empty())
+    }
+
+    /// Writes the batch. `ends_first_round`: from now on, something may be there everywhere.
+    fn apply(&mut self, ends_first_round: bool) -> Result<()> {
+        let batch = std::mem::replace(&mut self.batch, Batch::new());
+        if batch.at.is_none() && batch.writes.is_empty() {
+            return Ok(());
+        }
+        let at = batch.at.unwrap_or_else(|| self.at());
+        self.again(|run| run.write(&batch.writes, &at, ends_first_round))?;
+        self.failures = 0;
+        self.copied.keys += batch.met;
+        for write in &batch.writes {
+            let count = if write.put.is_some() { &mut self.copied.written } else { &mut self.copied.removed };
+            *count += 1;
+        }
+        if let Some(record) = &mut self.record {
+            record.at = at;
+            record.is_first_round &= !ends_first_round;
+        }
+        self.tell()
+    }
+
+    fn write(&self, writes: &[Write], at: &Place, ends_first_round: bool) -> Result<()> {
+        self.to.transaction(|to| {
+            let held = Held::by(to, &self.id);
+            held.check()?;
+            let (shared, evicted) = (to.shared(), to.stats()?.evicted);
+            for some in writes.chunks(ROWS) {
+                let some: Vec<_> = some.iter().map(Write::of_batch).collect();
+                shared.write(|db| db.write_batch(&some, &shared.clock))?;
+            }
+            if ends_first_round {
+                held.end_first_round()?;
+            }
+            held.move_to(at)?;
+            match to.stats()?.evicted > evicted {
+                true => Err(does_not_fit()),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// The last transaction.
+    fn finish(&mut self, pairs: &[Pair], limit: Option<Limit>) -> Result<()> {
+        let was_tried = std::mem::replace(&mut self.ends, true);
+        let id = &self.id;
+        self.to.transaction(|to| {
+            let held = Held::by(to, id);
+            if was_tried && !held.is_held()? {
+                return Ok(()); // it was done, and nobody had said so
+            }
+            held.check()?;
+            for name in held.taken()? {
+                let is_gone = !pairs.iter().any(|pair| pair.name == name);
+                if is_gone && to.shared().with(|db| db.view().family_exists(&name))? {
+                    to.drop_family(&name)?;
+                }
+            }
+            if limit.is_some() && held.gets_limit()? {
+                to.set_limit(limit)?;
+            }
+            held.remove()
+        })
+    }
+
+    /// Up to where the copy is committed.
+    fn at(&self) -> Place {
+        self.record.as_ref().map(|record| record.at.clone()).unwrap_or_default()
+    }
+
+    fn tell(&mut self) -> Result<()> {
+        (self.go_on)(self.copied.keys + self.batch.met, self.total)
+    }
+
+    /// Runs what may be run again, as long as what fails may pass.
+    fn again<R>(&mut self, mut f: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
+        loop {
+            match f(self) {
+                Ok(done) => return Ok(done),
+                Err(why) => self.pause(why)?,
+            }
+        }
+    }
+
+    /// After a failure: waits, or gives up with it.
+    fn pause(&mut self, why: Error) -> Result<()> {
+        let may_pass = matches!(why.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Locked);
+        let Some(pause) = PAUSES.get(self.failures).filter(|_| may_pass) else { return Err(why) };
+        self.failures += 1;
+        let end = Instant::now() + *pause;
+        loop {
+            self.tell()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+}
+
+/// All families, in the order of their names.
+fn names(store: &Store) -> Result<Vec<String>> {
+    let names = store.shared().with(|db| db.view().families())?;
+    if names.iter().any(|name| name == FAMILY) {
+        return Err(Error::invalid(format!(
+            "the store to copy is itself the target of a copy that is not finished: finish that first, or drop the family \
+             \"{FAMILY}\" there if it is not wanted any more"
+        )));
+    }
+    Ok(names)
+}
+
+/// Reads the rows of a range, some at a time. What fails may be tried again.
+struct Reader {
+    family: Family,
+    cursor: Cursor,
+    tracks: bool,
+    has_begun: bool,
+    is_at_end: bool,
+    /// What was read last, whose write times are still to be read.
+    half: Vec<Row>,
+    rows: VecDeque<Row>,
+}
+
+impl Reader {
+    fn new(family: &Family, range: KeyRange, tracks: bool) -> Reader {
+        Reader {
+            family: family.unregistered(),
+            cursor: family.cursor(range, Direction::Forward),
+            tracks,
+            has_begun: false,
+            is_at_end: false,
+            half: Vec::new(),
+            rows: VecDeque::new(),
+        }
+    }
+
+    /// Reads some more rows.
+    fn read(&mut self) -> Result<()> {
+        if self.half.is_empty() {
+            if !self.has_begun {
+                self.cursor.first()?;
+                self.has_begun = true;
+            }
+            self.half = self
+                .cursor
+                .fetch(ROWS)?
+                .map(|entry| Row {
+                    key: entry.key.to_vec(),
+                    value: entry.value.unwrap_or_default().to_vec(),
+                    expiry: entry.expiry,
+                    written_ms: None,
+                })
+                .collect();
+            self.is_at_end = self.half.is_empty();
+        }
+        if self.tracks && !self.half.is_empty() {
+            let keys: Vec<_> = self.half.iter().map(|row| row.key.as_slice()).collect();
+            let written = self.family.write_times(&keys)?;
+            for (row, written_ms) in self.half.iter_mut().zip(written) {
+                row.written_ms = written_ms;
+            }
+            self.half.retain(|row| row.written_ms.is_some()); // the others have expired just now
+        }
+        self.rows.extend(self.half.drain(..));
+        Ok(())
+    }
+}
