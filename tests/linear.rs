@@ -5,8 +5,6 @@
 //! `KVSTORE_TORTURE_SECONDS` is how long each test lasts (default 1.5). Run with `--nocapture`, the tests print
 //! what they did. The other processes are this test program again, running only [`child`].
 
-#[cfg(feature = "remote")]
-mod c_common;
 #[path = "linear/checker.rs"]
 mod checker;
 mod common;
@@ -234,9 +232,10 @@ fn processes_whose_clocks_are_an_hour_apart_see_one_order() {
     }
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("other_clock.so");
-    let mut compiler = c_common::compiler("cc", "c11");
-    let source = c_common::root().join("tests/c/other_clock.c");
-    c_common::run(compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/other_clock.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o"]).arg(&library);
+    assert!(compiler.status().unwrap().success());
     let off = |seconds: &str| vec![("LD_PRELOAD", library.clone().into()), (OFFSET, seconds.into())];
     let others = [off("-3600"), off("3600")];
     run_with("clocks an hour apart", Engines::Mixed, JournalMode::Wal, &others, &[1, 2]);
