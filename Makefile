@@ -38,7 +38,8 @@ test:
 	@.ci/setup test
 	@if cargo fmt --version >/dev/null 2>&1; then set -x; cargo fmt --all --check; \
 	    else echo 'SKIPPED: cargo fmt --all --check (rustfmt is not installed)'; fi
-	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --workspace --all-targets --locked -- -D warnings; \
+	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --workspace --all-targets --locked -- -D warnings && \
+	    cargo clippy --package kvstore-ttl --all-targets --locked --features remote --target-dir '$(TARGET_DIR)/remote' -- -D warnings; \
 	    else echo 'SKIPPED: cargo clippy (it is not installed)'; fi
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET_DIR)' # else nobody sees that it broke
 	cargo test --locked --workspace --no-fail-fast
@@ -54,6 +55,8 @@ test:
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --lib db::remote
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS)
+	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
+	    --test linear hour_apart
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli --test on_a_server
 	bindings/python/run-tests
 
@@ -68,15 +71,22 @@ SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
 ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batch cleaner transactions ttl \
     c_api c_api_expiry c_api_conditional c_api_many c_api_limit c_api_backup)
 
-# Those that run on stores on a PostgreSQL server as well, which they start themselves; those that take a minute each,
-# in test-full.
-REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity)
-REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile linear copy semantics purging rows_and_ranges fetch cleaner)
+# Those that run on stores on a PostgreSQL server as well, which they start themselves; those that take longer, in
+# test-full. Left out are those of what only a file has: its pages, its log, its locks between processes, its damage and
+# repair, its limit, its encryption (btree, pages, maintenance, processes, places, check, repair, recover*, damage, foreign,
+# hostile, faults, power, bounded, limits, secrets, secure_delete, lazy_removal, encryption, c_api_limit, c_api_recover,
+# c_api_encryption, forks, company_mix, two_sqlites, idle_handles, rooms, families_in_thousands); and those about the C layer
+# itself, which is the same for both homes (c_abuse, c_handles, cpp, header, symbols, install).
+REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity \
+    info time panics cuts c_api c_api_conditional c_api_expiry c_api_many c_api_backup)
+REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile linear copy semantics purging rows_and_ranges fetch cleaner \
+    store backup model)
 
 test-full: test
 	@.ci/setup full
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS_FULL)
+	KVSTORE_CUTS=all cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --test cuts
 	KVSTORE_COPY_ROWS=200000 cargo test --locked --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli \
 	    --test on_a_server a_copy_to_a_server_and_back
 	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \

@@ -14,6 +14,7 @@ mod values;
 mod workers;
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use workers::{Engines, Harvest, Run, last_reads, monotonic};
 const RUN: &str = "KVSTORE_TEST_RUN";
 const FILE: &str = "KVSTORE_TEST_FILE";
 const FOLDER: &str = "KVSTORE_TEST_FOLDER";
+const OFFSET: &str = "KVSTORE_TEST_CLOCK_OFFSET";
 const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
 /// Time for the processes to open their handles before the run begins, in nanoseconds.
 const SETTING_UP: i64 = 50_000_000;
@@ -38,12 +40,28 @@ fn nanoseconds() -> i64 {
 
 /// A run of a number of processes, this one included, with handles for so many threads in each.
 fn run(name: &str, engines: Engines, journal_mode: JournalMode, processes: usize, handles: &[usize]) {
+    run_with(name, engines, journal_mode, &vec![Vec::new(); processes - 1], handles);
+}
+
+/// Variables of a process's environment.
+type Variables = Vec<(&'static str, OsString)>;
+
+/// The same with these variables for each of the other processes.
+fn run_with(
+    name: &str,
+    engines: Engines,
+    journal_mode: JournalMode,
+    others: &[Variables],
+    handles: &[usize],
+) {
     let scratch = Scratch::new();
     let path = Some(scratch.path());
     let folder = scratch.dir().to_path_buf();
     let mut run = Run { path, folder, begins: 0, ends: 0, engines, journal_mode, handles: handles.to_vec() };
     scratch.open_with(&run.config(0)).close().unwrap();
-    let mut children: Vec<Child> = (1..processes).map(|process| Child::start(&run, process * 8)).collect();
+    let numbered = others.iter().zip(1..);
+    let mut children: Vec<Child> =
+        numbered.map(|(variables, number)| Child::start(&run, number * 8, variables)).collect();
     run.begins = monotonic() + SETTING_UP;
     run.ends = run.begins + nanoseconds();
     children.iter_mut().for_each(|child| child.go(&run));
@@ -78,7 +96,7 @@ struct Child {
 }
 
 impl Child {
-    fn start(run: &Run, number: usize) -> Child {
+    fn start(run: &Run, number: usize, variables: &Variables) -> Child {
         let report = run.folder.join(format!("report {number}"));
         let engines = match run.engines {
             Engines::Sql => "sql",
@@ -92,6 +110,7 @@ impl Child {
             .env(RUN, format!("{number} {engines} {mode} {}", handles.join(" ")))
             .env(FILE, run.path.as_ref().unwrap())
             .env(FOLDER, &run.folder)
+            .envs(variables.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -126,6 +145,10 @@ fn child() {
     let (Ok(described), Ok(path), Ok(folder)) = (env::var(RUN), env::var(FILE), env::var(FOLDER)) else {
         return;
     };
+    if let Ok(offset) = env::var(OFFSET) {
+        let off = kvstore::now_ms() - workers::now_ms() - offset.parse::<i64>().unwrap() * 1000;
+        assert!(off.abs() < 60_000, "the clock of this process is not the one it was given: {off} ms");
+    }
     let words: Vec<&str> = described.split(' ').collect();
     let number: usize = words[0].parse().unwrap();
     let folder = PathBuf::from(folder);
@@ -197,6 +220,25 @@ fn handles_of_both_engines_see_one_order() {
 #[test]
 fn processes_see_one_order() {
     run("processes, btree", Engines::Btree, JournalMode::Wal, 4, &[1]);
+}
+
+/// This one's clock is right, one's is an hour behind, one's an hour ahead.
+#[cfg(feature = "remote")]
+#[test]
+fn processes_whose_clocks_are_an_hour_apart_see_one_order() {
+    if !common::are_on_a_server() {
+        println!("SKIPPED in a file: whose processes have one clock");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("other_clock.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/other_clock.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o"]).arg(&library);
+    assert!(compiler.status().unwrap().success());
+    let off = |seconds: &str| vec![("LD_PRELOAD", library.clone().into()), (OFFSET, seconds.into())];
+    let others = [off("-3600"), off("3600")];
+    run_with("clocks an hour apart", Engines::Mixed, JournalMode::Wal, &others, &[1, 2]);
 }
 
 #[test]

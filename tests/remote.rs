@@ -37,19 +37,17 @@ fn a_build_without_servers_says_so_and_makes_no_file() {
 }
 
 #[cfg(feature = "remote")]
-#[path = "common/server.rs"]
-mod server;
-
-#[cfg(feature = "remote")]
 mod on_a_server {
-    use std::process::Command;
+    use std::io::{BufRead, BufReader, Write};
+    use std::path::Path;
+    use std::process::{Command, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
+    use super::c_common::server::Server;
     use super::c_common::{build, compiler, run};
-    use super::server::Server;
 
     fn open(schema: &str) -> Store {
         Store::open(Server::shared().url(schema)).unwrap()
@@ -74,9 +72,15 @@ mod on_a_server {
 
     fn in_c(scenario: &str) {
         let dir = tempfile::tempdir().unwrap();
-        let program = build(&mut compiler("cc", "c11"), "tests/c/api_remote.c", dir.path());
-        let url = Server::shared().url(&format!("c_{scenario}"));
-        run(Command::new(program).arg(scenario).current_dir(dir.path()).env("KVSTORE_TEST_URL", url));
+        run(&mut c_program(Server::shared(), scenario, dir.path()));
+    }
+
+    fn c_program(server: &Server, scenario: &str, dir: &Path) -> Command {
+        let program = build(&mut compiler("cc", "c11"), "tests/c/api_remote.c", dir);
+        let mut command = Command::new(program);
+        command.arg(scenario).current_dir(dir).env_remove("LD_LIBRARY_PATH");
+        command.env("KVSTORE_TEST_URL", server.url(&format!("c_{scenario}")));
+        command
     }
 
     #[test]
@@ -155,6 +159,31 @@ mod on_a_server {
         while store.count().unwrap() > 1 {
             assert!(Instant::now() < end, "the cleaner has given up");
         }
+    }
+
+    #[test]
+    fn a_client_that_was_stopped_past_its_locks_ttl_has_lost_it_and_its_writes_are_refused() {
+        in_c("stopped_past_its_ttl");
+    }
+
+    #[test]
+    fn a_server_that_crashes_and_comes_back_costs_iterators_and_batches_nothing_and_transactions_their_work()
+    {
+        let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
+        let mut program = c_program(&server, "server_stopped_and_started", dir.path());
+        let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut answers = program.stdin.take().unwrap();
+        let mut asked = 0;
+        for wish in BufReader::new(program.stdout.take().unwrap()).lines() {
+            match wish.unwrap().as_str() {
+                "stop" => server.stop("immediate"),
+                "start" => server.start_again(),
+                other => panic!("{other}"),
+            }
+            asked += 1;
+            writeln!(answers, "done").unwrap();
+        }
+        assert!(program.wait().unwrap().success() && asked == 4);
     }
 
     #[test]

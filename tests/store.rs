@@ -34,6 +34,9 @@ fn what_was_put_is_there_after_reopening() {
 
 #[test]
 fn the_wal_files_exist_from_open_to_the_last_close() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let (first, second) = (scratch.open(), scratch.open());
     assert!(scratch.wal().exists() && scratch.shm().exists());
@@ -49,6 +52,9 @@ fn the_wal_files_exist_from_open_to_the_last_close() {
 
 #[test]
 fn dropping_the_handle_closes_the_file_after_the_last_family_and_cursor() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let store = scratch.open();
     let family = store.create_family("f").unwrap();
@@ -119,6 +125,9 @@ fn after_close_everything_answers_misuse() {
 
 #[test]
 fn stores_in_memory_are_separate_and_have_no_file() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let (one, two) = (memory(), memory());
     one.put("a", "1").unwrap();
     assert_eq!(two.get("a").unwrap(), None);
@@ -173,6 +182,9 @@ fn who_opens_a_store_keeps_no_writer_out() {
 
 #[test]
 fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     for name in [":memory:", "file:x?mode=memory", "a b%20c?d#e", "ünï'\"", "-x"] {
         Store::open(scratch.file(name)).unwrap().put("a", name).unwrap();
@@ -190,6 +202,9 @@ fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
 
 #[test]
 fn a_symbolic_link_opens_the_store_it_points_to() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let store = scratch.open();
     symlink(scratch.path(), scratch.file("link.db")).unwrap();
@@ -214,6 +229,9 @@ fn two_handles_see_each_others_commits_at_once() {
 
 #[test]
 fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
+    if common::is_of_a_file("a handle is never alone there") {
+        return;
+    }
     let scratch = Scratch::new();
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let config = Config::new().exclusive(true).journal_mode(mode);
@@ -235,6 +253,9 @@ fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
 
 #[test]
 fn reopening_with_the_other_journal_mode_converts_the_file() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     scratch.open_with(&delete_mode()).put("a", "1").unwrap();
     assert_eq!(scratch.bytes().into_keys().collect::<Vec<_>>(), ["store.db"]);
@@ -251,6 +272,9 @@ fn reopening_with_the_other_journal_mode_converts_the_file() {
 
 #[test]
 fn a_file_that_is_there_keeps_its_journal_mode_if_it_is_to() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     drop(scratch.open_with(&delete_mode()));
     let keep = Config::new().keep_journal_mode(true);
@@ -273,6 +297,9 @@ fn a_file_that_is_there_keeps_its_journal_mode_if_it_is_to() {
 
 #[test]
 fn a_wal_file_that_another_handle_has_open_is_not_converted() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -284,6 +311,9 @@ fn a_wal_file_that_another_handle_has_open_is_not_converted() {
 
 #[test]
 fn a_handle_goes_on_when_another_converts_the_file_to_wal() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let old = scratch.open_with(&delete_mode());
     old.put("a", "1").unwrap();
@@ -333,6 +363,9 @@ fn a_read_only_handle_reads_and_refuses_every_write() {
 
 #[test]
 fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     for config in [Config::new(), delete_mode()] {
@@ -360,6 +393,9 @@ fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired(
 
 #[test]
 fn a_read_only_handle_that_is_the_last_one_leaves_a_store_that_goes_on() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
     scratch.open_with(&Config::new().read_only(true)).close().unwrap();
@@ -375,6 +411,9 @@ fn a_read_only_open_makes_nothing() {
     let config = Config::new().read_only(true);
     assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::CantOpen);
     assert!(scratch.bytes().is_empty());
+    if common::is_of_a_file("the rest is about an empty one") {
+        return;
+    }
     fs::write(scratch.path(), "").unwrap();
     assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::CantOpen);
     assert_eq!(scratch.bytes(), [("store.db".to_owned(), Vec::new())].into());
@@ -384,6 +423,9 @@ fn a_read_only_open_makes_nothing() {
 
 #[test]
 fn page_sizes_are_powers_of_two_and_an_existing_file_keeps_its_own() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     for good in [512, 1024, 4096, 32_768, 65_536] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().page_size(good));
@@ -447,6 +489,9 @@ fn settings_at_their_bounds_work() {
 
 #[test]
 fn each_commit_of_any_handle_advances_the_counter_by_one() {
+    if common::is_of_a_file("it is about files") {
+        return;
+    }
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("k", "1").unwrap();

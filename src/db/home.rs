@@ -702,6 +702,7 @@ impl Contents<'_> {
 
 #[cfg(feature = "remote")]
 fn open_on_a_server(url: &std::ffi::OsStr, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
+    config.check()?;
     let url =
         url.to_str().ok_or_else(|| Error::cant_open("the URL is no UTF-8: write other bytes as %XX"))?;
     remote::Db::open(url, config, Arc::clone(clock)).map(|home| Db::Remote(Box::new(home)))

@@ -47,7 +47,7 @@ static void check_copy(const char *path, int dead)
     char *message;
     OK(kvstore_integrity_check(copy, &message));
     CHECK(message == NULL);
-    CHECK(rows_of(cf) == KEYS + dead && live_of(cf) == KEYS);
+    CHECK(rows_of(cf) == KEYS + (are_on_a_server() ? 0 : dead) && live_of(cf) == KEYS);
     for (int i = 0; i < KEYS; i++) {
         char key[16];
         int n = snprintf(key, sizeof key, "key %d", i), length = -1;
@@ -322,6 +322,7 @@ static int is_refused(void *context, int remaining, int total)
 
 static void calls_back_in_memory(void)
 {
+    if (is_of_files("it is about memory")) return;
     KVStoreConfig exclusive = {.exclusive = 1};
     for (int in_file = 0; in_file < 2; in_file++) {
         struct watch w = {.kv = open_at(in_file ? "store.db" : NULL, in_file ? &exclusive : NULL)};
@@ -404,9 +405,11 @@ static void refuses(void)
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, "file", watch, &w)); /* what exists is never overwritten */
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, "directory", watch, &w));
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, "link", watch, &w));
-    CHECK(stat("store.db", &before) == 0);
-    GIVES(KVSTORE_ERROR, kvstore_backup(kv, "store.db", watch, &w)); /* least of all itself */
-    CHECK(stat("store.db", &after) == 0 && before.st_ino == after.st_ino);
+    if (!are_on_a_server()) {
+        CHECK(stat("store.db", &before) == 0);
+        GIVES(KVSTORE_ERROR, kvstore_backup(kv, "store.db", watch, &w)); /* least of all itself */
+        CHECK(stat("store.db", &after) == 0 && before.st_ino == after.st_ino);
+    }
     GIVES(KVSTORE_CANTOPEN, kvstore_backup(kv, "no/such/directory", watch, &w));
     GIVES(KVSTORE_CANTOPEN, kvstore_backup(kv, "file/copy", watch, &w));
     CHECK(w.calls == 0 && !is_there("nowhere"));

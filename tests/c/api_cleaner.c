@@ -127,17 +127,18 @@ static void starts_and_stops(void)
 static void where_it_cannot_run(void)
 {
     KVStoreConfig read_only = {.readOnly = 1}, exclusive = {.exclusive = 1};
-    KVStore *kv = open_at(NULL, NULL);
-    GIVES(KVSTORE_ERROR, kvstore_cleaner_start(kv, 1, 0)); /* no second connection to memory */
-    CHECK(strstr(kvstore_errmsg(kv), "memory") != NULL);
-    OK(kvstore_close(kv));
-    kv = open_at("store.db", &exclusive);
+    KVStore *kv = open_at("store.db", &exclusive);
     OK(kvstore_put(kv, K("key"), K("value")));
-    GIVES(KVSTORE_BUSY, kvstore_cleaner_start(kv, 1, 0));
+    if (!are_on_a_server()) GIVES(KVSTORE_BUSY, kvstore_cleaner_start(kv, 1, 0));
     OK(kvstore_put(kv, K("key"), K("value")));
     OK(kvstore_close(kv));
     kv = open_at("store.db", &read_only);
     GIVES(KVSTORE_READONLY, kvstore_cleaner_start(kv, 1, 0));
+    OK(kvstore_close(kv));
+    if (is_of_files("it is about memory")) return;
+    kv = open_at(NULL, NULL);
+    GIVES(KVSTORE_ERROR, kvstore_cleaner_start(kv, 1, 0)); /* no second connection to memory */
+    CHECK(strstr(kvstore_errmsg(kv), "memory") != NULL);
     OK(kvstore_close(kv));
 }
 
@@ -187,6 +188,7 @@ static void puts_meanwhile(void)
 /* Another handle holds the write lock for a while: the cleaner tries again later. */
 static void another_handle_writes(void)
 {
+    if (is_of_files("a writer holds its rows there, not all of them")) return;
     KVStore *kv = open_at("store.db", NULL), *other = open_at("store.db", NULL);
     KVColumnFamily *cf = family(kv, "family");
     fill(kv, cf, 100);

@@ -2,19 +2,7 @@
 #ifndef API_COMMON_H
 #define API_COMMON_H
 
-#define BEFORE_EACH clock_ms = 1000
-#include "check.h"
-
-/* A literal as two arguments: its bytes and their number. */
-#define K(literal) (literal), (int)(sizeof(literal) - 1)
-
-/* The time of every store made here, unless it is put on the system's clock. */
-static int64_t clock_ms = 1000;
-
-static inline int64_t read_clock(void *context)
-{
-    return *(const int64_t *)context;
-}
+#include "stores.h"
 
 /* Where keys are: the default family by its store, or a family by its own handle. */
 struct place {
@@ -26,15 +14,6 @@ struct place {
 #define AT(p, function, ...)                                                                             \
     ((p)->cf ? kvstore_cf_##function((p)->cf, __VA_ARGS__) : kvstore_##function((p)->kv, __VA_ARGS__))
 #define CLEAR(p) ((p)->cf ? kvstore_cf_clear((p)->cf) : kvstore_clear((p)->kv))
-
-static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
-{
-    KVStore *kv = NULL;
-    OK(open_maybe_encrypted(path, &kv, config));
-    CHECK(kv != NULL);
-    OK(kvstore_set_clock(kv, read_clock, &clock_ms));
-    return kv;
-}
 
 /* Runs a scenario on the default family of a new store, and on a family of another one. */
 static inline void in_both_forms(void (*run)(const struct place *))

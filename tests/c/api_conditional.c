@@ -412,6 +412,8 @@ static void busy(void)
     int64_t sum = 7;
     OK(kvstore_cf_put(cf, K("key"), K("1")));
     OK(kvstore_begin(two, 1));
+    OK(kvstore_put(two, K("new"), K("1"))); /* on a server, these two rows are locked */
+    OK(kvstore_put(two, K("key"), K("2")));
     GIVES(KVSTORE_BUSY, kvstore_cf_put_with(cf, K("new"), K("value"), &opt, &done));
     GIVES(KVSTORE_BUSY, kvstore_cf_compare_and_swap(cf, K("key"), K("1"), K("3"), 0, &done));
     GIVES(KVSTORE_BUSY, kvstore_cf_compare_and_delete(cf, K("key"), K("1"), &done));

@@ -88,21 +88,22 @@ BOTH_FORMS(empty_values)
 
 static void lengths_at(const struct place *p)
 {
-    enum { MAX_KEY = 65536, MAX_VALUE = 10 * 1024 * 1024 };
+    enum { MAX_VALUE = 10 * 1024 * 1024 };
+    const int max_key = max_key_size();
     char *bytes = kvstore_malloc(MAX_VALUE);
     CHECK(bytes != NULL);
     memset(bytes, 'b', MAX_VALUE);
     OK(AT(p, put, K("k"), bytes, MAX_VALUE));
     CHECK(is_value(p, K("k"), bytes, MAX_VALUE));
-    OK(AT(p, put, bytes, MAX_KEY, K("long key")));
-    CHECK(is_value(p, bytes, MAX_KEY, K("long key")));
-    OK(AT(p, put, bytes, MAX_KEY - 1, K("shorter")));
-    CHECK(is_value(p, bytes, MAX_KEY, K("long key")));
+    OK(AT(p, put, bytes, max_key, K("long key")));
+    CHECK(is_value(p, bytes, max_key, K("long key")));
+    OK(AT(p, put, bytes, max_key - 1, K("shorter")));
+    CHECK(is_value(p, bytes, max_key, K("long key")));
     kvstore_free(bytes);
 
     /* The lengths are refused before the byte at the pointers is looked at. */
     char one = 'x';
-    const int bad_keys[] = {0, -1, INT32_MIN, MAX_KEY + 1, INT32_MAX};
+    const int bad_keys[] = {0, -1, INT32_MIN, max_key + 1, INT32_MAX};
     for (size_t i = 0; i < sizeof bad_keys / sizeof *bad_keys; i++) {
         int n = bad_keys[i], there = 7, length = 7;
         void *value = &one;

@@ -597,7 +597,7 @@ static void purge_step_budgets_at(const struct place *p)
     OK(kvstore_stats(p->kv, &stats));
     CHECK(stats.nTtlPurged == 1200);
 
-    clock_ms = 1000; /* the store's clock does not go back, so this is in the past now */
+    if (!are_on_a_server()) clock_ms = 1000; /* the store's clock does not go back, so this is in the past now */
     fill_expiring(p, 1200);
     OK(kvstore_purge_step(p->kv, 0, 60000, &deleted, &more)); /* time enough */
     CHECK(deleted == 1200 && more == 0 && rows_of(p->cf) == 0);

@@ -375,6 +375,7 @@ static void expired_rows_at(const struct place *p)
     KVIterator *it = prefix(p, K("b:"));
     CHECK(is_at(it, "b:0"));
     clock_ms = 2000;
+    hear_the_time(p->kv);
     OK(kvstore_iterator_next(it)); /* in the middle of an iteration */
     GOES_ON_WITH(it, "b:1", "b:2", "b:2x", "b:3");
     OK(kvstore_iterator_first(it));
@@ -387,6 +388,7 @@ static void expired_rows_at(const struct place *p)
     GOES_ON_WITH(it, "b:3", "b:2x", "b:2", "b:1");
     OK(kvstore_iterator_seek(it, K("b:2x")));
     clock_ms = 3000;
+    hear_the_time(p->kv);
     OK(kvstore_iterator_prev(it));
     GOES_ON_WITH(it, "b:2", "b:1");
     kvstore_iterator_close(it);

@@ -307,6 +307,7 @@ static void batch_of_another_handle(void)
     GIVES(KVSTORE_ERROR, kvstore_batch_put(b, same, K("key"), K("value"), 0));
     OK(kvstore_batch_put(b, cf, K("key"), K("value"), 0));
     OK(kvstore_begin(two, 1)); /* BUSY: nothing has happened, and the batch is still full */
+    OK(kvstore_put(two, K("key"), K("lost"))); /* on a server, this row is locked */
     GIVES(KVSTORE_BUSY, kvstore_batch_commit(b));
     CHECK(size_of(b) == 1);
     GONE(cf, "key");
@@ -439,6 +440,7 @@ static void fetch_at(const struct place *p)
     CHECK(n == 2 && shows(&entries[0], "a", "1", KVSTORE_NO_TTL) && shows(&entries[1], "b", "", 3000));
     CHECK(entries[2].nKey == 0x5a5a5a5a);
     clock_ms = 2000; /* "c", where it is now, is dead */
+    hear_the_time(p->kv);
     OK(kvstore_iterator_fetch(it, entries, 1, &n));
     CHECK(n == 1 && shows(&entries[0], "d", "4", KVSTORE_NO_TTL));
     OK(kvstore_cf_put(p->cf, K("e"), K("new"))); /* and what was read ahead is out of date */

@@ -8,28 +8,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#define BEFORE_EACH clock_ms = 1000
-#include "check.h"
-
-/* A literal as two arguments: its bytes and their number. */
-#define K(literal) (literal), (int)(sizeof(literal) - 1)
-
-/* The time of every store made here. */
-static _Atomic int64_t clock_ms = 1000;
-
-static inline int64_t read_clock(void *context)
-{
-    return *(const _Atomic int64_t *)context;
-}
-
-static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
-{
-    KVStore *kv = NULL;
-    OK(open_maybe_encrypted(path, &kv, config));
-    CHECK(kv != NULL);
-    OK(kvstore_set_clock(kv, read_clock, &clock_ms));
-    return kv;
-}
+#include "stores.h"
 
 static inline KVColumnFamily *family(KVStore *kv, const char *name)
 {

@@ -52,24 +52,6 @@
         CHECK((handle) == NULL);                                                                         \
     } while (0)
 
-/* As kvstore_open_v2; with KVSTORE_TEST_ENCRYPTED set, files are encrypted, if they may be. (A key, so that nothing has to
- * be derived.) */
-static inline int open_maybe_encrypted(const char *path, KVStore **kv, const KVStoreConfig *config)
-{
-    static const char key[] = "x'0707070707070707070707070707070707070707070707070707070707070707'";
-    int may = path != NULL && *path != '\0' && *path != ':' && (config == NULL || config->pageSize == 0);
-    if (may && getenv("KVSTORE_TEST_ENCRYPTED") != NULL) {
-        return kvstore_open_encrypted(path, key, (int)sizeof key - 1, kv, config);
-    }
-    return kvstore_open_v2(path, kv, config);
-}
-
-/* For scenarios that look into their files, or have another program do that. */
-static inline void files_are_plain(void)
-{
-    CHECK(unsetenv("KVSTORE_TEST_ENCRYPTED") == 0);
-}
-
 struct scenario {
     const char *name;
     void (*run)(void);

@@ -2,7 +2,15 @@
 //! test.
 #![allow(dead_code)] // each test file uses what it needs
 
+#[cfg(feature = "remote")]
+#[path = "../common/on_a_server.rs"]
+pub mod on_a_server;
+#[cfg(feature = "remote")]
+#[path = "../common/server.rs"]
+pub mod server;
+
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -90,17 +98,33 @@ fn program(source: &str) -> PathBuf {
         .clone()
 }
 
-/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder.
+/// A program whose stores are on a server where the tests are to use one. (`KVSTORE_TEST_REMOTE=1`, in a build with the
+/// feature `remote`; see `tests/c/stores.h`.)
+pub fn maybe_on_a_server(program: impl AsRef<OsStr>) -> Command {
+    #[allow(unused_mut)]
+    let mut command = Command::new(program);
+    #[cfg(feature = "remote")]
+    if on_a_server::is_wanted() {
+        let (stores, clocks) = on_a_server::new_stores();
+        command.env("KVSTORE_TEST_STORES", stores).env("KVSTORE_TEST_CLOCKS", clocks);
+    }
+    command
+}
+
+/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder. Such a program says itself what it
+/// cannot do on a server.
 pub fn run_scenario(source: &str, scenario: &str) {
     let directory = tempfile::tempdir().expect("a temporary folder");
-    run(Command::new(program(source)).arg(scenario).current_dir(directory.path()));
+    let done = run(maybe_on_a_server(program(source)).arg(scenario).current_dir(directory.path()));
+    print!("{}", String::from_utf8_lossy(&done.stdout));
 }
 
 /// Runs all scenarios of such a program under valgrind, where any error and any leak fails: in one process, because
 /// what costs time there is code that is run for the first time. Some need to be `alone` in a process.
 pub fn run_under_valgrind(source: &str, alone: &[&str]) {
-    // Of encrypted stores it would show once more what it has shown, and takes long over them.
-    if std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some() || !has_tool("valgrind") {
+    // Of encrypted stores, and of those on a server, it would show once more what it has shown, and takes long over them.
+    let elsewhere = ["KVSTORE_TEST_ENCRYPTED", "KVSTORE_TEST_REMOTE"];
+    if elsewhere.iter().any(|name| std::env::var_os(name).is_some()) || !has_tool("valgrind") {
         return;
     }
     let program = program(source);

@@ -3,7 +3,10 @@
 //!
 //! Time is the server's, so a [`TestClock`](super::TestClock) is kept there: the superuser of this server has put functions
 //! of his own in the place of `clock_timestamp`, `statement_timestamp` and `now`, which read the time from a file of the schema,
-//! if there is one. The library knows nothing of that.
+//! if there is one: a number of 8 bytes as they are in memory, because C programs map it (`tests/c/stores.h`). The library
+//! knows nothing of that.
+
+#![allow(dead_code)] // each crate of tests uses its part
 
 use std::cell::RefCell;
 use std::fs;
@@ -25,7 +28,8 @@ pub fn is_wanted() -> bool {
     std::env::var_os("KVSTORE_TEST_REMOTE").is_some()
 }
 
-fn server() -> &'static Server {
+/// The server of the tests of this process.
+pub fn server() -> &'static Server {
     static WITH_CLOCK: OnceLock<Server> = OnceLock::new();
     WITH_CLOCK.get_or_init(|| {
         let server = Server::start(&["allow_system_table_mods=on", "max_connections=300", "fsync=off"]);
@@ -33,11 +37,14 @@ fn server() -> &'static Server {
         for (name, volatility) in functions {
             server.sql(&format!(
                 "ALTER FUNCTION pg_catalog.{name}() RENAME TO real_{name};
-                 CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} PARALLEL SAFE AS $$
-                 DECLARE said text := pg_catalog.pg_read_file('{}/clock_' || (SELECT s FROM unnest(pg_catalog.current_schemas(false)) AS s WHERE s <> 'pg_catalog' LIMIT 1), 0, 100, true);
-                 BEGIN RETURN CASE WHEN said IS NULL THEN pg_catalog.real_{name}()
-                 ELSE timestamptz 'epoch' + said::bigint * interval '1 millisecond' END; END $$",
-                server.folder().display()
+                 CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} PARALLEL SAFE COST 1 AS $$
+                 DECLARE said bytea := pg_catalog.pg_read_binary_file('{}/clock_' || (SELECT s FROM unnest(pg_catalog.current_schemas(false)) AS s WHERE s <> 'pg_catalog' LIMIT 1), 0, 8, true);
+                 now_ms bigint := 0;
+                 BEGIN IF said IS NULL THEN RETURN pg_catalog.real_{name}(); END IF;
+                 FOR i IN 0..7 LOOP now_ms := now_ms | (get_byte(said, i)::bigint << 8 * {}); END LOOP;
+                 RETURN timestamptz 'epoch' + now_ms * interval '1 millisecond'; END $$",
+                server.folder().display(),
+                if cfg!(target_endian = "little") { "i" } else { "(7 - i)" }
             ));
         }
         server
@@ -48,6 +55,11 @@ fn server() -> &'static Server {
 pub fn new_url() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     server().url(&format!("s{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// How the URLs of the stores of a C program begin, and the folder with the files that keep their time.
+pub fn new_stores() -> (String, PathBuf) {
+    (new_url() + "_", server().folder().to_owned())
 }
 
 /// Says that the store at this URL is the one this thread speaks of.
@@ -69,6 +81,6 @@ pub fn clock_of_the_latest() -> PathBuf {
 /// Sets the time that is kept in a file.
 pub fn set_clock(file: &PathBuf, now_ms: i64) {
     let new = file.with_extension("new");
-    fs::write(&new, now_ms.to_string()).unwrap();
+    fs::write(&new, now_ms.to_ne_bytes()).unwrap();
     fs::rename(new, file).unwrap();
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use kvstore::{CheckpointMode, Expiry, Result, Store, now_ms};
+use kvstore::{CheckpointMode, Expiry, Result, Store};
 
-use super::Worker;
+use super::{Worker, now_ms};
 use crate::values::FAMILIES;
 
 impl Worker<'_> {

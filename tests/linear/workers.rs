@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
-use kvstore::{Direction, Store, Ttl, now_ms};
+use kvstore::{Direction, Store, Ttl};
 
 use crate::checker::{Kind, NEVER, NONE, Op};
 use crate::values::{Class, FAMILIES, bytes_of, class_of, family_of, key_of, number_of};
@@ -28,6 +28,20 @@ pub fn monotonic() -> i64 {
     // SAFETY: writes the time into the place it is given.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// The time that decides about ends of life: this machine's, on which the server runs, too; not that of this process, whose
+/// clock may be an hour off.
+#[allow(unsafe_code)]
+pub fn now_ms() -> i64 {
+    if !crate::common::are_on_a_server() {
+        return kvstore::now_ms();
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time into the place it is given. Not by the C library, in which another clock may be.
+    let failed = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut time) };
+    assert_eq!(failed, 0);
+    time.tv_sec * 1000 + time.tv_nsec / 1_000_000
 }
 
 /// A run: what all its workers have to know.

@@ -7,6 +7,9 @@
 //! new operation is a variant of [`history::Op`] or [`history::FamilyOp`], its strategy, and an arm
 //! of [`world::World`]; what it does to the rows is a method of [`table::Table`]. A new engine is an
 //! entry in [`ENGINES`]. `KVSTORE_MODEL_CASES` sets the number of histories (default 2000).
+//!
+//! On a server (`KVSTORE_TEST_REMOTE=1`) there is one handle, because two write beside each other there; a read removes
+//! nothing, and time does not go back.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -86,17 +89,50 @@ fn run_histories(
     }
 }
 
+#[cfg(feature = "remote")]
+#[test]
+fn a_store_on_a_server_answers_like_the_model() {
+    use common::on_a_server::{new_url, opened};
+
+    if !common::are_on_a_server() {
+        return;
+    }
+    let config = Proptest { failure_persistence: None, max_shrink_iters: 300, ..Proptest::default() };
+    let config = Proptest { cases: (cases() / 20).max(1), source_file: Some(file!()), ..config };
+    let outcome = TestRunner::new(config).run(&history::history(), |(page_size, acts)| {
+        let opener: Opener = |path, config| {
+            let url = path.and_then(Path::to_str).filter(|url| url.starts_with("postgresql:"));
+            url.inspect(|url| opened(url));
+            open(path, config)
+        };
+        let mut world = World::new(opener, Some(new_url().into()), page_size, 1);
+        acts.iter().for_each(|act| world.run(act));
+        world.finish();
+        Ok(())
+    });
+    outcome.unwrap_or_else(|e| panic!("{e}"));
+}
+
 #[test]
 fn a_store_in_memory_answers_like_the_model() {
+    if common::is_of_a_file("it is about memory") {
+        return;
+    }
     run_histories(cases() / 4, 1, history::history, || None);
 }
 
 #[test]
 fn two_handles_on_one_file_answer_like_the_model() {
+    if common::is_of_a_file("a writer keeps no other one out there") {
+        return;
+    }
     run_histories(cases() - cases() / 4, 2, history::history, || Some(tempfile::tempdir().unwrap()));
 }
 
 #[test]
 fn dead_rows_that_two_handles_meet_are_told_of_and_removed_as_by_the_model() {
+    if common::is_of_a_file("a read removes nothing there") {
+        return;
+    }
     run_histories(cases() / 4, 2, history::history_of_dead_rows, || Some(tempfile::tempdir().unwrap()));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kvstore::{CheckpointMode, Config, ErrorKind, Family, PurgeStep, Store, SyncLevel, WriteBatch};
 
 use crate::Opener;
-use crate::common::TestClock;
+use crate::common::{TestClock, are_on_a_server};
 use crate::history::{Act, FAMILIES, FamilyOp, Op, Over, Range, Scan, Time};
 use crate::met::Met;
 use crate::table::{Answer, BatchWrite, Entry, State, Table, apply};
@@ -82,10 +82,14 @@ impl World {
         let store = (self.opener)(self.path.as_deref(), &self.config).unwrap();
         let told = Arc::new(AtomicI64::new(0));
         let (clock, tell) = (self.clock.clone(), Arc::clone(&told));
-        store.set_clock(move || {
-            tell.fetch_max(clock.now(), Ordering::SeqCst);
-            clock.now()
-        });
+        if are_on_a_server() {
+            self.clock.drive(&store);
+        } else {
+            store.set_clock(move || {
+                tell.fetch_max(clock.now(), Ordering::SeqCst);
+                clock.now()
+            });
+        }
         let batch = store.batch();
         let (families, pending) = (BTreeMap::new(), Vec::new());
         Side { store, families, transaction: None, met: Met::default(), batch, pending, told }
@@ -202,6 +206,7 @@ impl World {
             return Ok(found);
         };
         match &mut self.sides[side].transaction {
+            _ if are_on_a_server() => {}
             Some(Transaction::Read(_)) => {}
             Some(Transaction::Write(view)) => {
                 view.get_mut(family).ok_or(ErrorKind::Error)?.rows.remove(key);
@@ -342,6 +347,7 @@ impl World {
                 let expected = self.sides[side].transaction.take().map(drop).ok_or(ErrorKind::Error);
                 assert_eq!(answer(self.sides[side].store.rollback()), expected);
             }
+            Op::Jump(..0) if are_on_a_server() => {}
             Op::Jump(ms) => self.clock.set(self.clock.now() + ms),
             Op::Reopen => {
                 if self.path.is_some() {
@@ -357,7 +363,7 @@ impl World {
             Op::Check => assert_eq!(self.sides[side].store.integrity_check(), Ok(())),
             Op::Checkpoint(truncate) => self.checkpoint(side, *truncate),
             Op::Vacuum => {
-                let expected = self.writable(side).map(drop);
+                let expected = if are_on_a_server() { Ok(()) } else { self.writable(side).map(drop) };
                 assert_eq!(answer(self.sides[side].store.incremental_vacuum(None)), expected);
             }
             Op::Sync => self.sync(side),
@@ -482,7 +488,12 @@ impl World {
             assert!(reports > 0);
             let store = (self.opener)(Some(&copy), &self.config).unwrap();
             self.clock.drive(&store);
-            self.compare(&store, &self.committed, self.clock.now());
+            let (mut copied, now) = (self.committed.clone(), self.clock.now());
+            if are_on_a_server() {
+                // Of what is dead no copy is made.
+                copied.values_mut().for_each(|table| table.rows.retain(|_, entry| entry.is_live(now)));
+            }
+            self.compare(&store, &copied, now);
             assert_eq!(answer(self.sides[side].store.backup(&copy, |_, _| true)), Err(ErrorKind::Error));
             return;
         }
@@ -515,7 +526,9 @@ impl World {
     fn checkpoint(&self, side: usize, truncate: bool) {
         let mode = if truncate { CheckpointMode::Truncate } else { CheckpointMode::Passive };
         let done = answer(self.sides[side].store.checkpoint(mode)).map(drop);
-        if self.sides[side].transaction.is_some() {
+        if are_on_a_server() {
+            assert_eq!(done, Ok(()));
+        } else if self.sides[side].transaction.is_some() {
             assert_eq!(done, Err(ErrorKind::Busy));
         } else if !truncate || self.sides.iter().all(|side| side.transaction.is_none()) {
             assert_eq!(done, Ok(()));

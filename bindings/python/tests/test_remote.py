@@ -11,6 +11,8 @@ import multiprocessing
 import os
 import pickle
 import re
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -347,6 +349,47 @@ for _ in range(15):
 """
     several(3, code, url)
     assert db.family("data")["n"] == b"45"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
+@pytest.mark.parametrize("renew", [False, True])
+def test_a_process_stopped_past_its_ttl_is_told_so_and_its_token_is_refused(
+    db: kvstore.Store, url: str, renew: bool
+) -> None:
+    code = f"""
+import os, signal, sys
+import kvstore
+from kvstore.recipes import Lock, NotOwnedError
+store = kvstore.open(sys.argv[1])
+lock, data = Lock(store, "l", ttl=0.5, renew={renew}), store.family("data", create=True)
+lock.acquire()
+print(lock.fencing_token, flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+assert not lock.owned()
+try:
+    lock.extend()
+except NotOwnedError:
+    print("told")
+with store.transaction():  # as what is guarded refuses an old token
+    assert int(data["token"]) > lock.fencing_token
+try:
+    lock.release()
+except NotOwnedError:
+    print("told again")
+store.close()
+"""
+    command = [sys.executable, "-W", "error", "-c", code, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stdout is not None
+        first = int(stopped.stdout.readline())
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        with Lock(db, "l", ttl=60, blocking_timeout=30) as lock:
+            assert lock.fencing_token > first
+            db.family("data")["token"] = str(lock.fencing_token)
+            stopped.send_signal(signal.SIGCONT)
+            out, err = stopped.communicate(timeout=60)
+            assert lock.owned()
+    assert (out, err, stopped.returncode) == ("told\ntold again\n", "", 0)
 
 
 def test_a_semaphore_lets_as_many_processes_in_as_it_says(db: kvstore.Store, url: str) -> None:

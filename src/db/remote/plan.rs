@@ -152,7 +152,7 @@ impl Contents<'_> {
     pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
         check_key(key)?;
         let (again, condition) = match condition {
-            Condition::Always => (Again::Yes, 0_i32),
+            Condition::Always => (self.unless_it_removes(expiry), 0_i32),
             Condition::NoTtl => (Again::No, 1),
             Condition::HasTtl => (Again::No, 2),
             Condition::Later => (Again::No, 3),
@@ -174,13 +174,23 @@ impl Contents<'_> {
         visit: impl FnOnce(&[u8]) -> Result<R>,
     ) -> Result<Option<R>> {
         check_key(key)?;
-        let row = self.settle(Again::Yes, GET_AND_EXPIRE, &[&self.name(), &key, &expiry.millis()])?;
+        let again = self.unless_it_removes(expiry);
+        let row = self.settle(again, GET_AND_EXPIRE, &[&self.name(), &key, &expiry.millis()])?;
         if column::<i32>(&row, 0)? != DONE {
             return Ok(None);
         }
         let (value, old_ms) = (column::<&[u8]>(&row, 1)?, column::<Option<i64>>(&row, 2)?);
         let undo = || drop(self.undo_expire(key, value, old_ms, expiry)); // it is `visit` whose failure is told
         or_undo((), |()| visit(value), |()| undo()).inspect_err(|_| undo()).map(Some)
+    }
+
+    /// Whether a new end of life may be given twice: if it is over already, the key is removed by that, and a second try would
+    /// find nothing, and say so.
+    fn unless_it_removes(self, expiry: Expiry) -> Again {
+        match expiry.millis() {
+            Some(end) if end <= self.db.clock.now_ms() => Again::No,
+            _ => Again::Yes,
+        }
     }
 
     fn undo_expire(self, key: &[u8], value: &[u8], old_ms: Option<i64>, given: Expiry) -> Result<()> {

@@ -226,7 +226,8 @@ impl Session {
                 Sort::Standby if self.read_only => return Err(Failure { error: read_only(), ..failure }),
                 Sort::Forgotten | Sort::Standby => return Err(failure),
                 Sort::Unreachable => {
-                    self.drop_link();
+                    // A statement that was being prepared holds locks until the server has missed the connection.
+                    self.lose_link();
                     if had_link && !renewed {
                         renewed = true;
                         continue;

@@ -82,6 +82,10 @@ fn a_store_is_made_once_and_opened_again() {
     for url in ["made once", "made once", "%22q%27\\%c3%bc;--"].map(|schema| Server::shared().url(schema)) {
         let db = open(&url);
         assert_eq!(db.families().unwrap(), ["default"]);
+        assert_eq!(
+            number(&db, Again::Yes, "SELECT (current_setting('jit') = 'off')::int::bigint").unwrap(),
+            1
+        );
         assert!(db.clock.now_ms() > 1_600_000_000_000);
         db.integrity_check().unwrap();
         db.close().unwrap();
@@ -674,13 +678,17 @@ fn a_handle_can_move_to_another_thread() {
 fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
     let store = crate::Store::open(Server::shared().url("stale")).unwrap();
     for write in [None, Some(false), Some(true)] {
-        write.map(|write| store.begin(write).unwrap());
+        if let Some(write) = write {
+            store.begin(write).unwrap();
+        }
         store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
         let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
         assert!(end > 1_600_000_000_000, "{end}");
         store.shared().clock.note_server_at(5_000, 0, 0);
         assert!(store.now_ms() > 1_600_000_000_000);
-        write.map(|_| store.rollback().unwrap());
+        if write.is_some() {
+            store.rollback().unwrap();
+        }
     }
     // Nobody is asked without need.
     let (before, at) = (store.now_ms(), std::time::Instant::now());

@@ -247,11 +247,12 @@ impl Db {
 
     /// To be called when anything has failed, a read, too: the server ends a transaction at the first statement of it that
     /// fails, or with the connection.
-    pub(crate) fn note_failure(&mut self, why: &Error) {
-        let has_failed = matches!(self.session.borrow().block, Block::Failed(_));
+    pub(crate) fn note_failure(&mut self, _: &Error) {
+        // Not always what the call has told: a callback may have failed first, and the connection when that was undone.
+        let Block::Failed(why) = self.session.borrow().block.clone() else { return };
         match self.transaction {
-            TransactionState::Write if has_failed => self.doom(why),
-            TransactionState::Read if has_failed => self.transaction = TransactionState::Lost(why.clone()),
+            TransactionState::Write => self.doom(&why),
+            TransactionState::Read => self.transaction = TransactionState::Lost(why),
             _ => {}
         }
     }

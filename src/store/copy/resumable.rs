@@ -93,7 +93,7 @@ impl Store {
                 total: 0,
                 go_on: &mut go_on,
             };
-            run.go()
+            run.run_to_the_end()
         });
         self.shared().count_failure(copied)
     }
@@ -193,7 +193,7 @@ impl Batch {
 }
 
 impl Run<'_> {
-    fn go(mut self) -> Result<Copied> {
+    fn run_to_the_end(mut self) -> Result<Copied> {
         loop {
             let from = self.from;
             let Err(why) = from.snapshot(|_| self.go_around()) else { return Ok(self.copied) };

@@ -4,8 +4,10 @@
 
 /// To be set for each connection to a real PostgreSQL. Plans are made once, when the tables may still be empty and a walk over
 /// all of them the best; and every statement has one that is right at any size: by index, one row after the other.
+/// What the planner takes for dear because nobody has counted the rows is not worth compiling, which takes up to a second
+/// on each connection.
 pub(in crate::db::remote) const PLANNER: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
-    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
 /// What conditional writes answer.
 pub(super) const NOT: i32 = 0;

@@ -437,10 +437,10 @@ fn every_statement_finds_its_rows_by_index() {
             0 => String::new(),
             _ => format!("({})", vec!["NULL"; params].join(", ")),
         };
-        sql.push_str(&format!("PREPARE s{number} AS {text}; EXPLAIN (COSTS OFF) EXECUTE s{number}{values};"));
+        sql.push_str(&format!("PREPARE s{number} AS {text}; EXPLAIN EXECUTE s{number}{values};"));
     }
     let plans = Server::shared().sql(&sql);
-    for bad in ["Seq Scan", "Bitmap", "Hash Join", "Merge Join"] {
+    for bad in ["Seq Scan", "Bitmap", "Hash Join", "Merge Join", "JIT"] {
         assert!(!plans.contains(bad), "{bad} in {plans}");
     }
     assert!(plans.matches("Index").count() > 60, "{plans}");

@@ -1,0 +1,145 @@
+/* Where the stores of the C tests are: in memory and in files; in encrypted files (KVSTORE_TEST_ENCRYPTED); or on a server
+ * (KVSTORE_TEST_STORES, which the tests set under KVSTORE_TEST_REMOTE: how the URLs of this program's stores begin). And
+ * their clock. */
+#ifndef STORES_H
+#define STORES_H
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void start_clock(void);
+#define BEFORE_EACH start_clock()
+#include "check.h"
+
+/* A literal as two arguments: its bytes and their number. */
+#define K(literal) (literal), (int)(sizeof(literal) - 1)
+
+/* The time of every store made here, unless it is put on another clock. A server has it from a file (see
+ * tests/common/on_a_server.rs), which is this memory then. */
+static _Atomic int64_t clock_here = 1000;
+static _Atomic int64_t *clock_of_all = &clock_here;
+#define clock_ms (*clock_of_all)
+
+static inline int64_t read_clock(void *context)
+{
+    return *(const _Atomic int64_t *)context;
+}
+
+static inline int are_on_a_server(void)
+{
+    return getenv("KVSTORE_TEST_STORES") != NULL;
+}
+
+/* For scenarios about what only files have. */
+static inline int is_of_files(const char *why)
+{
+    if (are_on_a_server()) printf("SKIPPED on a server: %s\n", why);
+    return are_on_a_server();
+}
+
+/* The longest key. */
+static inline int max_key_size(void)
+{
+    return are_on_a_server() ? 2500 : 65536;
+}
+
+/* For scenarios that look into their files, or have another program do that. */
+static inline void files_are_plain(void)
+{
+    CHECK(unsetenv("KVSTORE_TEST_ENCRYPTED") == 0);
+}
+
+/* What a handle knows of a server's time came with an answer, and has gone on since then; so clock_ms is heard of by the
+ * next call that asks the server. For scenarios that go on with what was read before. */
+static inline void hear_the_time(KVStore *kv)
+{
+    int64_t left;
+    int code = kvstore_ttl_remaining(kv, K("no such key"), &left);
+    CHECK(code == KVSTORE_NOTFOUND);
+}
+
+/* The file of the server's folder that keeps the time of a schema. */
+static inline void clock_file(char *path, size_t size, const char *schema)
+{
+    const char *folder = getenv("KVSTORE_TEST_CLOCKS");
+    CHECK(folder != NULL);
+    int n = snprintf(path, size, "%s/clock_%s", folder, schema);
+    CHECK(n > 0 && (size_t)n < size);
+}
+
+/* The schema of the program's stores, without what tells them from each other. */
+static inline const char *schemas_begin_with(void)
+{
+    const char *name = strstr(getenv("KVSTORE_TEST_STORES"), "schema=");
+    CHECK(name != NULL);
+    return name + strlen("schema=");
+}
+
+static void start_clock(void)
+{
+    if (are_on_a_server() && clock_of_all == &clock_here) {
+        char path[300];
+        clock_file(path, sizeof path, schemas_begin_with());
+        int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0644);
+        CHECK(file >= 0 && ftruncate(file, sizeof clock_here) == 0);
+        void *memory = mmap(NULL, sizeof clock_here, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        CHECK(memory != MAP_FAILED && close(file) == 0);
+        clock_of_all = memory;
+    }
+    clock_ms = 1000;
+}
+
+/* Where the store of a path is: there, or on the server, unless a file is there (a backup). Each NULL is a new one. */
+static inline const char *place_of(const char *path)
+{
+    static char urls[8][400];
+    static int next, in_memory;
+    if (!are_on_a_server() || (path != NULL && access(path, F_OK) == 0)) {
+        return path;
+    }
+    char *url = urls[next++ % 8], name[64];
+    if (path == NULL || *path == '\0' || *path == ':') {
+        snprintf(name, sizeof name, "m%d", in_memory++);
+    } else {
+        snprintf(name, sizeof name, "%s", path);
+    }
+    for (char *c = name; *c != '\0'; c++) {
+        if (strchr("/?&%#+", *c) != NULL) *c = '_';
+    }
+    int n = snprintf(url, sizeof urls[0], "%s%s", getenv("KVSTORE_TEST_STORES"), name);
+    CHECK(n > 0 && (size_t)n < sizeof urls[0]);
+    return url;
+}
+
+/* As kvstore_open_v2, wherever the program's stores are. (Encrypted with a key, so that nothing has to be derived.) */
+static inline int open_anywhere(const char *path, KVStore **kv, const KVStoreConfig *config)
+{
+    static const char key[] = "x'0707070707070707070707070707070707070707070707070707070707070707'";
+    int may = path != NULL && *path != '\0' && *path != ':' && (config == NULL || config->pageSize == 0);
+    if (may && getenv("KVSTORE_TEST_ENCRYPTED") != NULL) {
+        return kvstore_open_encrypted(path, key, (int)sizeof key - 1, kv, config);
+    }
+    return kvstore_open_v2(place_of(path), kv, config);
+}
+
+/* The same with the clock. */
+static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
+{
+    KVStore *kv = NULL;
+    const char *place = place_of(path);
+    if (place != path) {
+        char own[300], all[300];
+        clock_file(own, sizeof own, strstr(place, "schema=") + strlen("schema="));
+        clock_file(all, sizeof all, schemas_begin_with());
+        if (access(own, F_OK) != 0) CHECK(link(all, own) == 0);
+        OK(kvstore_open_v2(place, &kv, config));
+    } else {
+        OK(open_anywhere(path, &kv, config));
+        OK(kvstore_set_clock(kv, read_clock, &clock_ms));
+    }
+    CHECK(kv != NULL);
+    return kv;
+}
+
+#endif
