@@ -37,26 +37,48 @@ const SQLITE_FLAGS: [&str; 5] = [
     "-DSQLITE_TEMP_STORE=3",
 ];
 
-/// Whether the linked SQLite is the one for the `btree` engine.
-fn has_btree_engine() -> bool {
+/// What keeps the `btree` engine out, if anything does.
+fn without_btree_engine() -> Option<Reason> {
     for variable in ["LIBSQLITE3_FLAGS", "KVSTORE_ENGINE", "DEP_SQLITE3_INCLUDE"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
+    if std::env::var("KVSTORE_ENGINE").as_deref() == Ok("sql") {
+        return Some(Reason::Asked);
+    }
     let flags = std::env::var("LIBSQLITE3_FLAGS").unwrap_or_default();
+    let missing =
+        SQLITE_FLAGS.iter().filter(|flag| !flags.split_whitespace().any(|given| given == **flag)).copied();
+    let missing: Vec<&str> = missing.collect();
+    if !missing.is_empty() {
+        return Some(Reason::Flags(missing.join(" ")));
+    }
     // Only of a bundled SQLite is there a folder, and only that is compiled with the flags.
     let folder = std::env::var("DEP_SQLITE3_INCLUDE").unwrap_or_default();
     let header = std::fs::read_to_string(Path::new(&folder).join("sqlite3.h")).unwrap_or_default();
-    std::env::var("KVSTORE_ENGINE").as_deref() != Ok("sql")
-        && SQLITE_FLAGS.iter().all(|flag| flags.split_whitespace().any(|given| given == *flag))
-        && SQLITE_VERSIONS
-            .iter()
-            .any(|version| header.contains(&format!("#define SQLITE_VERSION        \"{version}\"")))
+    let is_known = |version: &&str| header.contains(&format!("#define SQLITE_VERSION        \"{version}\""));
+    if SQLITE_VERSIONS.iter().any(is_known) { None } else { Some(Reason::Version) }
+}
+
+enum Reason {
+    Asked,
+    Flags(String),
+    Version,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rustc-check-cfg=cfg(kvstore_btree)");
-    if has_btree_engine() {
-        println!("cargo::rustc-cfg=kvstore_btree");
+    let without = "the slower engine `sql` is built (KVSTORE_ENGINE=sql if that is wanted)";
+    match without_btree_engine() {
+        None => println!("cargo::rustc-cfg=kvstore_btree"),
+        Some(Reason::Asked) => {}
+        Some(Reason::Flags(missing)) => println!(
+            "cargo::warning={without}: SQLite is compiled without {missing}. Flags of your own come beside those of \
+             .cargo/config.toml by LIBSQLITE3_FLAGS=\"$(packaging/sqlite-flags -D...)\""
+        ),
+        Some(Reason::Version) => println!(
+            "cargo::warning={without}: the SQLite that is linked is not the bundled {}",
+            SQLITE_VERSIONS.join(" or SQLCipher's ")
+        ),
     }
     let root = std::env::var("CARGO_MANIFEST_DIR")?;
     let root = Path::new(&root);

@@ -42,6 +42,7 @@
     clippy::undocumented_unsafe_blocks
 )]
 
+mod atomic;
 mod clock;
 mod config;
 mod db;

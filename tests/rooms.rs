@@ -21,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// The modules everybody may know. They know each other only.
 const COMMON: &[&str] =
-    &["clock", "config", "error", "expiry", "fork", "info", "options", "place", "secret", "unwind"];
+    &["atomic", "clock", "config", "error", "expiry", "fork", "info", "options", "place", "secret", "unwind"];
 
 /// Where `unsafe` may be: folders and files.
 const UNSAFE: &[&str] = &[

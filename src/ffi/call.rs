@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use super::args::{Failure, Outcome};
 use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_NOTFOUND, KVSTORE_OK, code_of};
@@ -22,7 +22,7 @@ pub(super) struct Session {
     generation: u32,
     texts: Texts,
     /// Calls that failed before they reached the store, such as those with a NULL pointer.
-    pub(super) bad_calls: AtomicU64,
+    pub(super) bad_calls: AtomicUsize,
     /// A call panicked: what it left behind is not to be trusted.
     poisoned: AtomicBool,
 }
@@ -32,7 +32,7 @@ impl Session {
         Arc::new(Session {
             generation: crate::fork_generation(),
             texts: Texts::default(),
-            bad_calls: AtomicU64::new(0),
+            bad_calls: AtomicUsize::new(0),
             poisoned: AtomicBool::new(false),
         })
     }

@@ -23,7 +23,7 @@ pub unsafe extern "C" fn kvstore_stats(kv: *mut KVStore, pStats: *mut KVStoreSta
     unsafe {
         call(kv, |kv| {
             let stats = output(pStats, "pStats")?;
-            stats.set(KVStoreStats::of(kv.store.stats()?, kv.session.bad_calls.load(Relaxed)));
+            stats.set(KVStoreStats::of(kv.store.stats()?, kv.session.bad_calls.load(Relaxed) as u64));
             Ok(KVSTORE_OK)
         })
     }

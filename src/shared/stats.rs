@@ -1,6 +1,7 @@
 //! What a handle has done since it was opened (or since the counters were reset).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Counters of one handle. Only calls that succeeded count, except in `errors`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! A file that gets its name when it is whole: a backup, or the store that a recovery makes.
 
+use crate::atomic::AtomicU64;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::db;
 use crate::error::{Error, Result};

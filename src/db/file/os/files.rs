@@ -1,5 +1,6 @@
 //! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked.
 
+use crate::atomic::AtomicU64;
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io;
@@ -8,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use super::calls::{self, Before, set_errno};
 use super::{lock, vfs};

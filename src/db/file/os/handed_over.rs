@@ -6,8 +6,9 @@
 //! by the caller. And where the database is not a file of the system's VFS, by that VFS and somewhat later, so that
 //! our tests' disks see what happens in between.
 
+use crate::atomic::AtomicI64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -99,9 +100,10 @@ pub(super) fn forget_the_queue() {
 
 #[cfg(target_os = "linux")]
 mod kernel {
+    use crate::atomic::AtomicI64;
     use std::ffi::{c_long, c_ulong};
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
 
     use super::{NONE_YET, Outcome};

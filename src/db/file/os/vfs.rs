@@ -9,12 +9,12 @@
 //! file, the WAL before it is removed, and what is unused of a page (`wipe.rs`). (SQLite's vfs.html;
 //! `sqlite3_io_methods`.)
 
+#[cfg(feature = "encryption")]
+use crate::atomic::AtomicU64;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::slice;
-#[cfg(feature = "encryption")]
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rusqlite::{Connection, ffi};

@@ -4,8 +4,9 @@
 //! would read all of it into its own memory first: with families in thousands that takes a hundred times as
 //! long. A table whose definition is not, word by word, the one we make is looked at more closely, by SQL.
 
+use crate::atomic::AtomicU64;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::Row;
 
