@@ -19,7 +19,8 @@ help:
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
-	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores'
+	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
+	@echo '                   REMOTE=1: with stores on a server'
 	@echo 'make uninstall     remove what make install installed with the same variables'
 	@echo 'make docs          the documentation of all languages, in $(DOCS)'
 	@echo 'make clean         remove what was built'
@@ -143,11 +144,15 @@ SHARED := libkvstore.so.$(NUMBER)
 # Encrypted stores: ENCRYPTION=1 with the OpenSSL of the system (on Debian, libssl-dev), ENCRYPTION=vendored with one of
 # its own, of which only what is needed is in the library.
 ENCRYPTION ?= no
-FEATURE := $(if $(filter-out 0 no,$(ENCRYPTION)),encryption$(if $(filter vendored,$(ENCRYPTION)),-vendored-openssl))
+# Stores on a server: REMOTE=1.
+REMOTE ?= no
+FEATURE := $(if $(filter-out 0 no,$(ENCRYPTION)),encryption$(if $(filter vendored,$(ENCRYPTION)),-vendored-openssl)) \
+    $(if $(filter-out 0 no,$(REMOTE)),remote)
 FEATURES := $(addprefix --features=,$(FEATURE))
 NEEDS_CRYPTO := $(filter encryption,$(FEATURE))
 
-STAGE := $(TARGET_DIR)/install$(addprefix -,$(FEATURE))
+nothing :=
+STAGE := $(TARGET_DIR)/install$(subst $(nothing) $(nothing),,$(addprefix -,$(FEATURE)))
 CARGO_OUT := $(STAGE)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
 SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
 

@@ -259,7 +259,10 @@ impl Run<'_> {
                 if !held.has_taken(name)? {
                     let is_there = to.shared().with(|db| db.view().family_exists(name))?;
                     if is_there && family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
-                        return Err(has_keys(name));
+                        let e = has_keys(name);
+                        return Err(e.with_message(format!(
+                            "{e}. There is no note of a copy that has not ended: one that has leaves none, and then all is there"
+                        )));
                     }
                     held.note_taken(name)?;
                 }
