@@ -1,0 +1,122 @@
+//! Who may log in, and how the way to the server is kept.
+
+use super::*;
+
+#[test]
+fn a_wrong_password_is_refused_and_shown_nowhere() {
+    let server = Server::start(&[]);
+    server.sql("CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'geheim'");
+    server.write("pg_hba.conf", "local all postgres trust\nlocal all all scram-sha-256\n");
+    server.reload();
+    let e = refusal(&server.url_as("ada", "s"));
+    assert!(e.kind() == ErrorKind::AuthFailed && e.to_string().contains("PGPASSWORD"), "{e}");
+    let e = refusal(&server.url_as("ada:falsch", "s"));
+    assert!(e.kind() == ErrorKind::AuthFailed && !e.to_string().contains("falsch"), "{e}");
+    open(&server.url_as("ada:geheim", "s"));
+
+    let file = server.folder().with_extension("pgpass");
+    fs::write(&file, "*:*:postgres:ada:geheim\n").unwrap();
+    let url = format!("{}&passfile={}", server.url_as("ada", "s"), file.display());
+    for (mode, works) in [(0o600, true), (0o644, false)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(try_open(&url).is_ok(), works, "{mode:o}");
+    }
+    fs::remove_file(file).unwrap();
+}
+
+/// Runs openssl in a folder.
+fn openssl(folder: &Path, args: &str) {
+    let out =
+        std::process::Command::new("openssl").args(args.split(' ')).current_dir(folder).output().unwrap();
+    assert!(out.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Gives a server a certificate for the name `localhost`, and answers with the path of its root and of another one.
+fn certify(server: &Server) -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for root in ["root", "other"] {
+        openssl(
+            at,
+            &format!(
+                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={root} -keyout {root}.key -out {root}.crt"
+            ),
+        );
+    }
+    openssl(at, "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr");
+    fs::write(at.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
+    openssl(
+        at,
+        "x509 -req -in server.csr -CA root.crt -CAkey root.key -CAcreateserial -days 2 -extfile names -out server.crt",
+    );
+    for name in ["server.key", "server.crt"] {
+        server.write(name, &fs::read_to_string(at.join(name)).unwrap());
+    }
+    let (root, other) = (at.join("root.crt"), at.join("other.crt"));
+    (folder, root, other)
+}
+
+/// A port that nobody listened on a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn tls_is_what_sslmode_says() {
+    let port = free_port();
+    let options = ["listen_addresses=localhost".to_owned(), format!("port={port}")];
+    let server = Server::start(&[&options[0], &options[1]]);
+    let url = |host: &str, rest: &str| format!("postgresql://postgres@{host}:{port}/postgres?{rest}");
+    // Without TLS.
+    for (rest, works) in
+        [("sslmode=disable", true), ("sslmode=prefer", true), ("", true), ("sslmode=require", false)]
+    {
+        let opened = try_open(&url("localhost", rest));
+        assert_eq!(
+            opened.as_ref().map(|_| ()).map_err(Error::kind).err(),
+            (!works).then_some(ErrorKind::CantOpen)
+        );
+    }
+    let (_folder, root, other) = certify(&server);
+    server.write("postgresql.auto.conf", "ssl = on\n");
+    server.stop("fast");
+    server.start_again();
+    let (root, other) = (root.display(), other.display());
+    for (host, rest, encrypted) in [
+        ("localhost", "sslmode=disable".to_owned(), Some(false)),
+        ("localhost", "sslmode=prefer".to_owned(), Some(true)),
+        ("localhost", "sslmode=require".to_owned(), Some(true)),
+        ("localhost", "sslmode=verify-full".to_owned(), None),
+        ("localhost", "sslmode=verify-ca".to_owned(), None),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={root}"), Some(true)),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={other}"), None),
+        ("localhost", "sslmode=verify-full&sslrootcert=/not/there".to_owned(), None),
+        // The certificate names no address.
+        ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={root}"), None),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={root}"), Some(true)),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={other}"), None),
+        // With a root, `require` is `verify-ca`.
+        ("127.0.0.1", format!("sslmode=require&sslrootcert={root}"), Some(true)),
+        ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), None),
+        ("localhost", "sslrootcert=system".to_owned(), None),
+    ] {
+        let found = try_open(&url(host, &rest)).map(|db| {
+            let rows = db.query(Again::Yes, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &[]);
+            rows.unwrap()[0].get::<_, bool>(0)
+        });
+        match (found, encrypted) {
+            (Ok(found), Some(expected)) => assert_eq!(found, expected, "{host} {rest}"),
+            (Err(e), None) => {
+                assert_eq!(e.kind(), ErrorKind::CantOpen, "{host} {rest}: {e}");
+                assert!(e.to_string().contains("ertificate"), "{host} {rest}: {e}"); // says why
+            }
+            (Ok(_), None) => panic!("{host} {rest}: was opened"),
+            (Err(e), Some(_)) => panic!("{host} {rest}: {e}"),
+        }
+    }
+    // Large values, too, go through it.
+    let db = open(&url("localhost", &format!("sslmode=verify-full&sslrootcert={root}")));
+    let large = vec![7_u8; 20 << 20];
+    let back = db.query(Again::Yes, "SELECT $1::bytea", &[&large]).unwrap();
+    assert!(back[0].get::<_, &[u8]>(0) == large);
+}

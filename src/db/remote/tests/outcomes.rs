@@ -1,0 +1,218 @@
+//! What is said of a write whose connection broke.
+
+use super::proxy::{Proxy, Rule};
+use super::*;
+
+#[test]
+fn a_commit_that_was_done_but_not_answered_is_a_success() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let mut db = open(&proxy.url("done_unanswered"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowAnswerToCommit);
+    db.commit().unwrap();
+    assert_eq!(db.transaction(), &TransactionState::None);
+    assert_eq!(puts(server, "done_unanswered", "k"), 1);
+    put(&db, "l").unwrap();
+}
+
+#[test]
+fn a_commit_that_did_not_arrive_is_said_not_to_be_done() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let mut db = open(&proxy.url("never_arrived"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowCommit);
+    let e = db.commit().unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was not committed"), "{e}");
+    assert!(matches!(db.transaction(), TransactionState::Doomed(_)));
+    db.rollback().unwrap();
+    assert_eq!(puts(server, "never_arrived", "k"), 0);
+    put(&db, "k").unwrap();
+}
+
+#[test]
+fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let mut db = open(&proxy.url("nothing_known"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowAllAnswers);
+    let e = db.commit().unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    db.rollback().unwrap();
+    put(&db, "l").unwrap();
+}
+
+/// Ends the backends of a schema's handles at moments that look random, until it is told to stop; answers with how many.
+fn end_backends(server: &Server, name: &str, stop: &AtomicBool, ended: &AtomicU32) {
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '{name}'"
+    );
+    while !stop.load(Ordering::Relaxed) {
+        ended.fetch_add(server.sql(&sql).parse::<u32>().unwrap(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn whatever_is_ended_in_whatever_call_what_was_acknowledged_is_there_once_and_what_failed_is_not() {
+    let server = Server::shared();
+    let db = &mut open(&format!("{}&application_name=victim", server.url("victim")));
+    let (stop, ended) = (AtomicBool::new(false), AtomicU32::new(0));
+    let insert = "INSERT INTO kvstore_row (family, key, value) VALUES (1, $1, '') RETURNING 1";
+    // What was acknowledged, what failed, and of what nothing is known.
+    let mut sorts: [Vec<String>; 3] = Default::default();
+    thread::scope(|scope| {
+        scope.spawn(|| end_backends(server, "victim", &stop, &ended));
+        // On a busy machine it takes longer until some are ended.
+        for n in (0..20_000).take_while(|n| *n < 600 || ended.load(Ordering::Relaxed) < 10) {
+            let key = format!("{n:05}");
+            let row = |db: &Db| db.query(Again::No, insert, &[&key.as_bytes()]).map(drop);
+            let done = match n % 3 {
+                0 => row(db),
+                1 => db.in_savepoint(|db| row(db)),
+                _ => db.begin_write().and_then(|()| {
+                    let done = row(db);
+                    if let Err(e) = &done {
+                        db.note_failure(e);
+                    }
+                    let done = done.and_then(|()| db.commit());
+                    if done.is_err() {
+                        db.rollback().unwrap();
+                    }
+                    done
+                }),
+            };
+            sorts[match done {
+                Ok(()) => 0,
+                Err(e) if e.to_string().contains("unknown") => 2,
+                Err(_) => 1,
+            }]
+            .push(key);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let ended = ended.into_inner();
+    let there = server.sql("SELECT string_agg(convert_from(key, 'UTF8'), ' ') FROM victim.kvstore_row");
+    let there: std::collections::HashSet<_> = there.split(' ').collect();
+    let [acknowledged, failed, _] = &sorts;
+    assert!(ended > 3 && acknowledged.len() > 300, "{ended} {}", acknowledged.len());
+    let lost: Vec<_> = acknowledged.iter().filter(|key| !there.contains(key.as_str())).collect();
+    let applied: Vec<_> = failed.iter().filter(|key| there.contains(key.as_str())).collect();
+    assert!(lost.is_empty() && applied.is_empty(), "lost {lost:?}, applied {applied:?}");
+}
+
+#[test]
+fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let db = open(&proxy.url("single"));
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::SwallowAllAnswers);
+    put(&db, "k").unwrap();
+    assert_eq!(puts(server, "single", "k"), 3);
+    assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
+    proxy.rule(Rule::SwallowAllAnswers);
+    let e = number(&db, Again::No, "SELECT 2::bigint").unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
+}
+
+#[test]
+fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    // Nobody gives up waiting for a lock here.
+    let config = Config::new().busy_timeout(Duration::from_secs(60));
+    let db = Db::open(&proxy.url("left_behind"), &config, Arc::default()).unwrap();
+    let mut other = open(&server.url("left_behind"));
+    put(&db, "k").unwrap();
+    let first = pid(&db);
+    let write =
+        "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
+    number(&db, Again::Yes, write).unwrap(); // prepares it
+    other.begin_write().unwrap();
+    put(&other, "k").unwrap();
+    let blocked =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%left behind%'";
+    proxy.rule(Rule::SwallowAllAnswers);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let db = db;
+            number(&db, Again::Yes, write)
+        });
+        until(|| server.sql(blocked) == "1");
+        proxy.cut(); // the server does not notice: its backend waits for the lock
+        until(|| proxy.connections() == 2);
+        // The new connection ends the first before it asks for the same lock.
+        let pids = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE \
+                    '%left behind%'";
+        until(|| server.sql(pids).parse::<i64>().is_ok_and(|pid| pid != first));
+        other.commit().unwrap();
+        running.join().unwrap().unwrap();
+    });
+    let written = server.sql("SELECT length(value) FROM left_behind.kvstore_row");
+    assert_eq!(written, (1 + 2 * "/* left behind */".len()).to_string());
+}
+
+/// A primary and its standby, which has all that was committed.
+fn pair() -> (Server, Server, String) {
+    let primary = Server::start(&["wal_level=replica", "hot_standby=on"]);
+    let standby = primary.standby();
+    let slow = "synchronous_standby_names = '*'\nsynchronous_commit = remote_apply\n";
+    primary.write("postgresql.auto.conf", slow);
+    primary.reload();
+    let (one, two) = (standby.folder().display(), primary.folder().display());
+    let url = format!("postgresql://postgres@/postgres?host={one},{two}&schema=s");
+    (primary, standby, url)
+}
+
+#[test]
+fn the_primary_is_found_before_and_after_a_failover() {
+    let (primary, standby, url) = pair();
+    let mut db = open(&url);
+    put(&db, "k").unwrap();
+    let reader = Db::open(&url, &config().read_only(true), Arc::default()).unwrap();
+    assert_eq!(number(&reader, Again::Yes, "SELECT pg_is_in_recovery()::int::bigint").unwrap(), 1);
+    let only = format!("postgresql://postgres@/postgres?host={}&schema=s", standby.folder().display());
+    let e = put(&open(&only), "k").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    db.begin_write().unwrap();
+    put(&db, "lost").unwrap();
+    primary.stop("immediate");
+    standby.promote();
+    assert_eq!(put(&db, "lost").unwrap_err().kind(), ErrorKind::Io);
+    db.rollback().unwrap();
+    put(&db, "k").unwrap();
+    assert_eq!((puts(&standby, "s", "k"), puts(&standby, "s", "lost")), (2, 0));
+}
+
+#[test]
+fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
+    let (primary, standby, url) = pair();
+    drop(open(&url)); // makes the store
+    let proxy = Proxy::before(&primary);
+    let (one, two) = (proxy.folder().display(), standby.folder().display());
+    let mut db = open(&format!("postgresql://postgres@/postgres?host={one},{two}&schema=s"));
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    proxy.rule(Rule::HoldCommit);
+    let e = thread::scope(|scope| {
+        let committing = scope.spawn(|| {
+            let mut db = db;
+            db.commit().unwrap_err()
+        });
+        until(|| proxy.holds());
+        primary.stop("immediate");
+        standby.promote();
+        // There, the same number may be another transaction's, which was committed.
+        standby.sql("CREATE TABLE public.t (i int); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)");
+        proxy.cut();
+        committing.join().unwrap()
+    });
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    assert_eq!(puts(&standby, "s", "k"), 0);
+}
