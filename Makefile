@@ -79,9 +79,9 @@ ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batc
 # c_api_encryption, forks, company_mix, two_sqlites, idle_handles, rooms, families_in_thousands); and those about the C layer
 # itself, which is the same for both homes (c_abuse, c_handles, cpp, header, symbols, install).
 REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity \
-    info time panics cuts c_api c_api_conditional c_api_expiry c_api_many c_api_backup)
+    cuts c_api c_api_conditional)
 REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile linear copy semantics purging rows_and_ranges fetch cleaner \
-    store backup model)
+    store backup model info time panics c_api_expiry c_api_many c_api_backup)
 
 test-full: test
 	@.ci/setup full
