@@ -438,6 +438,7 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         ("if_present", "put_with IF_PRESENT"),
         ("keep_ttl", "put_with KEEP_TTL"),
         ("sweep_at_most", "sweep"),
+        ("delete_many", "delete"),
     ]
     .into();
     let table: BTreeSet<&str> = writes().into_keys().collect();

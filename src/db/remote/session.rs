@@ -196,6 +196,8 @@ impl Session {
     ) -> Result<R, Failure> {
         let mut pauses = Pauses::within(self.busy_timeout);
         let mut renewed = false;
+        // Whether a try may have been done that was not answered.
+        let mut is_unknown = false;
         loop {
             // What is not sent on a connection that is known to be gone is not unknown later.
             if let Some(link) = &mut self.link
@@ -208,8 +210,9 @@ impl Session {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
+            let told = |failure| if is_unknown { unknown(failure) } else { failure };
             match failure.sort {
-                Sort::Refused => return Err(failure),
+                Sort::Refused => return Err(told(failure)),
                 Sort::Conflict => {}
                 Sort::Forgotten if !renewed => {
                     renewed = true;
@@ -224,7 +227,7 @@ impl Session {
                     continue;
                 }
                 Sort::Standby if self.read_only => return Err(Failure { error: read_only(), ..failure }),
-                Sort::Forgotten | Sort::Standby => return Err(failure),
+                Sort::Forgotten | Sort::Standby => return Err(told(failure)),
                 Sort::Unreachable => {
                     // A statement that was being prepared holds locks until the server has missed the connection.
                     self.lose_link();
@@ -237,6 +240,7 @@ impl Session {
                     if failure.sort == Sort::Broken {
                         self.lose_link();
                     }
+                    is_unknown = true;
                     if again == Again::No {
                         return Err(unknown(failure));
                     }
@@ -247,7 +251,7 @@ impl Session {
                 }
             }
             if !pauses.pause() {
-                return Err(failure);
+                return Err(if is_unknown { unknown(failure) } else { failure });
             }
         }
     }
@@ -277,7 +281,9 @@ impl Session {
             link.line.execute(PLANNER).map_err(unsent)?;
         }
         if let Some(old) = &self.left_behind {
-            link.end(old).map_err(unsent)?;
+            if link.end(old).map_err(unsent)? && !self.read_only {
+                link.catch_up().map_err(unsent)?;
+            }
             self.left_behind = None;
         }
         Ok(link)
@@ -370,11 +376,11 @@ impl Link {
     }
 
     /// Waits until a backend of an earlier connection is gone, after having told it to go: what it was at may be done until
-    /// then, and would come after what this connection is about to do.
-    fn end(&mut self, old: &Backend) -> Result<(), Failure> {
+    /// then, and would come after what this connection is about to do. Returns whether what it has done is on this server.
+    fn end(&mut self, old: &Backend) -> Result<bool, Failure> {
         // On another server, or in another history of it, it can do nothing any more.
         if self.backend.as_ref().is_none_or(|own| own.server != old.server) {
-            return Ok(());
+            return Ok(false);
         }
         let sql = format!(
             "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity \
@@ -386,6 +392,24 @@ impl Link {
             if !pauses.pause() {
                 let text = "a statement of the connection that broke is still at work on the server: retry";
                 return Err(Failure::new(Sort::Unreachable, Error::busy(text)));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until the synchronous standbys have what a backend has committed that was ended while it waited for them: on this
+    /// server it is there already, for a look-up to find and a second try to meet, and would be lost with it. What is written
+    /// here comes after it in the log; its commit waits for them as any other does.
+    fn catch_up(&mut self) -> Result<(), Failure> {
+        let writes = [
+            "SELECT pg_logical_emit_message(true, 'kvstore', '')",
+            "UPDATE kvstore_meta SET format = format WHERE one = 1", // where that function is not for all
+        ];
+        for sql in writes {
+            match self.line.execute(sql) {
+                // Who may write nothing has written nothing.
+                Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {}
+                done => return done,
             }
         }
         Ok(())

@@ -216,3 +216,49 @@ fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
     assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
     assert_eq!(puts(&standby, "s", "k"), 0);
 }
+
+#[test]
+fn what_no_standby_has_is_not_acknowledged_after_the_connection_broke_either() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::before(&server);
+    let mut db = open(&proxy.url("unreplicated"));
+    (0..20).for_each(|n| put(&db, &n.to_string()).unwrap());
+    let standbys = |names: &str| {
+        server.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    let waits = || server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0";
+    // The server takes some time to hear that it is to wait.
+    let mut tries = 0..20;
+    for is_commit in [true, false] {
+        standbys("nobody");
+        let mut has_waited = false;
+        while !has_waited {
+            let key = tries.next().unwrap().to_string();
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let (db, done) = (&mut db, &done);
+                let writing = scope.spawn(move || {
+                    let outcome = if is_commit {
+                        db.begin_write().and_then(|()| put(db, &key)).and_then(|()| db.commit())
+                    } else {
+                        db.contents("default").delete(key.as_bytes()).map(drop)
+                    };
+                    done.store(true, Ordering::SeqCst);
+                    outcome
+                });
+                let is_done = || done.load(Ordering::SeqCst);
+                until(|| is_done() || waits());
+                has_waited = !is_done();
+                if has_waited {
+                    proxy.cut();
+                    thread::sleep(Duration::from_millis(1500));
+                    assert!(!is_done(), "acknowledged, and no standby has it");
+                    until(waits);
+                    standbys("");
+                }
+                writing.join().unwrap().unwrap();
+            });
+        }
+    }
+}
