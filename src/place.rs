@@ -14,13 +14,19 @@ pub fn is_url(path: impl AsRef<Path>) -> bool {
 }
 
 /// A path as it may be shown and logged: of a URL without the password. One that is not well-formed, in which a part of
-/// the password may be anywhere, is `postgresql://…`.
+/// the password may be anywhere, is `postgresql://…`. So is the name of a file that looks like a URL with a log-in, of
+/// which the scheme is shown: somebody has mistyped it.
 #[must_use]
 pub fn path_without_password(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     let text = path.display().to_string();
     if !is_url(path) {
-        return text;
+        return match text.split_once(":/") {
+            Some((scheme, rest)) if rest.contains('@') || rest.contains("password=") => {
+                format!("{scheme}:/…")
+            }
+            _ => text,
+        };
     }
     let Some((scheme, rest)) = text.split_once("://") else { return text };
     let (before_query, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -61,7 +67,11 @@ mod tests {
             ("postgresql://u:sec#ret@h/d", "postgresql://…"),
             ("postgresql://u@h/d?password=sec@ret", "postgresql://…"),
             ("dir/app.db", "dir/app.db"),
-            ("mysql://u:p@h/d", "mysql://u:p@h/d"), // the name of a file
+            ("dir:/app.db", "dir:/app.db"),
+            ("mysql://u:p@h/d", "mysql:/…"),
+            ("postgesql://u:p@h/d", "postgesql:/…"),
+            ("POSTGRESQL:/u:p@h/d", "POSTGRESQL:/…"),
+            ("postgresq://h/d?password=secret", "postgresq:/…"),
         ] {
             assert_eq!(path_without_password(url), shown);
         }

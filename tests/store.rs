@@ -523,3 +523,11 @@ fn each_commit_of_any_handle_advances_the_counter_by_one() {
         assert_eq!(store.commit_counter().unwrap(), None);
     }
 }
+
+#[test]
+fn a_url_that_is_mistyped_is_not_shown_with_its_password() {
+    for path in ["postgesql://app:secret@localhost/app", "POSTGRESQL:/app:secret@localhost/app"] {
+        let text = Store::open(path).unwrap_err().to_string();
+        assert!(text.contains(":/…") && !text.contains("secret"), "{text}");
+    }
+}

@@ -152,7 +152,7 @@ pub fn open_with(
     }
     // A pipe would be waited for, by whoever opens it.
     if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-        return refused(format!("{} is not a regular file: give the path of a store", path.display()));
+        return refused(format!("{} is not a regular file: give the path of a store", shown(path)));
     }
     if purpose != For::Making {
         must_have_a_store(path)?;
@@ -183,7 +183,7 @@ fn on_a_server(url: &Path, purpose: For, how: &OpenArgs, config: Config) -> Resu
 
 /// What to do about a store that cannot be opened as it is.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
-    let (cause, path_text) = (failure::cause(error), path.display());
+    let (cause, path_text) = (failure::cause(error), shown(path));
     let save = match is_encrypted(path) {
         true => "go back to a backup (a recovery reads no encrypted files)".to_owned(),
         false => {
@@ -205,14 +205,14 @@ fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
 /// Refuses a file that is not there, or has nothing in it: an open would make a store of it.
 fn must_have_a_store(path: &Path) -> Result<()> {
     let Ok(file) = path.metadata() else {
-        return refused(format!("there is no file {}: nothing was made", path.display()));
+        return refused(format!("there is no file {}: nothing was made", shown(path)));
     };
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     if file.is_file() && file.len() == 0 && std::fs::metadata(log).map_or(0, |log| log.len()) == 0 {
         return refused(format!(
             "the file {} is empty: no store was made of it. If it had a store in it, go back to a backup",
-            path.display()
+            shown(path)
         ));
     }
     Ok(())

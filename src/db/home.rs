@@ -103,7 +103,7 @@ impl Db {
             return open_on_a_server(url.as_os_str(), config, clock);
         }
         let opened = file::Db::open(path, config, clock.now_ms()).map_err(|e| match path {
-            Some(path) => e.with_message(format!("{}: {e}", path.display())),
+            Some(path) => e.with_message(format!("{}: {e}", crate::place::path_without_password(path))),
             None => e,
         });
         opened.map(Db::File)

@@ -47,7 +47,7 @@ impl RecoverArgs {
         let path = place::path(&self.store)?;
         place::must_be_a_file(&path, "go back to a backup of it")?;
         if !path.exists() {
-            return refused(format!("there is no file {} to recover from", path.display()));
+            return refused(format!("there is no file {} to recover from", place::shown(&path)));
         }
         if context.secrets.are_given() {
             return refused(format!(
