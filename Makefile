@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-remote bench-python clean all lib command install install-command install-strip uninstall docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-remote bench-python cross cross-quick clean all lib command install install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -17,11 +17,14 @@ help:
 	@echo 'make torture       an hour of power cuts, faults, bad files, fuzzing; MINUTES=... for another time'
 	@echo 'make bench         speed, against LMDB, redb, fjall, SQLite, SNKV; make bench-quick: a short look'
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
+	@echo 'make cross         build and try it for other machines: 64-bit and 32-bit ARM, x86 of 32 bits, musl;'
+	@echo '                   TARGETS=... for others (docs/platforms.md); make cross-quick: three of them, quickly'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
 	@echo '                   REMOTE=1: with stores on a server'
 	@echo 'make uninstall     remove what make install installed with the same variables'
+	@echo 'make firmware TARGET=...  the libraries for a device with little flash; STD=small: smaller still'
 	@echo 'make docs          the documentation of all languages, in $(DOCS)'
 	@echo 'make clean         remove what was built'
 
@@ -101,6 +104,17 @@ test-full: test
 torture:
 	tests/torture $(or $(MINUTES),60)
 
+# Other machines, of those that tests/cross/targets.py lists.
+TARGETS ?=
+
+cross:
+	@.ci/setup cross $(TARGETS)
+	tests/cross/run $(TARGETS)
+
+cross-quick:
+	@.ci/setup cross --quick $(TARGETS)
+	tests/cross/run --quick $(TARGETS)
+
 bench:
 	@benches/run
 
@@ -152,8 +166,9 @@ FEATURES := $(addprefix --features=,$(FEATURE))
 NEEDS_CRYPTO := $(filter encryption,$(FEATURE))
 
 nothing :=
-STAGE := $(TARGET_DIR)/install$(subst $(nothing) $(nothing),,$(addprefix -,$(FEATURE)))
-CARGO_OUT := $(STAGE)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
+CARGO_DIR := $(TARGET_DIR)/install$(subst $(nothing) $(nothing),,$(addprefix -,$(FEATURE)))
+STAGE := $(CARGO_DIR)$(addprefix /,$(CARGO_BUILD_TARGET))
+CARGO_OUT := $(STAGE)/release
 SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
 
 # The command can be left out: COMMAND=no.
@@ -166,7 +181,7 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
-	$(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(STAGE)' \
+	$(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
 	    -- -Clink-arg=-Wl,-soname,$(SONAME)
 	touch '$@'
 
@@ -191,7 +206,7 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
 $(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
-	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(STAGE)'
+	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
 
@@ -316,6 +331,21 @@ uninstall:
 	    '$(DESTDIR)$(mandir)'/man1/kvstore-*.1
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ]; then rmdir --ignore-fail-on-non-empty "$$folder"; fi; done
+
+# ---- For devices with little flash (docs/firmware.md) ----------------------------------------------------
+
+# Installed into $(FIRMWARE)/TARGET, with a static and a shared library. STD=small compiles Rust's library for size, too,
+# which needs its source and a compiler that may (a nightly one, or RUSTC_BOOTSTRAP=1).
+FIRMWARE ?= $(TARGET_DIR)/firmware
+STD ?= prebuilt
+SMALL_STD := -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
+
+firmware:
+	@[ -n '$(TARGET)' ] || { echo 'make firmware TARGET=...: for which machine, as Rust calls it ("rustc --print target-list")' >&2; exit 2; }
+	CARGO_BUILD_TARGET='$(TARGET)' $(MAKE) install COMMAND=no INSTALL_STRIP=1 TARGET_DIR='$(FIRMWARE)/build' \
+	    CARGOFLAGS='$(CARGOFLAGS) --config packaging/firmware/profile.toml $(if $(filter small,$(STD)),$(SMALL_STD))' \
+	    PREFIX=/usr DESTDIR='$(abspath $(FIRMWARE))/$(TARGET)'
+	@cd '$(FIRMWARE)/$(TARGET)/usr/lib' && ls -l libkvstore.a '$(SHARED)'
 
 # ---- Documentation ------------------------------------------------------------------------------------
 

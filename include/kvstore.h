@@ -47,12 +47,14 @@
 #define KVSTORE_ERROR 1
 
 /**
- * Another handle or process holds a lock: retry, or set busyTimeout.
+ * Another handle or process holds a lock, or on a server another client: retry, or set busyTimeout. Also: the server takes
+ * no connection now.
  */
 #define KVSTORE_BUSY 5
 
 /**
- * A lock inside this process stands in the way: retry.
+ * A lock inside this process stands in the way: retry. On a server: another client's transaction has made this one impossible;
+ * roll it back and run it again.
  */
 #define KVSTORE_LOCKED 6
 
@@ -62,17 +64,19 @@
 #define KVSTORE_NOMEM 7
 
 /**
- * A write where only reading is allowed.
+ * A write where only reading is allowed; on a server also: the role lacks a right, or no server of the URL can write now, as
+ * during a failover.
  */
 #define KVSTORE_READONLY 8
 
 /**
- * The operating system failed to read, write or sync.
+ * The operating system failed to read, write or sync, or the connection to the server broke. The text says whether what the
+ * call was to do is known not to be done.
  */
 #define KVSTORE_IOERR 10
 
 /**
- * The file is damaged.
+ * The file, or what a server has of the store, is damaged.
  */
 #define KVSTORE_CORRUPT 11
 
@@ -82,12 +86,12 @@
 #define KVSTORE_NOTFOUND 12
 
 /**
- * Wrong password, or a tampered value.
+ * Wrong password, or a tampered value; a log-in that the server refuses.
  */
 #define KVSTORE_AUTH_FAILED 13
 
 /**
- * The file cannot be opened.
+ * The file cannot be opened, or the server not be reached; this build has no servers.
  */
 #define KVSTORE_CANTOPEN 14
 
@@ -102,12 +106,12 @@
 #define KVSTORE_MISUSE 21
 
 /**
- * The file is not a store.
+ * The file, or the schema on the server, is not a store.
  */
 #define KVSTORE_NOTADB 26
 
 /**
- * The disk is full, or the store has reached its limit (kvstore_set_limit).
+ * The disk (the server's, if the store is there) is full, or the store has reached its limit (kvstore_set_limit).
  */
 #define KVSTORE_FULL 113
 
@@ -155,6 +159,11 @@
  * Like RESTART, and cut the WAL to zero bytes.
  */
 #define KVSTORE_CHECKPOINT_TRUNCATE 3
+
+/**
+ * KVStoreConfig.profile: defaults for devices with little memory and little flash.
+ */
+#define KVSTORE_SMALL 1
 
 /**
  * KVWriteOptions.flags: write only if the key is missing or expired.
@@ -362,9 +371,14 @@ typedef struct {
      */
     int secureDelete;
     /**
+     * What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
+     * are 32 pages for cacheSize, no memory map, and 64 for walPages; docs/firmware.md.
+     */
+    int profile;
+    /**
      * Must be zero.
      */
-    int reserved[6];
+    int reserved[5];
 } KVStoreConfig;
 
 /**
@@ -534,8 +548,10 @@ void kvstore_free(void *memory);
 /**
  * Opens the store at `path` with the default configuration; makes it if it is not there.
  *
- * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. `journalMode` is
- * KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. Otherwise as kvstore_open_v2.
+ * `path` is a file name, or the URL of a store on a server, such as
+ * "postgresql://user@host/database?schema=app" (docs/remote.md); NULL, "" or ":memory:" is a new
+ * store in memory. `journalMode` is KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
+ * Otherwise as kvstore_open_v2.
  */
 int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
 
@@ -543,7 +559,9 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * Opens the store at `path` with a configuration (NULL: the default one); makes it if it is not
  * there.
  *
- * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. On success `*ppKV` is the
+ * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. In a build with servers (kvstore_version ends in
+ * "+remote") it may be a URL, "postgresql://user:password@host:port/database?schema=app": a store in a schema of a PostgreSQL
+ * server, which is made there (docs/remote.md has the parameters, and what differs). On success `*ppKV` is the
  * handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
  * text. `config` is only read during the call.
  *
@@ -562,7 +580,11 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
  * process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
  * KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
- * bounds).
+ * bounds). Of a URL: KVSTORE_ERROR (it is not well-formed); KVSTORE_CANTOPEN (this build has no servers; none is reached,
+ * or answers, within the URL's connect_timeout, and then busyTimeout; there is no such database; no TLS as sslmode wants
+ * it; the role may not use or make the schema; the store is of a newer version); KVSTORE_AUTH_FAILED (the log-in);
+ * KVSTORE_BUSY (the server takes no connection now: it starts, or has too many); KVSTORE_READONLY (none of the servers can
+ * write now); KVSTORE_NOTADB.
  */
 int kvstore_open_v2(const char *path,
                     KVStore **ppKV,

@@ -3,11 +3,12 @@
 //! Time is `i64` milliseconds since the Unix epoch. Within a process it never runs backwards: what
 //! was expired once stays expired, also when someone sets the computer's clock back. (On a server, its clock decides.)
 
-use crate::atomic::AtomicI64;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::atomic::AtomicI64;
 
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 

@@ -11,6 +11,9 @@ use crate::secret::{RAW_KEY_SIZE, Secret};
 
 /// Default size of the page cache, in pages.
 pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
+/// The same of [`Config::small`].
+const SMALL_CACHE_PAGES: u32 = 32;
+const SMALL_WAL_PAGES: u32 = 64;
 /// Default page size of new files, in bytes.
 pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
 /// Default length of the WAL, in pages, and its bounds.
@@ -23,6 +26,9 @@ pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
 pub const MAX_VALUE_SIZE_LIMIT: usize = 512 * 1024 * 1024;
 /// The longest key, in bytes.
 pub const MAX_KEY_SIZE: usize = 65_536;
+
+/// The longest key, in bytes, of a store on a server: an entry of an index of PostgreSQL's has 2704 at most.
+pub const MAX_SERVER_KEY_SIZE: usize = 2500;
 /// The longest family name, in bytes.
 pub(crate) const MAX_NAME_SIZE: usize = 255;
 /// Default size of the memory map, in bytes; address space is scarce on 32 bits.
@@ -96,6 +102,7 @@ pub(crate) struct FileConfig {
     pub(crate) checkpoint_every: Option<u32>,
     /// `None`: the default one, which a limit of the store's makes less.
     pub(crate) wal_pages: Option<u32>,
+    pub(crate) default_wal_pages: u32,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
     /// `None`: while this process is alone with the file.
@@ -128,6 +135,7 @@ impl Default for FileConfig {
             page_size: DEFAULT_PAGE_SIZE,
             checkpoint_every: None,
             wal_pages: None,
+            default_wal_pages: DEFAULT_WAL_PAGES,
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
             hold_reads: None,
@@ -146,6 +154,20 @@ impl Config {
     #[must_use]
     pub fn new() -> Config {
         Config::default()
+    }
+
+    /// The defaults for a device with little memory and little flash: 32 pages of cache, no memory map, and a WAL that is
+    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file. All
+    /// else is as in [`new`](Config::new); what it costs is in docs/firmware.md.
+    #[must_use]
+    pub fn small() -> Config {
+        let file = FileConfig {
+            cache_pages: SMALL_CACHE_PAGES,
+            mmap_size: 0,
+            default_wal_pages: SMALL_WAL_PAGES,
+            ..FileConfig::default()
+        };
+        Config { file, ..Config::default() }
     }
 
     /// The journal mode; an existing file is converted when no other handle has it open.

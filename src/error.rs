@@ -17,6 +17,8 @@ pub struct Error {
     is_failure: bool,
     /// Whatever the call had done was undone, so that the transaction around it can go on.
     is_undone: bool,
+    /// A server's, not a file's.
+    is_of_server: bool,
     message: String,
 }
 
@@ -26,23 +28,24 @@ pub struct Error {
 pub enum ErrorKind {
     /// A wrong argument, a wrong order of calls, or an error without a kind of its own.
     Error,
-    /// Retry later: another handle or process is writing.
+    /// Retry later: another handle or process is writing, or another client of the server; or that takes no connection now.
     Busy,
-    /// Retry later: this process itself holds the lock.
+    /// Retry later: this process itself holds the lock. On a server: another client's transaction has made this one
+    /// impossible; roll it back and run it again.
     Locked,
     /// Memory ran out.
     NoMemory,
-    /// Writing is not allowed here.
+    /// Writing is not allowed here; or, on a server, not now.
     ReadOnly,
-    /// The operating system reported a failure.
+    /// The operating system reported a failure, or the connection to the server broke.
     Io,
-    /// The file is damaged.
+    /// The file is damaged, or what the server has of the store.
     Corrupt,
     /// Does not exist.
     NotFound,
-    /// Wrong password or tampered value.
+    /// Wrong password or tampered value; a log-in that the server refuses.
     AuthFailed,
-    /// The file cannot be opened.
+    /// The file cannot be opened, or the server not be reached.
     CantOpen,
     /// Locking protocol failure.
     Protocol,
@@ -128,7 +131,7 @@ impl Error {
     /// An error of a caller's own, such as one that makes a [transaction](crate::Store::transaction) roll back.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, is_failure: false, is_undone: false, message: message.into() }
+        Error { kind, is_failure: false, is_undone: false, is_of_server: false, message: message.into() }
     }
 
     /// The kind of this error.
@@ -148,6 +151,19 @@ impl Error {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.is_failure
+    }
+
+    /// The same, of a store on a server.
+    #[cfg(feature = "remote")]
+    pub(crate) fn of_server(self) -> Error {
+        Error { is_of_server: true, ..self }
+    }
+
+    /// Whether a server has failed, or the way to it: what helps with files does not help then.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        self.is_of_server
     }
 
     /// Whether a write that failed like this may have been half done, so that the transaction

@@ -37,6 +37,11 @@ impl Expiry {
         expire_ms.map_or(Expiry::Never, Expiry::At)
     }
 
+    /// Whether what ends then is alive at `now_ms`.
+    pub(crate) fn is_live(self, now_ms: i64) -> bool {
+        self.millis().is_none_or(|expire_ms| !is_expired(expire_ms, now_ms))
+    }
+
     /// Refuses a moment that is not after 1970 began: it is surely a mistake.
     pub(crate) fn check(self) -> Result<()> {
         match self {

@@ -63,7 +63,9 @@ mod unwind;
 
 #[doc(hidden)]
 pub(crate) use clock::is_far_off;
-pub use config::{CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel};
+pub use config::{
+    CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_SERVER_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Condition, Expiry, Ttl};
 pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, PurgeStep, row_key};

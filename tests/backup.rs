@@ -284,6 +284,15 @@ fn names_that_are_no_file_are_refused_and_nothing_is_made() {
         assert_eq!(error.kind(), ErrorKind::Error, "{name}: {error}");
         assert!(error.to_string().contains("name of a file") || error.to_string().contains("exists"));
     }
+    // In any build.
+    let e = store.backup("postgresql://u:secret@h/d", go_on).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Error, "{e}");
+    let text = e.to_string();
+    assert!(text.contains("postgresql://u@h/d is a store on a server: copy into it"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+    let e = kvstore::recover(scratch.path(), "postgres://h", |_| std::ops::ControlFlow::Continue(()))
+        .unwrap_err();
+    assert!(e.to_string().contains("is a store on a server: copy into it"), "{e}");
     for name in ["new/", "new/.", "directory/", "directory/..", "directory/."] {
         assert_eq!(kind(store.backup(scratch.file(name), go_on)), ErrorKind::Error, "{name}");
     }

@@ -175,6 +175,7 @@ scenarios! {
     stats_count_what_was_done
     what_can_be_read_of_a_damaged_file_is_recovered
     a_store_is_synced_checkpointed_vacuumed_and_checked
+    the_log_of_a_small_store_is_short
     what_is_deleted_is_overwritten_if_the_config_says_so
     a_bounded_store_makes_room_or_says_that_it_is_full
     a_damaged_file_is_told_by_its_first_disagreement

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// `make` with a target and variables, not as a part of the cargo that runs this test.
-fn make(target: &str, variables: &[(&str, &Path)]) {
+/// What `make` says, with a target and variables, not as a part of the cargo that runs this test.
+fn make(target: &str, variables: &[(&str, &Path)]) -> String {
     let mut make = Command::new("make");
     make.current_dir(root()).arg(target);
     for (name, value) in variables {
@@ -29,7 +29,7 @@ fn make(target: &str, variables: &[(&str, &Path)]) {
             make.env_remove(name);
         }
     }
-    run(&mut make);
+    String::from_utf8(run(&mut make).stdout).unwrap()
 }
 
 /// Whether the tools to install and to use the result are there, and the libraries built.
@@ -197,6 +197,19 @@ fn dynamic(file: &Path, kind: &str) -> Vec<String> {
     let output = String::from_utf8(output).unwrap();
     let lines = output.lines().filter(|line| line.contains(&format!("({kind})")));
     lines.filter_map(|line| Some(line.split_once('[')?.1.trim_end_matches(']').to_owned())).collect()
+}
+
+#[test]
+fn builds_for_two_machines_do_not_take_each_others_files() {
+    if !has_tool("make") {
+        return;
+    }
+    for machine in ["one-unknown-linux-gnu", "another-unknown-linux-gnu"] {
+        let plan = make("lib", &[("CARGO_BUILD_TARGET", Path::new(machine)), ("MAKEFLAGS", Path::new("-n"))]);
+        for file in ["built", "release/libkvstore.so", "libkvstore.a"] {
+            assert!(plan.contains(&format!("/install/{machine}/{file}'")), "{plan}");
+        }
+    }
 }
 
 #[test]

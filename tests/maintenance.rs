@@ -11,7 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Scratch, keys, kind, memory, memory_at, numbered, python};
-use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Stats, Store, SyncLevel};
+use kvstore::{
+    CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Stats, Store, SyncLevel,
+};
 
 const MODES: [CheckpointMode; 4] =
     [CheckpointMode::Passive, CheckpointMode::Full, CheckpointMode::Restart, CheckpointMode::Truncate];
@@ -334,6 +336,28 @@ fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {
         assert!(longest <= most, "{longest} frames");
         let checkpoints = store.stats().unwrap().checkpoints;
         assert!(checkpoints >= 3, "{checkpoints} checkpoints, at most {longest} frames");
+    }
+}
+
+#[test]
+fn the_log_of_a_small_store_is_short_and_shorter_if_the_store_has_a_limit() {
+    let longest = |config: &Config, limit: Option<u64>| {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(config);
+        store.set_limit(limit.map(|bytes| Limit::new(bytes, Eviction::Soonest))).unwrap();
+        let frames = (0..400).map(|n| {
+            store.put(numbered(n % 50), vec![n as u8; 2000]).unwrap();
+            store.stats().unwrap().wal_frames
+        });
+        frames.max().unwrap()
+    };
+    for sql in [false, true] {
+        let small = Config::small().sql_engine(sql);
+        let (plain, limited) = (longest(&small, None), longest(&small, Some(200 * 4096)));
+        assert!((32..=128).contains(&plain) && limited <= 60, "{plain}, {limited}");
+        assert!(longest(&small.clone().wal_pages(200), None) > 128); // what is asked for counts
+        let default = longest(&Config::new().sql_engine(sql), None);
+        assert!(default > 380, "{default}");
     }
 }
 

@@ -441,6 +441,14 @@ fn while_room_is_made_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() 
     );
 }
 
+/// As a device with little flash has it.
+#[test]
+fn with_the_settings_for_small_devices_a_power_cut_loses_no_acknowledged_commit() {
+    cut_everywhere_in(&bounded_steps(), "small, wal full", &Config::small().page_size(1024), SyncLevel::Full);
+    let sql = Config::small().page_size(1024).sql_engine(true);
+    cut_everywhere_in(&many_steps(), "small, wal normal sql", &sql, SyncLevel::Normal);
+}
+
 #[test]
 fn while_room_is_made_with_a_rollback_journal_a_power_cut_loses_no_acknowledged_commit() {
     let config = spilling().journal_mode(JournalMode::Delete);

@@ -436,3 +436,45 @@ fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
     }
     assert_eq!(checkpoints(), before + 1);
 }
+
+// ---- in a read transaction -------------------------------------------------------------------------
+
+type Call<'c> = (&'static str, &'c dyn Fn() -> Result<u64, Error>);
+
+#[test]
+fn in_a_read_transaction_a_purge_says_that_nothing_is_due_or_that_it_cannot_write() {
+    for has_dead in [false, true] {
+        let (store, clock) = memory_at(0);
+        let family = store.create_family("f").unwrap();
+        family.set_write_tracking(true).unwrap();
+        fill(&store, &family, 3);
+        let calls: [Call<'_>; 6] = [
+            ("purge_expired", &|| family.purge_expired()),
+            ("purge_before", &|| family.purge_before(1_002)),
+            ("purge_at_most", &|| family.purge_at_most(10).map(|step| step.deleted)),
+            ("purge_step", &|| store.purge_step(None, None).map(|step| step.deleted)),
+            ("purge_step in time", &|| {
+                store.purge_step(Some(5), Some(Duration::from_secs(1))).map(|step| step.deleted)
+            }),
+            ("sweep", &|| family.sweep_at_most(if has_dead { 500 } else { -1 }, 10).map(|step| step.deleted)),
+        ];
+        store.begin(false).unwrap();
+        assert_eq!(family.count().unwrap(), 3);
+        if has_dead {
+            clock.set(5_000);
+        }
+        for (name, call) in calls {
+            match call() {
+                Ok(deleted) => assert!(!has_dead && deleted == 0, "{name}"),
+                Err(e) => {
+                    assert!(has_dead && e.kind() == ErrorKind::ReadOnly, "{name}: {e}");
+                    assert!(e.to_string().contains("a read transaction is open"), "{name}: {e}");
+                }
+            }
+        }
+        // It goes on, and nothing was removed.
+        assert_eq!(family.count().unwrap(), 3);
+        store.commit().unwrap();
+        assert_eq!(family.purge_expired().unwrap(), if has_dead { 3 } else { 0 });
+    }
+}

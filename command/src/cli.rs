@@ -30,7 +30,8 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-STORE is a file; \"-\" is the one named by $KVSTORE. Commands that only look change nothing and make no file.
+STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE; docs/remote.md);
+\"-\" is the one named by $KVSTORE. Commands that only look change nothing and make no store.
 Exit codes: 0 yes; 1 no (not found, not set, dead); 2 wrong usage; 3 the store said no (busy, read-only, damaged).
 
 Examples:
@@ -38,6 +39,7 @@ Examples:
   kvstore put app.db otp:17 - --ttl 5m   a value from standard input that lives for five minutes
   kvstore ls app.db --prefix otp: -l     its neighbours, with size and time left
   kvstore expiring app.db --chart        when things will be gone
+  kvstore info postgresql://app@db/app   the same of a store on a server
   kvstore help COMMAND                   more about one";
 
 fn version() -> String {

@@ -72,13 +72,14 @@ impl Object {
         self
     }
 
-    /// A list of objects.
+    /// An object inside this one.
     pub fn object(&mut self, name: &str, object: &mut Object) -> &mut Object {
         let line = object.line();
         let json = String::from_utf8_lossy(line).trim_end().to_owned();
         self.raw(name, &json)
     }
 
+    /// A list of objects.
     pub fn objects(&mut self, name: &str, objects: impl IntoIterator<Item = Object>) -> &mut Object {
         self.name(name);
         self.text.push(b'[');

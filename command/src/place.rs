@@ -19,7 +19,7 @@ pub const VARIABLE: &str = "KVSTORE";
 /// For commands with nothing after it.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
-    /// The store: a file; "-", or nothing, for the one named by $KVSTORE
+    /// The store: a file, or the URL of a server (postgresql://…); "-", or nothing, for the one named by $KVSTORE
     #[arg(value_name = "STORE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
     pub store: String,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct StoreArgs {
 /// For commands with arguments after it.
 #[derive(Debug, Args)]
 pub struct StoreFirst {
-    /// The store: a file; "-" for the one named by $KVSTORE
+    /// The store: a file, or the URL of a server (postgresql://…); "-" for the one named by $KVSTORE
     #[arg(value_name = "STORE", value_hint = clap::ValueHint::FilePath)]
     pub store: String,
     #[command(flatten)]
@@ -127,6 +127,15 @@ pub fn path(store: &str) -> Result<PathBuf> {
 pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     if is_url(path) {
         return refused(format!("{} is a store on a server: {otherwise}", shown(path)));
+    }
+    Ok(())
+}
+
+/// Refuses the URL of a store where a file is to be made. `instead`: what goes there.
+pub fn must_name_a_file(path: &Path, what: &str, instead: &str) -> Result<()> {
+    if is_url(path) {
+        let path = shown(path);
+        return usage(format!("{what} is a file, and {path} is a store on a server: {instead}"));
     }
     Ok(())
 }

@@ -256,12 +256,131 @@ fn what_cannot_be_copied_is_refused_with_a_reason() {
     let dumped = kvstore(&["dump", &url]);
     assert_eq!((code(&dumped), err(&dumped).contains("a copy into this store was not finished")), (0, true));
     ok(&["copy", "--resume", &file, &url]);
+    ok(&["copy", "--resume", &file, &url]); // all is there
+    ok(&["put", &url, "1", "w"]);
     fails(&["copy", "--resume", &file, &url], 3, "has keys: clear it, or copy to another store");
     // The same schema by another URL, and without a key that would be in the way.
     ok(&["del", &url, "1"]);
     let same_by_another_name = url.replace("postgresql://", "postgres://");
     for options in [&[][..], &["--resume"]] {
         fails(&[&["copy", &url, &same_by_another_name], options].concat(), 3, "cannot be copied into itself");
+    }
+}
+
+#[test]
+fn a_key_that_is_too_long_for_a_server_is_named_and_the_copy_goes_on_without_it() {
+    let (place, server) = (Place::new(), Server::shared());
+    let (file, url) = (place.word("app.db"), server.url("too_long"));
+    ok(&["put", &file, "short", "v"]);
+    let store = open(&file);
+    let family = store.create_family("pages").unwrap();
+    let long = |first: &str| format!("{first}{}", "x".repeat(2500));
+    let keys = ["a\u{1b}[2J/", "b"].map(long);
+    for key in &keys {
+        family.put(key, "v").unwrap();
+    }
+    for (options, rest) in [(&["--resume"][..], "the same command goes on"), (&[], "nothing was copied")] {
+        let options = [&["copy", &file, &url], options].concat();
+        let refused = kvstore(&options);
+        let text = err(&refused);
+        assert_eq!(code(&refused), 3, "{text}");
+        for said in [
+            "family \"pages\" has a key of 2506 bytes, which begins with a\\x1b[2J/xxxx",
+            "and 1 key more of that sort: a server takes 2500 bytes",
+            "running the command again does not help",
+            rest,
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(!text.contains(&"x".repeat(100)) && !text.contains("goes on where it was"), "{text}");
+        kvstore(&["families", &url, "drop", "copy in progress", "--yes"]); // if it is there
+        kvstore(&["del", &url, "short"]);
+    }
+    fails(&["copy", "--resume", &file, &url], 3, "begins with a");
+    for key in &keys {
+        family.delete(key).unwrap();
+    }
+    ok(&["copy", "--resume", &file, &url]);
+    same(&file, &url);
+}
+
+#[test]
+fn where_a_file_is_made_the_url_of_a_server_is_refused_with_the_command_that_copies() {
+    let place = Place::new();
+    let file = place.word("app.db");
+    ok(&["put", &file, "k", "v"]);
+    let url = "postgresql://u:secret@nowhere/d";
+    let from = "postgresql://u:hidden@nowhere/e";
+    for (command, what) in [
+        (&["backup", &file, url][..], format!("\"kvstore copy {file} URL\"")),
+        (&["backup", from, url], "\"kvstore copy postgresql://u@nowhere/e URL\"".to_owned()),
+        (&["recover", &file, url], "\"kvstore copy FILE URL\"".to_owned()),
+        (&["dump", &file, "-o", url], format!("\"kvstore copy {file} URL\"")),
+    ] {
+        fails(command, 2, &what);
+        let text = err(&kvstore(command));
+        assert!(text.contains("postgresql://u@nowhere/d is a store on a server"), "{text}");
+        assert!(!text.contains("secret") && !text.contains("hidden"), "{text}");
+    }
+}
+
+#[test]
+fn what_helps_with_files_is_not_advised_for_a_server() {
+    let server = Server::start(&[]);
+    let url = server.url("advice");
+    ok(&["put", &url, "k", "v"]);
+    let advised = |args: &[&str]| {
+        let refused = kvstore(args);
+        let text = err(&refused);
+        assert_eq!(code(&refused), 3, "{text}");
+        for wrong in
+            ["kvstore repair", "kvstore recover", "\"file PATH\"", "\"df\"", "another program is using"]
+        {
+            assert!(!text.contains(wrong), "{wrong}: {text}");
+        }
+        text
+    };
+    let holder = open(&url);
+    holder.begin(true).unwrap();
+    holder.put("k", "held").unwrap();
+    assert!(advised(&["put", &url, "k", "v", "--timeout", "100ms"]).contains("--timeout 60s"));
+    holder.rollback().unwrap();
+    server.sql("INSERT INTO advice.kvstore_row VALUES (99, 'lost', '', NULL, NULL)");
+    let text = advised(&["check", &url]);
+    assert!(text.contains("go back to a backup of the server"), "{text}");
+    let last = kvstore(&["check", &url, "--json"]);
+    assert!(common::out(&last).contains("\"remedy\":\"backup\""), "{}", common::out(&last));
+    server.sql("DROP TABLE advice.kvstore_row");
+    advised(&["get", &url, "k"]);
+    // Any failure of its own.
+    server.sql(
+        "CREATE SCHEMA broken; CREATE VIEW broken.kvstore_meta AS SELECT 1 / 0 AS one, 1 AS format; \
+                CREATE VIEW broken.kvstore_unsettled AS SELECT 1 AS one",
+    );
+    advised(&["get", &server.url("broken"), "k"]);
+}
+
+#[test]
+fn watch_shows_what_the_tables_take_on_a_server() {
+    let server = Server::shared();
+    let url = server.url("watched");
+    ok(&["put", &url, "k", "v"]);
+    let mut terminal = common::Terminal::start(&["watch", &url]);
+    terminal.wait_for("a primary");
+    terminal.wait_for("indexes");
+    terminal.interrupt();
+    let (_, shown) = terminal.end();
+    assert!(!shown.contains("WAL") && !shown.contains("commits"), "{shown}");
+}
+
+#[test]
+fn the_help_says_that_a_store_may_be_on_a_server() {
+    let place = Place::new();
+    ok(&["man", &place.word("")]);
+    let page = std::fs::read_to_string(place.path("kvstore.1")).unwrap();
+    let texts = [&["--help"][..], &["get", "--help"], &["info", "--help"], &["copy", "--help"]].map(ok);
+    for text in texts.iter().chain([&page]) {
+        assert!(text.contains("postgresql://"), "{text}");
     }
 }
 
@@ -276,7 +395,7 @@ fn info_says_what_is_true_on_a_server_and_nothing_of_pages() {
     let version = server.sql("SHOW server_version");
     assert_eq!(info["server"]["version"].as_str(), Some(version.as_str()));
     assert_eq!((info["server"]["schema"].as_str(), info["server"]["tls"].as_str()), (Some("info"), None));
-    let total = server.sql("SELECT sum(pg_total_relation_size(('info.kvstore_' || t)::regclass)) FROM unnest(ARRAY['row', 'family', 'meta']) t");
+    let total = server.sql("SELECT sum(pg_total_relation_size(('info.kvstore_' || t)::regclass)) FROM unnest(ARRAY['row', 'family', 'meta', 'unsettled']) t");
     assert_eq!(info["server"]["total_bytes"].to_string(), total);
     assert!(
         info["server"]["rows_bytes"].as_u64() > Some(0) && info["server"]["indexes_bytes"].as_u64() > Some(0)

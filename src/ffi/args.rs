@@ -44,7 +44,7 @@ pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: 
     match usize::try_from(length) {
         // SAFETY: not NULL, so valid for `length` bytes.
         Ok(length @ 1..=MAX_KEY_SIZE) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) }),
-        _ => bad_argument(&format!("a {what} of {length} bytes: it needs 1 to {MAX_KEY_SIZE}")),
+        _ => bad_argument(&format!("the {what} has {length} bytes: it needs 1 to {MAX_KEY_SIZE}")),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
             Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
         }
         _ => bad_argument(&format!(
-            "a value of {length} bytes: it can have 0 to KVStoreConfig.maxValueSize, at most {MAX_VALUE_SIZE_LIMIT}"
+            "the value has {length} bytes: it can have 0 to KVStoreConfig.maxValueSize, at most {MAX_VALUE_SIZE_LIMIT}"
         )),
     }
 }
@@ -82,7 +82,7 @@ pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str)
         _ if pointer.is_null() => bad_argument(&format!("the {what} is NULL, but its length is {length}")),
         // SAFETY: not NULL, so valid for `length` bytes.
         Ok(length @ 1..=MAX_KEY_SIZE) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) }),
-        _ => bad_argument(&format!("a {what} of {length} bytes: it can have 0 to {MAX_KEY_SIZE}")),
+        _ => bad_argument(&format!("the {what} has {length} bytes: it can have 0 to {MAX_KEY_SIZE}")),
     }
 }
 

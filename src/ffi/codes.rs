@@ -10,31 +10,35 @@ use crate::ErrorKind;
 pub const KVSTORE_OK: c_int = 0;
 /// A wrong argument, a wrong order of calls, or a failure without a code of its own.
 pub const KVSTORE_ERROR: c_int = 1;
-/// Another handle or process holds a lock: retry, or set busyTimeout.
+/// Another handle or process holds a lock, or on a server another client: retry, or set busyTimeout. Also: the server takes
+/// no connection now.
 pub const KVSTORE_BUSY: c_int = 5;
-/// A lock inside this process stands in the way: retry.
+/// A lock inside this process stands in the way: retry. On a server: another client's transaction has made this one impossible;
+/// roll it back and run it again.
 pub const KVSTORE_LOCKED: c_int = 6;
 /// Out of memory.
 pub const KVSTORE_NOMEM: c_int = 7;
-/// A write where only reading is allowed.
+/// A write where only reading is allowed; on a server also: the role lacks a right, or no server of the URL can write now, as
+/// during a failover.
 pub const KVSTORE_READONLY: c_int = 8;
-/// The operating system failed to read, write or sync.
+/// The operating system failed to read, write or sync, or the connection to the server broke. The text says whether what the
+/// call was to do is known not to be done.
 pub const KVSTORE_IOERR: c_int = 10;
-/// The file is damaged.
+/// The file, or what a server has of the store, is damaged.
 pub const KVSTORE_CORRUPT: c_int = 11;
 /// No such key (or it has expired), or no such family.
 pub const KVSTORE_NOTFOUND: c_int = 12;
-/// Wrong password, or a tampered value.
+/// Wrong password, or a tampered value; a log-in that the server refuses.
 pub const KVSTORE_AUTH_FAILED: c_int = 13;
-/// The file cannot be opened.
+/// The file cannot be opened, or the server not be reached; this build has no servers.
 pub const KVSTORE_CANTOPEN: c_int = 14;
 /// The locking protocol of the file failed.
 pub const KVSTORE_PROTOCOL: c_int = 15;
 /// The handle is closed, was inherited through a fork, or is unusable after an internal failure.
 pub const KVSTORE_MISUSE: c_int = 21;
-/// The file is not a store.
+/// The file, or the schema on the server, is not a store.
 pub const KVSTORE_NOTADB: c_int = 26;
-/// The disk is full, or the store has reached its limit (kvstore_set_limit).
+/// The disk (the server's, if the store is there) is full, or the store has reached its limit (kvstore_set_limit).
 pub const KVSTORE_FULL: c_int = 113;
 
 /// Journal mode: a write-ahead log (the default). Readers and a writer do not block each other.
@@ -57,6 +61,9 @@ pub const KVSTORE_CHECKPOINT_FULL: c_int = 1;
 pub const KVSTORE_CHECKPOINT_RESTART: c_int = 2;
 /// Like RESTART, and cut the WAL to zero bytes.
 pub const KVSTORE_CHECKPOINT_TRUNCATE: c_int = 3;
+
+/// KVStoreConfig.profile: defaults for devices with little memory and little flash.
+pub const KVSTORE_SMALL: c_int = 1;
 
 /// KVWriteOptions.flags: write only if the key is missing or expired.
 pub const KVSTORE_PUT_IF_ABSENT: u32 = 1;
@@ -133,18 +140,18 @@ pub(super) fn name_of(code: c_int) -> &'static CStr {
     match code {
         KVSTORE_OK => c"ok",
         KVSTORE_ERROR => c"error",
-        KVSTORE_BUSY => c"busy: another handle or process holds the lock",
-        KVSTORE_LOCKED => c"locked inside this process",
+        KVSTORE_BUSY => c"busy: another handle, process or client holds the lock",
+        KVSTORE_LOCKED => c"locked inside this process, or by another client's transaction",
         KVSTORE_NOMEM => c"out of memory",
         KVSTORE_READONLY => c"read-only",
         KVSTORE_IOERR => c"input/output error",
-        KVSTORE_CORRUPT => c"the file is damaged",
+        KVSTORE_CORRUPT => c"the file or table is damaged",
         KVSTORE_NOTFOUND => c"not found",
         KVSTORE_AUTH_FAILED => c"wrong password or tampered value",
-        KVSTORE_CANTOPEN => c"cannot open the file",
+        KVSTORE_CANTOPEN => c"cannot open the file or reach the server",
         KVSTORE_PROTOCOL => c"locking protocol failed",
         KVSTORE_MISUSE => c"the handle is closed or may not be used",
-        KVSTORE_NOTADB => c"the file is not a store",
+        KVSTORE_NOTADB => c"the file or schema is not a store",
         KVSTORE_FULL => c"full: the disk, or the limit of the store",
         _ => c"unknown code",
     }

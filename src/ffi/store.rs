@@ -14,8 +14,10 @@ use crate::{Config, Store};
 
 /// Opens the store at `path` with the default configuration; makes it if it is not there.
 ///
-/// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. `journalMode` is
-/// KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. Otherwise as kvstore_open_v2.
+/// `path` is a file name, or the URL of a store on a server, such as
+/// "postgresql://user@host/database?schema=app" (docs/remote.md); NULL, "" or ":memory:" is a new
+/// store in memory. `journalMode` is KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
+/// Otherwise as kvstore_open_v2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open(
     path: *const c_char,
@@ -29,7 +31,9 @@ pub unsafe extern "C" fn kvstore_open(
 /// Opens the store at `path` with a configuration (NULL: the default one); makes it if it is not
 /// there.
 ///
-/// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. On success `*ppKV` is the
+/// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. In a build with servers (kvstore_version ends in
+/// "+remote") it may be a URL, "postgresql://user:password@host:port/database?schema=app": a store in a schema of a PostgreSQL
+/// server, which is made there (docs/remote.md has the parameters, and what differs). On success `*ppKV` is the
 /// handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
 /// text. `config` is only read during the call.
 ///
@@ -48,7 +52,11 @@ pub unsafe extern "C" fn kvstore_open(
 /// exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
 /// process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
 /// KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
-/// bounds).
+/// bounds). Of a URL: KVSTORE_ERROR (it is not well-formed); KVSTORE_CANTOPEN (this build has no servers; none is reached,
+/// or answers, within the URL's connect_timeout, and then busyTimeout; there is no such database; no TLS as sslmode wants
+/// it; the role may not use or make the schema; the store is of a newer version); KVSTORE_AUTH_FAILED (the log-in);
+/// KVSTORE_BUSY (the server takes no connection now: it starts, or has too many); KVSTORE_READONLY (none of the servers can
+/// write now); KVSTORE_NOTADB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open_v2(
     path: *const c_char,

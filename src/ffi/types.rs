@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::args::{Outcome, bad_argument};
 use super::codes::{
-    KVSTORE_JOURNAL_DELETE, KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_FULL, KVSTORE_SYNC_NORMAL, KVSTORE_SYNC_OFF,
+    KVSTORE_JOURNAL_DELETE, KVSTORE_JOURNAL_WAL, KVSTORE_SMALL, KVSTORE_SYNC_FULL, KVSTORE_SYNC_NORMAL,
+    KVSTORE_SYNC_OFF,
 };
 use crate::{Config, JournalMode, Stats, SyncLevel};
 
@@ -113,8 +114,11 @@ pub struct KVStoreConfig {
     /// handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
     /// handle that writes must have it. What it costs and cannot do: docs/secure-delete.md.
     pub secureDelete: c_int,
+    /// What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
+    /// are 32 pages for cacheSize, no memory map, and 64 for walPages; docs/firmware.md.
+    pub profile: c_int,
     /// Must be zero.
-    pub reserved: [c_int; 6],
+    pub reserved: [c_int; 5],
 }
 
 /// What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
@@ -167,7 +171,12 @@ impl KVStoreConfig {
                 "KVStoreConfig.reserved must be zero: initialise with KVStoreConfig cfg = {0}",
             );
         }
-        let mut config = Config::new()
+        let defaults = match self.profile {
+            0 => Config::new(),
+            KVSTORE_SMALL => Config::small(),
+            other => return bad_argument(&format!("profile {other}: pass KVSTORE_SMALL, or 0")),
+        };
+        let mut config = defaults
             .journal_mode(journal_mode(self.journalMode)?)
             .sync(match self.syncLevel {
                 0 | KVSTORE_SYNC_NORMAL => SyncLevel::Normal,

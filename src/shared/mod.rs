@@ -6,7 +6,6 @@ pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;
 
-use crate::atomic::AtomicU64;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use crate::atomic::AtomicU64;
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at};

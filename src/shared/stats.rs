@@ -1,7 +1,8 @@
 //! What a handle has done since it was opened (or since the counters were reset).
 
-use crate::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+use crate::atomic::AtomicU64;
 
 /// Counters of one handle. Only calls that succeeded count, except in `errors`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! A file that gets its name when it is whole: a backup, or the store that a recovery makes.
 
-use crate::atomic::AtomicU64;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
@@ -8,9 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use crate::atomic::AtomicU64;
 use crate::db;
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::place::{is_url, path_without_password};
 
 /// A file in the making, under a temporary name beside its own; removed if it is dropped before it is finished.
 pub(crate) struct NewFile {
@@ -80,6 +81,13 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     if bytes.starts_with(b"file:") {
         return Err(Error::invalid(format!(
             "a {what} needs the name of a file, not a URI: write \"./file:…\" if the file is called so"
+        )));
+    }
+    if is_url(path) {
+        return Err(Error::invalid(format!(
+            "a {what} is a file, and {} is a store on a server: copy into it (Store::copy_to; in C, kvstore_copy; the command, \
+             kvstore copy FROM TO)",
+            path_without_password(path)
         )));
     }
     // Both are names of directories, and are taken off by `Path` silently.

@@ -31,7 +31,8 @@ FIELD(KVStoreConfig, exclusive, 48, int);
 FIELD(KVStoreConfig, holdReads, 52, int);
 FIELD(KVStoreConfig, walPages, 56, int);
 FIELD(KVStoreConfig, secureDelete, 60, int);
-FIELD(KVStoreConfig, reserved, 64, int[6]);
+FIELD(KVStoreConfig, profile, 64, int);
+FIELD(KVStoreConfig, reserved, 68, int[5]);
 
 SIZE(KVWriteOptions, 16);
 FIELD(KVWriteOptions, expireMs, 0, int64_t);

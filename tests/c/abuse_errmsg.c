@@ -125,7 +125,7 @@ static void stays_readable(void)
     }
     for (int i = 0; i < 1000; i++) { /* and the last one always is */
         GIVES(KVSTORE_ERROR, kvstore_put(kv, "k", -i, "v", 1));
-        snprintf(copy, sizeof copy, "a key of %d bytes", -i);
+        snprintf(copy, sizeof copy, "the key has %d bytes", -i);
         CHECK(strstr(kvstore_errmsg(kv), copy) == kvstore_errmsg(kv));
     }
     OK(kvstore_close(kv));

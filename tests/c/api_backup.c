@@ -1,4 +1,5 @@
 /* kvstore_backup: a copy while the store is in use. */
+#define _FILE_OFFSET_BITS 64 /* readdir, on file systems with long numbers */
 #include <dirent.h>
 #include <sys/stat.h>
 

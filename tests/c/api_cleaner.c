@@ -1,4 +1,5 @@
 /* The cleaner: the thread that purges, and only when it was started. */
+#define _FILE_OFFSET_BITS 64 /* readdir, on file systems with long numbers */
 #include <dirent.h>
 #include <pthread.h>
 #include <time.h>

@@ -531,6 +531,11 @@ static void null_with_a_length_at(const struct place *p)
         GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, K("a"), NULL, n, &gone));
         CHECK(strcmp(kvstore_errmsg(p->kv), upper) == 0 || strcmp(kvstore_errmsg(NULL), upper) == 0);
         GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, NULL, n, NULL, n, &gone));
+        if (n < 0 || n > 65536) { /* nor is a bound of such a length */
+            snprintf(upper, sizeof upper, "the upper bound has %d bytes: it can have 0 to 65536", n);
+            GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, K("a"), "b", n, &gone));
+            CHECK(strcmp(kvstore_errmsg(p->kv), upper) == 0 || strcmp(kvstore_errmsg(NULL), upper) == 0);
+        }
         CHECK(gone == 7 && rows_of(p->cf) == 7);
         GIVES(KVSTORE_ERROR, kvstore_cf_range_iterator_create(p->cf, NULL, n, NULL, 0, 0, &it));
         GIVES(KVSTORE_ERROR, kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, n, 0, &it));

@@ -397,7 +397,10 @@ static void config_bounds(void)
     ACCEPTS(exclusive, 1);
     ACCEPTS(secureDelete, 1);
     ACCEPTS(secureDelete, -1);
-    for (int i = 0; i < 6; i++) {
+    ACCEPTS(profile, KVSTORE_SMALL);
+    REFUSES(profile, -1);
+    REFUSES(profile, KVSTORE_SMALL + 1);
+    for (int i = 0; i < 5; i++) {
         for (size_t j = 0; j < sizeof any / sizeof *any; j++) {
             REFUSES(reserved[i], any[j]);
         }
@@ -423,6 +426,7 @@ static void every_setting_in_a_file(void)
     full.exclusive = 1;
     full.holdReads = -1;
     full.secureDelete = 1;
+    full.profile = KVSTORE_SMALL;
     p.kv = open_at("test.db", &full);
     OK(AT(&p, put, K("key"), K("value")));
     OK(AT(&p, put_ttl, K("ttl"), K("value"), 2000));
@@ -691,8 +695,9 @@ INT(KVStoreConfig, exclusive, 12 * sizeof(int));
 INT(KVStoreConfig, holdReads, 13 * sizeof(int));
 INT(KVStoreConfig, walPages, 14 * sizeof(int));
 INT(KVStoreConfig, secureDelete, 15 * sizeof(int));
-INT(KVStoreConfig, reserved[0], 16 * sizeof(int));
-_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 6 * sizeof(int), "six are reserved");
+INT(KVStoreConfig, profile, 16 * sizeof(int));
+INT(KVStoreConfig, reserved[0], 17 * sizeof(int));
+_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 5 * sizeof(int), "five are reserved");
 _Static_assert(sizeof(KVStoreConfig) == 22 * sizeof(int), "and there is nothing else");
 
 #define COUNTER(field, index)                                                                            \

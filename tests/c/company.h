@@ -14,7 +14,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <execinfo.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -30,6 +29,12 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef __GLIBC__
+#include <execinfo.h>
+#else
+#define RTLD_DEEPBIND 0
+#endif
 
 #include <sqlite3.h>
 
@@ -131,15 +136,26 @@ static inline void show_locks(void)
     closedir(processes);
 }
 
+/* The calls this thread is in, to a descriptor (-1: to none), where the C library knows them. */
+static inline void backtrace_to(int fd)
+{
+#ifdef __GLIBC__
+    void *frames[60];
+    int n = backtrace(frames, 60);
+    if (fd >= 0) backtrace_symbols_fd(frames, n, fd);
+#else
+    (void)fd;
+#endif
+}
+
 /* SIGUSR1: this thread says where it is, and goes on. */
 static inline void says_where(int signal)
 {
     char head[100];
-    void *frames[60];
     int errno_before = errno, n;
     (void)signal;
     n = snprintf(head, sizeof head, "thread %d of process %d is at:\n", (int)syscall(SYS_gettid), (int)getpid());
-    if (write(2, head, (size_t)n) > 0) backtrace_symbols_fd(frames, backtrace(frames, 60), 2);
+    if (write(2, head, (size_t)n) > 0) backtrace_to(2);
     errno = errno_before;
 }
 
@@ -147,8 +163,7 @@ static inline void says_where(int signal)
 static inline void can_say_where(void)
 {
     struct sigaction action = {.sa_handler = says_where, .sa_flags = SA_RESTART};
-    void *frame;
-    backtrace(&frame, 1); /* loads what it needs now, where nothing is stuck yet */
+    backtrace_to(-1); /* loads what it needs now, where nothing is stuck yet */
     sigaction(SIGUSR1, &action, NULL);
 }
 
@@ -183,9 +198,8 @@ static inline void show_everybody(void)
 static inline void is_stuck(int signal)
 {
     static const char text[] = "a process was stuck; where its main thread is:\n";
-    void *frames[60];
     (void)signal;
-    if (write(2, text, sizeof text - 1) > 0) backtrace_symbols_fd(frames, backtrace(frames, 60), 2);
+    if (write(2, text, sizeof text - 1) > 0) backtrace_to(2);
     show_threads(getpid());
     _exit(97);
 }
@@ -193,8 +207,7 @@ static inline void is_stuck(int signal)
 /* This process is stuck if it has not ended, or asked again, after so many seconds. */
 static inline void limit_time(unsigned seconds)
 {
-    void *frame;
-    backtrace(&frame, 1); /* loads what it needs now, where nothing is stuck yet */
+    backtrace_to(-1); /* loads what it needs now, where nothing is stuck yet */
     signal(SIGALRM, is_stuck);
     alarm(seconds);
 }

@@ -43,6 +43,18 @@ SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
     THROWS(busy, db.checkpoint());
 }
 
+SCENARIO(the_log_of_a_small_store_is_short) {
+    kvstore::config config;
+    config.small = true;
+    kvstore::store db("small.db", config);
+    std::uint64_t longest = 0;
+    for (int n = 0; n < 400; n++) {
+        db.put(std::to_string(n % 50), std::string(2000, static_cast<char>(n)));
+        longest = std::max(longest, db.stats().wal_frames);
+    }
+    CHECK(longest >= 32 && longest <= 128);
+}
+
 SCENARIO(what_is_deleted_is_overwritten_if_the_config_says_so) {
     const auto has = [](const char* name) {
         std::ifstream file(name, std::ios::binary);

@@ -449,12 +449,23 @@ def test_every_setting_can_be_given(path: Path) -> None:
         hold_reads=False,
         wal_pages=100,
         secure_delete=True,
+        small=True,
     ) as store:
         store["k"] = b"v" * 100
         with pytest.raises(ValueError, match="value"):
             store["k"] = b"v" * 101
         with pytest.raises(kvstore.BusyError):
             kvstore.open(path, busy_timeout=0)
+
+
+@pytest.mark.files
+def test_the_log_of_a_small_store_is_short(path: Path) -> None:
+    with kvstore.open(path, small=True) as store:
+        longest = 0
+        for n in range(400):
+            store[f"{n % 50}"] = bytes([n % 256]) * 2000
+            longest = max(longest, store.stats().wal_frames)
+        assert 32 <= longest <= 128
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -8,7 +8,7 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::size;
-use crate::place::{For, StoreFirst};
+use crate::place::{For, StoreFirst, must_name_a_file, shown};
 use crate::progress::{Interrupt, Progress};
 
 /// Copy the store to a new file, while others use it
@@ -22,13 +22,15 @@ Examples:
 pub struct BackupArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The new file
+    /// The new file, also of a store on a server
     #[arg(value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
 }
 
 impl BackupArgs {
     pub fn run(&self, context: &mut Context) -> Result {
+        let copy = format!("\"kvstore copy {} URL\" copies everything into it", shown(&self.store.path()?));
+        must_name_a_file(&self.file, "a backup", &copy)?;
         let store = self.store.open(For::Looking, &context.secrets)?;
         let interrupt = Interrupt::watch()?;
         let mut progress = Progress::new("backing up pages", None);

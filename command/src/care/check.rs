@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use clap::Args;
-use kvstore::{Checked, Checking};
+use kvstore::{Checked, Checking, is_url};
 
 use crate::cli::Context;
 use crate::failure::{self, Answer, Failure, Result};
@@ -12,16 +12,18 @@ use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Progress;
 
-/// Check that everything in the file agrees
+/// Check that everything in the store agrees
 ///
-/// Reads all of it: first SQLite's own check, then whether the tables of every family agree with each other. Changes
-/// nothing, and others may write meanwhile. Each disagreement is a line, then comes what to do.
+/// Reads all of it: first SQLite's own check, then whether the tables of every family agree with each other; on a server,
+/// whether each row belongs to a family and has a key that may be. Changes nothing, and others may write meanwhile. Each
+/// disagreement is a line, then comes what to do.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 3: something does not agree.
 
 With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is
 {\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\", \"recover\" or,
-of an encrypted store, \"backup\", and stopped is null, or says what kept the check from getting to its end.
+of an encrypted store or one on a server, \"backup\", and stopped is null, or says what kept the check from getting to
+its end.
 
 Examples:
   kvstore check app.db
@@ -39,13 +41,14 @@ pub struct CheckArgs {
 enum Remedy {
     Repair,
     Recover,
-    /// Nothing reads damaged files that are encrypted.
+    /// Nothing reads damaged files that are encrypted, or mends what a server has.
     Backup,
 }
 
 impl Remedy {
-    fn of(checked: &Checked, is_encrypted: bool) -> Option<Remedy> {
+    fn of(checked: &Checked, is_encrypted: bool, is_on_a_server: bool) -> Option<Remedy> {
         match checked {
+            Checked { in_tables: 1.., .. } if is_on_a_server => Some(Remedy::Backup),
             Checked { in_file: 1.., .. } if is_encrypted => Some(Remedy::Backup),
             Checked { in_file: 1.., .. } => Some(Remedy::Recover),
             Checked { in_tables: 1.., .. } => Some(Remedy::Repair),
@@ -109,7 +112,9 @@ impl CheckArgs {
         drop(progress);
         failed?;
         let found = checked.in_file + checked.in_tables;
-        let remedy = Remedy::of(&checked, is_encrypted);
+        let path = self.store.path()?;
+        let is_on_a_server = is_url(&path);
+        let remedy = Remedy::of(&checked, is_encrypted, is_on_a_server);
         let stopped = checked.stopped.as_ref().map(failure::cause);
         summary(out, &checked, remedy, stopped.as_deref())?;
         if !out.json {
@@ -128,14 +133,17 @@ impl CheckArgs {
                 Some(why) => Err(why.into()),
             };
         };
-        let path = self.store.path()?;
-        let path = path.display();
+        let path = place::shown(&path);
         let advice = match remedy {
             Remedy::Repair => format!("\"kvstore repair {path}\" makes the tables agree again"),
             Remedy::Recover => format!(
                 "the file itself is damaged, which a repair cannot mend: go back to a backup, or save what can be \
                  read with \"kvstore recover {path} NEW\""
             ),
+            Remedy::Backup if is_on_a_server => {
+                "go back to a backup of the server; \"kvstore copy\" saves what can be read into a file"
+                    .to_owned()
+            }
             Remedy::Backup => {
                 "the file itself is damaged, which a repair cannot mend, and a recovery reads no \
                                encrypted files: go back to a backup"

@@ -46,6 +46,8 @@ impl RecoverArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = place::path(&self.store)?;
         place::must_be_a_file(&path, "go back to a backup of it")?;
+        let copy = "recover into a file, look what is in it, and copy that (\"kvstore copy FILE URL\")";
+        place::must_name_a_file(&self.new, "what is recovered", copy)?;
         if !path.exists() {
             return refused(format!("there is no file {} to recover from", place::shown(&path)));
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kvstore::{Config, ErrorKind, Family, Store};
+use kvstore::{Config, ErrorKind, Family, ServerSizes, Store, is_url};
 
 use crate::failure::{Failure, Result};
 use crate::place::{self, For, OpenArgs};
@@ -80,11 +80,29 @@ pub struct Counted {
     pub per_second: Option<f64>,
 }
 
+/// A store on a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OnServer {
+    /// `None`: the server does not tell.
+    pub tables: Option<Tables>,
+    pub is_standby: bool,
+}
+
+/// What its tables take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tables {
+    pub rows: u64,
+    pub indexes: u64,
+    pub total: u64,
+}
+
 /// What a look has seen.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
     /// By the store's clock.
     pub now_ms: i64,
+    /// Of a store on a server, what its tables take; files and their pages are 0 then.
+    pub server: Option<OnServer>,
     pub file_bytes: u64,
     pub wal_bytes: u64,
     /// Of the pages that hold something.
@@ -239,6 +257,9 @@ impl Looker {
     }
 
     fn look(&mut self) -> Result<Look> {
+        if is_url(&self.path) {
+            return self.look_on_a_server();
+        }
         // The name and size of files alone: opening and closing the file would drop SQLite's locks.
         let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let mut look =
@@ -263,6 +284,25 @@ impl Looker {
             }
         }
         look.commit_rates.clone_from(&self.commit_rates);
+        self.look_at_families(look)
+    }
+
+    fn look_on_a_server(&mut self) -> Result<Look> {
+        let info = self.store.info()?.server;
+        let tables = |of: ServerSizes| Tables { rows: of.rows, indexes: of.indexes, total: of.total };
+        let server =
+            info.map(|server| OnServer { tables: server.sizes.map(tables), is_standby: server.is_standby });
+        let server = server.unwrap_or_default();
+        let total = server.tables.map_or(0, |tables| tables.total);
+        let mut look = Look { used_bytes: total, server: Some(server), ..Look::default() };
+        let at = Instant::now();
+        if let Some((before, used, _)) = self.before.replace((at, total, None)) {
+            look.used_per_second = Some(rate(used, total, at - before));
+        }
+        self.look_at_families(look)
+    }
+
+    fn look_at_families(&self, mut look: Look) -> Result<Look> {
         let now_ms = self.store.now_ms();
         look.now_ms = now_ms;
         for family in ends::families(&self.store, None)? {

@@ -8,7 +8,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Padding, Paragraph, Row, Sparkline, Table};
 
-use super::look::{Bounded, Counted, Look, Seen};
+use super::look::{Bounded, Counted, Look, Seen, Tables};
 use crate::bytes::Form;
 use crate::{output, times};
 
@@ -128,17 +128,35 @@ fn file(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, seen: &Se
     };
     let rates: Vec<f64> = counts.iter().filter_map(|counted| counted.per_second).collect();
     let keys_rate = (!rates.is_empty()).then(|| rates.iter().sum());
-    let commits = match look.commits_per_second {
-        Some(per_second) => format!("{per_second:.0}/s"),
-        None if look.used_per_second.is_some() => "not counted in this mode".to_owned(),
-        None => "…".to_owned(),
-    };
     let row = |name: &str, value: String, rate: String| {
         Line::from(vec![
             Span::styled(format!(" {name:<9}"), shown.dim()),
             Span::raw(format!("{value:>14}")),
             Span::styled(format!("  {rate}"), shown.color(Color::Cyan)),
         ])
+    };
+    if let Some(server) = &look.server {
+        let size = |of: fn(&Tables) -> u64| {
+            server.tables.as_ref().map_or_else(|| "not told".to_owned(), |tables| output::size(of(tables)))
+        };
+        let lines_shown = vec![
+            row("keys", keys, change(keys_rate, output::count)),
+            row("rows", size(|tables| tables.rows), String::new()),
+            row("indexes", size(|tables| tables.indexes), String::new()),
+            row("in all", size(|tables| tables.total), change(look.used_per_second, output::size)),
+            row(
+                "server",
+                if server.is_standby { "a standby" } else { "a primary" }.to_owned(),
+                String::new(),
+            ),
+        ];
+        frame.render_widget(Paragraph::new(lines_shown), lines);
+        return;
+    }
+    let commits = match look.commits_per_second {
+        Some(per_second) => format!("{per_second:.0}/s"),
+        None if look.used_per_second.is_some() => "not counted in this mode".to_owned(),
+        None => "…".to_owned(),
     };
     let free = format!("{} free", output::size(look.free_bytes));
     let lines_shown = vec![
@@ -256,7 +274,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::live::look::{Next, Soon};
+    use crate::live::look::{Next, OnServer, Soon};
 
     fn seen() -> Seen {
         let some = |count| Bounded { count, more: false };
@@ -321,6 +339,23 @@ mod tests {
         }
         // The largest family is the first.
         assert!(picture.find("f39").unwrap() < picture.find("f38").unwrap());
+    }
+
+    #[test]
+    fn of_a_store_on_a_server_its_tables_are_shown_and_no_files() {
+        let mut seen = seen();
+        let tables = Tables { rows: 2_500_000, indexes: 1_500_000, total: 4_100_000 };
+        let look = &mut seen.look.as_mut().unwrap().0;
+        look.server = Some(OnServer { tables: Some(tables), is_standby: true });
+        let picture = drawn(100, 30, &mut shown(), &seen);
+        for text in ["40 780  +40/s", "2.5 MB", "1.5 MB", "4.1 MB  −2.0 kB/s", "a standby"] {
+            assert!(picture.contains(text), "{text}: {picture}");
+        }
+        for meaningless in ["WAL", "commits", "free", "file", "0 B"] {
+            assert!(!picture.contains(meaningless), "{meaningless}: {picture}");
+        }
+        seen.look.as_mut().unwrap().0.server = Some(OnServer::default());
+        assert!(drawn(100, 30, &mut shown(), &seen).contains("not told"));
     }
 
     #[test]

@@ -25,7 +25,8 @@ const FRAME: Duration = Duration::from_millis(250);
 #[derive(Debug, Args)]
 #[command(
     after_help = "What another program can know of a store: rates of keys and bytes are the differences of two looks, so
-a key put and deleted in between is not seen; commits are counted in WAL mode only. Reads are not seen at all.
+a key put and deleted in between is not seen; commits are counted in WAL mode only, and not on a server, of which
+the sizes of its tables are shown. Reads are not seen at all.
 
 The arrow keys, PgUp and PgDn scroll the families. For programs, or without a terminal: kvstore info STORE --json"
 )]
@@ -52,7 +53,7 @@ impl WatchArgs {
             return usage(format!(
                 "watch needs a terminal, of which it takes the whole screen: \"kvstore info {} --json\" says once what \
                  it shows",
-                self.store.store
+                crate::place::shown(std::path::Path::new(&self.store.store))
             ));
         }
         if self.interval < Duration::from_millis(50) {

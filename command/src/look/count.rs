@@ -16,7 +16,7 @@ use crate::time::ends;
 
 /// Count keys: live ones, dead ones, all
 ///
-/// Of every family, or one. Dead keys have expired and are still in the file. All from one moment. Piped: the three
+/// Of every family, or one. Dead keys have expired and are still in the store. All from one moment. Piped: the three
 /// numbers with tabs between them; if several families are counted, a line for each before that, with its name behind
 /// the numbers. As JSON a line for each family.
 #[derive(Debug, Args)]

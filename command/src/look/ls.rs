@@ -21,7 +21,7 @@ const SHOWN: usize = 160;
 struct RowsArgs {
     #[command(flatten)]
     range: RangeArgs,
-    /// Keys that have expired and are still in the file, in the order of their ends
+    /// Keys that have expired and are still in the store, in the order of their ends
     #[arg(long, help_heading = "Which keys")]
     expired: bool,
     /// Only keys without a TTL

@@ -1,9 +1,10 @@
 //! `copy`: from store to store.
 
 use clap::Args;
-use kvstore::{Config, ErrorKind, Store};
+use kvstore::{Config, Direction, ErrorKind, KeyRange, MAX_SERVER_KEY_SIZE, Store};
 
 use super::{all_families, report, resume};
+use crate::bytes::Form;
 use crate::cli::Context;
 use crate::confirm::confirm;
 use crate::failure::{Answer, Failure, Result, refused};
@@ -39,7 +40,7 @@ pub struct CopyArgs {
     /// The store to copy: a file, or the URL of a server; "-" for the one named by $KVSTORE
     #[arg(value_name = "FROM", value_hint = clap::ValueHint::FilePath)]
     from: String,
-    /// The store to copy to; it is made if it is not there
+    /// The store to copy to: a file, or the URL of a server; it is made if it is not there
     #[arg(value_name = "TO", value_hint = clap::ValueHint::FilePath)]
     to: String,
     /// Copy in steps, and go on with a copy that was cut off
@@ -81,11 +82,51 @@ impl CopyArgs {
                 return Ok(Answer::No);
             }
         }
-        match self.resume {
+        let copied = match self.resume {
             true => in_steps(&from, &to, context),
             false => at_once(&from, &to, context),
+        };
+        copied.map_err(|failure| match failure {
+            Failure::Refused(text) if text.contains("on a server it may have") => {
+                Failure::Refused(too_long_for_a_server(&from, context.form, self.resume).unwrap_or(text))
+            }
+            failure => failure,
+        })
+    }
+}
+
+/// What is said when a copy has failed because of a key that is too long for a server: the library's texts name no keys.
+fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<String> {
+    /// So much of a key is shown.
+    const SHOWN: usize = 40;
+    let (mut first, mut others) = (None, 0_u64);
+    for name in all_families(from).ok()? {
+        let family = from.family(&name).ok()?;
+        let mut cursor = family.cursor(KeyRange::all(), Direction::Forward).keys_only();
+        let mut is_there = cursor.first().ok()?;
+        while is_there {
+            let key = cursor.key()?;
+            if key.len() > MAX_SERVER_KEY_SIZE {
+                let beginning = form.show(key.get(..SHOWN).unwrap_or(key)).into_owned();
+                match first {
+                    None => first = Some((beginning, key.len(), name.clone())),
+                    Some(_) => others += 1,
+                }
+            }
+            is_there = cursor.next().ok()?;
         }
     }
+    let (beginning, length, name) = first?;
+    let more = if others == 0 { String::new() } else { format!(", and {} more of that sort", keys(others)) };
+    let stays = match resume {
+        true => "what was copied until now stays, and the same command goes on then",
+        false => "nothing was copied",
+    };
+    Some(format!(
+        "family \"{name}\" has a key of {length} bytes, which begins with {beginning}{more}: a server takes \
+         {MAX_SERVER_KEY_SIZE} bytes\n  running the command again does not help before such keys are written otherwise, or \
+         deleted, in the store that is copied (\"kvstore del\"); {stays}"
+    ))
 }
 
 fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {

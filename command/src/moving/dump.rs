@@ -14,7 +14,7 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::{count, keys, size};
-use crate::place::{For, StoreArgs, family, open_with};
+use crate::place::{For, StoreArgs, family, must_name_a_file, open_with, shown};
 use crate::progress::{Interrupt, Progress};
 
 /// Rows that are shown at once.
@@ -57,6 +57,10 @@ impl DumpArgs {
         let prefix = self.prefix.as_deref().map(|prefix| context.form.parse(prefix, "prefix")).transpose()?;
         let range = prefix.as_deref().map_or_else(KeyRange::all, KeyRange::prefix);
         let path = self.store.path()?;
+        if let Some(output) = &self.output {
+            let copy = format!("\"kvstore copy {} URL\" copies everything into it", shown(&path));
+            must_name_a_file(output, "a dump", &copy)?;
+        }
         // A memory map would count as memory, as much as the store is long.
         let store =
             open_with(&path, For::Looking, &self.store.open, &context.secrets, Config::new().mmap_size(0))?;

@@ -11,7 +11,7 @@ use super::connection::Db;
 use super::failure::translate;
 use super::os::{FRAME_HEADER, WAL_HEADER, WalIndex};
 use super::write_back::{Aim, WriteBack};
-use crate::config::{CheckpointMode, DEFAULT_WAL_PAGES, FileConfig, JournalMode, MIN_WAL_PAGES};
+use crate::config::{CheckpointMode, FileConfig, JournalMode, MIN_WAL_PAGES};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -31,10 +31,10 @@ pub(super) struct WalLimit(u32);
 const PART_OF_LIMIT: u32 = 8;
 
 impl WalLimit {
-    /// `given`: what the configuration asks for; `limit`: of the store, in pages.
-    pub(super) fn of(given: Option<u32>, limit: Option<u32>) -> WalLimit {
-        let by_limit = || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, DEFAULT_WAL_PAGES));
-        WalLimit(given.or_else(by_limit).unwrap_or(DEFAULT_WAL_PAGES))
+    /// `given`: what the configuration asks for, and `default`, if nothing; `limit`: of the store, in pages.
+    pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>) -> WalLimit {
+        let by_limit = || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, default));
+        WalLimit(given.or_else(by_limit).unwrap_or(default))
     }
 
     /// From so many on it is to begin anew, where it is written back while it grows.
@@ -64,6 +64,7 @@ pub(super) struct Checkpoints {
     limit: WalLimit,
     /// What the configuration says of it.
     given: Option<u32>,
+    default: u32,
     /// For which limit of the store it was set.
     for_limit: Option<u32>,
     /// Commits after which there is one, in place of a length of the WAL.
@@ -83,10 +84,11 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     pub(super) fn new(config: &FileConfig) -> Checkpoints {
-        let limit = WalLimit::of(config.wal_pages, None);
+        let limit = WalLimit::of(config.wal_pages, config.default_wal_pages, None);
         Checkpoints {
             limit,
             given: config.wal_pages,
+            default: config.default_wal_pages,
             for_limit: None,
             every: config.checkpoint_every,
             commits: 0,
@@ -235,7 +237,7 @@ impl Db {
     pub(super) fn set_length_of_wal(&mut self, limit: Option<u32>) -> Result<()> {
         let checkpoints = &mut self.checkpoints;
         checkpoints.for_limit = limit;
-        checkpoints.limit = WalLimit::of(checkpoints.given, limit);
+        checkpoints.limit = WalLimit::of(checkpoints.given, checkpoints.default, limit);
         checkpoints.at = checkpoints.first();
         let most = checkpoints.limit.most();
         #[cfg(kvstore_btree)]

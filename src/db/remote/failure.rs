@@ -1,6 +1,7 @@
 //! What the server says when something fails, and what the network does, in the words of this library.
 //!
-//! Of the server's texts only the message is shown: its details quote keys and values. Of errors in data not even that.
+//! Of the server's texts only the message is shown, [cut and without control characters](shown): its details quote keys and
+//! values. Of errors in data not even that.
 
 use std::error::Error as _;
 use std::io;
@@ -37,15 +38,53 @@ pub(super) struct Failure {
     pub(super) code: String,
 }
 
+/// Another transaction had the lock longer than this one was to wait.
+const WAITED: &str = "55P03";
+
 impl Failure {
+    /// Whether it is that others had a lock for longer than the statement was to wait.
+    pub(super) fn is_of_wait(&self) -> bool {
+        self.code == WAITED
+    }
+
     pub(super) fn new(sort: Sort, error: Error) -> Failure {
-        Failure { sort, error, code: String::new() }
+        Failure { sort, error: error.of_server(), code: String::new() }
     }
 }
 
 /// What is said when the connection breaks.
 pub(super) fn broken(what: impl std::fmt::Display) -> Failure {
     Failure::new(Sort::Broken, Error::io(format!("the connection to the server broke ({what})")))
+}
+
+/// A failure before anything of the caller's was sent.
+pub(super) fn unsent(failure: Failure) -> Failure {
+    match failure.sort {
+        Sort::Broken | Sort::Ambiguous | Sort::Conflict => Failure { sort: Sort::Unreachable, ..failure },
+        _ => failure,
+    }
+}
+
+/// The longest text of a server's that is shown, in characters.
+pub(super) const MOST_CHARS: usize = 500;
+
+/// A text of the server's, or of something it has sent, as it may be shown: cut, and without what a terminal obeys.
+pub(super) fn shown(text: &str) -> String {
+    let is_hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let plain = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if c.is_control() || is_hidden(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    cut(text, MOST_CHARS).chars().map(plain).collect()
+}
+
+/// The beginning of a text that is too long.
+pub(super) fn cut(text: &str, most_chars: usize) -> String {
+    match text.char_indices().nth(most_chars) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
 }
 
 /// An error of tokio-postgres as ours.
@@ -61,7 +100,7 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     }
     // Parameters or columns that do not fit a statement, an answer that cannot be read.
     let text = error.to_string();
-    let text = text.split(':').next().unwrap_or_default();
+    let text = shown(text.split(':').next().unwrap_or_default());
     Failure::new(Sort::Refused, Error::failed(format!("the statement could not be run: {text}")))
 }
 
@@ -84,7 +123,7 @@ fn no_room_for_locks(message: &str) -> Failure {
         "the server had no room for another lock until the busy timeout was over ({message}): retry, write less in one \
          transaction, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
     );
-    Failure { sort: Sort::Conflict, error: Error::busy(text), code: OUT_OF_MEMORY.to_owned() }
+    Failure { code: OUT_OF_MEMORY.to_owned(), ..Failure::new(Sort::Conflict, Error::busy(text)) }
 }
 
 impl Failure {
@@ -96,6 +135,7 @@ impl Failure {
         } else {
             "another client's transaction has changed or locked what this one read or wrote: roll it back and run it again"
         })
+        .of_server()
     }
 }
 
@@ -103,10 +143,10 @@ fn of_server(error: &DbError) -> Failure {
     // The message is in the server's language; the file of its source that says so is not.
     let is_shared = matches!(error.file(), Some("lock.c" | "predicate.c" | "shmem.c" | "dynahash.c"));
     if error.code().code() == OUT_OF_MEMORY && is_shared {
-        return no_room_for_locks(error.message());
+        return no_room_for_locks(&shown(error.message()));
     }
-    let (sort, translated) = of_code(error.code().code(), error.message(), is_fatal(error));
-    Failure { sort, error: translated, code: error.code().code().to_owned() }
+    let (sort, translated) = of_code(error.code().code(), &shown(error.message()), is_fatal(error));
+    Failure { code: error.code().code().to_owned(), ..Failure::new(sort, translated) }
 }
 
 /// After such an error the server closes the connection.
@@ -146,7 +186,7 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     }
     let refused = |error| (Sort::Refused, error);
     match code {
-        "40001" | "40P01" | "55P03" => (
+        "40001" | "40P01" | WAITED => (
             Sort::Conflict,
             Error::busy(
                 "another client's transaction stood in the way until the busy timeout was over: retry, or set a longer one",
@@ -155,13 +195,17 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
         "57014" => refused(Error::busy(format!("the server gave the statement up ({message}): retry"))),
         "25006" => (
             Sort::Standby,
-            Error::read_only(format!("the server only reads ({message}): write to the primary")),
+            Error::read_only(format!(
+                "the server only reads ({message}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one \
+                 that can write is found, with a busy timeout longer than a failover takes"
+            )),
         ),
         "42501" => refused(Error::read_only(format!(
             "the role of this connection lacks a right ({message}): GRANT it, or connect as another one"
         ))),
         "42P01" | "3F000" | "42703" => refused(Error::not_a_database(format!(
-            "the schema is not one of a store, or is one no more ({message}): name another one in the URL"
+            "the schema is not one of a store, is one no more, or is closed to this role ({message}): name another one in the \
+             URL, or GRANT USAGE ON SCHEMA and the rights to its tables"
         ))),
         "53100" => refused(Error::full(format!("the server's disk is full ({message})"))),
         OUT_OF_MEMORY | "53000" => {
@@ -220,6 +264,17 @@ mod tests {
             let (found, error) = of_code(code, "m", is_fatal);
             assert_eq!((found, error.kind()), (sort, kind), "{code}");
         }
+    }
+
+    #[test]
+    fn a_servers_text_is_cut_between_characters_and_has_no_control_characters() {
+        assert_eq!(
+            shown("no\u{1b}[2J\r\n\u{9b}x\u{202e}\u{0}ü"),
+            "no\u{fffd}[2J  \u{fffd}x\u{fffd}\u{fffd}ü"
+        );
+        let long = shown(&"ü".repeat(100_000));
+        assert_eq!(long, "ü".repeat(MOST_CHARS) + "…");
+        assert_eq!(shown(&"ü".repeat(MOST_CHARS)).chars().count(), MOST_CHARS);
     }
 
     #[test]

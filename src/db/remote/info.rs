@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Db;
+use super::failure::shown;
 use super::plan::strange;
 use super::schema::FORMAT;
 use super::session::Again;
@@ -23,7 +24,7 @@ const POSTGRES: &str = "SELECT pg_is_in_recovery(), \
     (SELECT version || ', ' || cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl), \
     pg_table_size('kvstore_row'::regclass), pg_indexes_size('kvstore_row'::regclass), \
     pg_total_relation_size('kvstore_row'::regclass) + pg_total_relation_size('kvstore_family'::regclass) \
-    + pg_total_relation_size('kvstore_meta'::regclass)";
+    + pg_total_relation_size('kvstore_meta'::regclass) + pg_total_relation_size('kvstore_unsettled'::regclass)";
 
 /// The server as it runs now, and the table in it: a server that was copied file by file is another one, but says it is the
 /// same.
@@ -44,9 +45,10 @@ impl Db {
     fn server_info(&self) -> Result<ServerInfo> {
         let rows = self.query(Again::Yes, SERVER, &[])?;
         let row = rows.first().ok_or_else(strange)?;
+        let text = |at| row.try_get(at).map(shown).map_err(|_| strange());
         let mut info = ServerInfo {
-            version: row.try_get(0).map_err(|_| strange())?,
-            database: row.try_get(1).map_err(|_| strange())?,
+            version: text(0)?,
+            database: text(1)?,
             schema: self.session.borrow().schema().to_owned(),
             tls: None,
             is_standby: false,
@@ -57,7 +59,7 @@ impl Db {
             let row = rows.first().ok_or_else(strange)?;
             let bytes = |at| row.try_get::<_, i64>(at).map(i64::unsigned_abs).map_err(|_| strange());
             info.is_standby = row.try_get(0).map_err(|_| strange())?;
-            info.tls = row.try_get(1).map_err(|_| strange())?;
+            info.tls = row.try_get::<_, Option<_>>(1).map_err(|_| strange())?.map(shown);
             info.sizes = Some(ServerSizes { rows: bytes(2)?, indexes: bytes(3)?, total: bytes(4)? });
         }
         Ok(info)
@@ -70,7 +72,7 @@ impl Db {
         for row in self.query(Again::Yes, FAMILIES, &[])? {
             let name: Vec<u8> = row.try_get(0).map_err(|_| strange())?;
             let ttl_ms: i64 = row.try_get(2).map_err(|_| strange())?;
-            created_by = row.try_get(5).map_err(|_| strange())?;
+            created_by = row.try_get::<_, Option<_>>(5).map_err(|_| strange())?.map(shown);
             families.push(FamilyInfo {
                 name: String::from_utf8_lossy(&name).into_owned(),
                 created_ms: row.try_get(1).map_err(|_| strange())?,

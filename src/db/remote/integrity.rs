@@ -54,7 +54,8 @@ impl Db {
                 "the store has {}: another program has changed its tables, or the server has lost data; go back to a \
                  backup",
                 found.join(", ")
-            )))
+            ))
+            .of_server())
         })
     }
 }

@@ -4,23 +4,24 @@ use std::error::Error as _;
 use std::future::Future;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row, SimpleQueryMessage, Statement};
 
-use super::failure::{Failure, Sort, broken, said, translate};
+use super::failure::{Failure, MOST_CHARS, Sort, broken, cut, said, shown, translate};
 use super::tls;
 use super::url::{Host, Place, Settings, TlsMode};
-use super::wire::{Driver, Socket, Wire};
-use crate::error::Error;
+use super::wire::{Driver, Socket, Stream, Wire};
+use crate::error::{Error, ErrorKind};
 
 /// The half of a connection that reads and writes.
 trait Traffic: Send {
@@ -49,29 +50,38 @@ pub(super) struct Line {
 }
 
 /// A row as the simple protocol answers it.
-type Texts = Vec<Option<String>>;
+pub(super) type Texts = Vec<Option<String>>;
 
 impl Line {
-    /// Connects to the first of the hosts that is there and is what is wanted.
+    /// Connects to the first of the hosts that is there and is what is wanted. The time for each is limited by
+    /// `connect_timeout`, until [`lift_limit`](Line::lift_limit) is called.
     pub(super) fn connect(settings: &Settings, read_only: bool) -> Result<Line, Failure> {
-        let mut last = None;
+        let wants_primary = settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only);
+        let mut failures = Vec::new();
         for host in &settings.hosts {
-            match Line::connect_to(host, settings).and_then(|line| line.fit(settings, read_only)) {
+            let end = Instant::now() + settings.connect_timeout;
+            match Line::connect_to(host, settings, end).and_then(|line| line.fit(host, wants_primary)) {
                 Ok(line) => return Ok(line),
-                // Another one would say the same.
-                Err(failure) if failure.sort == Sort::Refused => return Err(failure),
-                Err(failure) => last = Some(failure),
+                Err(failure) => {
+                    let is_refused = failure.sort == Sort::Refused;
+                    failures.push((host, failure));
+                    if is_refused {
+                        break; // another one would say the same
+                    }
+                }
             }
         }
-        Err(last.unwrap_or_else(|| Failure::new(Sort::Refused, Error::invalid("the URL names no host"))))
+        Err(none_of(failures))
     }
 
-    fn connect_to(host: &Host, settings: &Settings) -> Result<Line, Failure> {
+    fn connect_to(host: &Host, settings: &Settings, end: Instant) -> Result<Line, Failure> {
         let is_local = matches!(host.place, Place::Folder(_));
         let mode = if is_local { TlsMode::Disable } else { settings.tls };
-        match Line::log_in(host, settings, mode) {
+        match Line::log_in(host, settings, mode, end) {
             // As libpq does: who prefers TLS does without if it does not work.
-            Err(LogIn::Tls(_)) if mode == TlsMode::Prefer => Line::log_in(host, settings, TlsMode::Disable),
+            Err(LogIn::Tls(_)) if mode == TlsMode::Prefer => {
+                Line::log_in(host, settings, TlsMode::Disable, end)
+            }
             done => done,
         }
         .map_err(|e| match e {
@@ -79,38 +89,51 @@ impl Line {
         })
     }
 
-    fn log_in(host: &Host, settings: &Settings, mode: TlsMode) -> Result<Line, LogIn> {
+    fn log_in(host: &Host, settings: &Settings, mode: TlsMode, end: Instant) -> Result<Line, LogIn> {
         let driver = Driver::new();
-        let socket = Arc::new(open(host, settings).map_err(LogIn::Other)?);
+        let socket = Arc::new(open(host, settings, end).map_err(LogIn::Other)?);
         let wire = Wire::new(Arc::clone(&socket), driver.patience());
         let config = settings.log_in_at(host, mode);
+        let why = |e: tokio_postgres::Error| why(&e, host, settings);
         let (client, traffic) = if mode == TlsMode::Disable {
-            let (client, connection) =
-                driver.finish(config.connect_raw(wire, NoTls)).map_err(|e| why(&e, host))?;
+            let (client, connection) = driver.finish(config.connect_raw(wire, NoTls)).map_err(why)?;
             (client, Box::new(connection) as Box<dyn Traffic>)
         } else {
             let mut tls = tls::connector(mode, settings.root.as_deref())
                 .map_err(|e| LogIn::Other(Failure::new(Sort::Refused, e)))?;
             let tls = MakeTlsConnect::<Wire>::make_tls_connect(&mut tls, host.name());
             let Ok(tls) = tls;
-            let (client, connection) =
-                driver.finish(config.connect_raw(wire, tls)).map_err(|e| why(&e, host))?;
+            let (client, connection) = driver.finish(config.connect_raw(wire, tls)).map_err(why)?;
             (client, Box::new(connection) as Box<dyn Traffic>)
         };
-        socket.set_timeout(None).map_err(|e| LogIn::Other(broken(said(&e))))?;
         Ok(Line { client, traffic, driver, socket, has_ended: false })
     }
 
     /// With several hosts, or where the URL asks for it, the one that can write is wanted.
-    fn fit(mut self, settings: &Settings, read_only: bool) -> Result<Line, Failure> {
-        if settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only)
-            && self.ask("SHOW transaction_read_only")?.as_deref() == Some("on")
-        {
+    fn fit(mut self, host: &Host, wants_primary: bool) -> Result<Line, Failure> {
+        if wants_primary && self.ask("SHOW transaction_read_only")?.as_deref() == Some("on") {
             self.terminate();
-            let text = "no server of the URL can write now: they are standbys, or read only";
+            let text = format!("the server at {host} only reads, as a standby does");
             return Err(Failure::new(Sort::Unreachable, Error::read_only(text)));
         }
         Ok(self)
+    }
+
+    /// Ends the limit of time that counts since the log-in.
+    pub(super) fn lift_limit(&self) -> Result<(), Failure> {
+        self.socket.lift_limit().map_err(|e| broken(said(&e)))
+    }
+
+    /// Runs `f`, whose answers come within a time, or not at all.
+    pub(super) fn within<R>(
+        &mut self,
+        time: Duration,
+        f: impl FnOnce(&mut Line) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.socket.limit(Instant::now() + time);
+        let done = f(self);
+        self.lift_limit()?;
+        done
     }
 
     /// Whether the server has closed the connection since the last request. Nothing is sent.
@@ -264,15 +287,23 @@ enum LogIn {
     Other(Failure),
 }
 
-fn why(error: &tokio_postgres::Error, host: &Host) -> LogIn {
-    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn {
+    let cause = shown(&error.source().map(ToString::to_string).unwrap_or_default());
     if error.to_string().starts_with("error performing TLS handshake") {
         let text = format!("there is no TLS with the server at {host} as sslmode wants it ({cause})");
         return LogIn::Tls(Failure::new(Sort::Refused, Error::cant_open(text)));
     }
+    let unused = || match settings.unused_password_file() {
+        Some(path) => {
+            format!(" (the file {} was not used, because others may read it: chmod 600 it)", path.display())
+        }
+        None => String::new(),
+    };
     if cause.contains("password missing") {
-        let text = "the server wants a password: give it in the URL, in PGPASSWORD or in ~/.pgpass, which nobody else may \
-                    read";
+        let text = format!(
+            "the server wants a password: give it in the URL, in PGPASSWORD or in ~/.pgpass, which nobody else may read{}",
+            unused()
+        );
         return LogIn::Other(Failure::new(Sort::Refused, Error::auth_failed(text)));
     }
     let failure = translate(error);
@@ -285,22 +316,77 @@ fn why(error: &tokio_postgres::Error, host: &Host) -> LogIn {
     })
 }
 
-/// A socket to a host.
-fn open(host: &Host, settings: &Settings) -> Result<Socket, Failure> {
+/// What is said when none of the hosts will do.
+fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
+    /// Of so many it is said why.
+    const MOST_HOSTS: usize = 8;
+    let only_reads = |failure: &Failure| failure.error.kind() == ErrorKind::ReadOnly;
+    let is_standby = failures.iter().any(|(_, failure)| only_reads(failure));
+    let reasons: Vec<_> = failures
+        .iter()
+        .take(MOST_HOSTS)
+        .map(|(host, failure)| {
+            let (text, host) = (cut(&failure.error.to_string(), MOST_CHARS / 2), host.to_string());
+            if text.contains(&host) { text } else { format!("{host}: {text}") }
+        })
+        .collect();
+    let mut text = reasons.join("; ");
+    if let Some(more) = failures.len().checked_sub(MOST_HOSTS).filter(|more| *more > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    let is_one = failures.len() == 1;
+    // What nobody need wait for counts, then what is worth it, then what is not there.
+    let rank = |failure: &Failure| match failure.error.kind() {
+        _ if failure.sort == Sort::Refused => 3,
+        ErrorKind::ReadOnly => 2,
+        ErrorKind::Busy => 1,
+        _ => 0,
+    };
+    let Some((_, first)) = failures.into_iter().max_by_key(|(_, failure)| rank(failure)) else {
+        return Failure::new(Sort::Refused, Error::invalid("the URL names no host"));
+    };
+    if first.sort == Sort::Refused && is_one {
+        return first;
+    }
+    if is_standby && first.sort != Sort::Refused {
+        text = format!(
+            "no server of the URL can write now ({text}): if another one is about to be made the primary, set a busy timeout \
+             longer than that takes, or retry; name all servers in the URL"
+        );
+    } else if !is_one {
+        text = format!("no server of the URL will do: {text}");
+    }
+    Failure { error: first.error.with_message(text), ..first }
+}
+
+/// A socket to a host, which lasts until `end` as it is.
+fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failure> {
     let unreachable = |e: std::io::Error| {
-        let text = format!("cannot reach the server at {host} ({})", said(&e));
+        let advice = match e.kind() {
+            std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => {
+                ": is the server running, and does it listen there? See its listen_addresses, port and \
+                 unix_socket_directories, and the host and port of the URL"
+            }
+            _ => "",
+        };
+        let text = format!("cannot reach the server at {host} ({}){advice}", said(&e));
         Failure::new(Sort::Unreachable, Error::io(text))
     };
-    let socket = match &host.place {
+    let left = || end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = match &host.place {
         Place::Folder(folder) => {
             let path = folder.join(format!(".s.PGSQL.{}", host.port));
-            Socket::Unix(UnixStream::connect(path).map_err(unreachable)?)
+            Stream::Unix(connect_to_folder(&path, left()).map_err(unreachable)?)
         }
         Place::Name(name) => {
             let mut last = std::io::ErrorKind::NotFound.into();
             let mut found = None;
-            for address in (name.as_str(), host.port).to_socket_addrs().map_err(unreachable)? {
-                match TcpStream::connect_timeout(&address, settings.connect_timeout) {
+            let addresses: Vec<_> =
+                (name.as_str(), host.port).to_socket_addrs().map_err(unreachable)?.collect();
+            for (address, others) in addresses.iter().zip((1..=addresses.len()).rev()) {
+                // One that does not answer leaves time for the others.
+                let wait = left() / u32::try_from(others).unwrap_or(u32::MAX);
+                match TcpStream::connect_timeout(address, wait) {
                     Ok(stream) => {
                         found = Some(stream);
                         break;
@@ -311,12 +397,22 @@ fn open(host: &Host, settings: &Settings) -> Result<Socket, Failure> {
             let Some(stream) = found else { return Err(unreachable(last)) };
             stream.set_nodelay(true).map_err(unreachable)?;
             keep_alive(&stream, settings).map_err(unreachable)?;
-            Socket::Tcp(stream)
+            Stream::Tcp(stream)
         }
     };
-    let socket = socket.quieten().map_err(unreachable)?;
-    socket.set_timeout(Some(settings.connect_timeout)).map_err(unreachable)?;
+    let socket = Socket::new(stream).map_err(unreachable)?;
+    socket.limit(end);
     Ok(socket)
+}
+
+/// A server that accepts nothing keeps those waiting whom its queue has no room for.
+fn connect_to_folder(path: &Path, wait: Duration) -> std::io::Result<UnixStream> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(wait))?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Err(std::io::ErrorKind::TimedOut.into()),
+        done => done.map(|()| socket.into()),
+    }
 }
 
 /// Has the system notice a server that is silent because its machine or the network is gone: no call waits for ever.

@@ -19,7 +19,7 @@ use super::session::Again;
 use crate::clock::unix_ms;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
-use crate::expiry::{Expiry, is_expired};
+use crate::expiry::Expiry;
 
 /// A statement by the two times a row may be dead by.
 struct Text {
@@ -196,7 +196,7 @@ impl Contents<'_> {
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
         let (row, now_ms) = self.look(&GET, key)?;
         let expiry = Expiry::of_row(column(&row, 1)?);
-        let value = column::<Option<&[u8]>>(&row, 2)?.filter(|_| is_live(expiry, now_ms));
+        let value = column::<Option<&[u8]>>(&row, 2)?.filter(|_| expiry.is_live(now_ms));
         Ok(found(value.map(|value| visit(value, expiry)), expiry.millis()))
     }
 
@@ -204,7 +204,7 @@ impl Contents<'_> {
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
         let (row, now_ms) = self.look(&TIMES, key)?;
         let expiry = Expiry::of_row(column(&row, 1)?);
-        let is_live = column::<bool>(&row, 2)? && is_live(expiry, now_ms);
+        let is_live = column::<bool>(&row, 2)? && expiry.is_live(now_ms);
         let times = Times { expiry, written_ms: column(&row, 3)? };
         Ok(found(is_live.then_some(times), expiry.millis()))
     }
@@ -383,10 +383,6 @@ impl Contents<'_> {
         }
         Ok(())
     }
-}
-
-fn is_live(expiry: Expiry, now_ms: i64) -> bool {
-    expiry.millis().is_none_or(|expire_ms| !is_expired(expire_ms, now_ms))
 }
 
 /// What a look at a row has met that ends at `expire_ms`.

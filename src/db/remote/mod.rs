@@ -1,7 +1,7 @@
 //! A store on a PostgreSQL server: everything that knows tokio-postgres. See `docs/remote.md`.
 //!
 //! [`plan`] has what each operation on a family does to its rows, [`look_up`] what is read of them, [`agenda`] when something is
-//! due in them; [`session`] is the connection, with its transactions, [`wire`] the socket below it, [`tls`] what is around
+//! due in them; [`session`] is the connection, with its transactions, [`link`] what there is of it at a time, [`line`] and [`wire`] the socket below it, [`tls`] what is around
 //! that; [`url`] says where the server is and [`password`] where the password may stand, [`schema`] makes the tables,
 //! [`catalogue`] knows the families, [`integrity`] checks it all, [`failure`] says what went wrong.
 //!
@@ -13,8 +13,10 @@ mod failure;
 mod info;
 mod integrity;
 mod line;
+mod link;
 mod look_up;
 mod password;
+mod pauses;
 mod plan;
 mod schema;
 mod session;
@@ -34,11 +36,9 @@ use session::Session;
 
 use crate::clock::Clock;
 use crate::config::Config;
+pub(crate) use crate::config::MAX_SERVER_KEY_SIZE as MAX_KEY_SIZE;
 use crate::db::TransactionState;
 use crate::error::Result;
-
-/// The longest key, in bytes: an entry of an index of PostgreSQL's has 2704 at most.
-pub(crate) const MAX_KEY_SIZE: usize = 2500;
 
 /// A handle's connection to a store on a server.
 pub(crate) struct Db {

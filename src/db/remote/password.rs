@@ -35,11 +35,15 @@ pub(super) struct LogIn<'a> {
 
 /// The password that a file of libpq's form has. A file that others may read is left alone, as libpq does.
 pub(super) fn of_file(path: &Path, log_in: &LogIn<'_>) -> Option<Password> {
-    let found = fs::metadata(path).ok()?;
-    if !found.is_file() || found.mode() & 0o077 != 0 {
+    if !fs::metadata(path).ok()?.is_file() || is_for_others(path) {
         return None;
     }
     of_lines(&fs::read(path).ok()?, log_in)
+}
+
+/// Whether a file is there that others than its owner may read or write.
+pub(super) fn is_for_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o077 != 0)
 }
 
 /// Lines are `host:port:database:user:password`; `*` is anything, and `\` quotes the character after it.

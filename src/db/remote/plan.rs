@@ -19,6 +19,7 @@
 //! Nothing here begins or ends a transaction, or checks a value.
 
 mod batch;
+mod late;
 pub(super) mod sql;
 #[cfg(test)]
 mod tests;
@@ -39,8 +40,8 @@ use crate::unwind::or_undo;
 pub(super) use sql::PLANNER;
 use sql::{
     AGAIN, BY_DEFAULT, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE,
-    INCREMENT, NO_NUMBER, NOT, PURGE, PUT, PUT_BY_DEFAULT, PUT_FOR, PUT_IF_ABSENT, PUT_IF_PRESENT, PUT_WITH,
-    REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
+    INCREMENT, LONGEST_LIFE, NO_NUMBER, NOT, PURGE, PUT, PUT_BY_DEFAULT, PUT_FOR, PUT_IF_ABSENT,
+    PUT_IF_PRESENT, PUT_WITH, REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
 };
 
 /// Keys that one step of a purge or a sweep removes at most.
@@ -77,16 +78,17 @@ impl Contents<'_> {
         match options.only {
             // Three short ones for nearly all puts: what the server has to make ready for each of them is a third of its work.
             None => match life_ms {
-                _ if options.keep_ttl => self.write(PUT_WITH, &params),
-                None => self.write(PUT, &[&name, &key, &value, &expire_ms, &written_ms]),
-                Some(0..) => self.write(PUT_FOR, &[&name, &key, &value, &life_ms, &written_ms]),
-                Some(_) => self.write(PUT_BY_DEFAULT, &[&name, &key, &value, &written_ms]),
+                _ if options.keep_ttl => self.write(key, PUT_WITH, &params),
+                None => self.write(key, PUT, &[&name, &key, &value, &expire_ms, &written_ms]),
+                Some(LONGEST_LIFE..) => self.write(key, PUT, &[&name, &key, &value, &i64::MAX, &written_ms]),
+                Some(0..) => self.write(key, PUT_FOR, &[&name, &key, &value, &life_ms, &written_ms]),
+                Some(_) => self.write(key, PUT_BY_DEFAULT, &[&name, &key, &value, &written_ms]),
             },
             // Only dead keys are overwritten, and they have no end to keep.
             Some(Presence::Absent) => {
-                self.decide(Again::No, PUT_IF_ABSENT, params.get(..6).unwrap_or_default())
+                self.decide_on_time(key, PUT_IF_ABSENT, params.get(..6).unwrap_or_default())
             }
-            Some(Presence::Present) => self.decide(Again::No, PUT_IF_PRESENT, &params),
+            Some(Presence::Present) => self.decide_on_time(key, PUT_IF_PRESENT, &params),
         }
     }
 
@@ -133,7 +135,7 @@ impl Contents<'_> {
     /// expired counts as 0 and gets `expiry`, or for `Never` the family's default TTL.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
         check_key(key)?;
-        let row = self.settle(Again::No, INCREMENT, &[&self.name(), &key, &delta, &expiry.millis()])?;
+        let row = self.settle_on_time(key, INCREMENT, &[&self.name(), &key, &delta, &expiry.millis()])?;
         match column::<i32>(&row, 0)? {
             NO_NUMBER => {
                 Err(Error::invalid("the value is not a decimal number of 64 bits: it was left as it is"))
@@ -227,13 +229,18 @@ impl<'c> Contents<'c> {
 
     /// Runs a statement that shows one row, or none if there is no such family.
     pub(super) fn ask(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
-        let rows = self.db.query(again, sql, params)?;
+        self.only(self.db.query(again, sql, params)?)
+    }
+
+    /// The row of an answer that has none if there is no such family.
+    fn only(self, rows: Vec<Row>) -> Result<Row> {
         rows.into_iter().next().ok_or_else(|| no_longer_exists(self.family))
     }
 
     /// Runs a put that may happen twice, and that writes one row, or none if there is no such family.
-    fn write(self, sql: &str, params: Params<'_>) -> Result<bool> {
-        match self.db.session.borrow_mut().write(sql, params)? {
+    fn write(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {
+        let write = || self.db.session.borrow_mut().write_at_once(sql, params);
+        match self.db.write_on_time(write, || self.lock(key), |count| Ok(*count > 0))? {
             0 => Err(no_longer_exists(self.family)),
             _ => Ok(true),
         }
@@ -241,13 +248,27 @@ impl<'c> Contents<'c> {
 
     /// Runs a conditional write until nobody has come between; shows its row.
     fn settle(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
-        for _ in 0..MAX_TRIES {
-            let row = self.ask(again, sql, params)?;
-            if column::<i32>(&row, 0)? != AGAIN {
-                return Ok(row);
-            }
-        }
-        Err(Error::busy("others kept changing the key: retry"))
+        let row = until_nobody_came_between(|| self.ask(again, sql, params).map(Some))?;
+        row.ok_or_else(strange)
+    }
+
+    /// The same for one that may give the row of `key` a life, which is then not to have begun before a wait.
+    fn settle_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<Row> {
+        let write = || {
+            until_nobody_came_between(|| {
+                let rows = self.db.session.borrow_mut().query_at_once(Again::No, sql, params)?;
+                rows.map(|rows| self.only(rows)).transpose()
+            })
+        };
+        self.db.write_on_time(write, || self.lock(key), |row| Ok(column::<i32>(row, 0)? == DONE))
+    }
+
+    fn lock(self, key: &[u8]) -> Result<()> {
+        self.db.lock(&[self.name()], &[1], &[key])
+    }
+
+    fn decide_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {
+        Ok(column::<i32>(&self.settle_on_time(key, sql, params)?, 0)? == DONE)
     }
 
     /// The same for one that has written or not.
@@ -265,6 +286,17 @@ impl<'c> Contents<'c> {
     }
 }
 
+/// Runs a conditional write until nobody has come between.
+fn until_nobody_came_between(write: impl Fn() -> Result<Option<Row>>) -> Result<Option<Row>> {
+    for _ in 0..MAX_TRIES {
+        match write()? {
+            Some(row) if column::<i32>(&row, 0)? == AGAIN => {}
+            done => return Ok(done),
+        }
+    }
+    Err(Error::busy("others kept changing the key: retry"))
+}
+
 /// A column of an answer.
 pub(super) fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
     row.try_get(at).map_err(|_| strange())
@@ -278,7 +310,7 @@ pub(super) fn count(row: &Row, at: usize) -> Result<u64> {
 /// The server has answered what no server that runs these statements answers.
 #[cold]
 pub(super) fn strange() -> Error {
-    Error::failed("the server's answer is not of the form that was asked for: is it PostgreSQL?")
+    Error::failed("the server's answer is not of the form that was asked for: is it PostgreSQL?").of_server()
 }
 
 pub(super) fn check_key(key: &[u8]) -> Result<()> {

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use super::failure::{Failure, Sort};
-use super::session::{Again, Pauses, Session, quoted};
+use super::failure::{Failure, Sort, shown};
+use super::pauses::Pauses;
+use super::session::{Again, Session, quoted};
 use crate::db::DEFAULT_FAMILY;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -41,6 +42,13 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
         if let Some(is_unsettled) = is_there(session)? {
             return Ok(is_unsettled);
         }
+        if is_closed_to_us(session) {
+            return Err(Error::cant_open(format!(
+                "schema {} is there, but this role may not use it: let its owner say {}",
+                quoted(session.schema()),
+                grants(session)
+            )));
+        }
         if read_only {
             return Err(Error::cant_open(format!(
                 "schema {} has no store, and a read-only handle makes none",
@@ -69,10 +77,8 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
 
 /// Whether there is a store, of a version that this library reads, and then whether families are to be settled.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
-    let found = session.run_alone(Again::Yes, |link| {
-        link.line
-            .ask_row("SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1")
-    });
+    let sql = "SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1";
+    let found = session.ask_at_open(sql);
     match found.map(|row| row.map(|row| row.into_iter().flatten().collect::<Vec<_>>())) {
         Ok(None) => Ok(None),
         Ok(Some(row)) if row.first().is_some_and(|format| *format == FORMAT.to_string()) => {
@@ -80,12 +86,33 @@ fn is_there(session: &mut Session) -> Result<Option<bool>> {
         }
         Ok(Some(row)) => Err(Error::cant_open(format!(
             "the store has version {}, and this library reads version {FORMAT}: use a newer one",
-            row.first().map_or("?", String::as_str)
+            shown(row.first().map_or("?", String::as_str))
         ))),
         Err(failure) if failure.error.kind() == ErrorKind::NotADatabase => Ok(None),
-        Err(failure) if failure.code == "42501" => Err(Error::cant_open(failure.error.to_string())),
-        Err(failure) => Err(failure.error),
+        Err(failure) if failure.code == "42501" => {
+            Err(Error::cant_open(format!("{}. What it needs: {}", failure.error, grants(session))))
+        }
+        Err(failure) => Err(failure.at_open()),
     }
+}
+
+/// Whether the schema is there, and not for this role. Its tables look then as if they were not there.
+fn is_closed_to_us(session: &mut Session) -> bool {
+    let sql = format!(
+        "SELECT has_schema_privilege(nspname, 'USAGE') FROM pg_namespace WHERE nspname = '{}'",
+        session.schema().replace('\'', "''")
+    );
+    let found = session.ask_at_open(&sql);
+    found.is_ok_and(|row| row.is_some_and(|row| row.into_iter().flatten().eq(["f"])))
+}
+
+/// What a role is to be given that uses a store.
+fn grants(session: &Session) -> String {
+    let (schema, role) = (quoted(session.schema()), quoted(session.role()));
+    let rights = if session.read_only { "SELECT" } else { "SELECT, INSERT, UPDATE, DELETE" };
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    )
 }
 
 fn make(session: &mut Session) -> Result<(), Failure> {

@@ -2,21 +2,20 @@
 //!
 //! What the caller's transaction means is in `transaction.rs`.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio_postgres::{Row, Statement, types::ToSql};
+use tokio_postgres::{Row, types::ToSql};
 
 use super::Db;
-use super::failure::{Failure, Sort};
-use super::line::Line;
+use super::failure::{Failure, Sort, unsent};
+use super::line::{Line, Texts};
+use super::link::{Backend, Link, MAX_DELAY};
+use super::pauses::Pauses;
 use super::plan::PLANNER;
 use super::schema::NOW_MS;
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fork;
 
 /// What may be done when the connection breaks after a statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +26,19 @@ pub(super) enum Again {
     No,
 }
 
-/// Prepared statements that are kept; the library has fewer texts.
-const MAX_STATEMENTS: usize = 300;
+/// How long a statement may wait for the locks of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// As long as the busy timeout says.
+    Full,
+    /// As it says itself.
+    Own,
+    /// [`MAX_DELAY`].
+    None,
+}
 
 /// The shortest time for which a lock on a row is waited for: it may be one of a commit that is under way.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-
-/// Pauses between tries: the first and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The transaction that is open on the connection.
 #[derive(Debug, Clone)]
@@ -60,33 +63,9 @@ pub(super) struct Session {
     pub(super) has_conflict: bool,
     /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
     pub(super) is_unsettled: bool,
-    opened_ms: i64,
+    /// The server's time at the first connection.
+    opened_ms: Option<i64>,
 }
-
-/// A connection that works, as far as is known.
-pub(super) struct Link {
-    pub(super) line: Line,
-    statements: HashMap<Box<str>, Statement>,
-    /// Which process has made it (`fork.rs`).
-    generation: u32,
-    /// What the server calls it; `None`: the server cannot tell, or look outcomes up.
-    pub(super) backend: Option<Backend>,
-}
-
-/// A backend of a server, for one who comes back to ask what has become of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Backend {
-    /// Which server, and which history of it: a promoted standby gives transactions the same numbers again.
-    pub(super) server: String,
-    pub(super) pid: String,
-    pub(super) started: String,
-}
-
-/// What [`Backend`] has. Each of these is PostgreSQL's own.
-const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
-    CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END, \
-    pid::text, backend_start::text, pg_current_xact_id_if_assigned()::text \
-    FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
 impl Session {
     /// Connects. The time is limited by the URL's `connect_timeout`.
@@ -101,25 +80,32 @@ impl Session {
             block: Block::None,
             has_conflict: false,
             is_unsettled: false,
-            opened_ms: 0,
+            opened_ms: None,
         };
-        let now = session.run_alone(Again::Yes, |link| link.line.ask(&format!("SELECT {NOW_MS}")));
-        let now = now.map_err(|failure| match failure.error.kind() {
-            ErrorKind::Io => Error::cant_open(failure.error.to_string()),
-            _ => failure.error,
-        })?;
-        session.opened_ms = now.and_then(|text| text.parse().ok()).unwrap_or_default();
+        session.run_alone(Again::Yes, |_| Ok(())).map_err(Failure::at_open)?;
         Ok(session)
+    }
+
+    /// What is asked while a store is opened. A server that does not answer is left after the time for a log-in and that for a
+    /// lock.
+    pub(super) fn ask_at_open(&mut self, sql: &str) -> Result<Option<Texts>, Failure> {
+        let time = self.settings.connect_timeout + self.busy_timeout.max(SHORTEST_WAIT);
+        self.run_alone(Again::Yes, |link| link.line.within(time, |line| line.ask_row(sql)).map_err(unsent))
     }
 
     /// The server's time when the session was opened.
     pub(super) fn opened_ms(&self) -> i64 {
-        self.opened_ms
+        self.opened_ms.unwrap_or_default()
     }
 
     /// The schema of the store.
     pub(super) fn schema(&self) -> &str {
         &self.settings.schema
+    }
+
+    /// Who is logged in.
+    pub(super) fn role(&self) -> &str {
+        &self.settings.user
     }
 
     /// One statement with an answer in rows.
@@ -132,9 +118,22 @@ impl Session {
         self.run(again, |link| link.query(sql, params))
     }
 
-    /// One write that may happen twice, without an answer in rows; returns how many it has written.
-    pub(super) fn write(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
-        self.run(Again::Yes, |link| link.with_statement(sql, |line, statement| line.write(statement, params)))
+    /// One write that may happen twice, without an answer in rows; returns how many it has written. `None`: as
+    /// [`run_at_once`](Session::run_at_once).
+    pub(super) fn write_at_once(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<u64>> {
+        self.run_at_once(Again::Yes, |link| {
+            link.with_statement(sql, |line, statement| line.write(statement, params))
+        })
+    }
+
+    /// [`query`](Session::query) as [`run_at_once`](Session::run_at_once).
+    pub(super) fn query_at_once(
+        &mut self,
+        again: Again,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<Vec<Row>>> {
+        self.run_at_once(again, |link| link.query(sql, params))
     }
 
     /// Statements without parameters and without an answer, together one transaction unless they begin one.
@@ -148,6 +147,23 @@ impl Session {
             Block::Failed(why) => Err(why.clone()),
             Block::Open => self.run_in_block(f),
             Block::None => self.run_alone(again, f).map_err(|failure| failure.error),
+        }
+    }
+
+    /// The same, but outside of a transaction it waits no longer than [`MAX_DELAY`] for the locks of others: `None`, and nothing
+    /// was done, if they have them longer.
+    pub(super) fn run_at_once<R>(
+        &mut self,
+        again: Again,
+        f: impl Fn(&mut Link) -> Result<R, Failure>,
+    ) -> Result<Option<R>> {
+        if !matches!(self.block, Block::None) {
+            return self.run(again, f).map(Some);
+        }
+        match self.run_with(again, Patience::None, f) {
+            Ok(done) => Ok(Some(done)),
+            Err(failure) if failure.is_of_wait() => Ok(None),
+            Err(failure) => Err(failure.error),
         }
     }
 
@@ -194,6 +210,41 @@ impl Session {
         again: Again,
         f: impl Fn(&mut Link) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
+        self.run_with(again, Patience::Full, f)
+    }
+
+    pub(super) fn run_with<R>(
+        &mut self,
+        again: Again,
+        patience: Patience,
+        f: impl Fn(&mut Link) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let done = self.try_until_done(again, patience, f);
+        if let Some(link) = &mut self.link
+            && link.is_patient()
+            && link.set_lock_timeout(MAX_DELAY).is_err()
+        {
+            self.drop_link();
+        }
+        done
+    }
+
+    /// Whether the connection there is waits for locks no longer than [`MAX_DELAY`].
+    fn is_impatient(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.is_patient())
+    }
+
+    /// How long locks are waited for.
+    pub(super) fn lock_wait(&self) -> Duration {
+        self.busy_timeout.max(SHORTEST_WAIT)
+    }
+
+    fn try_until_done<R>(
+        &mut self,
+        again: Again,
+        patience: Patience,
+        f: impl Fn(&mut Link) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         let mut pauses = Pauses::within(self.busy_timeout);
         let mut renewed = false;
         // Whether a try may have been done that was not answered.
@@ -201,7 +252,7 @@ impl Session {
         loop {
             // What is not sent on a connection that is known to be gone is not unknown later.
             if let Some(link) = &mut self.link
-                && (link.generation != fork::generation() || link.line.is_gone())
+                && (link.is_inherited() || link.line.is_gone())
             {
                 self.drop_link();
             }
@@ -210,9 +261,22 @@ impl Session {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
+            is_unknown |= matches!(failure.sort, Sort::Ambiguous | Sort::Broken);
             let told = |failure| if is_unknown { unknown(failure) } else { failure };
             match failure.sort {
                 Sort::Refused => return Err(told(failure)),
+                Sort::Conflict
+                    if failure.is_of_wait() && patience != Patience::Own && self.is_impatient() =>
+                {
+                    if patience == Patience::None && !is_unknown {
+                        return Err(failure);
+                    }
+                    let wait = self.lock_wait();
+                    if self.link_in_use().and_then(|link| link.set_lock_timeout(wait)).is_err() {
+                        self.drop_link();
+                    }
+                    continue;
+                }
                 Sort::Conflict => {}
                 Sort::Forgotten if !renewed => {
                     renewed = true;
@@ -240,9 +304,8 @@ impl Session {
                     if failure.sort == Sort::Broken {
                         self.lose_link();
                     }
-                    is_unknown = true;
                     if again == Again::No {
-                        return Err(unknown(failure));
+                        return Err(told(failure));
                     }
                     if !renewed {
                         renewed = true;
@@ -251,7 +314,7 @@ impl Session {
                 }
             }
             if !pauses.pause() {
-                return Err(if is_unknown { unknown(failure) } else { failure });
+                return Err(told(failure));
             }
         }
     }
@@ -269,17 +332,18 @@ impl Session {
     }
 
     fn connect(&mut self) -> Result<Link, Failure> {
-        let mut link = Link {
-            line: Line::connect(&self.settings, self.read_only)?,
-            statements: HashMap::new(),
-            generation: fork::generation(),
-            backend: None,
-        };
+        let mut link = Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?);
         link.line.execute(&self.set_up).map_err(unsent)?;
         link.backend = link.who_am_i().map_err(unsent)?;
         if link.backend.is_some() {
             link.line.execute(PLANNER).map_err(unsent)?;
         }
+        if self.opened_ms.is_none() {
+            let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
+            self.opened_ms = now.and_then(|text| text.parse().ok());
+        }
+        // What comes now may have to wait: for a statement that is to end, for a standby.
+        link.line.lift_limit().map_err(unsent)?;
         if let Some(old) = &self.left_behind {
             if link.end(old).map_err(unsent)? && !self.read_only {
                 link.catch_up().map_err(unsent)?;
@@ -291,7 +355,7 @@ impl Session {
 
     fn forget_statements(&mut self) {
         if let Some(link) = &mut self.link {
-            link.statements.clear();
+            link.forget_statements();
         }
     }
 
@@ -312,7 +376,7 @@ impl Session {
 
     /// Leaves to the parent of a fork what is the parent's.
     fn drop_inherited(&mut self) {
-        if self.link.as_ref().is_some_and(|link| link.generation != fork::generation()) {
+        if self.link.as_ref().is_some_and(Link::is_inherited) {
             self.drop_link();
         }
     }
@@ -334,100 +398,9 @@ impl Drop for Session {
     }
 }
 
-impl Link {
-    pub(super) fn query(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
-        self.with_statement(sql, |line, statement| line.query(statement, params))
-    }
-
-    /// Runs a statement that is prepared once for each connection.
-    fn with_statement<R>(
-        &mut self,
-        sql: &str,
-        f: impl FnOnce(&mut Line, &Statement) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        if let Some(statement) = self.statements.get(sql) {
-            return f(&mut self.line, statement);
-        }
-        if self.statements.len() >= MAX_STATEMENTS {
-            self.statements.clear();
-        }
-        // A connection that breaks here has done nothing yet.
-        let statement = self.line.prepare(sql).map_err(unsent)?;
-        let done = f(&mut self.line, &statement);
-        self.statements.insert(sql.into(), statement);
-        done
-    }
-
-    /// `None`: the server has no such functions.
-    fn who_am_i(&mut self) -> Result<Option<Backend>, Failure> {
-        match self.line.ask_row(WHO_AM_I) {
-            Ok(Some(row)) => {
-                let mut row = row.into_iter();
-                let mut next = || row.next().flatten();
-                let (Some(server), Some(pid), Some(started)) = (next(), next(), next()) else {
-                    return Ok(None);
-                };
-                Ok(Some(Backend { server, pid, started }))
-            }
-            Ok(None) => Ok(None),
-            Err(failure) if failure.sort == Sort::Refused => Ok(None),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Waits until a backend of an earlier connection is gone, after having told it to go: what it was at may be done until
-    /// then, and would come after what this connection is about to do. Returns whether what it has done is on this server.
-    fn end(&mut self, old: &Backend) -> Result<bool, Failure> {
-        // On another server, or in another history of it, it can do nothing any more.
-        if self.backend.as_ref().is_none_or(|own| own.server != old.server) {
-            return Ok(false);
-        }
-        let sql = format!(
-            "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity \
-             WHERE pid = {} AND backend_start::text = '{}'",
-            old.pid, old.started
-        );
-        let mut pauses = Pauses::within(Duration::from_secs(10));
-        while self.line.ask(&sql)?.is_some_and(|count| count != "0") {
-            if !pauses.pause() {
-                let text = "a statement of the connection that broke is still at work on the server: retry";
-                return Err(Failure::new(Sort::Unreachable, Error::busy(text)));
-            }
-        }
-        Ok(true)
-    }
-
-    /// Waits until the synchronous standbys have what a backend has committed that was ended while it waited for them: on this
-    /// server it is there already, for a look-up to find and a second try to meet, and would be lost with it. What is written
-    /// here comes after it in the log; its commit waits for them as any other does.
-    fn catch_up(&mut self) -> Result<(), Failure> {
-        let writes = [
-            "SELECT pg_logical_emit_message(true, 'kvstore', '')",
-            "UPDATE kvstore_meta SET format = format WHERE one = 1", // where that function is not for all
-        ];
-        for sql in writes {
-            match self.line.execute(sql) {
-                // Who may write nothing has written nothing.
-                Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {}
-                done => return done,
-            }
-        }
-        Ok(())
-    }
-
-    /// Says goodbye, unless it is the connection of a parent process, or is broken.
-    fn leave(self) {
-        let Link { line, statements, generation, .. } = self;
-        if generation == fork::generation() {
-            drop(statements);
-            line.terminate();
-        }
-    }
-}
-
 /// What is run first on each connection.
 fn set_up(settings: &Settings, config: &Config) -> String {
-    let wait = config.busy_timeout.max(SHORTEST_WAIT).as_millis();
+    let wait = MAX_DELAY.as_millis();
     let mut sql = format!(
         "SET search_path = {}; SET default_transaction_isolation = 'read committed'; SET lock_timeout = {wait}; \
          SET client_min_messages = warning",
@@ -447,11 +420,13 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A failure before anything of the caller's was sent.
-fn unsent(failure: Failure) -> Failure {
-    match failure.sort {
-        Sort::Broken | Sort::Ambiguous | Sort::Conflict => Failure { sort: Sort::Unreachable, ..failure },
-        _ => failure,
+impl Failure {
+    /// The error of an open that reads only: nothing was done.
+    pub(super) fn at_open(self) -> Error {
+        match self.error.kind() {
+            ErrorKind::Io => Error::cant_open(self.error.to_string()),
+            _ => self.error,
+        }
     }
 }
 
@@ -466,32 +441,6 @@ fn unknown(failure: Failure) -> Failure {
         failure.error
     );
     Failure { error: Error::io(text), ..failure }
-}
-
-/// Pauses that grow, until a time is over.
-pub(super) struct Pauses {
-    end: Instant,
-    next: Duration,
-}
-
-impl Pauses {
-    pub(super) fn within(time: Duration) -> Pauses {
-        Pauses { end: Instant::now() + time, next: FIRST_PAUSE }
-    }
-
-    /// `false`: the time is over.
-    pub(super) fn pause(&mut self) -> bool {
-        let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        // Half of it is by chance, so that two who were in each other's way do not meet again.
-        let chance = RandomState::new().build_hasher().finish() % 1024;
-        let wait = self.next / 2 + self.next * u32::try_from(chance).unwrap_or_default() / 2048;
-        std::thread::sleep(wait.min(left));
-        self.next = (self.next * 2).min(LONGEST_PAUSE);
-        true
-    }
 }
 
 impl Db {

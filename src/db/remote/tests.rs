@@ -16,6 +16,7 @@ use crate::expiry::Expiry;
 #[allow(unreachable_pub)]
 pub(super) mod server;
 
+mod hostile;
 mod log_in;
 mod outcomes;
 mod proxy;
@@ -142,6 +143,40 @@ fn a_role_without_create_uses_a_store_that_is_there_and_makes_none() {
     open(&server.url_as("clerk", "given")); // may make tables, but no schemas
     server.sql("REVOKE INSERT ON ALL TABLES IN SCHEMA shared_store FROM clerk");
     assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_role_without_a_right_to_a_store_that_is_there_is_told_which_one_it_lacks() {
+    let server = Server::shared();
+    open(&server.url("closed store"));
+    server.sql("CREATE ROLE outsider LOGIN");
+    let read_only = config().read_only(true);
+    let refused = |config: &Config| {
+        let e = Db::open(&server.url_as("outsider", "closed store"), config, Arc::default())
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::CantOpen, "{e}");
+        e.to_string()
+    };
+    for (given, wanted) in [
+        ("", "may not use it: let its owner say GRANT USAGE ON SCHEMA \"closed store\" TO \"outsider\""),
+        (
+            "GRANT USAGE ON SCHEMA \"closed store\" TO outsider",
+            "ON ALL TABLES IN SCHEMA \"closed store\" TO \"outsider\"",
+        ),
+    ] {
+        server.sql(given);
+        for (config, rights) in
+            [(&config(), "GRANT SELECT, INSERT, UPDATE, DELETE ON"), (&read_only, "GRANT SELECT ON")]
+        {
+            let text = refused(config);
+            assert!(text.contains(wanted) && text.contains(rights), "{text}");
+        }
+    }
+    // What is advised is all it takes.
+    let text = refused(&config());
+    server.sql(text.split_once("What it needs: ").unwrap().1);
+    put(&open(&server.url_as("outsider", "closed store")), "k").unwrap();
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::Db;
 use super::failure::{Failure, Sort};
+use super::link::{Backend, Link};
+use super::pauses::Pauses;
 use super::schema::NOW_MS;
-use super::session::{Again, Backend, Block, Link, Pauses, Session, read_only};
+use super::session::{Again, Block, Patience, Session, read_only};
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, Result};
@@ -15,25 +17,33 @@ use crate::unwind::or_undo;
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
 /// What all statements that write take, in advance of the snapshot.
-const LOCK_TO_WRITE: &str = "; LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
+const LOCK_TO_WRITE: &str = "LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
 
 impl Session {
-    /// Begins a transaction, and answers with what the rest of the text asks for. `on_postgres`: what comes after it there.
-    fn begin(&mut self, sql: &str, on_postgres: &str) -> Result<Option<String>> {
+    /// Begins a transaction of a kind, and answers what `question` asks for. `on_postgres`: what is run in it there.
+    fn begin(&mut self, kind: &str, question: &str, on_postgres: &str) -> Result<Option<String>> {
+        let wait = self.lock_wait().as_millis();
         let begin = |link: &mut Link| {
             let rest = if link.backend.is_some() { on_postgres } else { "" };
-            link.line.ask(&format!("{sql}{rest}")).inspect_err(|failure| {
+            let sql =
+                format!("BEGIN ISOLATION LEVEL {kind}; SET LOCAL lock_timeout = {wait}; {rest}; {question}");
+            link.line.ask(&sql).inspect_err(|failure| {
                 // It may have failed after BEGIN.
                 if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
                     let _ = link.line.execute("ROLLBACK");
                 }
             })
         };
-        let answer = self.run_alone(Again::Yes, begin).map_err(|failure| failure.error)?;
+        let answer = self.run_with(Again::Yes, Patience::Own, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
         self.has_conflict = false;
         self.is_unsettled = false;
         Ok(answer)
+    }
+
+    /// Begins one that only reads, on the state of this moment; answers the server's time.
+    fn begin_reading(&mut self) -> Result<Option<String>> {
+        self.begin("REPEATABLE READ READ ONLY", &format!("SELECT {NOW_MS}"), "")
     }
 
     /// Ends a transaction in which nothing was written. If that fails, it ends with the connection.
@@ -163,8 +173,7 @@ impl Db {
     /// Begins the caller's read transaction, whose snapshot is the state of this moment.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.refuse_second()?;
-        let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {NOW_MS}");
-        let now_ms = self.session.borrow_mut().begin(&sql, "")?;
+        let now_ms = self.session.borrow_mut().begin_reading()?;
         self.note_time(now_ms);
         self.transaction = TransactionState::Read;
         Ok(())
@@ -178,7 +187,7 @@ impl Db {
             return Err(read_only());
         }
         let mut session = self.session.borrow_mut();
-        session.begin("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", LOCK_TO_WRITE)?;
+        session.begin("SERIALIZABLE READ WRITE", "", LOCK_TO_WRITE)?;
         drop(session);
         self.transaction = TransactionState::Write;
         Ok(())
@@ -269,16 +278,14 @@ impl Db {
         if self.is_open() {
             return f(self);
         }
-        let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {NOW_MS}");
-        let now_ms = self.session.borrow_mut().begin(&sql, "")?;
+        let now_ms = self.session.borrow_mut().begin_reading()?;
         self.note_time(now_ms);
         let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
         self.session.borrow_mut().end_reading();
         done
     }
 
-    /// Runs `f` such that, if it fails, nothing of it is left: in the open write transaction, or in one of its own. That one is
-    /// run again when another client's has stood in its way, within the busy timeout.
+    /// Runs `f` such that, if it fails, nothing of it is left: in the open write transaction, or in one of its own.
     pub(crate) fn in_savepoint<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         if !self.is_open() {
             return self.in_transaction(f);
@@ -308,12 +315,24 @@ impl Db {
     }
 
     fn in_transaction<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        self.in_transaction_if(|db| f(db).map(|done| (done, true)))
+    }
+
+    /// Runs `f` in a transaction of its own, again when another client's has stood in its way, within the busy timeout. `f` says
+    /// whether what it has written is to be committed.
+    pub(super) fn in_transaction_if<R>(&self, f: impl Fn(&Db) -> Result<(R, bool)>) -> Result<R> {
         let mut pauses = Pauses::within(self.session.borrow().busy_timeout);
         loop {
-            self.session.borrow_mut().begin("BEGIN ISOLATION LEVEL READ COMMITTED", "")?;
+            self.session.borrow_mut().begin("READ COMMITTED", "", "")?;
             let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
             let mut session = self.session.borrow_mut();
-            let done = done.and_then(|done| session.commit().map(|()| done));
+            let done = done.and_then(|(done, counts)| {
+                match counts {
+                    true => session.commit()?,
+                    false => session.roll_back(),
+                }
+                Ok(done)
+            });
             let Err(e) = done else { return done };
             let stood_in_the_way = session.has_conflict;
             session.roll_back();
@@ -325,7 +344,8 @@ impl Db {
                 return Err(Error::busy(
                     "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer \
                      one",
-                ));
+                )
+                .of_server());
             }
         }
     }

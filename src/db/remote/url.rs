@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::password::{self, Password};
@@ -14,6 +14,8 @@ use crate::place::SCHEMES;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";
+/// Schemas that a server keeps for itself, beside those whose names begin with `pg_`.
+const SERVERS_OWN: [&str; 2] = ["information_schema", "crdb_internal"];
 /// Longest name in PostgreSQL, in bytes; it cuts longer ones off.
 const MAX_IDENTIFIER: usize = 63;
 /// Where servers put their Unix sockets if nothing is said: Debian's place and PostgreSQL's own.
@@ -190,6 +192,11 @@ impl Settings {
         };
         self.password.clone().or_else(of_file)
     }
+
+    /// The file of passwords, if it is there and was left alone because of who may read it.
+    pub(super) fn unused_password_file(&self) -> Option<&Path> {
+        self.password_file.as_deref().filter(|path| password::is_for_others(path))
+    }
 }
 
 /// What a URL says, before what it does not say is added.
@@ -278,9 +285,13 @@ impl Given {
         let user = self.user.or_else(|| environment.user.clone());
         let user = user.ok_or_else(|| Error::invalid("the URL names no user, and PGUSER is not set"))?;
         let schema = self.schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
-        if schema.is_empty() || schema.len() > MAX_IDENTIFIER || schema.starts_with("pg_") {
+        if schema.is_empty() || schema.len() > MAX_IDENTIFIER {
+            return Err(Error::invalid(format!("schema: a name of 1 to {MAX_IDENTIFIER} bytes")));
+        }
+        if schema.starts_with("pg_") || SERVERS_OWN.contains(&&*schema) {
             return Err(Error::invalid(format!(
-                "schema: a name of 1 to {MAX_IDENTIFIER} bytes that does not begin with pg_"
+                "schema: pg_… and {} are the server's own; give a store another one (the default is {DEFAULT_SCHEMA})",
+                SERVERS_OWN.join(", ")
             )));
         }
         let weakest = match &self.root {
@@ -496,6 +507,8 @@ mod tests {
             "postgresql://u:SECRET@h/d?sslmode=SECRET",
             "postgresql://u:SECRET@h/d?schema=",
             "postgresql://u:SECRET@h/d?schema=pg_SECRET",
+            "postgresql://u:SECRET@h/d?schema=pg_catalog",
+            "postgresql://u:SECRET@h/d?schema=information_schema",
             "postgresql://u:SECRET@h/d?schema=0123456789012345678901234567890123456789012345678901234567890123",
             "postgresql://u:SECRET@h/d?connect_timeout=SECRET",
             "postgresql://u:SECRET@h/d?keepalives_idle=-1",

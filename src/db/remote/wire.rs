@@ -13,33 +13,77 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// The most that a server may send while a [`Limit`] counts. An honest one sends a few kilobytes to log in.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The shortest time a socket can be told to wait: none at all would be for ever.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
 /// A socket of either sort.
-pub(super) enum Socket {
+pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
+/// What a server may take at most, however it cuts its answer into pieces.
+struct Limit {
+    end: Instant,
+    bytes: usize,
+}
+
+pub(super) struct Socket {
+    stream: Stream,
+    limit: Mutex<Option<Limit>>,
+}
+
 impl Socket {
+    /// Sets a stream up for [`write`](Socket::write).
+    pub(super) fn new(stream: Stream) -> io::Result<Socket> {
+        let socket = Socket { stream, limit: Mutex::default() };
+        #[cfg(target_vendor = "apple")]
+        socket.as_ref().set_nosigpipe(true)?;
+        Ok(socket)
+    }
+
     fn as_ref(&self) -> SockRef<'_> {
-        match self {
-            Socket::Tcp(stream) => SockRef::from(stream),
-            Socket::Unix(stream) => SockRef::from(stream),
+        match &self.stream {
+            Stream::Tcp(stream) => SockRef::from(stream),
+            Stream::Unix(stream) => SockRef::from(stream),
         }
     }
 
-    /// Sets it up for [`write`](Socket::write).
-    pub(super) fn quieten(self) -> io::Result<Socket> {
-        #[cfg(target_vendor = "apple")]
-        self.as_ref().set_nosigpipe(true)?;
-        Ok(self)
+    /// From now on until it is lifted, all reads and writes together may last until `end`, and read [`MOST_BYTES`].
+    pub(super) fn limit(&self, end: Instant) {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(Limit { end, bytes: MOST_BYTES });
+    }
+
+    pub(super) fn lift_limit(&self) -> io::Result<()> {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.set_timeout(None)
+    }
+
+    /// Before each read and write. Returns how many bytes may be read.
+    fn within_limit(&self) -> io::Result<usize> {
+        match &*self.limit.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(usize::MAX),
+            Some(Limit { bytes: 0, .. }) => Err(io::Error::other("the server sends without an end")),
+            Some(Limit { end, bytes }) => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                self.set_timeout(Some(left.max(SHORTEST_WAIT)))?;
+                Ok(*bytes)
+            }
+        }
     }
 
     /// How long a read or write may take; `None`: for ever.
@@ -59,15 +103,23 @@ impl Socket {
 
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            let done = match self {
-                Socket::Tcp(stream) => (&*stream).read(into),
-                Socket::Unix(stream) => (&*stream).read(into),
+            let most = self.within_limit()?.min(into.len());
+            let into = into.get_mut(..most).unwrap_or_default();
+            let done = match &self.stream {
+                Stream::Tcp(stream) => (&*stream).read(into),
+                Stream::Unix(stream) => (&*stream).read(into),
             };
             match done {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // What a timeout is called here.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
-                done => return done,
+                Ok(read) => {
+                    if let Some(limit) = &mut *self.limit.lock().unwrap_or_else(PoisonError::into_inner) {
+                        limit.bytes = limit.bytes.saturating_sub(read);
+                    }
+                    return Ok(read);
+                }
+                Err(e) => return Err(e),
             }
         }
     }
@@ -79,8 +131,14 @@ impl Socket {
         #[cfg(not(target_vendor = "apple"))]
         const QUIETLY: libc::c_int = libc::MSG_NOSIGNAL;
         loop {
+            self.within_limit()?;
             match self.as_ref().send_with_flags(bytes, QUIETLY) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // The server has closed the connection, and may have said why before: that is there to be read, and the end
+                // after it.
+                Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                    return Ok(bytes.len());
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
                 done => return done,
             }

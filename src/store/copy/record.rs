@@ -115,7 +115,8 @@ impl<'s> Held<'s> {
         Ok(Record { at, is_first_round: self.family.exists(FIRST_ROUND)? })
     }
 
-    fn is_there(&self) -> Result<bool> {
+    /// Whether there is one.
+    pub(super) fn is_there(&self) -> Result<bool> {
         self.store.shared().with(|db| db.view().family_exists(FAMILY))
     }
 

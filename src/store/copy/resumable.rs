@@ -65,7 +65,8 @@ impl Store {
     /// Until then nobody else is to write to these families of `to`; those that `to` had besides stay as they are.
     ///
     /// How far it has come is kept in `to`, in a family `copy in progress`, which is gone when the copy is done. It knows
-    /// the store that is copied also under another path.
+    /// the store that is copied also under another path. Where everything is there already and no such family, as when an
+    /// earlier call was killed before it could say that it was done, nothing is written, and that is a success.
     ///
     /// # Errors
     /// As [`copy_to`](Store::copy_to); `Error` also if `to` belongs to the unfinished copy of another store, if this store
@@ -128,6 +129,14 @@ struct Pair {
     to: Family,
     default_ttl: Option<Duration>,
     tracks: bool,
+}
+
+impl Pair {
+    /// Whether the family is in the target, with the settings it gets there.
+    fn is_alike(&self) -> Result<bool> {
+        let is_there = self.to.shared().with(|db| db.view().family_exists(&self.name))?;
+        Ok(is_there && self.to.default_ttl()? == self.default_ttl && self.to.tracks_writes()? >= self.tracks)
+    }
 }
 
 /// A row as it is copied and compared.
@@ -204,7 +213,7 @@ impl Run<'_> {
                 return Err(match self.record {
                     None => why,
                     Some(_) => why.with_message(format!(
-                        "{why}; the copy is not finished: run it again, and it goes on where it was"
+                        "{why}; the copy is not finished: when that is over or was seen to, run it again, and it goes on where it was"
                     )),
                 });
             }
@@ -226,6 +235,10 @@ impl Run<'_> {
         self.copied.families = pairs.len() as u64;
         self.copied.snapshots += 1;
         self.tell()?;
+        if self.record.is_none() && self.is_done_already(&pairs)? {
+            self.has_ended = true;
+            return Ok(());
+        }
         let record = self.again(|run| run.prepare(&pairs, &source))?;
         let at = record.at.clone();
         if self.record.is_none() {
@@ -246,6 +259,63 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Whether the target has no note of a copy, but everything that is to be copied: as an earlier call leaves it that was cut
+    /// off when all was done, before it could say so. Nothing is written.
+    fn is_done_already(&mut self, pairs: &[Pair]) -> Result<bool> {
+        if self.again(|run| Held::by(run.to, &run.id).is_there())? {
+            return Ok(false);
+        }
+        for pair in pairs {
+            let is_alike = self.again(|_| pair.is_alike())?;
+            if !is_alike || !self.has_the_same_rows(pair)? {
+                self.copied.keys = 0;
+                return Ok(false);
+            }
+        }
+        Ok(self.copied.keys > 0)
+    }
+
+    fn has_the_same_rows(&mut self, pair: &Pair) -> Result<bool> {
+        let mut source = Reader::new(&pair.from, KeyRange::all(), pair.tracks);
+        let mut target = Reader::new(&pair.to, KeyRange::all(), pair.tracks);
+        let (from, to) = (self.from, self.to);
+        // What dies meanwhile need not be in both of them.
+        let is_dead = |row: &Row| !row.expiry.is_live(from.now_ms()) || !row.expiry.is_live(to.now_ms());
+        loop {
+            source.read()?;
+            while let Some(row) = source.rows.pop_front() {
+                loop {
+                    self.fill(&mut target)?;
+                    match target.rows.front() {
+                        Some(found) if *found == row => {
+                            target.rows.pop_front();
+                            break;
+                        }
+                        Some(found) if found.key < row.key && is_dead(found) => {
+                            target.rows.pop_front();
+                        }
+                        _ if is_dead(&row) => break,
+                        _ => return Ok(false),
+                    }
+                }
+                self.copied.keys += 1;
+            }
+            if source.is_at_end {
+                break;
+            }
+            self.tell()?;
+            super::is_in_transaction(self.from, TransactionState::Read)?;
+        }
+        while self.fill(&mut target)? {
+            while let Some(found) = target.rows.pop_front() {
+                if !is_dead(&found) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Takes the copy over, and makes the families what they are in the source.
     fn prepare(&self, pairs: &[Pair], source: &Source) -> Result<Record> {
         self.to.transaction(|to| {
@@ -261,7 +331,7 @@ impl Run<'_> {
                     if is_there && family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
                         let e = has_keys(name);
                         return Err(e.with_message(format!(
-                            "{e}. There is no note of a copy that has not ended: one that has leaves none, and then all is there"
+                            "{e}. There is no note of a copy that has not ended, and not all there is as it is in the store to copy"
                         )));
                     }
                     held.note_taken(name)?;

@@ -14,18 +14,18 @@ namespace kvstore {
 /// The kind of a failure; the values are the codes of the C API.
 enum class errc : int {
     error = KVSTORE_ERROR,             ///< A wrong argument, a wrong order of calls, or nothing below.
-    busy = KVSTORE_BUSY,               ///< Another handle or process holds a lock: retry, or busy_timeout.
-    locked = KVSTORE_LOCKED,           ///< A lock inside this process stands in the way: retry.
+    busy = KVSTORE_BUSY,               ///< Another handle, process or client holds a lock: retry, or busy_timeout.
+    locked = KVSTORE_LOCKED,           ///< A lock inside this process: retry. On a server: roll back, run it again.
     nomem = KVSTORE_NOMEM,             ///< The library is out of memory.
     readonly = KVSTORE_READONLY,       ///< A write where only reading is allowed.
-    ioerr = KVSTORE_IOERR,             ///< The operating system failed to read, write or sync.
-    corrupt = KVSTORE_CORRUPT,         ///< The file is damaged.
+    ioerr = KVSTORE_IOERR,             ///< Reading, writing or syncing failed, or the connection to the server broke.
+    corrupt = KVSTORE_CORRUPT,         ///< The file, or what the server has, is damaged.
     notfound = KVSTORE_NOTFOUND,       ///< No such family. (A key that is missing is no error.)
-    auth_failed = KVSTORE_AUTH_FAILED, ///< A wrong password, or none for an encrypted store.
-    cantopen = KVSTORE_CANTOPEN,       ///< The file cannot be opened.
+    auth_failed = KVSTORE_AUTH_FAILED, ///< A wrong password, or none for an encrypted store or a server.
+    cantopen = KVSTORE_CANTOPEN,       ///< The file cannot be opened, or the server not be reached.
     protocol = KVSTORE_PROTOCOL,       ///< The locking protocol of the file failed.
     misuse = KVSTORE_MISUSE,           ///< Closed, moved from, inherited through a fork, or unusable.
-    notadb = KVSTORE_NOTADB,           ///< The file is not a store.
+    notadb = KVSTORE_NOTADB,           ///< The file, or the schema on the server, is not a store.
     full = KVSTORE_FULL,               ///< The disk is full, or the store has reached its limit.
 };
 

@@ -95,6 +95,8 @@ struct config {
     /// the store, in the -wal file by the next checkpoint. The file does not remember it: every store that writes to
     /// it must have it.
     bool secure_delete = false;
+    /// Other defaults for what is 0 or nullopt, for little memory and little flash: 32 cache_pages, no memory map, 64 wal_pages.
+    bool small = false;
 };
 
 /// Which keys a store with a limit removes to make room.
@@ -660,6 +662,7 @@ private:
         to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;
         to.walPages = from.wal_pages;
         to.secureDelete = from.secure_delete ? 1 : 0;
+        to.profile = from.small ? KVSTORE_SMALL : 0;
         return to;
     }
 

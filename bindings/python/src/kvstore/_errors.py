@@ -48,7 +48,7 @@ class NotFoundError(Error, KeyError):
 
 
 class BusyError(Error):
-    """Another handle or process holds a lock: try again, or open with a longer ``busy_timeout``."""
+    """Another handle, process or client of the server holds a lock: try again, or open with a longer ``busy_timeout``."""
 
     code: int = _lib.KVSTORE_BUSY
 
@@ -78,13 +78,13 @@ class ReadOnlyError(Error):
 
 
 class CorruptError(Error):
-    """The file is damaged, or is not a store."""
+    """The file, or what the server has, is damaged or is not a store."""
 
     code: int = _lib.KVSTORE_CORRUPT
 
 
 class AuthError(Error):
-    """A wrong password, or a tampered value."""
+    """A wrong password, or a tampered value; a log-in that the server refuses."""
 
     code: int = _lib.KVSTORE_AUTH_FAILED
 
@@ -96,7 +96,8 @@ class FullError(Error):
 
 
 class StoreIOError(Error):
-    """The file cannot be opened, or the operating system failed to read, write or sync it."""
+    """The file cannot be opened, or the operating system failed to read, write or sync it; the server cannot be reached, or
+    the connection broke."""
 
     code: int = _lib.KVSTORE_IOERR
 

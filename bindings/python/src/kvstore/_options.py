@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     hold_reads: Optional[bool]
     wal_pages: int
     secure_delete: bool
+    small: bool
     password: Union[str, bytes, None]
     raw_key: Optional[bytes]
 
@@ -73,6 +74,7 @@ def configuration(
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
     secure_delete: bool = False,
+    small: bool = False,
 ) -> Any:
     """The settings as a KVStoreConfig. TypeError or ValueError for what no setting can be."""
     config = ffi.new("KVStoreConfig *")
@@ -81,6 +83,7 @@ def configuration(
     config.readOnly = 1 if read_only else 0
     config.exclusive = 1 if exclusive else 0
     config.secureDelete = 1 if secure_delete else 0
+    config.profile = lib.KVSTORE_SMALL if small else 0
     config.busyTimeout = min(duration_ms(busy_timeout, "a busy_timeout"), _MAX_INT)
     config.holdReads = 0 if hold_reads is None else 1 if hold_reads else -1
     for field, name, value in (

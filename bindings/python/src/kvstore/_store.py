@@ -465,6 +465,7 @@ def open(  # the name that users of dbm, shelve and sqlite know
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
     secure_delete: bool = False,
+    small: bool = False,
     password: Union[str, bytes, None] = None,
     raw_key: Optional[bytes] = None,
 ) -> Any:
@@ -495,6 +496,8 @@ def open(  # the name that users of dbm, shelve and sqlite know
     - ``secure_delete``: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the
       files of the store, in the ``-wal`` file by the next ``checkpoint``. The file does not remember it: every process
       that writes must ask for it.
+    - ``small``: other defaults for what is 0, for little memory and little flash: a ``cache_size`` of 32, no memory map,
+      ``wal_pages`` of 64.
     - ``password``: what the file is encrypted with, all of it; a file that is there and is not encrypted is encrypted where
       it is. A key is derived from it at each open, also of a thread: a tenth of a second, or some. ``raw_key``: a key of
       32 bytes in its place, from which nothing is derived. A pickle of the store has it in it. Where
@@ -535,6 +538,7 @@ def open(  # the name that users of dbm, shelve and sqlite know
         hold_reads=hold_reads,
         wal_pages=wal_pages,
         secure_delete=secure_delete,
+        small=small,
         password=password,
         raw_key=raw_key,
     )

@@ -22,6 +22,11 @@ use super::{files, lock, maps};
 pub(super) type Stat = libc::stat64;
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(super) type Stat = libc::stat;
+/// Its `st_dev`.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "mips"))]
+pub(super) type Device = std::ffi::c_ulong;
+#[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "mips")))]
+pub(super) type Device = libc::dev_t;
 /// `off_t` for large files.
 type Offset = i64;
 

@@ -1,6 +1,5 @@
 //! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked.
 
-use crate::atomic::AtomicU64;
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io;
@@ -11,8 +10,9 @@ use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
-use super::calls::{self, Before, set_errno};
+use super::calls::{self, Before, Device, set_errno};
 use super::{lock, vfs};
+use crate::atomic::AtomicU64;
 use crate::fork::{self, with_list};
 
 /// Device and inode.
@@ -153,10 +153,10 @@ pub(super) fn made_longer(fd: c_int, length: i64) -> Option<i64> {
 }
 
 /// The device SQLite is shown of an open file: with locks of its own, one that nobody else has.
-pub(super) fn device_of(fd: c_int, device: libc::dev_t) -> libc::dev_t {
+pub(super) fn device_of(fd: c_int, device: Device) -> Device {
     if owns_its_locks(fd) {
         // The highest bit is in no device number. (A file has such locks only where this type has 64 bits.)
-        (1 << 63 | IDENTITIES.fetch_add(1, Ordering::Relaxed)) as libc::dev_t
+        (1 << 63 | IDENTITIES.fetch_add(1, Ordering::Relaxed)) as Device
     } else {
         device_of_this_process(device)
     }
@@ -164,10 +164,10 @@ pub(super) fn device_of(fd: c_int, device: libc::dev_t) -> libc::dev_t {
 
 /// The device SQLite is shown of a file that shares its record of locks: in a forked child another than in its
 /// parent, so that nothing of what the parent knew of the file is taken for the child's.
-pub(super) fn device_of_this_process(device: libc::dev_t) -> libc::dev_t {
+pub(super) fn device_of_this_process(device: Device) -> Device {
     // Above the bits that device numbers use: 32 of 64, or 24 of 32.
-    let shift = if size_of::<libc::dev_t>() == 8 { 40 } else { 24 };
-    device ^ ((u64::from(fork::generation())) << shift) as libc::dev_t
+    let shift = if size_of::<Device>() == 8 { 40 } else { 24 };
+    device ^ ((u64::from(fork::generation())) << shift) as Device
 }
 
 /// Whether a file may carry SQLite's locks: a database or its shared memory.

@@ -6,7 +6,6 @@
 //! by the caller. And where the database is not a file of the system's VFS, by that VFS and somewhat later, so that
 //! our tests' disks see what happens in between.
 
-use crate::atomic::AtomicI64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use rusqlite::Connection;
 use super::files::OsFile;
 use super::opened::{Opened, sync};
 use super::vfs;
+use crate::atomic::AtomicI64;
 use crate::fork;
 
 /// How often a sync is asked after before it is made, where it is somebody else's VFS that makes it.
@@ -249,7 +249,7 @@ mod kernel {
             if ended < 0 && std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
                 // Forbidden meanwhile: nobody will learn what becomes of them.
                 for (_, outcome) in queue.under_way.drain(..) {
-                    outcome.code.store(ended, Ordering::Release);
+                    outcome.code.store(-i64::from(libc::EPERM), Ordering::Release);
                 }
                 IS_FORBIDDEN.store(true, Ordering::Relaxed);
             }

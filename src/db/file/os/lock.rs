@@ -8,20 +8,33 @@ use std::ffi::c_int;
 use super::calls::{Before, errno, set_errno};
 
 /// As SQLite has it, which is compiled for large files.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", not(target_arch = "mips")))]
 pub(super) type Flock = libc::flock64;
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(super) type Flock = libc::flock;
+/// `struct flock64` (bits/fcntl.h), which the crate libc does not have.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "mips"))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Flock {
+    l_type: std::ffi::c_short,
+    l_whence: std::ffi::c_short,
+    l_start: i64,
+    l_len: i64,
+    l_pid: libc::pid_t,
+}
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod system {
     use std::ffi::c_int;
 
-    /// SQLite's commands: on 32-bit systems with the GNU library, those for large files (asm-generic/fcntl.h).
+    /// SQLite's commands: on 32-bit systems with the GNU library, those for large files (fcntl.h of the processor's
+    /// folder asm, or of asm-generic).
     const LARGE: bool = cfg!(all(target_pointer_width = "32", target_env = "gnu"));
-    const GETLK: c_int = if LARGE { 12 } else { libc::F_GETLK };
-    const SETLK: c_int = if LARGE { 13 } else { libc::F_SETLK };
-    const SETLKW: c_int = if LARGE { 14 } else { libc::F_SETLKW };
+    const FIRST_LARGE: c_int = if cfg!(target_arch = "mips") { 33 } else { 12 };
+    const GETLK: c_int = if LARGE { FIRST_LARGE } else { libc::F_GETLK };
+    const SETLK: c_int = if LARGE { FIRST_LARGE + 1 } else { libc::F_SETLK };
+    const SETLKW: c_int = if LARGE { FIRST_LARGE + 2 } else { libc::F_SETLKW };
 
     /// Whether SQLite's call of `fcntl` may be taken by a function of three parameters (see `calls.rs`).
     pub(crate) const CAN_REPLACE_FCNTL: bool = true;
@@ -46,7 +59,7 @@ mod own {
     pub(super) const OWN_GETLK: c_int = libc::F_OFD_GETLK;
     pub(super) const OWN_SETLK: c_int = libc::F_OFD_SETLK;
     /// Whether there are such locks: the device number must also have room for an identity.
-    pub(super) const EXIST: bool = size_of::<libc::dev_t>() == 8;
+    pub(super) const EXIST: bool = size_of::<super::super::calls::Device>() == 8;
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

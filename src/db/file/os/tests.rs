@@ -180,7 +180,7 @@ fn where_the_kernel_refuses_such_locks_a_file_keeps_those_of_the_process() {
 fn sqlite_is_shown_another_device_of_each_file_with_locks_of_its_own() {
     let (_folder, path) = scratch();
     let file = file(&path);
-    let real = fs::metadata(&path).unwrap().dev() as libc::dev_t;
+    let real = fs::metadata(&path).unwrap().dev() as super::calls::Device;
     let (first, second) = (files::device_of(file.fd(), real), files::device_of(file.fd(), real));
     assert!(first != real && second != real && first != second);
     lock::refuse_in_this_thread(true);

@@ -9,8 +9,6 @@
 //! file, the WAL before it is removed, and what is unused of a page (`wipe.rs`). (SQLite's vfs.html;
 //! `sqlite3_io_methods`.)
 
-#[cfg(feature = "encryption")]
-use crate::atomic::AtomicU64;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -24,6 +22,8 @@ use super::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use super::opened::{Opened, object};
 use super::wal_index::WalIndex;
 use super::wipe::{self, Pages};
+#[cfg(feature = "encryption")]
+use crate::atomic::AtomicU64;
 use crate::error::{Error, Result};
 
 /// How far a WAL is filled with zeros, at most; and at most to twice its length.

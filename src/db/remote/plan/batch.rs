@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::sql::{BY_DEFAULT, after, came, clock, live};
@@ -11,7 +12,6 @@ use crate::db::BatchWrite;
 use crate::db::remote::catalogue::no_longer_exists;
 use crate::db::remote::session::Again;
 use crate::error::Result;
-use crate::expiry;
 use crate::options::PutOptions;
 
 /// The families are `$1`, by whose numbers from 1 on the other lists name them. To be put: `$2` families, `$3` keys, `$4`
@@ -55,7 +55,7 @@ macro_rules! written {
 pub(super) const WRITE: &str = write_and!("");
 
 /// The same with keys whose end the server is to find: `$12` families, `$13` keys, `$14` values, `$15` lives in
-/// milliseconds, or [`BY_DEFAULT`], `$16` times of writing. A life that begins anew begins when the row is this batch's.
+/// milliseconds, or [`BY_DEFAULT`], `$16` times of writing.
 pub(super) const WRITE_LIVES: &str = write_and!(concat!(
     "v AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
     "SELECT g.ids[k.family], k.key, k.value, CASE WHEN k.life >= 0 THEN ",
@@ -66,9 +66,8 @@ pub(super) const WRITE_LIVES: &str = write_and!(concat!(
     written!(),
     " FROM g CROSS JOIN unnest($12::integer[], $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[]) ",
     "AS k (family, key, value, life, written_ms) WHERE g.missing IS NULL ",
-    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = ",
-    after!("EXCLUDED.expire_ms", concat!("(", clock!(), " - ", came!(), ")")),
-    ", written_ms = EXCLUDED.written_ms), "
+    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = EXCLUDED.expire_ms, ",
+    "written_ms = EXCLUDED.written_ms), "
 ));
 
 /// All writes to one key.
@@ -103,16 +102,22 @@ impl Db {
             }
         }
         let lists = Lists::of(&folded);
-        let rows = match lists.lives.is_empty() {
-            true => self.query(Again::Yes, WRITE, &lists.params())?,
-            false => self.query(Again::Yes, WRITE_LIVES, &lists.params_with_lives())?,
+        let (sql, params) = match lists.lives.is_empty() {
+            true => (WRITE, lists.params()),
+            false => (WRITE_LIVES, lists.params_with_lives()),
         };
-        let row = rows.first().ok_or_else(strange)?;
-        if let Some(missing) = column::<Option<i64>>(row, 0)? {
+        let write = || self.session.borrow_mut().query_at_once(Again::Yes, sql, &params);
+        let lock = || {
+            let (numbers, keys) = lists.put();
+            self.lock(&lists.names, &numbers, &keys)
+        };
+        let missing = |rows: &[Row]| column::<Option<i64>>(rows.first().ok_or_else(strange)?, 0);
+        let rows = self.write_on_time(write, lock, |rows| Ok(missing(rows)?.is_none()))?;
+        if let Some(missing) = missing(&rows)? {
             let missing = usize::try_from(missing - 1).ok().and_then(|at| lists.families.get(at));
             return Err(no_longer_exists(missing.copied().unwrap_or_default()));
         }
-        Ok(deleted + count(row, 1)?)
+        Ok(deleted + count(rows.first().ok_or_else(strange)?, 1)?)
     }
 
     /// Whether a write of a batch leaves a live key to the one after it.
@@ -120,7 +125,7 @@ impl Db {
         let Some((_, options)) = put else { return false };
         match life(options) {
             Some(life_ms) => life_ms != 0,
-            None => options.expiry.millis().is_none_or(|ms| !expiry::is_expired(ms, self.clock.now_ms())),
+            None => options.expiry.is_live(self.clock.now_ms()),
         }
     }
 }
@@ -195,6 +200,17 @@ impl<'a> Lists<'a> {
             }
         }
         lists
+    }
+
+    /// What is to be put, in order: the numbers of the families, and the keys.
+    fn put(&self) -> (Vec<i32>, Vec<&'a [u8]>) {
+        let of = |puts: &Puts<'a>| {
+            let keys = puts.families.iter().copied().zip(puts.keys.iter().copied());
+            keys.collect::<Vec<_>>()
+        };
+        let mut keys = [of(&self.puts), of(&self.lives)].concat();
+        keys.sort_unstable();
+        keys.into_iter().unzip()
     }
 
     fn params(&self) -> Vec<&(dyn ToSql + Sync)> {

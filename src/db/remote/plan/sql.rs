@@ -98,25 +98,6 @@ macro_rules! new_row {
     };
 }
 
-/// An end that was reckoned from when the statement came, from now instead: for a row that takes the place of another, whose
-/// life begins when the wait for the old one is over.
-macro_rules! since {
-    ($end:literal) => {
-        after!($end, concat!(clock!(), " - ", came!()))
-    };
-}
-
-/// The end of a row that takes the place of another.
-macro_rules! new_end {
-    () => {
-        concat!(
-            "CASE WHEN $5 IS NULL OR EXCLUDED.expire_ms IS NULL THEN EXCLUDED.expire_ms ELSE ",
-            since!("EXCLUDED.expire_ms"),
-            " END"
-        )
-    };
-}
-
 /// A put of the row that the expressions say. It shows no row, and counts one: to show it costs a tenth of the server's work.
 macro_rules! put {
     ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr) => {
@@ -139,20 +120,22 @@ pub(super) const PUT: &str = put!("$4::bigint", "$5::bigint", "EXCLUDED.expire_m
 
 /// With the life that the family gives, and `$4` as time of writing.
 pub(super) const PUT_BY_DEFAULT: &str = put!(
-    concat!("CASE WHEN f.default_ttl_ms > 0 THEN ", after!(came!(), "f.default_ttl_ms"), " END"),
+    concat!("CASE WHEN f.default_ttl_ms > 0 THEN ", came!(), " + f.default_ttl_ms END"),
     "$4::bigint",
-    concat!("CASE WHEN EXCLUDED.expire_ms IS NOT NULL THEN ", since!("EXCLUDED.expire_ms"), " END")
+    "EXCLUDED.expire_ms"
 );
 
-/// With a life of `$4` milliseconds.
-pub(super) const PUT_FOR: &str =
-    put!(after!(came!(), "$4::bigint"), "$5::bigint", after!(clock!(), "$4::bigint"));
+/// With a life of `$4` milliseconds, which is not longer than [`LONGEST_LIFE`].
+pub(super) const PUT_FOR: &str = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
+
+/// In milliseconds. What lives longer ends at the last moment there is.
+pub(super) const LONGEST_LIFE: i64 = i64::MAX >> 1;
 
 /// All a put can be. `$7`: a live key keeps its end.
 pub(super) const PUT_WITH: &str = put!(
     put_end!(came!()),
     "$6::bigint",
-    concat!("CASE WHEN $7::boolean AND ", live!(clock!()), " THEN r.expire_ms ELSE ", new_end!(), " END")
+    concat!("CASE WHEN $7::boolean AND ", live!(clock!()), " THEN r.expire_ms ELSE EXCLUDED.expire_ms END")
 );
 
 /// A try that fails for what its snapshot shows locks and writes nothing.
@@ -165,9 +148,8 @@ pub(super) const PUT_IF_ABSENT: &str = concat!(
     " AND ",
     live!(clock!()),
     ") ",
-    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, expire_ms = ",
-    new_end!(),
-    " WHERE r.expire_ms <= ",
+    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, ",
+    "expire_ms = EXCLUDED.expire_ms WHERE r.expire_ms <= ",
     clock!(),
     " RETURNING 1) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE 0 END FROM f"
 );

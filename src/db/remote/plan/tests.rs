@@ -14,6 +14,7 @@ use crate::db::{BatchWrite, Chunk, Found, Limits, Tables, Times};
 use crate::error::ErrorKind;
 
 mod histories;
+mod late;
 
 /// Ends that have come, and that will not come for long.
 const PAST: i64 = 1_000;
@@ -159,7 +160,7 @@ fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
 
 #[test]
 fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_own() {
-    let mut db = store("batch_lives", &["f", "g"]);
+    let db = store("batch_lives", &["f", "g"]);
     set(&db, "g", "default_ttl_ms = 60000");
     let (f, g) = (Tables::of("f"), Tables::of("g"));
     let plain = PutOptions::new();
@@ -202,25 +203,6 @@ fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_o
         let ends = [Some(Some(i64::MAX)), None, Some(None), Some(Some(FAR)), Some(None), None];
         assert_eq!(rest.map(|(family, key)| end(&db, family, key.as_bytes())), ends);
     }
-    // A row that somebody else holds is waited for before its life begins.
-    db.begin_write().unwrap();
-    db.contents("f").put(b"ttl", b"2", &plain).unwrap();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let (f, other) = (Tables::of("f"), open("batch_lives"));
-            let key = b"ttl".as_slice();
-            other.write_batch(&[BatchWrite { family: &f, key, put: Some((b"3", &ttl)) }]).unwrap();
-        });
-        let blocked =
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%k.life%'";
-        while Server::shared().sql(blocked) == "0" {
-            assert!(!waiting.is_finished());
-        }
-        let before = server_now(&db);
-        db.commit().unwrap();
-        waiting.join().unwrap();
-        assert!(end(&db, "f", b"ttl").unwrap().unwrap() >= before + 30_000);
-    });
 }
 
 #[test]
@@ -420,6 +402,7 @@ fn statements() -> Vec<String> {
         SWEEP,
         batch::WRITE,
         batch::WRITE_LIVES,
+        super::late::LOCK,
     ];
     let all = one.into_iter().map(str::to_owned);
     all.chain(crate::db::remote::look_up::statements())

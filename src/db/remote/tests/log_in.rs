@@ -19,7 +19,13 @@ fn a_wrong_password_is_refused_and_shown_nowhere() {
     let url = format!("{}&passfile={}", server.url_as("ada", "s"), file.display());
     for (mode, works) in [(0o600, true), (0o644, false)] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(try_open(&url).is_ok(), works, "{mode:o}");
+        match try_open(&url) {
+            Ok(_) => assert!(works, "{mode:o}"),
+            Err(e) => {
+                let advice = format!("the file {} was not used, because others may read it", file.display());
+                assert!(!works && e.to_string().contains(&advice), "{mode:o}: {e}");
+            }
+        }
     }
     fs::remove_file(file).unwrap();
 }
@@ -59,6 +65,19 @@ fn certify(server: &Server) -> (tempfile::TempDir, PathBuf, PathBuf) {
 /// A port that nobody listened on a moment ago.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_port_without_a_server_is_told_with_what_to_look_at() {
+    for url in [
+        format!("postgresql://u@127.0.0.1:{}/d", free_port()),
+        "postgresql://u@/d?host=/not/there".to_owned(),
+    ] {
+        let e = Db::open(&url, &Config::new(), Arc::default()).map(drop).unwrap_err();
+        let text = e.to_string();
+        assert!(e.kind() == ErrorKind::CantOpen && text.contains("is the server running"), "{text}");
+        assert!(text.contains("port of the URL"), "{text}");
+    }
 }
 
 #[test]

@@ -47,6 +47,30 @@ fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
     put(&db, "l").unwrap();
 }
 
+#[test]
+fn a_transaction_that_the_server_has_ended_for_being_idle_is_told_as_that() {
+    let server = Server::start(&["idle_in_transaction_session_timeout=50"]);
+    let mut db = open(&server.url("idle"));
+    let pid = pid(&db);
+    let is_gone = || server.sql(&format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}")) == "0";
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    until(is_gone);
+    let e = db.commit().unwrap_err();
+    let text = e.to_string();
+    assert!(e.kind() == ErrorKind::Io && !text.contains("unknown"), "{text}");
+    assert!(text.contains("idle-in-transaction timeout") && text.contains("run it again"), "{text}");
+    db.rollback().unwrap();
+    assert_eq!(puts(&server, "idle", "k"), 0);
+    db.begin_write().unwrap();
+    let pid = self::pid(&db);
+    until(|| server.sql(&format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}")) == "0");
+    let text = put(&db, "k").unwrap_err().to_string();
+    assert!(text.contains("idle-in-transaction timeout"), "{text}");
+    db.rollback().unwrap();
+    put(&db, "k").unwrap();
+}
+
 /// Ends the backends of a schema's handles at moments that look random, until it is told to stop; answers with how many.
 fn end_backends(server: &Server, name: &str, stop: &AtomicBool, ended: &AtomicU32) {
     let sql = format!(
@@ -180,6 +204,7 @@ fn the_primary_is_found_before_and_after_a_failover() {
     let only = format!("postgresql://postgres@/postgres?host={}&schema=s", standby.folder().display());
     let e = put(&open(&only), "k").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    assert!(e.to_string().contains("name all servers in the URL"), "{e}");
     db.begin_write().unwrap();
     put(&db, "lost").unwrap();
     primary.stop("immediate");

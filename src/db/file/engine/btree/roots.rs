@@ -4,7 +4,6 @@
 //! would read all of it into its own memory first: with families in thousands that takes a hundred times as
 //! long. A table whose definition is not, word by word, the one we make is looked at more closely, by SQL.
 
-use crate::atomic::AtomicU64;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,6 +12,7 @@ use rusqlite::Row;
 use super::record::{Columns, Value};
 use super::tree::{Order, Tree};
 use super::walk;
+use crate::atomic::AtomicU64;
 use crate::db::file::connection::Db;
 use crate::db::file::engine::sql::is_missing_table;
 use crate::db::file::failure::translate;

@@ -1,0 +1,166 @@
+//! A connection with the statements that are prepared on it, and who is at its other end.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_postgres::{Row, Statement, types::ToSql};
+
+use super::failure::{Failure, Sort, unsent};
+use super::line::Line;
+use super::pauses::Pauses;
+use crate::error::{Error, Result};
+use crate::fork;
+
+/// How long a statement waits for a lock at first: a write that would wait longer is begun anew, in a way that does not take
+/// the time before the wait for the time of the write (`plan/late.rs`).
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
+
+/// Prepared statements that are kept; the library has fewer texts.
+const MAX_STATEMENTS: usize = 300;
+
+/// A connection that works, as far as is known.
+pub(super) struct Link {
+    pub(super) line: Line,
+    statements: HashMap<Box<str>, Statement>,
+    /// Whether it waits for locks longer than [`MAX_DELAY`].
+    is_patient: bool,
+    /// Which process has made it (`fork.rs`).
+    generation: u32,
+    /// What the server calls it; `None`: the server cannot tell, or look outcomes up.
+    pub(super) backend: Option<Backend>,
+}
+
+/// A backend of a server, for one who comes back to ask what has become of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Backend {
+    /// Which server, and which history of it: a promoted standby gives transactions the same numbers again.
+    pub(super) server: String,
+    pub(super) pid: String,
+    pub(super) started: String,
+}
+
+/// What [`Backend`] has. Each of these is PostgreSQL's own.
+const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
+    CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END, \
+    pid::text, backend_start::text, pg_current_xact_id_if_assigned()::text \
+    FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+
+impl Link {
+    pub(super) fn of(line: Line) -> Link {
+        Link {
+            line,
+            statements: HashMap::new(),
+            is_patient: false,
+            generation: fork::generation(),
+            backend: None,
+        }
+    }
+
+    /// Whether it is the connection of a parent process.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    pub(super) fn is_patient(&self) -> bool {
+        self.is_patient
+    }
+
+    pub(super) fn forget_statements(&mut self) {
+        self.statements.clear();
+    }
+
+    pub(super) fn query(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        self.with_statement(sql, |line, statement| line.query(statement, params))
+    }
+
+    /// Runs a statement that is prepared once for each connection.
+    pub(super) fn with_statement<R>(
+        &mut self,
+        sql: &str,
+        f: impl FnOnce(&mut Line, &Statement) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if let Some(statement) = self.statements.get(sql) {
+            return f(&mut self.line, statement);
+        }
+        if self.statements.len() >= MAX_STATEMENTS {
+            self.statements.clear();
+        }
+        // A connection that breaks here has done nothing yet.
+        let statement = self.line.prepare(sql).map_err(unsent)?;
+        let done = f(&mut self.line, &statement);
+        self.statements.insert(sql.into(), statement);
+        done
+    }
+
+    pub(super) fn set_lock_timeout(&mut self, wait: Duration) -> Result<(), Failure> {
+        self.line.execute(&format!("SET lock_timeout = {}", wait.as_millis()))?;
+        self.is_patient = wait > MAX_DELAY;
+        Ok(())
+    }
+
+    /// `None`: the server has no such functions.
+    pub(super) fn who_am_i(&mut self) -> Result<Option<Backend>, Failure> {
+        match self.line.ask_row(WHO_AM_I) {
+            Ok(Some(row)) => {
+                let mut row = row.into_iter();
+                let mut next = || row.next().flatten();
+                let (Some(server), Some(pid), Some(started)) = (next(), next(), next()) else {
+                    return Ok(None);
+                };
+                Ok(Some(Backend { server, pid, started }))
+            }
+            Ok(None) => Ok(None),
+            Err(failure) if failure.sort == Sort::Refused => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Waits until a backend of an earlier connection is gone, after having told it to go: what it was at may be done until
+    /// then, and would come after what this connection is about to do. Returns whether what it has done is on this server.
+    pub(super) fn end(&mut self, old: &Backend) -> Result<bool, Failure> {
+        // On another server, or in another history of it, it can do nothing any more.
+        if self.backend.as_ref().is_none_or(|own| own.server != old.server) {
+            return Ok(false);
+        }
+        let sql = format!(
+            "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity \
+             WHERE pid = {} AND backend_start::text = '{}'",
+            old.pid, old.started
+        );
+        let mut pauses = Pauses::within(Duration::from_secs(10));
+        while self.line.ask(&sql)?.is_some_and(|count| count != "0") {
+            if !pauses.pause() {
+                let text = "a statement of the connection that broke is still at work on the server: retry";
+                return Err(Failure::new(Sort::Unreachable, Error::busy(text)));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until the synchronous standbys have what a backend has committed that was ended while it waited for them: on this
+    /// server it is there already, for a look-up to find and a second try to meet, and would be lost with it. What is written
+    /// here comes after it in the log; its commit waits for them as any other does.
+    pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
+        let writes = [
+            "SELECT pg_logical_emit_message(true, 'kvstore', '')",
+            "UPDATE kvstore_meta SET format = format WHERE one = 1", // where that function is not for all
+        ];
+        for sql in writes {
+            match self.line.execute(sql) {
+                // Who may write nothing has written nothing.
+                Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {}
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says goodbye, unless it is the connection of a parent process, or is broken.
+    pub(super) fn leave(self) {
+        let Link { line, statements, generation, .. } = self;
+        if generation == fork::generation() {
+            drop(statements);
+            line.terminate();
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Pauses between tries.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// The first and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pauses that grow, until a time is over.
+pub(super) struct Pauses {
+    end: Instant,
+    next: Duration,
+}
+
+impl Pauses {
+    pub(super) fn within(time: Duration) -> Pauses {
+        Pauses { end: Instant::now() + time, next: FIRST_PAUSE }
+    }
+
+    /// `false`: the time is over.
+    pub(super) fn pause(&mut self) -> bool {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        // Half of it is by chance, so that two who were in each other's way do not meet again.
+        let chance = RandomState::new().build_hasher().finish() % 1024;
+        let wait = self.next / 2 + self.next * u32::try_from(chance).unwrap_or_default() / 2048;
+        std::thread::sleep(wait.min(left));
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        true
+    }
+}

@@ -1,0 +1,157 @@
+//! Writes that have to wait for another client's transaction.
+
+use std::time::Instant;
+
+use super::*;
+
+const LIFE: i64 = 30_000;
+/// How long the other transaction stays open when the write waits already.
+const WAIT: Duration = Duration::from_millis(300);
+
+/// What the other transaction has done to the key, and how it ends.
+const OTHERS: [(&str, bool); 5] = [
+    ("DELETE FROM kvstore_row WHERE key = 'k'", true),
+    ("DELETE FROM kvstore_row WHERE key = 'k'", false),
+    (
+        "INSERT INTO kvstore_row (family, key, value) SELECT id, 'k', '5' FROM kvstore_family WHERE name = 'f'",
+        false,
+    ),
+    ("UPDATE kvstore_row SET value = '7' WHERE key = 'k'", true),
+    ("UPDATE kvstore_row SET value = '7' WHERE key = 'k'", false),
+];
+
+type Write = (&'static str, fn(&Db) -> Result<bool>);
+
+fn put(db: &Db, options: &PutOptions) -> Result<bool> {
+    db.contents("f").put(b"k", b"1", options)
+}
+
+fn ttl() -> PutOptions {
+    PutOptions::new().ttl(Duration::from_millis(LIFE as u64))
+}
+
+/// Each gives the key a life of [`LIFE`], if it does anything.
+const WRITES: [Write; 7] = [
+    ("put", |db| put(db, &ttl())),
+    ("put by default", |db| put(db, &PutOptions::new().default_ttl())),
+    ("put that keeps the end", |db| put(db, &ttl().keep_ttl())),
+    ("put if absent", |db| put(db, &ttl().if_absent())),
+    ("put if present", |db| put(db, &ttl().if_present())),
+    ("increment", |db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|_| true)),
+    ("batch", |db| {
+        let (family, options) = (Tables::of("f"), ttl());
+        let put = Some((b"1".as_slice(), &options));
+        let deletion = BatchWrite { family: &family, key: b"other", put: None };
+        db.write_batch(&[deletion, BatchWrite { family: &family, key: b"k", put }]).map(|_| true)
+    }),
+];
+
+/// Runs a write while another transaction, which is open, has done something to the key. Answers what it has, the
+/// server's time when the other one ended, and how long the write waited.
+fn wait_for(db: &mut Db, schema: &str, other: (&str, bool), write: Write) -> (bool, i64, Duration) {
+    db.begin_write().unwrap();
+    db.query(Again::No, other.0, &[]).unwrap();
+    let pid: i32 = db.query(Again::No, "SELECT pg_backend_pid()", &[]).unwrap()[0].get(0);
+    let blocked = format!("SELECT count(*) FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let (client, began) = (open(schema), Instant::now());
+            let done = write.1(&client);
+            (done, began.elapsed())
+        });
+        while Server::shared().sql(&blocked) == "0" && !waiting.is_finished() {} // what is refused at once does not wait
+        thread::sleep(WAIT);
+        let before = server_now(db);
+        match other.1 {
+            true => db.commit().unwrap(),
+            false => db.rollback().unwrap(),
+        }
+        let (done, waited) = waiting.join().unwrap();
+        (done.unwrap_or_else(|e| panic!("{write:?} after {other:?}: {e}")), before, waited)
+    })
+}
+
+#[test]
+fn a_life_begins_when_the_wait_for_another_client_is_over() {
+    let schema = "late";
+    let mut db = store(schema, &["f"]);
+    set(&db, "f", "default_ttl_ms = 30000, track_writes = true");
+    for write in WRITES {
+        for other in OTHERS {
+            // A key that is dead, so that a put if absent writes it, or alive; or none, for who inserts it.
+            for old_end in [Some(PAST), None] {
+                db.contents("f").clear().unwrap();
+                if !other.0.starts_with("INSERT") {
+                    db.contents("f").put(b"k", b"1", &until(old_end.unwrap_or(FAR))).unwrap();
+                }
+                let (done, before, waited) = wait_for(&mut db, schema, other, write);
+                let what = format!("{write:?} after {other:?}, {old_end:?}: {done}");
+                assert!(waited >= WAIT || !done, "{what}: {waited:?}");
+                let Some(times) = db.contents("f").times(b"k").unwrap().live() else {
+                    assert!(!done || write.0 == "put if present", "{what}: nothing is there");
+                    continue;
+                };
+                let keeps = matches!(times.expiry, Expiry::At(FAR));
+                let is_new = done && !keeps;
+                if is_new {
+                    let end = times.expiry.millis().unwrap_or_else(|| panic!("{what}: no end"));
+                    assert!(
+                        end >= before + LIFE,
+                        "{what}: its life began {} ms too early",
+                        before + LIFE - end
+                    );
+                }
+                if done {
+                    assert!(
+                        times.written_ms >= Some(before),
+                        "{what}: written {:?}, {before}",
+                        times.written_ms
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_waited_and_then_did_nothing_leaves_nothing() {
+    let schema = "late_nothing";
+    let mut db = store(schema, &["f"]);
+    let deletion = OTHERS[0];
+    let rows = |db: &Db| {
+        let rows = db.query(Again::No, "SELECT count(*) FROM kvstore_row", &[]).unwrap();
+        column::<i64>(&rows[0], 0).unwrap()
+    };
+    db.contents("f").put(b"k", b"1", &PutOptions::new()).unwrap();
+    let if_present = WRITES[4];
+    assert!(!wait_for(&mut db, schema, deletion, if_present).0);
+    assert_eq!(rows(&db), 0);
+    db.contents("f").put(b"k", b"a", &PutOptions::new()).unwrap();
+    let increment: Write = ("increment of no number", |db| {
+        let refused = db.contents("f").increment(b"k", 1, Expiry::Never);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Error);
+        Ok(false)
+    });
+    wait_for(&mut db, schema, ("UPDATE kvstore_row SET value = 'b' WHERE key = 'k'", false), increment);
+    assert_eq!((rows(&db), value(db.contents("f"), b"k")), (1, Some(b"a".to_vec())));
+}
+
+#[test]
+fn what_gives_no_life_waits_as_long_and_the_next_call_waits_as_long_again() {
+    let schema = "late_patient";
+    let mut db = store(schema, &["f"]);
+    let delete: Write = ("delete", |db| {
+        let lock_timeout = || -> String {
+            db.query(Again::Yes, "SELECT current_setting('lock_timeout')", &[]).unwrap()[0].get(0)
+        };
+        let before = lock_timeout();
+        let done = db.contents("f").delete(b"k");
+        assert_eq!(lock_timeout(), before);
+        done
+    });
+    for _ in 0..2 {
+        db.contents("f").put(b"k", b"1", &PutOptions::new()).unwrap();
+        let (done, _, waited) = wait_for(&mut db, schema, OTHERS[4], delete);
+        assert!(done && waited >= WAIT, "{done} {waited:?}");
+    }
+}

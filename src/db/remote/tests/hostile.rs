@@ -1,0 +1,191 @@
+//! Servers that are broken, or mean it badly: no call waits for ever, fills the memory or shows what they like.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
+
+use super::*;
+
+/// What speaks as a server does, as far as somebody has told it to.
+struct Fake {
+    folder: tempfile::TempDir,
+}
+
+impl Fake {
+    /// `speak` has each connection after the first message of the client's. The connection stays open after it.
+    fn new(speak: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static) -> Fake {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+        thread::spawn(move || {
+            let mut open = Vec::new();
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                let _ = client.read(&mut [0; 1000]).and_then(|_| speak(&mut client));
+                open.push(client);
+            }
+        });
+        Fake { folder }
+    }
+
+    /// Logs everybody in, answers so many requests with nothing, and then no more.
+    fn silent_after(answers: usize) -> Fake {
+        Fake::new(move |client| {
+            client.write_all(&[&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat())?;
+            for _ in 0..answers {
+                let _ = client.read(&mut [0; 1000])?;
+                client.write_all(&[&message(b'C', b"SELECT 0\0")[..], &message(b'Z', b"I")].concat())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn url(&self) -> String {
+        format!("postgresql://u@/d?connect_timeout=1&host={}", self.folder.path().display())
+    }
+
+    /// The error of an open that does not wait for others, and how long it took.
+    fn refusal(&self) -> (Error, Duration) {
+        refused(&self.url())
+    }
+}
+
+fn refused(url: &str) -> (Error, Duration) {
+    let began = Instant::now();
+    let e = Db::open(url, &Config::new(), Arc::default()).map(drop).unwrap_err();
+    (e, began.elapsed())
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap();
+    [&[kind][..], &length.to_be_bytes(), body].concat()
+}
+
+/// An error or a notice.
+fn report(kind: u8, code: &str, text: &str) -> Vec<u8> {
+    message(kind, format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0").as_bytes())
+}
+
+#[test]
+fn what_a_server_sends_without_an_end_during_the_log_in_is_left_early() {
+    for (name, endless) in [
+        ("settings", message(b'S', b"name\0value\0")),
+        ("notices", report(b'N', "00000", "hear, hear")),
+        ("one message", [&[b'N'][..], &i32::MAX.to_be_bytes(), &[b'x'; 1000]].concat()),
+    ] {
+        let read = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&read);
+        let fake = Fake::new(move |client| {
+            client.write_all(&message(b'R', &[0; 4]))?;
+            loop {
+                client.write_all(&endless)?;
+                counted.fetch_add(u32::try_from(endless.len()).unwrap(), Ordering::Relaxed);
+            }
+        });
+        let (e, took) = fake.refusal();
+        assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("without an end"), "{name}: {e}");
+        assert!(took < Duration::from_secs(20), "{name}: {took:?}");
+        // And what the socket holds.
+        assert!(read.load(Ordering::Relaxed) < 4 << 20, "{name}: {read:?}");
+    }
+}
+
+#[test]
+fn a_log_in_ends_in_time_however_a_server_draws_it_out() {
+    let trickling = Fake::new(|client| {
+        client.write_all(&message(b'R', &[0; 4]))?;
+        loop {
+            client.write_all(&message(b'S', b"name\0value\0"))?;
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let fakes = [("trickling", trickling), ("silent", Fake::new(|_| Ok(())))];
+    // After the log-in: the settings, who it is, the time, and whether there is a store.
+    let silent = (0..4).map(|answers| ("silent later", Fake::silent_after(answers)));
+    for (name, fake) in fakes.into_iter().chain(silent) {
+        let (e, took) = fake.refusal();
+        assert!(
+            e.kind() == ErrorKind::CantOpen && e.to_string().contains("no answer in time"),
+            "{name}: {e}"
+        );
+        assert!(!e.to_string().contains("unknown"), "{name}: {e}");
+        assert!((1..20).contains(&took.as_secs()), "{name}: {took:?}");
+    }
+}
+
+#[test]
+fn a_server_that_accepts_nobody_is_not_waited_for_longer_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = socket2::SockAddr::unix(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&address).unwrap();
+    listener.listen(0).unwrap();
+    let url = format!("postgresql://u@/d?connect_timeout=1&host={}", folder.path().display());
+    // The queue has room for the first.
+    for _ in 0..3 {
+        let (e, took) = refused(&url);
+        assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("no answer in time"), "{e}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
+}
+
+#[test]
+fn a_servers_text_is_shown_in_part_and_moves_no_cursor() {
+    for code in ["28P01", "3D000", "57P03", "XX000", "42501"] {
+        let fake =
+            Fake::new(move |client| client.write_all(&report(b'E', code, &"\u{1b}[2J\r\nü".repeat(50_000))));
+        let text = fake.refusal().0.to_string();
+        assert!(!text.chars().any(char::is_control) && text.contains("[2J"), "{code}: {text:?}");
+        assert!(text.chars().count() < 800, "{code}: {}", text.len());
+    }
+}
+
+#[test]
+fn of_several_servers_each_is_named_with_its_reason() {
+    let server = Server::shared();
+    let (silent, closed) = (Fake::silent_after(0), tempfile::tempdir().unwrap());
+    let starting =
+        Fake::new(|client| client.write_all(&report(b'E', "57P03", "the database system is starting up")));
+    let hosts = |folders: &[&Path]| {
+        let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        format!("postgresql://postgres@/postgres?connect_timeout=1&schema=several&host={}", folders.join(","))
+    };
+    let (silent, starting) = (silent.folder.path(), starting.folder.path());
+    let (e, _) = refused(&hosts(&[starting, silent, closed.path()]));
+    assert_eq!(e.kind(), ErrorKind::Busy, "{e}"); // it may be there soon
+    let text = e.to_string();
+    for (folder, reason) in
+        [(starting, "starting up"), (silent, "no answer in time"), (closed.path(), "is the server running")]
+    {
+        let named = text.find(&*folder.display().to_string());
+        assert!(named.is_some() && text.contains(reason), "{reason}: {text}");
+    }
+    let many = tempfile::tempdir().unwrap();
+    let folders: Vec<_> = (0..100).map(|n| many.path().join(n.to_string())).collect();
+    let (e, _) = refused(&hosts(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>()));
+    let text = e.to_string();
+    assert!(e.kind() == ErrorKind::CantOpen && text.contains("and 92 more") && text.len() < 4000, "{text}");
+    let refusing = Fake::new(|client| client.write_all(&report(b'E', "28P01", "no such role")));
+    let refusing = refusing.folder.path();
+    let (e, _) = refused(&hosts(&[closed.path(), refusing, starting]));
+    let text = e.to_string();
+    assert!(e.kind() == ErrorKind::AuthFailed && text.contains("no such role"), "{text}");
+    for folder in [closed.path(), refusing] {
+        assert!(text.contains(&*folder.display().to_string()), "{text}");
+    }
+    // One of them will do.
+    let db = open(&hosts(&[starting, closed.path(), server.folder()]));
+    put(&db, "k").unwrap();
+}
+
+#[test]
+fn a_server_that_only_reads_is_named_with_what_to_do() {
+    let server = Server::start(&["default_transaction_read_only=on"]);
+    let url = format!("{}&target_session_attrs=read-write", server.url("s"));
+    let (e, _) = refused(&url);
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    let text = e.to_string();
+    assert!(
+        text.contains(&*server.folder().display().to_string()) && text.contains("busy timeout"),
+        "{text}"
+    );
+}

@@ -1,0 +1,54 @@
+/* What GCC's unwinder, compiled for a glibc, asks the C library for, on a musl: which module an address is in, and where its
+ * frames are described. */
+#define _GNU_SOURCE
+#include <link.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* As in glibc's dlfcn.h, on machines with neither DLFO_STRUCT_HAS_EH_DBASE nor DLFO_STRUCT_HAS_EH_COUNT. */
+struct found {
+    unsigned long long flags;
+    void *begin, *end, *link_map, *frames, *reserved[7];
+};
+
+struct search {
+    uintptr_t address;
+    struct found *found;
+};
+
+static int look(struct dl_phdr_info *module, size_t size, void *context)
+{
+    struct search *search = context;
+    uintptr_t begin = UINTPTR_MAX, end = 0, frames = 0;
+    int is_inside = 0;
+
+    (void)size;
+    for (int i = 0; i < module->dlpi_phnum; i++) {
+        uintptr_t start = module->dlpi_addr + module->dlpi_phdr[i].p_vaddr;
+        if (module->dlpi_phdr[i].p_type == PT_GNU_EH_FRAME) frames = start;
+        if (module->dlpi_phdr[i].p_type != PT_LOAD) continue;
+        uintptr_t stop = start + module->dlpi_phdr[i].p_memsz;
+        is_inside |= search->address >= start && search->address < stop;
+        if (start < begin) begin = start;
+        if (stop > end) end = stop;
+    }
+    if (!is_inside || frames == 0) return 0;
+    *search->found = (struct found){.begin = (void *)begin, .end = (void *)end, .frames = (void *)frames};
+    return 1;
+}
+
+/* It calls these if they are there, and takes them all to be there: in a program without shared libraries, where nobody
+ * else may have asked for them, they have to be. */
+void (*const _dl_find_object_needs[])(void);
+void (*const _dl_find_object_needs[])(void) = {
+    (void (*)(void))pthread_once,        (void (*)(void))pthread_key_create,   (void (*)(void))pthread_getspecific,
+    (void (*)(void))pthread_setspecific, (void (*)(void))pthread_mutex_lock,   (void (*)(void))pthread_mutex_unlock,
+};
+
+int _dl_find_object(void *address, struct found *found);
+int _dl_find_object(void *address, struct found *found)
+{
+    struct search search = {(uintptr_t)address, found};
+    return dl_iterate_phdr(look, &search) ? 0 : -1;
+}

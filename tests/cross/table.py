@@ -1,0 +1,50 @@
+"""The table of docs/platforms.md: one row for each target. `make cross` writes those it has tried, and leaves the others."""
+
+from targets import ALL, ROOT
+
+PAGE = ROOT / "docs/platforms.md"
+BEGIN, END = "<!-- written by make cross -->", "<!-- end of what make cross writes -->"
+HEAD = (
+    "target", "run", "scenarios, `btree`, `.so`", "scenarios, `sql`, `.a`", "examples", "unit tests in Rust", "`.so`", "`.a`"
+)  # fmt: skip
+
+
+def counted(total, failures, left_out=()):
+    """A cell: how many of how many went well."""
+    return f"{total - len(failures) - len(left_out)} of {total}"
+
+
+def size(n):
+    return f"{n / 1e6:.2f} MB"
+
+
+def rows(page):
+    """The rows that are there, by the target's name."""
+    table = page.split(BEGIN)[1].split(END)[0]
+    found = [line for line in table.splitlines() if line.startswith("| `")]
+    return {line.split("`")[1]: line for line in found}
+
+
+def write(name, cells):
+    """Puts the row of a target into the page: `cells` as in HEAD, but for the first."""
+    page = PAGE.read_text()
+    known = rows(page) | {name: f"| `{name}` ({ALL[name].triple}) | " + " | ".join(cells) + " |"}
+    put(page, known, exchanged(page))
+
+
+def write_exchange(said):
+    page = PAGE.read_text()
+    put(page, rows(page), f"Stores exchanged: {said}.")
+
+
+def exchanged(page):
+    """The line below the table."""
+    lines = page.split(BEGIN)[1].split(END)[0].splitlines()
+    return next((line for line in lines if line.startswith("Stores exchanged")), "")
+
+
+def put(page, known, said):
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    lines += [known[name] for name in ALL if name in known]
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{said}\n{END}{rest.split(END)[1]}")
