@@ -398,10 +398,11 @@ impl World {
             holdReads: self.of(&[0, 0, -1, 1]),
             walPages: self.of(&[0, 16, 100]),
             secureDelete: self.of(&[0, 0, 1]),
-            reserved: [0; 6],
+            profile: self.of(&[0, 0, KVSTORE_SMALL]),
+            reserved: [0; 5],
         });
         match self.byte() {
-            0 => config.reserved[5] = 1,
+            0 => config.reserved[4] = 1,
             1 => config.pageSize = self.small(),
             2 => config.cacheSize = self.of(&[1, 2, 10, -1, c_int::MIN, c_int::MAX]),
             3 => config.syncLevel = self.small(),
