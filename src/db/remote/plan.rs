@@ -264,7 +264,7 @@ impl<'c> Contents<'c> {
     }
 
     fn lock(self, key: &[u8]) -> Result<()> {
-        self.db.lock(&[self.name()], &[1], &[key])
+        self.db.lock(&[self.name()], &[1], &[key], &[false])
     }
 
     fn decide_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {

@@ -400,14 +400,56 @@ fn statements() -> Vec<String> {
         UNDO_EXPIRE,
         PURGE,
         SWEEP,
-        batch::WRITE,
-        batch::WRITE_LIVES,
+        batch::PUTS,
+        batch::DELETIONS,
+        batch::MIXED,
         super::late::LOCK,
     ];
     let all = one.into_iter().map(str::to_owned);
     all.chain(crate::db::remote::look_up::statements())
         .chain(crate::db::remote::agenda::statements())
         .collect()
+}
+
+#[test]
+fn batches_of_all_kinds_come_to_the_same_keys_in_one_order() {
+    let server = Server::start(&[]); // its count of deadlocks is of this test alone
+    let open = || {
+        let config = Config::new().busy_timeout(Duration::from_secs(30));
+        Db::open(&server.url("deadlocks"), &config, Arc::default()).unwrap()
+    };
+    drop(open());
+    thread::scope(|scope| {
+        for client in 0..4_u64 {
+            let db = open();
+            scope.spawn(move || {
+                let family = Tables::of("default");
+                let (plain, life) = (PutOptions::new(), PutOptions::new().ttl(Duration::from_secs(1000)));
+                let mut chance = 0x9e37_79b9_7f4a_7c15_u64 ^ client;
+                for round in 0..150_u64 {
+                    let value = round.to_be_bytes();
+                    let keys: Vec<_> = (0..8_u8).rev().map(|key| [key]).collect();
+                    let writes: Vec<_> = keys
+                        .iter()
+                        .map(|key| {
+                            chance ^= chance << 13;
+                            chance ^= chance >> 7;
+                            chance ^= chance << 17;
+                            let put = match chance % 5 {
+                                0 | 1 => None,
+                                2 | 3 => Some((&value[..], &plain)),
+                                _ => Some((&value[..], &life)),
+                            };
+                            BatchWrite { family: &family, key, put }
+                        })
+                        .collect();
+                    db.write_batch(&writes).unwrap();
+                }
+            });
+        }
+    });
+    thread::sleep(Duration::from_millis(1200)); // backends tell what they have counted each second, and at their end
+    assert_eq!(server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), "0");
 }
 
 #[test]
