@@ -59,8 +59,6 @@ test:
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --lib db::remote
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS)
-	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
-	    --test linear hour_apart
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli --test on_a_server
 	bindings/python/run-tests
 
@@ -82,8 +80,8 @@ ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batc
 # c_api_encryption, forks, company_mix, two_sqlites, idle_handles, rooms, families_in_thousands); and those about the C layer
 # itself, which is the same for both homes (c_abuse, c_handles, cpp, header, symbols, install).
 REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity \
-    cuts c_api c_api_conditional)
-REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile linear copy semantics purging rows_and_ranges fetch cleaner \
+    cuts linear c_api c_api_conditional)
+REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile copy semantics purging rows_and_ranges fetch cleaner \
     store backup model info time panics c_api_expiry c_api_many c_api_backup)
 
 test-full: test

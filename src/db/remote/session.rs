@@ -70,6 +70,30 @@ pub(super) enum End {
     Refused,
 }
 
+impl Block {
+    pub(super) fn fall(&self) -> Option<Fall> {
+        match self {
+            Block::Failed(fall) => Some(fall.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Fall {
+    /// What the caller is told of a call that was a transaction of its own.
+    pub(super) fn alone(self) -> Error {
+        match self.end {
+            End::Conflict => Error::busy(
+                "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer one",
+            )
+            .of_server(),
+            End::Undone(why) => why.with_message(format!("{why}: nothing was done")),
+            End::Unknown(why) => why,
+            End::Refused => self.why,
+        }
+    }
+}
+
 /// A connection, or the place of one.
 pub(super) struct Session {
     settings: Settings,
@@ -237,7 +261,10 @@ impl Session {
             Sort::Conflict | Sort::Forgotten => (failure.of_transaction(), End::Conflict),
             Sort::Broken | Sort::Unreachable => {
                 self.lose_link();
-                let text = format!("{}: roll the transaction back and run it again", failure.error);
+                let text = format!(
+                    "{}: the transaction is not done, and can only be rolled back and run again",
+                    failure.error
+                );
                 (failure.error.with_message(text), End::Undone(failure.error))
             }
             Sort::Standby if self.read_only => (read_only(), End::Refused),

@@ -291,7 +291,9 @@ impl Db {
         let now_ms = self.session.borrow_mut().begin_reading()?;
         self.note_time(now_ms);
         let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
-        self.session.borrow_mut().end_reading();
+        let mut session = self.session.borrow_mut();
+        let done = done.map_err(|e| session.block.fall().map_or(e, Fall::alone));
+        session.end_reading();
         done
     }
 
@@ -345,28 +347,16 @@ impl Db {
                 Ok(done)
             });
             let Err(e) = done else { return done };
-            let end = match &session.block {
-                Block::Failed(fall) => fall.end.clone(),
-                _ => End::Refused,
-            };
+            let fall = session.block.fall();
             session.roll_back();
             drop(session);
-            let why = match end {
-                End::Conflict => Error::busy(
-                    "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer \
-                     one",
-                )
-                .of_server(),
-                End::Undone(_) if !renewed => {
+            match fall.as_ref().map(|fall| &fall.end) {
+                Some(End::Undone(_)) if !renewed => {
                     renewed = true;
                     continue;
                 }
-                End::Undone(why) => why.with_message(format!("{why}: nothing was done")),
-                End::Unknown(why) => return Err(why),
-                End::Refused => return Err(e),
-            };
-            if !pauses.pause() {
-                return Err(why);
+                Some(End::Conflict | End::Undone(_)) if pauses.pause() => {}
+                _ => return Err(fall.map_or(e, Fall::alone)),
             }
         }
     }

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::late::{lock_row, unless_locked};
-use super::sql::{BY_DEFAULT, after, came, clock, live};
+use super::sql::{BY_DEFAULT, Text, after, came, clock, live};
 use super::{Db, check_key, column, count, strange};
 use crate::db::BatchWrite;
 use crate::db::remote::catalogue::no_longer_exists;
@@ -62,17 +62,29 @@ macro_rules! delete_list {
     };
 }
 
+/// [`PUTS`].
+macro_rules! puts {
+    ($lock:expr, $locked:expr) => {
+        concat!(
+            with_families!(),
+            put_list!(
+                "k.expire_ms",
+                concat!(
+                    "unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]) ",
+                    "AS k (family, key, value, expire_ms, written_ms)",
+                    $lock
+                ),
+                $locked,
+                ""
+            ),
+            "SELECT g.missing, 0::bigint FROM g"
+        )
+    };
+}
+
 /// Puts `$3` in the families `$2`, with values `$4`, ends `$5`, times of writing `$6`.
-pub(super) const PUTS: &str = concat!(
-    with_families!(),
-    put_list!(
-        "k.expire_ms",
-        "unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]) AS k (family, key, value, expire_ms, written_ms)",
-        "",
-        ""
-    ),
-    "SELECT g.missing, 0::bigint FROM g"
-);
+pub(super) const PUTS: Text =
+    Text { alone: puts!("", ""), inside: puts!(lock_row!("true"), " AND l.rows >= 0") };
 
 /// Deletes `$3` in the families `$2`; `$4` says whether that counts if the key is alive.
 pub(super) const DELETIONS: &str = concat!(
@@ -81,13 +93,10 @@ pub(super) const DELETIONS: &str = concat!(
     "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) FROM g"
 );
 
-/// All of it: to the keys `$3` of the families `$2` the values `$4`, NULL for deletions, with the ends `$5` or, if they
-/// have one, the lives `$6` in milliseconds or [`BY_DEFAULT`], and the times of writing `$7`; `$8` says whether a key, deleted
-/// or put, counts as deleted if it is alive.
-///
-/// The keys to be deleted are locked in the same pass in which the others are put, so that all batches come to all keys
-/// in one order, and none waits for one that waits for it; they are deleted after it.
-pub(super) const MIXED: &str = concat!(
+/// [`MIXED`].
+macro_rules! mixed {
+    ($locked:literal) => {
+        concat!(
     with_families!(),
     put_list!(
         concat!(
@@ -100,7 +109,7 @@ pub(super) const MIXED: &str = concat!(
         concat!(
             "unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[]) ",
             "AS k (family, key, value, expire_ms, life, written_ms)",
-            lock_row!("k.value IS NULL")
+            lock_row!($locked)
         ),
         concat!(" AND ", unless_locked!("k.value IS NOT NULL")),
         " RETURNING 1"
@@ -115,7 +124,17 @@ pub(super) const MIXED: &str = concat!(
     "(SELECT FROM kvstore_row r WHERE k.counts AND k.value IS NOT NULL AND r.family = g.ids[k.family] AND r.key = k.key AND ",
     live!(clock!()),
     " LIMIT 1) r) FROM g"
-);
+)
+    };
+}
+
+/// All of it: to the keys `$3` of the families `$2` the values `$4`, NULL for deletions, with the ends `$5` or, if they
+/// have one, the lives `$6` in milliseconds or [`BY_DEFAULT`], and the times of writing `$7`; `$8` says whether a key, deleted
+/// or put, counts as deleted if it is alive.
+///
+/// The keys to be deleted are locked in the same pass in which the others are put, so that all batches come to all keys
+/// in one order, and none waits for one that waits for it; they are deleted after it.
+pub(super) const MIXED: Text = Text { alone: mixed!("k.value IS NULL"), inside: mixed!("true") };
 
 /// All writes to one key.
 struct Folded<'a> {
@@ -149,7 +168,7 @@ impl Db {
             }
         }
         let lists = Lists::of(&folded);
-        let (sql, params) = lists.statement();
+        let (sql, params) = lists.statement(self);
         let write = || self.session.borrow_mut().query_at_once(Again::Yes, sql, &params);
         let lock = || self.lock(&lists.names, &lists.numbers, &lists.keys, &lists.deletes());
         let missing = |rows: &[Row]| column::<Option<i64>>(rows.first().ok_or_else(strange)?, 0);
@@ -217,7 +236,7 @@ impl<'a> Lists<'a> {
     }
 
     /// The shortest one that does it all, and its parameters.
-    fn statement(&self) -> (&'static str, Vec<&(dyn ToSql + Sync)>) {
+    fn statement(&self, db: &Db) -> (&'static str, Vec<&(dyn ToSql + Sync)>) {
         let Lists { names, numbers, keys, values, ends, lives, written, counts, .. } = self;
         if values.iter().all(Option::is_none) {
             return (DELETIONS, vec![names, numbers, keys, counts]);
@@ -226,8 +245,8 @@ impl<'a> Lists<'a> {
             && lives.iter().all(Option::is_none)
             && !counts.iter().any(|counts| *counts);
         match is_plain {
-            true => (PUTS, vec![names, numbers, keys, values, ends, written]),
-            false => (MIXED, vec![names, numbers, keys, values, ends, lives, written, counts]),
+            true => (PUTS.on(db), vec![names, numbers, keys, values, ends, written]),
+            false => (MIXED.on(db), vec![names, numbers, keys, values, ends, lives, written, counts]),
         }
     }
 }
