@@ -40,7 +40,7 @@ class Target:
     def libc(self):
         """The folder of the libc's shared libraries."""
         if self.musl:
-            return next(self.kit.glob("root/usr/lib/*-linux-musl"))
+            return next(self.kit.glob("root/usr/lib/*-linux-musl*"))
         return pathlib.Path(f"/usr/{self.gcc}/lib")
 
     def runner(self):
