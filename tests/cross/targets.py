@@ -98,7 +98,8 @@ def main():
         needed = ["qemu-user-static"] if any(target.qemu for target in targets) else []
         print(*needed, *sorted({package for target in targets for package in target.packages.split()}))
     else:
-        print(*sorted({f"{target.musl} {target.gcc}-" for target in targets if target.musl}), sep="\n")
+        for line in sorted({f"{target.musl} {target.gcc}-" for target in targets if target.musl}):
+            print(line)
 
 
 if __name__ == "__main__":
