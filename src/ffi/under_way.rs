@@ -422,7 +422,7 @@ mod tests {
                 let seen = |n| {
                     reach(&round, n);
                     for _ in 0..30 {
-                        line = (line * 1_103_515_245 + 12_345) % LINES;
+                        line = line.wrapping_mul(1_103_515_245).wrapping_add(12_345) % LINES;
                         far[line][0].store(n, Relaxed);
                     }
                     light.store(n, Release);
