@@ -418,7 +418,7 @@ mod tests {
         let mut blind = 0;
         thread::scope(|scope| {
             let light_side = scope.spawn(|| {
-                let mut line = 1;
+                let mut line = 1_usize;
                 let seen = |n| {
                     reach(&round, n);
                     for _ in 0..30 {
