@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-remote bench-python cross cross-quick clean all lib command install install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture dist dist-test bench bench-quick bench-encryption bench-remote bench-python cross cross-quick clean all lib command install install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -19,6 +19,7 @@ help:
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make cross         build and try it for other machines: 64-bit and 32-bit ARM, x86 of 32 bits, musl;'
 	@echo '                   TARGETS=... for others (docs/platforms.md); make cross-quick: three of them, quickly'
+	@echo 'make dist          what a release has, in dist/; make dist-test: installs and tries each of it in a minimal root'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
@@ -112,6 +113,16 @@ cross:
 cross-quick:
 	@.ci/setup cross --quick $(TARGETS)
 	tests/cross/run --quick $(TARGETS)
+
+# What a release has, in dist/: PARTS='source linux debian sbom'.
+PARTS ?=
+
+dist:
+	@.ci/setup dist
+	packaging/dist/build $(PARTS)
+
+dist-test:
+	DIST='$(abspath dist)' tests/fresh packaging/dist/try /root/dist
 
 bench:
 	@benches/run
