@@ -223,7 +223,8 @@ def paths_of_any_letters_and_of_any_length(scene):
         expect(them.gives(OK, "get", 0, "key") == "value", "two names, two files")
         us.gives(OK, "sync", 0)
         us.gives(OK, "check", 0)
-        copy = f"{name} copy {len(name)}"
+        # (wine 8 gives no file a new name whose path is this long. This one has more than 260 bytes, and fewer letters.)
+        copy = scene.at(f"Kopie 写し {'ü' * 100} {len(name)}")
         us.gives(OK, "backup", 0, copy)
         us.gives(ERROR, "backup", 0, copy)
         us.gives(OK, "close", 0)
@@ -232,7 +233,7 @@ def paths_of_any_letters_and_of_any_length(scene):
         expect(them.gives(OK, "get", 1, "key") == "value", "the copy is empty")
         them.gives(OK, "close", 1)
     left = sorted(file.name for file in folder.iterdir())
-    expect(len(left) == 3, f"there is something left: {left}")
+    expect(left == ["schlüssel 鍵.db"], f"there is something left: {left}")
     too_long = scene.at("x" * 300)
     scene.speaker().gives(CANTOPEN, "open", 0, too_long)
 

@@ -7,7 +7,7 @@ use std::os::windows::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windows_sys::Win32::Foundation::{ERROR_MORE_DATA, FILETIME};
+use windows_sys::Win32::Foundation::FILETIME;
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_ADD_FILE, FILE_FLAG_BACKUP_SEMANTICS, FILE_SHARE_READ, FILE_SHARE_WRITE, MOVEFILE_WRITE_THROUGH,
     MoveFileExW,
@@ -202,8 +202,7 @@ pub(crate) fn sync_directory(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file another name in the same directory, which must be free: `AlreadyExists` if it is not. `Unsupported` where the
-/// system cannot do both at once.
+/// Gives a file another name in the same directory, which must be free: `AlreadyExists` if it is not.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (wide(from)?, wide(to)?);
     // SAFETY: strings of 16-bit units that end with a zero.
@@ -211,10 +210,6 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
-    .map_err(|e| {
-        // wine 8 renames nothing with a long path.
-        if e.raw_os_error() == Some(ERROR_MORE_DATA as i32) { io::ErrorKind::Unsupported.into() } else { e }
-    })
 }
 
 /// A path as the system takes it whatever its length: from the root, and marked so. Its directory is there.
