@@ -3,10 +3,13 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+
+from build import Failed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "target/windows"
@@ -20,10 +23,6 @@ SECONDS = 120
 RUNTIME = ("libgcc_s_seh-1.dll", "libstdc++-6.dll", "libwinpthread-1.dll")
 # As `rustc --print native-static-libs` says for this target.
 NATIVE = ("-lkernel32", "-lntdll", "-luserenv", "-lws2_32", "-ldbghelp", "-ladvapi32")
-
-
-class Failed(Exception):
-    """What was tried, and what it said."""
 
 
 def said(done):
@@ -57,48 +56,58 @@ def prepare():
         run(["wineboot", "--init"], env=environment())
 
 
-def cargo(*arguments):
+def build_environment(engine):
+    """What cargo is told."""
+    said = {name: value for name, value in environment().items() if name not in ("KVSTORE_ENGINE", "MAKEFLAGS", "MAKELEVEL")}
     name = TRIPLE.replace("-", "_")
-    wanted = {f"CC_{name}": GCC, f"CARGO_TARGET_{name.upper()}_LINKER": GCC}
-    wanted |= {f"CARGO_TARGET_{name.upper()}_RUNNER": "wine"}
-    command = ["cargo", *arguments, "--locked", "--target", TRIPLE, "--target-dir", WORK / "cargo"]
-    return run(command, cwd=ROOT, env=environment() | wanted)
+    said |= {f"CC_{name}": GCC, f"CARGO_TARGET_{name.upper()}_LINKER": GCC, f"CARGO_TARGET_{name.upper()}_RUNNER": "wine"}
+    return said | ({"KVSTORE_ENGINE": "sql"} if engine == "sql" else {})
 
 
 def library(engine):
-    """Builds the library with an engine; the folder with the DLL, its import library and the static library."""
-    cargo_environment = {"KVSTORE_ENGINE": engine} if engine == "sql" else {}
-    os.environ.pop("KVSTORE_ENGINE", None)
-    os.environ.update(cargo_environment)
-    cargo("build", "--release", "--lib", "--config", "tests/cross/quick.toml")
-    built, folder = WORK / "cargo" / TRIPLE / "release", WORK / "lib" / engine
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("kvstore.dll", "libkvstore.dll.a", "libkvstore.a"):
-        shutil.copy(built / name, folder)
-    return folder
+    """Builds and installs the library with an engine; the folder it is installed in."""
+    prefix = WORK / "installed" / engine
+    settings = {
+        "PREFIX": prefix, "WINDOWS_CC": GCC, "CARGO_TARGET_DIR": WORK / "cargo",
+        "CARGOFLAGS": "--locked --config tests/cross/quick.toml",
+    }  # fmt: skip
+    arguments = [f"{name}={value}" for name, value in settings.items()]
+    run(["make", "-C", ROOT, "install-windows", *arguments], env=build_environment(engine))
+    return prefix
+
+
+def unit_tests():
+    """Runs the unit tests in Rust; how many have passed."""
+    deps = WORK / "cargo/unit" / TRIPLE / "debug/deps"
+    deps.mkdir(parents=True, exist_ok=True)
+    shutil.copy(WORK / "programs/bcryptprimitives.dll", deps)
+    command = ["cargo", "test", "--locked", "--lib", "--target", TRIPLE, "--target-dir", WORK / "cargo/unit"]
+    said = run(command, cwd=ROOT, env=build_environment("btree")).decode()
+    return int(re.search(r"test result: ok\. (\d+) passed", said).group(1))
 
 
 class Compiler:
-    """Of programs, with the library in a folder, shared or static."""
+    """Of programs, with the library that is installed in a folder, shared or static."""
 
-    def __init__(self, lib, is_static):
-        self.lib, self.is_static = lib, is_static
-        self.folder = WORK / "programs" / f"{lib.name}-{'static' if is_static else 'shared'}"
+    def __init__(self, prefix, is_static):
+        self.prefix, self.is_static = prefix, is_static
+        self.folder = WORK / "programs" / f"{prefix.name}-{'static' if is_static else 'shared'}"
         self.folder.mkdir(parents=True, exist_ok=True)
         for library in (*RUNTIME, "bcryptprimitives.dll"):
             shutil.copy(WORK / "programs" / library, self.folder)
         if not is_static:
-            shutil.copy(lib / "kvstore.dll", self.folder)
+            shutil.copy(prefix / "bin/kvstore.dll", self.folder)
 
     def build(self, source, *, standard="c11"):
         """The program of a source in C or C++ (a path from the root)."""
         source = ROOT / source
         program = self.folder / f"{source.stem}.exe"
-        linked = [self.lib / "libkvstore.a", *NATIVE] if self.is_static else [self.lib / "libkvstore.dll.a"]
+        lib = self.prefix / "lib"
+        linked = [lib / "libkvstore.a", *NATIVE] if self.is_static else [lib / "libkvstore.dll.a"]
         run([
             GXX if source.suffix == ".cpp" else GCC, f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-g", "-pthread",
             "-D_GNU_SOURCE", "-D__USE_MINGW_ANSI_STDIO=1", "-I", HERE / "posix", "-include", "posix.h",
-            "-I", ROOT / "include", "-I", ROOT / "bindings/cpp/include", "-o", program, source, *linked,
+            "-I", self.prefix / "include", "-o", program, source, *linked,
         ])  # fmt: skip
         return program
 
