@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture dist dist-test bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -20,6 +20,7 @@ help:
 	@echo 'make cross         build and try it for other machines: 64-bit and 32-bit ARM, x86 of 32 bits, musl;'
 	@echo '                   TARGETS=... for others (docs/platforms.md); make cross-quick: three of them, quickly'
 	@echo 'make windows       build it for Windows by mingw-w64, and try it under wine'
+	@echo 'make dist          what a release has, in dist/; make dist-test: installs and tries each of it in a minimal root'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
@@ -60,8 +61,6 @@ test:
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --lib db::remote
 	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
 	    $(REMOTE_TESTS)
-	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
-	    --test linear hour_apart
 	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli --test on_a_server
 	bindings/python/run-tests
 
@@ -83,8 +82,8 @@ ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batc
 # c_api_encryption, forks, company_mix, two_sqlites, idle_handles, rooms, families_in_thousands); and those about the C layer
 # itself, which is the same for both homes (c_abuse, c_handles, cpp, header, symbols, install).
 REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity \
-    cuts c_api c_api_conditional)
-REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile linear copy semantics purging rows_and_ranges fetch cleaner \
+    cuts linear c_api c_api_conditional)
+REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile copy semantics purging rows_and_ranges fetch cleaner \
     store backup model info time panics c_api_expiry c_api_many c_api_backup)
 
 test-full: test
@@ -122,6 +121,16 @@ windows:
 cross-quick:
 	@.ci/setup cross --quick $(TARGETS)
 	tests/cross/run --quick $(TARGETS)
+
+# What a release has, in dist/: PARTS='source linux debian sbom'.
+PARTS ?=
+
+dist:
+	@.ci/setup dist
+	packaging/dist/build $(PARTS)
+
+dist-test:
+	DIST='$(abspath dist)' tests/fresh packaging/dist/try /root/dist
 
 bench:
 	@benches/run

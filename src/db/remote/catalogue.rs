@@ -6,6 +6,7 @@
 use tokio_postgres::Row;
 
 use super::Db;
+use super::failure::Failure;
 use super::plan::sql::clock;
 use super::plan::strange;
 use super::schema::NOW_MS;
@@ -155,18 +156,20 @@ impl Db {
     }
 
     /// To be called outside of a transaction: sees to the rows that transactions could not see. What fails is left to the next
-    /// one. The number of a family is never another's later, and no row is written under one that is gone: so what is
+    /// one; what takes longer than the store may take to open, the server does alone. The number of a family is never another's later, and no row is written under one that is gone: so what is
     /// looked for can be looked for at any time, and twice.
     pub(super) fn settle(&self) {
         let settle = || {
-            for mark in self.query(Again::Yes, TO_SETTLE, &[])? {
-                let number = |at| mark.try_get::<_, i64>(at).map_err(|_| strange());
-                let (id, family) = (number(0)?, number(1)?);
+            let mut session = self.session.borrow_mut();
+            for mark in session.query_once(TO_SETTLE, &[])? {
+                let (Ok(id), Ok(family)) = (mark.try_get::<_, i64>(0), mark.try_get::<_, i64>(1)) else {
+                    break;
+                };
                 for (sql, number) in [(SETTLE_DROP, family), (SETTLE_TRACKING, family), (SETTLED, id)] {
-                    self.query(Again::Yes, sql, &[&number])?;
+                    session.query_once(sql, &[&number])?;
                 }
             }
-            Ok::<(), Error>(())
+            Ok::<(), Failure>(())
         };
         let _ = settle();
     }

@@ -57,10 +57,10 @@ pub(super) fn broken(what: impl std::fmt::Display) -> Failure {
     Failure::new(Sort::Broken, Error::io(format!("the connection to the server broke ({what})")))
 }
 
-/// A failure before anything of the caller's was sent.
+/// A failure before anything of the caller's was sent that does something.
 pub(super) fn unsent(failure: Failure) -> Failure {
     match failure.sort {
-        Sort::Broken | Sort::Ambiguous | Sort::Conflict => Failure { sort: Sort::Unreachable, ..failure },
+        Sort::Broken | Sort::Ambiguous => Failure { sort: Sort::Unreachable, ..failure },
         _ => failure,
     }
 }
@@ -99,9 +99,13 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
         return broken("it was closed");
     }
     // Parameters or columns that do not fit a statement, an answer that cannot be read.
-    let text = error.to_string();
-    let text = shown(text.split(':').next().unwrap_or_default());
-    Failure::new(Sort::Refused, Error::failed(format!("the statement could not be run: {text}")))
+    let text = format!("the statement could not be run: {}", summary(error));
+    Failure::new(Sort::Refused, Error::failed(text))
+}
+
+/// What went wrong, without what an inner error may quote.
+pub(super) fn summary(error: &tokio_postgres::Error) -> String {
+    shown(error.to_string().split(':').next().unwrap_or_default())
 }
 
 /// A failure of the system's, without what an inner error may quote.
@@ -201,7 +205,8 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
             )),
         ),
         "42501" => refused(Error::read_only(format!(
-            "the role of this connection lacks a right ({message}): GRANT it, or connect as another one"
+            "the role of this connection lacks a right ({message}): who writes needs USAGE on the schema, and SELECT, INSERT, \
+             UPDATE and DELETE on its tables; GRANT that, or connect as another role"
         ))),
         "42P01" | "3F000" | "42703" => refused(Error::not_a_database(format!(
             "the schema is not one of a store, is one no more, or is closed to this role ({message}): name another one in the \

@@ -17,7 +17,7 @@ use tokio_postgres::tls::{MakeTlsConnect, NoTls};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row, SimpleQueryMessage, Statement};
 
-use super::failure::{Failure, MOST_CHARS, Sort, broken, cut, said, shown, translate};
+use super::failure::{Failure, MOST_CHARS, Sort, broken, cut, said, shown, summary, translate};
 use super::tls;
 use super::url::{Host, Place, Settings, TlsMode};
 use super::wire::{Driver, Socket, Stream, Wire};
@@ -54,7 +54,7 @@ pub(super) type Texts = Vec<Option<String>>;
 
 impl Line {
     /// Connects to the first of the hosts that is there and is what is wanted. The time for each is limited by
-    /// `connect_timeout`, until [`lift_limit`](Line::lift_limit) is called.
+    /// `connect_timeout`, until another [limit](Line::limit) is set.
     pub(super) fn connect(settings: &Settings, read_only: bool) -> Result<Line, Failure> {
         let wants_primary = settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only);
         let mut failures = Vec::new();
@@ -119,21 +119,13 @@ impl Line {
         Ok(self)
     }
 
-    /// Ends the limit of time that counts since the log-in.
-    pub(super) fn lift_limit(&self) -> Result<(), Failure> {
-        self.socket.lift_limit().map_err(|e| broken(said(&e)))
-    }
-
-    /// Runs `f`, whose answers come within a time, or not at all.
-    pub(super) fn within<R>(
-        &mut self,
-        time: Duration,
-        f: impl FnOnce(&mut Line) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        self.socket.limit(Instant::now() + time);
-        let done = f(self);
-        self.lift_limit()?;
-        done
+    /// What is asked from now on is answered until `end`, or not at all; `None`: that may take as long as it does.
+    pub(super) fn limit(&self, end: Option<Instant>) -> Result<(), Failure> {
+        match end {
+            Some(end) => self.socket.limit(end),
+            None => self.socket.lift_limit().map_err(|e| broken(said(&e)))?,
+        }
+        Ok(())
     }
 
     /// Whether the server has closed the connection since the last request. Nothing is sent.
@@ -278,7 +270,22 @@ fn run<R>(
             (Poll::Pending, None) => Poll::Pending,
         }
     });
-    done.map_err(|e| translate(&e))
+    done.map_err(|e| {
+        let failure = translate(&e);
+        // After an answer that cannot be read there is none to the next request either.
+        match failure.sort {
+            Sort::Refused if e.as_db_error().is_none() && (*has_ended || is_unreadable(&e)) => {
+                broken(format!("an answer that no PostgreSQL gives: {}", summary(&e)))
+            }
+            _ => failure,
+        }
+    })
+}
+
+/// Whether the server has said what it should not have.
+fn is_unreadable(error: &tokio_postgres::Error) -> bool {
+    let summary = summary(error);
+    summary.starts_with("unexpected message") || summary.starts_with("error parsing")
 }
 
 /// Why a log-in has failed.
@@ -310,7 +317,24 @@ fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn
     LogIn::Other(match failure.sort {
         Sort::Broken => {
             let text = format!("cannot log in at the server at {host}: {}", failure.error);
-            Failure { sort: Sort::Unreachable, error: Error::io(text), ..failure }
+            Failure { sort: Sort::Unreachable, error: Error::io(text).of_server(), ..failure }
+        }
+        Sort::Refused if error.as_db_error().is_none() => {
+            let is_of_method = error.to_string().starts_with("authentication error");
+            Failure::new(
+                Sort::Refused,
+                match is_of_method {
+                    true => Error::auth_failed(format!(
+                        "the server at {host} wants a way to log in that this library has not ({cause}): let it take passwords \
+                     (scram-sha-256) in its pg_hba.conf"
+                    )),
+                    false => Error::cant_open(format!(
+                        "what answers at {host} is no PostgreSQL server ({}{}{cause})",
+                        summary(error),
+                        if cause.is_empty() { "" } else { ": " }
+                    )),
+                },
+            )
         }
         _ => failure,
     })

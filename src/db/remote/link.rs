@@ -1,7 +1,7 @@
 //! A connection with the statements that are prepared on it, and who is at its other end.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::{Row, Statement, types::ToSql};
 
@@ -67,6 +67,21 @@ impl Link {
 
     pub(super) fn forget_statements(&mut self) {
         self.statements.clear();
+    }
+
+    /// Runs `f`, which the server answers until `limit`, or not at all.
+    pub(super) fn within<R>(
+        &mut self,
+        limit: Option<Instant>,
+        f: impl FnOnce(&mut Link) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if limit.is_none() {
+            return f(self);
+        }
+        self.line.limit(limit)?;
+        let done = f(self);
+        self.line.limit(None)?;
+        done
     }
 
     pub(super) fn query(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {

@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
-use super::plan::sql::{live, ms, with_family};
+use super::plan::sql::{Text, live, ms, with_family};
 use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
 use crate::clock::unix_ms;
@@ -21,13 +21,7 @@ use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
 use crate::expiry::Expiry;
 
-/// A statement by the two times a row may be dead by.
-struct Text {
-    /// Outside of a transaction.
-    alone: &'static str,
-    /// Inside one, whose beginning may be long ago.
-    inside: &'static str,
-}
+// A row is dead by another time outside of a transaction than inside one, whose beginning may be long ago.
 
 /// The time before the snapshot, which a subquery looks at once for all rows.
 macro_rules! begun {
@@ -220,7 +214,7 @@ impl Contents<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        let mut rows = self.rows(self.text(&GET_MANY), &[&self.name(), &keys])?;
+        let mut rows = self.rows(GET_MANY.on(self.db), &[&self.name(), &keys])?;
         put_in_order(&mut rows, |a, b| column::<i64>(a, 3).ok().cmp(&column(b, 3).ok()));
         self.note_time(rows.first())?;
         for (number, row) in rows.iter().enumerate() {
@@ -243,7 +237,7 @@ impl Contents<'_> {
 
     /// Number of live keys.
     pub(crate) fn count_live(self) -> Result<u64> {
-        count(&self.ask(Again::Yes, self.text(&COUNT_LIVE), &[&self.name()])?, 0)
+        count(&self.ask(Again::Yes, COUNT_LIVE.on(self.db), &[&self.name()])?, 0)
     }
 
     /// Number of rows with an end of life.
@@ -274,7 +268,7 @@ impl Contents<'_> {
         let (mut lower, mut upper) = (from(scan.lower), before(scan.upper));
         let (mut wanted, mut skips) = (limits.rows.max(1), limits.skipped.max(1));
         loop {
-            let sql = walk_by_key(&limits, scan.reverse, upper.is_some(), self.is_alone());
+            let sql = walk_by_key(&limits, scan.reverse, upper.is_some(), self.db.is_alone());
             let to = upper.as_ref().map(|upper| upper as _);
             let mut rows = self.walk(&sql, &[&self.name(), &lower], to, wanted, &limits)?;
             put_in_order(&mut rows, |a, b| {
@@ -319,7 +313,7 @@ impl Contents<'_> {
         chunk: &mut Chunk,
     ) -> Result<Option<TimeEntry>> {
         let limits = *chunk.limits();
-        let sql = walk_by_end(&limits, to_ms.is_some(), self.is_alone());
+        let sql = walk_by_end(&limits, to_ms.is_some(), self.db.is_alone());
         let to_ms = to_ms.as_ref().map(|to_ms| to_ms as _);
         let wanted = limits.rows.max(1);
         let mut rows = self.walk(&sql, &[&self.name(), &after.1, &after.0], to_ms, wanted, &limits)?;
@@ -357,14 +351,10 @@ impl Contents<'_> {
         Ok(rows)
     }
 
-    fn text(self, text: &Text) -> &'static str {
-        if self.is_alone() { text.alone } else { text.inside }
-    }
-
     /// Looks at one key; tells the time, too.
     fn look(self, text: &Text, key: &[u8]) -> Result<(Row, i64)> {
         check_key(key)?;
-        let row = self.ask(Again::Yes, self.text(text), &[&self.name(), &key])?;
+        let row = self.ask(Again::Yes, text.on(self.db), &[&self.name(), &key])?;
         let now_ms = unix_ms(column(&row, 0)?);
         self.db.clock.note_server(now_ms);
         Ok((row, now_ms))

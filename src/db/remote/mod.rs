@@ -57,6 +57,7 @@ impl Db {
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
         let mut session = Session::open(settings, config)?;
         clock.note_server(session.opened_ms()); // before anything else takes time
+        session.limit_opening();
         let is_unsettled = schema::ensure(&mut session, config.read_only)?;
         let db = Db {
             session: RefCell::new(session),
@@ -68,6 +69,7 @@ impl Db {
         if is_unsettled && !config.read_only {
             db.settle();
         }
+        db.session.borrow_mut().limit = None;
         Ok(db)
     }
 

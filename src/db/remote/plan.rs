@@ -10,6 +10,8 @@
 //!   rows (dropping it, write tracking) has to keep writers out with a lock on the table of rows, which each statement
 //!   takes before its snapshot. No statement locks the row of the family: shared by all writers, that costs a tenth of
 //!   their speed and a multixact each time.
+//! - In the caller's transaction, which is SERIALIZABLE, the server refuses to write over what others have changed since its
+//!   snapshot; where it would not notice, the statement has another text ([`sql::Text`]).
 //! - A row is dead by the server's clock, read under the lock.
 //!
 //! How they stay fast: family and key are looked up in the primary key, and nothing but lists of the caller's is joined.
@@ -58,6 +60,11 @@ pub(crate) struct Contents<'c> {
 }
 
 impl Db {
+    /// Whether the caller has no transaction open, so that each statement has a snapshot of its own.
+    pub(super) fn is_alone(&self) -> bool {
+        *self.transaction() == TransactionState::None
+    }
+
     /// What is in a family.
     #[inline]
     pub(crate) fn contents<'c>(&'c self, family: &'c str) -> Contents<'c> {
@@ -78,15 +85,19 @@ impl Contents<'_> {
         match options.only {
             // Three short ones for nearly all puts: what the server has to make ready for each of them is a third of its work.
             None => match life_ms {
-                _ if options.keep_ttl => self.write(key, PUT_WITH, &params),
-                None => self.write(key, PUT, &[&name, &key, &value, &expire_ms, &written_ms]),
-                Some(LONGEST_LIFE..) => self.write(key, PUT, &[&name, &key, &value, &i64::MAX, &written_ms]),
-                Some(0..) => self.write(key, PUT_FOR, &[&name, &key, &value, &life_ms, &written_ms]),
-                Some(_) => self.write(key, PUT_BY_DEFAULT, &[&name, &key, &value, &written_ms]),
+                _ if options.keep_ttl => self.write(key, PUT_WITH.on(self.db), &params),
+                None => self.write(key, PUT.on(self.db), &[&name, &key, &value, &expire_ms, &written_ms]),
+                Some(LONGEST_LIFE..) => {
+                    self.write(key, PUT.on(self.db), &[&name, &key, &value, &i64::MAX, &written_ms])
+                }
+                Some(0..) => {
+                    self.write(key, PUT_FOR.on(self.db), &[&name, &key, &value, &life_ms, &written_ms])
+                }
+                Some(_) => self.write(key, PUT_BY_DEFAULT.on(self.db), &[&name, &key, &value, &written_ms]),
             },
             // Only dead keys are overwritten, and they have no end to keep.
             Some(Presence::Absent) => {
-                self.decide_on_time(key, PUT_IF_ABSENT, params.get(..6).unwrap_or_default())
+                self.decide_on_time(key, PUT_IF_ABSENT.on(self.db), params.get(..6).unwrap_or_default())
             }
             Some(Presence::Present) => self.decide_on_time(key, PUT_IF_PRESENT, &params),
         }
@@ -135,7 +146,8 @@ impl Contents<'_> {
     /// expired counts as 0 and gets `expiry`, or for `Never` the family's default TTL.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
         check_key(key)?;
-        let row = self.settle_on_time(key, INCREMENT, &[&self.name(), &key, &delta, &expiry.millis()])?;
+        let row =
+            self.settle_on_time(key, INCREMENT.on(self.db), &[&self.name(), &key, &delta, &expiry.millis()])?;
         match column::<i32>(&row, 0)? {
             NO_NUMBER => {
                 Err(Error::invalid("the value is not a decimal number of 64 bits: it was left as it is"))
@@ -264,7 +276,7 @@ impl<'c> Contents<'c> {
     }
 
     fn lock(self, key: &[u8]) -> Result<()> {
-        self.db.lock(&[self.name()], &[1], &[key])
+        self.db.lock(&[self.name()], &[1], &[key], &[false])
     }
 
     fn decide_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {
@@ -278,11 +290,6 @@ impl<'c> Contents<'c> {
 
     fn count_of(self, again: Again, sql: &str, params: Params<'_>) -> Result<u64> {
         count(&self.ask(again, sql, params)?, 0)
-    }
-
-    /// Whether each statement has a snapshot of its own.
-    pub(super) fn is_alone(self) -> bool {
-        *self.db.transaction() == TransactionState::None
     }
 }
 

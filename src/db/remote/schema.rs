@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::failure::{Failure, Sort, shown};
 use super::pauses::Pauses;
-use super::session::{Again, Session, quoted};
+use super::plan::strange;
+use super::session::{Session, quoted};
 use crate::db::DEFAULT_FAMILY;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -32,12 +33,16 @@ const TABLES: [&str; 6] = [
     "CREATE INDEX IF NOT EXISTS kvstore_row_written ON kvstore_row (family, written_ms, key) WHERE written_ms IS NOT NULL",
 ];
 
-/// How long clients that make the same tables wait for each other.
-const WAIT: Duration = Duration::from_secs(30);
+/// For how long clients that make the same tables try it again, at most.
+const MAX_TRYING: Duration = Duration::from_secs(30);
+
+/// How often they are made and gone again.
+const MAX_MADE: usize = 10;
 
 /// Sees to it that the store is there. Returns whether families are to be [settled](super::Db::settle).
 pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
-    let mut pauses = Pauses::within(WAIT);
+    let mut pauses = Pauses::within(MAX_TRYING);
+    let mut made = 0;
     loop {
         if let Some(is_unsettled) = is_there(session)? {
             return Ok(is_unsettled);
@@ -55,13 +60,13 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
                 quoted(session.schema())
             )));
         }
-        match make(session) {
-            Ok(()) => {}
-            Err(failure) if is_another_at_it(&failure) => {
-                if !pauses.pause() {
-                    return Err(failure.error);
-                }
+        let why = match make(session) {
+            Ok(()) if made == MAX_MADE => return Err(strange()),
+            Ok(()) => {
+                made += 1;
+                strange() // if they are still not there
             }
+            Err(failure) if is_another_at_it(&failure) => failure.error,
             Err(failure) if failure.code == "42501" => {
                 return Err(Error::cant_open(format!(
                     "schema {} has no store, and this role may not make one ({}): let a role with CREATE open it once, or \
@@ -70,7 +75,18 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
                     failure.error
                 )));
             }
-            Err(failure) => return Err(failure.error),
+            Err(failure) if failure.sort == Sort::Unreachable && session.is_late() => {
+                let text = format!(
+                    "{}: it was to make the tables of a new store; if synchronous_standby_names names a standby that is \
+                     not there, each commit waits for it",
+                    failure.error
+                );
+                return Err(Error::cant_open(text).of_server());
+            }
+            Err(failure) => return Err(failure.at_open()),
+        };
+        if session.is_late() || !pauses.pause() {
+            return Err(why);
         }
     }
 }
@@ -78,7 +94,7 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
 /// Whether there is a store, of a version that this library reads, and then whether families are to be settled.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
     let sql = "SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1";
-    let found = session.ask_at_open(sql);
+    let found = session.run_at_open(|line| line.ask_row(sql));
     match found.map(|row| row.map(|row| row.into_iter().flatten().collect::<Vec<_>>())) {
         Ok(None) => Ok(None),
         Ok(Some(row)) if row.first().is_some_and(|format| *format == FORMAT.to_string()) => {
@@ -102,7 +118,7 @@ fn is_closed_to_us(session: &mut Session) -> bool {
         "SELECT has_schema_privilege(nspname, 'USAGE') FROM pg_namespace WHERE nspname = '{}'",
         session.schema().replace('\'', "''")
     );
-    let found = session.ask_at_open(&sql);
+    let found = session.run_at_open(|line| line.ask_row(&sql));
     found.is_ok_and(|row| row.is_some_and(|row| row.into_iter().flatten().eq(["f"])))
 }
 
@@ -119,9 +135,8 @@ fn make(session: &mut Session) -> Result<(), Failure> {
     let schema = session.schema().to_owned();
     let literal = schema.replace('\'', "''");
     // CREATE SCHEMA IF NOT EXISTS asks for the right to make one before it looks.
-    let found = session.run_alone(Again::Yes, |link| {
-        link.line.ask(&format!("SELECT 1 FROM information_schema.schemata WHERE schema_name = '{literal}'"))
-    })?;
+    let sql = format!("SELECT 1 FROM information_schema.schemata WHERE schema_name = '{literal}'");
+    let found = session.run_at_open(|line| line.ask(&sql))?;
     let mut steps: Vec<String> = Vec::new();
     if found.is_none() {
         steps.push(format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(&schema)));
@@ -138,7 +153,7 @@ fn make(session: &mut Session) -> Result<(), Failure> {
         env!("CARGO_PKG_VERSION")
     ));
     for step in steps {
-        session.run_alone(Again::Yes, |link| link.line.execute(&step))?;
+        session.run_at_open(|line| line.execute(&step))?;
     }
     Ok(())
 }
@@ -146,6 +161,6 @@ fn make(session: &mut Session) -> Result<(), Failure> {
 /// Whether a step has failed only because another client did the same at that moment: IF NOT EXISTS looks first and makes
 /// then.
 fn is_another_at_it(failure: &Failure) -> bool {
-    failure.sort == Sort::Conflict
+    failure.sort == Sort::Conflict && !failure.is_of_wait()
         || matches!(&*failure.code, "23505" | "42P06" | "42P07" | "42710" | "XX000")
 }

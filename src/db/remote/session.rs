@@ -2,13 +2,13 @@
 //!
 //! What the caller's transaction means is in `transaction.rs`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::{Row, types::ToSql};
 
 use super::Db;
 use super::failure::{Failure, Sort, unsent};
-use super::line::{Line, Texts};
+use super::line::Line;
 use super::link::{Backend, Link, MAX_DELAY};
 use super::pauses::Pauses;
 use super::plan::PLANNER;
@@ -46,7 +46,52 @@ pub(super) enum Block {
     None,
     Open,
     /// It has failed: it can only be rolled back, or to a savepoint if the connection is still there.
-    Failed(Error),
+    Failed(Fall),
+}
+
+/// How a transaction has failed.
+#[derive(Debug, Clone)]
+pub(super) struct Fall {
+    /// What the caller is told whose transaction it is.
+    pub(super) why: Error,
+    pub(super) end: End,
+}
+
+/// What is left of a transaction that has failed, and what can be done about that.
+#[derive(Debug, Clone)]
+pub(super) enum End {
+    /// Nothing: others stood in the way. It is run again.
+    Conflict,
+    /// Nothing: the connection broke, as is said here. It is run again.
+    Undone(Error),
+    /// That is not known: it broke while it was committed.
+    Unknown(Error),
+    /// Nothing, and that will be so again.
+    Refused,
+}
+
+impl Block {
+    pub(super) fn fall(&self) -> Option<Fall> {
+        match self {
+            Block::Failed(fall) => Some(fall.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Fall {
+    /// What the caller is told of a call that was a transaction of its own.
+    pub(super) fn alone(self) -> Error {
+        match self.end {
+            End::Conflict => Error::busy(
+                "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer one",
+            )
+            .of_server(),
+            End::Undone(why) => why.with_message(format!("{why}: nothing was done")),
+            End::Unknown(why) => why,
+            End::Refused => self.why,
+        }
+    }
 }
 
 /// A connection, or the place of one.
@@ -59,8 +104,8 @@ pub(super) struct Session {
     /// A backend that may still be at work on what the broken connection has sent.
     left_behind: Option<Backend>,
     pub(super) block: Block,
-    /// Whether it has failed because of another client's transaction.
-    pub(super) has_conflict: bool,
+    /// Until when everything is answered, while the store is opened. That is not left to a server that is silent.
+    pub(super) limit: Option<Instant>,
     /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
     pub(super) is_unsettled: bool,
     /// The server's time at the first connection.
@@ -78,7 +123,7 @@ impl Session {
             link: None,
             left_behind: None,
             block: Block::None,
-            has_conflict: false,
+            limit: None,
             is_unsettled: false,
             opened_ms: None,
         };
@@ -86,11 +131,36 @@ impl Session {
         Ok(session)
     }
 
-    /// What is asked while a store is opened. A server that does not answer is left after the time for a log-in and that for a
-    /// lock.
-    pub(super) fn ask_at_open(&mut self, sql: &str) -> Result<Option<Texts>, Failure> {
-        let time = self.settings.connect_timeout + self.busy_timeout.max(SHORTEST_WAIT);
-        self.run_alone(Again::Yes, |link| link.line.within(time, |line| line.ask_row(sql)).map_err(unsent))
+    /// Opening what is there, once connected, takes no longer than another log-in and the wait for a lock.
+    pub(super) fn limit_opening(&mut self) {
+        self.limit = Some(Instant::now() + self.settings.connect_timeout + self.lock_wait());
+    }
+
+    /// Whether the time to open the store is over.
+    pub(super) fn is_late(&self) -> bool {
+        self.limit.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// What is done while a store is opened: it may be done twice, and whether it was done once need not be known.
+    pub(super) fn run_at_open<R>(
+        &mut self,
+        f: impl Fn(&mut Line) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.run_alone(Again::Yes, |link| f(&mut link.line).map_err(unsent))
+    }
+
+    /// One statement outside of a transaction, tried once. If it fails, the server may go on with it.
+    pub(super) fn query_once(
+        &mut self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Failure> {
+        let limit = self.limit;
+        let done = self.link().and_then(|link| link.within(limit, |link| link.query(sql, params)));
+        if done.is_err() {
+            self.drop_link();
+        }
+        done
     }
 
     /// The server's time when the session was opened.
@@ -144,7 +214,7 @@ impl Session {
     /// Runs what is one round trip, in the open transaction or in one of its own.
     pub(super) fn run<R>(&mut self, again: Again, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
         match &self.block {
-            Block::Failed(why) => Err(why.clone()),
+            Block::Failed(fall) => Err(fall.why.clone()),
             Block::Open => self.run_in_block(f),
             Block::None => self.run_alone(again, f).map_err(|failure| failure.error),
         }
@@ -179,28 +249,29 @@ impl Session {
 
     /// Whether not even a rollback to a savepoint makes the open transaction one that can go on.
     pub(super) fn is_beyond_repair(&self) -> bool {
-        self.link.is_none() || self.has_conflict
+        self.link.is_none() || matches!(self.block, Block::Failed(Fall { end: End::Conflict, .. }))
     }
 
     /// After a failure in the open transaction, which the server has ended by that, or which went with the connection.
     pub(super) fn fail_block(&mut self, failure: Failure) -> Error {
-        self.has_conflict = matches!(failure.sort, Sort::Conflict | Sort::Forgotten);
         if failure.sort == Sort::Forgotten {
             self.forget_statements();
         }
-        let error = match failure.sort {
-            Sort::Conflict | Sort::Forgotten => failure.of_transaction(),
+        let (why, end) = match failure.sort {
+            Sort::Conflict | Sort::Forgotten => (failure.of_transaction(), End::Conflict),
             Sort::Broken | Sort::Unreachable => {
                 self.lose_link();
-                failure
-                    .error
-                    .with_message(format!("{}: roll the transaction back and run it again", failure.error))
+                let text = format!(
+                    "{}: the transaction is not done, and can only be rolled back and run again",
+                    failure.error
+                );
+                (failure.error.with_message(text), End::Undone(failure.error))
             }
-            Sort::Standby if self.read_only => read_only(),
-            _ => failure.error,
+            Sort::Standby if self.read_only => (read_only(), End::Refused),
+            _ => (failure.error, End::Refused),
         };
-        self.block = Block::Failed(error.clone());
-        error
+        self.block = Block::Failed(Fall { why: why.clone(), end });
+        why
     }
 
     /// The same outside of a transaction: it is run again as long as that can help and is safe, within the busy timeout,
@@ -256,13 +327,17 @@ impl Session {
             {
                 self.drop_link();
             }
-            let had_link = self.link.is_some();
-            let failure = match self.link().and_then(&f) {
+            let (had_link, limit) = (self.link.is_some(), self.limit);
+            let failure = match self.link().and_then(|link| link.within(limit, &f)) {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
             is_unknown |= matches!(failure.sort, Sort::Ambiguous | Sort::Broken);
             let told = |failure| if is_unknown { unknown(failure) } else { failure };
+            if self.is_late() {
+                self.drop_link();
+                return Err(told(failure));
+            }
             match failure.sort {
                 Sort::Refused => return Err(told(failure)),
                 Sort::Conflict
@@ -343,7 +418,7 @@ impl Session {
             self.opened_ms = now.and_then(|text| text.parse().ok());
         }
         // What comes now may have to wait: for a statement that is to end, for a standby.
-        link.line.lift_limit().map_err(unsent)?;
+        link.line.limit(self.limit).map_err(unsent)?;
         if let Some(old) = &self.left_behind {
             if link.end(old).map_err(unsent)? && !self.read_only {
                 link.catch_up().map_err(unsent)?;
@@ -421,10 +496,10 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 impl Failure {
-    /// The error of an open that reads only: nothing was done.
+    /// The error of an open, which has done nothing for the caller.
     pub(super) fn at_open(self) -> Error {
         match self.error.kind() {
-            ErrorKind::Io => Error::cant_open(self.error.to_string()),
+            ErrorKind::Io => Error::cant_open(self.error.to_string()).of_server(),
             _ => self.error,
         }
     }
@@ -435,12 +510,12 @@ pub(super) fn read_only() -> Error {
 }
 
 /// What is said of a call that may have been done.
-fn unknown(failure: Failure) -> Failure {
+pub(super) fn unknown(failure: Failure) -> Failure {
     let text = format!(
         "{}: whether the call was done is unknown; look at the store before you run it again",
         failure.error
     );
-    Failure { error: Error::io(text), ..failure }
+    Failure { error: Error::io(text).of_server(), ..failure }
 }
 
 impl Db {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::Db;
-use super::failure::{Failure, Sort};
+use super::failure::{Failure, Sort, unsent};
 use super::link::{Backend, Link};
 use super::pauses::Pauses;
 use super::schema::NOW_MS;
-use super::session::{Again, Block, Patience, Session, read_only};
+use super::session::{Again, Block, End, Fall, Patience, Session, read_only, unknown};
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, Result};
@@ -19,6 +19,13 @@ const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 /// What all statements that write take, in advance of the snapshot.
 const LOCK_TO_WRITE: &str = "LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
 
+/// What has become of a commit that was not answered.
+enum Outcome {
+    Committed,
+    Undone,
+    Unknown,
+}
+
 impl Session {
     /// Begins a transaction of a kind, and answers what `question` asks for. `on_postgres`: what is run in it there.
     fn begin(&mut self, kind: &str, question: &str, on_postgres: &str) -> Result<Option<String>> {
@@ -27,16 +34,18 @@ impl Session {
             let rest = if link.backend.is_some() { on_postgres } else { "" };
             let sql =
                 format!("BEGIN ISOLATION LEVEL {kind}; SET LOCAL lock_timeout = {wait}; {rest}; {question}");
-            link.line.ask(&sql).inspect_err(|failure| {
-                // It may have failed after BEGIN.
-                if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
-                    let _ = link.line.execute("ROLLBACK");
-                }
-            })
+            link.line
+                .ask(&sql)
+                .inspect_err(|failure| {
+                    // It may have failed after BEGIN.
+                    if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
+                        let _ = link.line.execute("ROLLBACK");
+                    }
+                })
+                .map_err(unsent)
         };
         let answer = self.run_with(Again::Yes, Patience::Own, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
-        self.has_conflict = false;
         self.is_unsettled = false;
         Ok(answer)
     }
@@ -70,8 +79,8 @@ impl Session {
     /// Commits what was written. The number of the transaction is asked for with it, in the same round trip: it can be looked up
     /// by that if the answer to the commit is lost.
     fn commit(&mut self) -> Result<()> {
-        if let Block::Failed(why) = &self.block {
-            return Err(why.clone());
+        if let Block::Failed(fall) = &self.block {
+            return Err(fall.why.clone());
         }
         let link = self.link_in_use().map_err(|failure| failure.error)?;
         let (backend, number, done) = match link.backend.clone() {
@@ -95,12 +104,30 @@ impl Session {
             Err(failure) if matches!(failure.sort, Sort::Broken | Sort::Ambiguous) => {
                 self.lose_link();
                 let number = number.and_then(Result::ok);
-                let done = self.look_up(backend.as_ref(), number, &failure);
-                self.block = match &done {
-                    Ok(()) => Block::None,
-                    Err(why) => Block::Failed(why.clone()),
+                let (why, end) = match self.look_up(backend.as_ref(), number) {
+                    Outcome::Committed => {
+                        self.block = Block::None;
+                        return Ok(());
+                    }
+                    Outcome::Undone => (
+                        Error::io(format!(
+                            "{}, and the transaction was not committed: roll it back and run it again",
+                            failure.error
+                        )),
+                        End::Undone(failure.error),
+                    ),
+                    Outcome::Unknown => (
+                        Error::io(format!(
+                            "{}: whether the transaction was committed is unknown; roll it back, and look at the store \
+                             before you run it again",
+                            failure.error
+                        )),
+                        End::Unknown(unknown(failure).error),
+                    ),
                 };
-                done
+                let why = why.of_server();
+                self.block = Block::Failed(Fall { why: why.clone(), end });
+                Err(why)
             }
             Err(failure) => Err(self.fail_block(failure)),
         }
@@ -108,28 +135,11 @@ impl Session {
 
     /// Asks, on a new connection, what has become of a commit. `number`: of the transaction; in it `None` if it has none, because
     /// it has written nothing; `None` itself if that was not answered either.
-    fn look_up(
-        &mut self,
-        backend: Option<&Backend>,
-        number: Option<Option<String>>,
-        failure: &Failure,
-    ) -> Result<()> {
-        let broke = &failure.error;
-        let undone = || {
-            Error::io(format!(
-                "{broke}, and the transaction was not committed: roll it back and run it again"
-            ))
-        };
-        let unknown = || {
-            Error::io(format!(
-                "{broke}: whether the transaction was committed is unknown; roll it back, and look at the store before you \
-                 run it again"
-            ))
-        };
-        let (Some(backend), Some(number)) = (backend, number) else { return Err(unknown()) };
-        let Some(number) = number else { return Err(undone()) };
+    fn look_up(&mut self, backend: Option<&Backend>, number: Option<Option<String>>) -> Outcome {
+        let (Some(backend), Some(number)) = (backend, number) else { return Outcome::Unknown };
+        let Some(number) = number else { return Outcome::Undone };
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(unknown());
+            return Outcome::Unknown;
         }
         let mut pauses = Pauses::within(self.busy_timeout.max(LOOK_UP_TIME));
         loop {
@@ -143,17 +153,17 @@ impl Session {
                 }
             });
             match found.as_ref().map(|found| found.as_deref()) {
-                Ok(Some("committed")) => return Ok(()),
-                Ok(Some("aborted")) => return Err(undone()),
+                Ok(Some("committed")) => return Outcome::Committed,
+                Ok(Some("aborted")) => return Outcome::Undone,
                 Ok(Some("in progress")) => {}
-                Ok(_) => return Err(unknown()),
+                Ok(_) => return Outcome::Unknown,
                 Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {
-                    return Err(unknown());
+                    return Outcome::Unknown;
                 }
                 Err(_) => self.drop_link(),
             }
             if !pauses.pause() {
-                return Err(unknown());
+                return Outcome::Unknown;
             }
         }
     }
@@ -258,7 +268,7 @@ impl Db {
     /// fails, or with the connection.
     pub(crate) fn note_failure(&mut self, _: &Error) {
         // Not always what the call has told: a callback may have failed first, and the connection when that was undone.
-        let Block::Failed(why) = self.session.borrow().block.clone() else { return };
+        let Block::Failed(Fall { why, .. }) = self.session.borrow().block.clone() else { return };
         match self.transaction {
             TransactionState::Write => self.doom(&why),
             TransactionState::Read => self.transaction = TransactionState::Lost(why),
@@ -281,7 +291,9 @@ impl Db {
         let now_ms = self.session.borrow_mut().begin_reading()?;
         self.note_time(now_ms);
         let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
-        self.session.borrow_mut().end_reading();
+        let mut session = self.session.borrow_mut();
+        let done = done.map_err(|e| session.block.fall().map_or(e, Fall::alone));
+        session.end_reading();
         done
     }
 
@@ -318,10 +330,11 @@ impl Db {
         self.in_transaction_if(|db| f(db).map(|done| (done, true)))
     }
 
-    /// Runs `f` in a transaction of its own, again when another client's has stood in its way, within the busy timeout. `f` says
-    /// whether what it has written is to be committed.
+    /// Runs `f` in a transaction of its own, again when another client's has stood in its way or the connection broke before
+    /// the commit, within the busy timeout. `f` says whether what it has written is to be committed.
     pub(super) fn in_transaction_if<R>(&self, f: impl Fn(&Db) -> Result<(R, bool)>) -> Result<R> {
         let mut pauses = Pauses::within(self.session.borrow().busy_timeout);
+        let mut renewed = false;
         loop {
             self.session.borrow_mut().begin("READ COMMITTED", "", "")?;
             let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
@@ -334,18 +347,16 @@ impl Db {
                 Ok(done)
             });
             let Err(e) = done else { return done };
-            let stood_in_the_way = session.has_conflict;
+            let fall = session.block.fall();
             session.roll_back();
             drop(session);
-            if !stood_in_the_way {
-                return Err(e);
-            }
-            if !pauses.pause() {
-                return Err(Error::busy(
-                    "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer \
-                     one",
-                )
-                .of_server());
+            match fall.as_ref().map(|fall| &fall.end) {
+                Some(End::Undone(_)) if !renewed => {
+                    renewed = true;
+                    continue;
+                }
+                Some(End::Conflict | End::Undone(_)) if pauses.pause() => {}
+                _ => return Err(fall.map_or(e, Fall::alone)),
             }
         }
     }

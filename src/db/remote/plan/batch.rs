@@ -6,7 +6,8 @@ use std::collections::btree_map::Entry;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::sql::{BY_DEFAULT, after, came, clock, live};
+use super::late::{lock_row, unless_locked};
+use super::sql::{BY_DEFAULT, Text, after, came, clock, live};
 use super::{Db, check_key, column, count, strange};
 use crate::db::BatchWrite;
 use crate::db::remote::catalogue::no_longer_exists;
@@ -14,61 +15,126 @@ use crate::db::remote::session::Again;
 use crate::error::Result;
 use crate::options::PutOptions;
 
-/// The families are `$1`, by whose numbers from 1 on the other lists name them. To be put: `$2` families, `$3` keys, `$4`
-/// values, `$5` ends, `$6` times of writing; to be deleted: `$7` families, `$8` keys, `$9` whether that counts if the key is
-/// alive; to be put, but counted as deleted if alive: `$10` families, `$11` keys. Without one of the families it does
-/// nothing, and answers its number.
-macro_rules! write_and {
-    ($more:expr) => {
+/// The families are `$1`, by whose numbers from 1 on the other lists name them. Without one of them the statement does nothing,
+/// and answers its number.
+macro_rules! with_families {
+    () => {
         concat!(
             "WITH g AS MATERIALIZED (SELECT array_agg(f.id ORDER BY a.n) AS ids, array_agg(f.track_writes ORDER BY a.n) AS tracks, ",
             "array_agg(f.default_ttl_ms ORDER BY a.n) AS ttls, min(a.n) FILTER (WHERE f.id IS NULL) AS missing ",
-            "FROM unnest($1::bytea[]) WITH ORDINALITY AS a (name, n) LEFT JOIN kvstore_family f ON f.name = a.name), ",
-            "w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
-            "SELECT g.ids[k.family], k.key, k.value, k.expire_ms, ",
-            written!(),
-            " FROM g CROSS JOIN unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]) ",
-            "AS k (family, key, value, expire_ms, written_ms) WHERE g.missing IS NULL ",
-            "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = EXCLUDED.expire_ms, ",
-            "written_ms = EXCLUDED.written_ms), ",
-            $more,
-            "d AS (DELETE FROM kvstore_row r USING g CROSS JOIN unnest($7::integer[], $8::bytea[], $9::boolean[]) AS k (family, key, counts) ",
-            "WHERE g.missing IS NULL AND r.family = g.ids[k.family] AND r.key = k.key RETURNING ",
-            live!(clock!()),
-            " AND k.counts AS counts) ",
-            "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) + (SELECT count(*) FROM ",
-            "unnest($10::integer[], $11::bytea[]) AS k (family, key) CROSS JOIN LATERAL (SELECT FROM kvstore_row r ",
-            "WHERE r.family = g.ids[k.family] AND r.key = k.key AND ",
-            live!(clock!()),
-            " LIMIT 1) r) FROM g"
+            "FROM unnest($1::bytea[]) WITH ORDINALITY AS a (name, n) LEFT JOIN kvstore_family f ON f.name = a.name), "
         )
     };
 }
 
-/// When row `k` of a list counts as written.
-macro_rules! written {
-    () => {
-        concat!("CASE WHEN g.tracks[k.family] THEN coalesce(k.written_ms, ", clock!(), ") END")
+/// Puts the keys of a list, in its order, as `w`.
+macro_rules! put_list {
+    ($expire_ms:expr, $list:expr, $condition:expr, $shown:literal) => {
+        concat!(
+            "w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) SELECT g.ids[k.family], k.key, k.value, ",
+            $expire_ms,
+            ", CASE WHEN g.tracks[k.family] THEN coalesce(k.written_ms, ",
+            clock!(),
+            ") END FROM g CROSS JOIN ",
+            $list,
+            " WHERE g.missing IS NULL",
+            $condition,
+            " ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = EXCLUDED.expire_ms, ",
+            "written_ms = EXCLUDED.written_ms",
+            $shown,
+            ") "
+        )
     };
 }
 
-pub(super) const WRITE: &str = write_and!("");
+/// Deletes the keys of a list, in its order, as `d`; shows whether each counts, and was alive.
+macro_rules! delete_list {
+    ($list:expr, $condition:literal) => {
+        concat!(
+            "d AS (DELETE FROM kvstore_row r USING g CROSS JOIN ",
+            $list,
+            " WHERE g.missing IS NULL",
+            $condition,
+            " AND r.family = g.ids[k.family] AND r.key = k.key RETURNING k.counts AND ",
+            live!(clock!()),
+            " AS counts) "
+        )
+    };
+}
 
-/// The same with keys whose end the server is to find: `$12` families, `$13` keys, `$14` values, `$15` lives in
-/// milliseconds, or [`BY_DEFAULT`], `$16` times of writing.
-pub(super) const WRITE_LIVES: &str = write_and!(concat!(
-    "v AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
-    "SELECT g.ids[k.family], k.key, k.value, CASE WHEN k.life >= 0 THEN ",
-    after!(came!(), "k.life"),
-    " WHEN g.ttls[k.family] > 0 THEN ",
-    came!(),
-    " + g.ttls[k.family] END, ",
-    written!(),
-    " FROM g CROSS JOIN unnest($12::integer[], $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[]) ",
-    "AS k (family, key, value, life, written_ms) WHERE g.missing IS NULL ",
-    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = EXCLUDED.expire_ms, ",
-    "written_ms = EXCLUDED.written_ms), "
-));
+/// [`PUTS`].
+macro_rules! puts {
+    ($lock:expr, $locked:expr) => {
+        concat!(
+            with_families!(),
+            put_list!(
+                "k.expire_ms",
+                concat!(
+                    "unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]) ",
+                    "AS k (family, key, value, expire_ms, written_ms)",
+                    $lock
+                ),
+                $locked,
+                ""
+            ),
+            "SELECT g.missing, 0::bigint FROM g"
+        )
+    };
+}
+
+/// Puts `$3` in the families `$2`, with values `$4`, ends `$5`, times of writing `$6`.
+pub(super) const PUTS: Text =
+    Text { alone: puts!("", ""), inside: puts!(lock_row!("true"), " AND l.rows >= 0") };
+
+/// Deletes `$3` in the families `$2`; `$4` says whether that counts if the key is alive.
+pub(super) const DELETIONS: &str = concat!(
+    with_families!(),
+    delete_list!("unnest($2::integer[], $3::bytea[], $4::boolean[]) AS k (family, key, counts)", ""),
+    "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) FROM g"
+);
+
+/// [`MIXED`].
+macro_rules! mixed {
+    ($locked:literal) => {
+        concat!(
+    with_families!(),
+    put_list!(
+        concat!(
+            "CASE WHEN k.life IS NULL THEN k.expire_ms WHEN k.life >= 0 THEN ",
+            after!(came!(), "k.life"),
+            " WHEN g.ttls[k.family] > 0 THEN ",
+            came!(),
+            " + g.ttls[k.family] END"
+        ),
+        concat!(
+            "unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[]) ",
+            "AS k (family, key, value, expire_ms, life, written_ms)",
+            lock_row!($locked)
+        ),
+        concat!(" AND ", unless_locked!("k.value IS NOT NULL")),
+        " RETURNING 1"
+    ),
+    ", ",
+    delete_list!(
+        "unnest($2::integer[], $3::bytea[], $4::bytea[], $8::boolean[]) AS k (family, key, value, counts)",
+        " AND k.value IS NULL AND (SELECT count(*) FROM w) >= 0"
+    ),
+    "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) + (SELECT count(*) FROM ",
+    "unnest($2::integer[], $3::bytea[], $4::bytea[], $8::boolean[]) AS k (family, key, value, counts) CROSS JOIN LATERAL ",
+    "(SELECT FROM kvstore_row r WHERE k.counts AND k.value IS NOT NULL AND r.family = g.ids[k.family] AND r.key = k.key AND ",
+    live!(clock!()),
+    " LIMIT 1) r) FROM g"
+)
+    };
+}
+
+/// All of it: to the keys `$3` of the families `$2` the values `$4`, NULL for deletions, with the ends `$5` or, if they
+/// have one, the lives `$6` in milliseconds or [`BY_DEFAULT`], and the times of writing `$7`; `$8` says whether a key, deleted
+/// or put, counts as deleted if it is alive.
+///
+/// The keys to be deleted are locked in the same pass in which the others are put, so that all batches come to all keys
+/// in one order, and none waits for one that waits for it; they are deleted after it.
+pub(super) const MIXED: Text = Text { alone: mixed!("k.value IS NULL"), inside: mixed!("true") };
 
 /// All writes to one key.
 struct Folded<'a> {
@@ -102,15 +168,9 @@ impl Db {
             }
         }
         let lists = Lists::of(&folded);
-        let (sql, params) = match lists.lives.is_empty() {
-            true => (WRITE, lists.params()),
-            false => (WRITE_LIVES, lists.params_with_lives()),
-        };
+        let (sql, params) = lists.statement(self);
         let write = || self.session.borrow_mut().query_at_once(Again::Yes, sql, &params);
-        let lock = || {
-            let (numbers, keys) = lists.put();
-            self.lock(&lists.names, &numbers, &keys)
-        };
+        let lock = || self.lock(&lists.names, &lists.numbers, &lists.keys, &lists.deletes());
         let missing = |rows: &[Row]| column::<Option<i64>>(rows.first().ok_or_else(strange)?, 0);
         let rows = self.write_on_time(write, lock, |rows| Ok(missing(rows)?.is_none()))?;
         if let Some(missing) = missing(&rows)? {
@@ -135,40 +195,19 @@ fn life(options: &PutOptions) -> Option<i64> {
     options.ttl_ms.or(options.default_ttl.then_some(BY_DEFAULT))
 }
 
-/// Keys to be put, with the number of their family.
-#[derive(Default)]
-struct Puts<'a> {
-    families: Vec<i32>,
-    keys: Vec<&'a [u8]>,
-    values: Vec<&'a [u8]>,
-    /// When they end, or how long they live.
-    times: Vec<Option<i64>>,
-    written: Vec<Option<i64>>,
-}
-
-impl Puts<'_> {
-    fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    fn params(&self) -> [&(dyn ToSql + Sync); 5] {
-        [&self.families, &self.keys, &self.values, &self.times, &self.written]
-    }
-}
-
-/// The parameters of [`WRITE`] and [`WRITE_LIVES`].
+/// The parameters of the statements: of each key the number of its family, and the rest.
 #[derive(Default)]
 struct Lists<'a> {
     families: Vec<&'a str>,
     names: Vec<&'a [u8]>,
-    /// What ends at a moment, or never.
-    puts: Puts<'a>,
-    lives: Puts<'a>,
-    deleted_families: Vec<i32>,
-    deleted_keys: Vec<&'a [u8]>,
-    deleted_counts: Vec<bool>,
-    counted_families: Vec<i32>,
-    counted_keys: Vec<&'a [u8]>,
+    numbers: Vec<i32>,
+    keys: Vec<&'a [u8]>,
+    /// `None`: it is deleted.
+    values: Vec<Option<&'a [u8]>>,
+    ends: Vec<Option<i64>>,
+    lives: Vec<Option<i64>>,
+    written: Vec<Option<i64>>,
+    counts: Vec<bool>,
 }
 
 impl<'a> Lists<'a> {
@@ -180,56 +219,34 @@ impl<'a> Lists<'a> {
                 lists.families.push(family);
                 lists.names.push(family.as_bytes());
             }
-            let number = lists.families.len() as i32;
-            let Some((value, options)) = write.last else {
-                lists.deleted_families.push(number);
-                lists.deleted_keys.push(key);
-                lists.deleted_counts.push(write.deletes_first);
-                continue;
-            };
-            let life_ms = life(options);
-            let puts = if life_ms.is_some() { &mut lists.lives } else { &mut lists.puts };
-            puts.families.push(number);
-            puts.keys.push(key);
-            puts.values.push(value);
-            puts.times.push(life_ms.or(options.expiry.millis()));
-            puts.written.push(options.written_ms);
-            if write.deletes_first {
-                lists.counted_families.push(number);
-                lists.counted_keys.push(key);
-            }
+            lists.numbers.push(lists.families.len() as i32);
+            lists.keys.push(key);
+            lists.counts.push(write.deletes_first);
+            let options = write.last.map(|(_, options)| options);
+            lists.values.push(write.last.map(|(value, _)| value));
+            lists.ends.push(options.and_then(|options| options.expiry.millis()));
+            lists.lives.push(options.and_then(life));
+            lists.written.push(options.and_then(|options| options.written_ms));
         }
         lists
     }
 
-    /// What is to be put, in order: the numbers of the families, and the keys.
-    fn put(&self) -> (Vec<i32>, Vec<&'a [u8]>) {
-        let of = |puts: &Puts<'a>| {
-            let keys = puts.families.iter().copied().zip(puts.keys.iter().copied());
-            keys.collect::<Vec<_>>()
-        };
-        let mut keys = [of(&self.puts), of(&self.lives)].concat();
-        keys.sort_unstable();
-        keys.into_iter().unzip()
+    fn deletes(&self) -> Vec<bool> {
+        self.values.iter().map(Option::is_none).collect()
     }
 
-    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&self.names];
-        params.extend(self.puts.params());
-        let deleted: [&(dyn ToSql + Sync); 5] = [
-            &self.deleted_families,
-            &self.deleted_keys,
-            &self.deleted_counts,
-            &self.counted_families,
-            &self.counted_keys,
-        ];
-        params.extend(deleted);
-        params
-    }
-
-    fn params_with_lives(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let mut params = self.params();
-        params.extend(self.lives.params());
-        params
+    /// The shortest one that does it all, and its parameters.
+    fn statement(&self, db: &Db) -> (&'static str, Vec<&(dyn ToSql + Sync)>) {
+        let Lists { names, numbers, keys, values, ends, lives, written, counts, .. } = self;
+        if values.iter().all(Option::is_none) {
+            return (DELETIONS, vec![names, numbers, keys, counts]);
+        }
+        let is_plain = values.iter().all(Option::is_some)
+            && lives.iter().all(Option::is_none)
+            && !counts.iter().any(|counts| *counts);
+        match is_plain {
+            true => (PUTS.on(db), vec![names, numbers, keys, values, ends, written]),
+            false => (MIXED.on(db), vec![names, numbers, keys, values, ends, lives, written, counts]),
+        }
     }
 }

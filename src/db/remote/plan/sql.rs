@@ -2,12 +2,26 @@
 //!
 //! Each shows one row, or none if there is no such family: what it did, as one of the numbers here, or how many rows.
 
+use crate::db::remote::Db;
+
 /// To be set for each connection to a real PostgreSQL. Plans are made once, when the tables may still be empty and a walk over
 /// all of them the best; and every statement has one that is right at any size: by index, one row after the other.
 /// What the planner takes for dear because nobody has counted the rows is not worth compiling, which takes up to a second
 /// on each connection.
 pub(in crate::db::remote) const PLANNER: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+/// A statement outside of the caller's transaction, and the one for the same inside it.
+pub(in crate::db::remote) struct Text {
+    pub(in crate::db::remote) alone: &'static str,
+    pub(in crate::db::remote) inside: &'static str,
+}
+
+impl Text {
+    pub(in crate::db::remote) fn on(&self, db: &Db) -> &'static str {
+        if db.is_alone() { self.alone } else { self.inside }
+    }
+}
 
 /// What conditional writes answer.
 pub(super) const NOT: i32 = 0;
@@ -98,9 +112,45 @@ macro_rules! new_row {
     };
 }
 
+/// Locks the row of key `$2` in the snapshot, if there is one, before the statement inserts any.
+///
+/// In the caller's transaction `INSERT … ON CONFLICT` has to do that: where another client has deleted the row since the snapshot,
+/// it meets no conflict and makes a second one, and the transaction, which has seen the first and still does, would be
+/// committed. The lock fails there (40001). (Rows that others have inserted or changed it does not pass over: PostgreSQL's
+/// `ExecCheckTIDVisible`.)
+macro_rules! row_locked {
+    () => {
+        concat!(
+            " CROSS JOIN LATERAL (SELECT count(*) AS rows FROM (SELECT FROM kvstore_row r WHERE ",
+            row!(),
+            " FOR UPDATE) l) l"
+        )
+    };
+}
+
+/// To be looked at after [`row_locked`].
+macro_rules! and_locked {
+    () => {
+        " AND l.rows >= 0"
+    };
+}
+
+/// A statement that inserts, by a macro that is given what locks the row, and the condition after it.
+macro_rules! insert_text {
+    ($sql:ident) => {
+        Text { alone: $sql!("", ""), inside: $sql!(row_locked!(), and_locked!()) }
+    };
+}
+
 /// A put of the row that the expressions say. It shows no row, and counts one: to show it costs a tenth of the server's work.
 macro_rules! put {
     ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr) => {
+        Text {
+            alone: put!($expire_ms, $written_ms, $new_expire_ms, "", ""),
+            inside: put!($expire_ms, $written_ms, $new_expire_ms, row_locked!(), and_locked!()),
+        }
+    };
+    ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr, $lock:expr, $locked:expr) => {
         concat!(
             "INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) SELECT f.id, $2::bytea, $3::bytea, ",
             $expire_ms,
@@ -108,7 +158,11 @@ macro_rules! put {
             $written_ms,
             ", ",
             clock!(),
-            ") END FROM kvstore_family f WHERE f.name = $1 ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, ",
+            ") END FROM kvstore_family f",
+            $lock,
+            " WHERE f.name = $1",
+            $locked,
+            " ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, ",
             "written_ms = EXCLUDED.written_ms, expire_ms = ",
             $new_expire_ms
         )
@@ -116,43 +170,50 @@ macro_rules! put {
 }
 
 /// With the end `$4`, and `$5` as time of writing.
-pub(super) const PUT: &str = put!("$4::bigint", "$5::bigint", "EXCLUDED.expire_ms");
+pub(super) const PUT: Text = put!("$4::bigint", "$5::bigint", "EXCLUDED.expire_ms");
 
 /// With the life that the family gives, and `$4` as time of writing.
-pub(super) const PUT_BY_DEFAULT: &str = put!(
+pub(super) const PUT_BY_DEFAULT: Text = put!(
     concat!("CASE WHEN f.default_ttl_ms > 0 THEN ", came!(), " + f.default_ttl_ms END"),
     "$4::bigint",
     "EXCLUDED.expire_ms"
 );
 
 /// With a life of `$4` milliseconds, which is not longer than [`LONGEST_LIFE`].
-pub(super) const PUT_FOR: &str = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
+pub(super) const PUT_FOR: Text = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
 
 /// In milliseconds. What lives longer ends at the last moment there is.
 pub(super) const LONGEST_LIFE: i64 = i64::MAX >> 1;
 
 /// All a put can be. `$7`: a live key keeps its end.
-pub(super) const PUT_WITH: &str = put!(
+pub(super) const PUT_WITH: Text = put!(
     put_end!(came!()),
     "$6::bigint",
     concat!("CASE WHEN $7::boolean AND ", live!(clock!()), " THEN r.expire_ms ELSE EXCLUDED.expire_ms END")
 );
 
-/// A try that fails for what its snapshot shows locks and writes nothing.
-pub(super) const PUT_IF_ABSENT: &str = concat!(
+/// [`PUT_IF_ABSENT`].
+macro_rules! put_if_absent {
+    ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
     ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
     new_row!(),
-    " FROM f WHERE NOT EXISTS (SELECT FROM kvstore_row r WHERE ",
+    " FROM f",
+    $lock,
+    " WHERE NOT EXISTS (SELECT FROM kvstore_row r WHERE ",
     row!(),
     " AND ",
     live!(clock!()),
-    ") ",
-    "ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, ",
+    ")",
+    $locked,
+    " ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, ",
     "expire_ms = EXCLUDED.expire_ms WHERE r.expire_ms <= ",
     clock!(),
     " RETURNING 1) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE 0 END FROM f"
-);
+) } }
+
+/// A try that fails for what its snapshot shows locks and writes nothing.
+pub(super) const PUT_IF_ABSENT: Text = insert_text!(put_if_absent);
 
 /// The answer to a write of the row: `$state` of what was written in `w`, of the row in the snapshot otherwise.
 macro_rules! done_or {
@@ -246,8 +307,9 @@ macro_rules! number {
     };
 }
 
-/// Adds `$3`; a new row ends at `$4`. Whether the old one is dead is looked at once for all its columns.
-pub(super) const INCREMENT: &str = concat!(
+/// [`INCREMENT`].
+macro_rules! increment {
+    ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
     ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
     "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), CASE WHEN $4::bigint IS NOT NULL THEN $4 ",
@@ -255,8 +317,11 @@ pub(super) const INCREMENT: &str = concat!(
     clock!(),
     " + f.default_ttl_ms END, CASE WHEN f.track_writes THEN ",
     clock!(),
-    " END FROM f ",
-    "ON CONFLICT (family, key) DO UPDATE SET written_ms = EXCLUDED.written_ms, (value, expire_ms) = (SELECT ",
+    " END FROM f",
+    $lock,
+    " WHERE true",
+    $locked,
+    " ON CONFLICT (family, key) DO UPDATE SET written_ms = EXCLUDED.written_ms, (value, expire_ms) = (SELECT ",
     "CASE WHEN d.dead THEN EXCLUDED.value ELSE convert_to((",
     number!(),
     " + $3)::text, 'UTF8') END, ",
@@ -279,7 +344,10 @@ pub(super) const INCREMENT: &str = concat!(
     " AND ",
     live!(came!()),
     "), 2) END, (SELECT value FROM w) FROM f"
-);
+) } }
+
+/// Adds `$3`; a new row ends at `$4`. Whether the old one is dead is looked at once for all its columns.
+pub(super) const INCREMENT: Text = insert_text!(increment);
 
 /// The condition `$4` on the old end of row `r` and the new one, `$3`.
 macro_rules! condition {

@@ -380,34 +380,140 @@ fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
     assert_eq!(other.contents("f").count().unwrap(), 2);
 }
 
+#[test]
+fn a_transaction_that_writes_what_others_have_deleted_since_it_read_is_not_committed() {
+    let schema = "deleted_meanwhile";
+    let mut db = store(schema, &["f"]);
+    let other = open(schema);
+    let put = |db: &Db, options: &PutOptions| db.contents("f").put(b"k", b"2", options);
+    let ttl = PutOptions::new().ttl(Duration::from_secs(100));
+    let batch = |db: &Db, options: &PutOptions, more: bool| {
+        let family = Tables::of("f");
+        let mut writes =
+            vec![BatchWrite { family: &family, key: b"k", put: Some((b"2".as_slice(), options)) }];
+        let more = more.then_some(BatchWrite { family: &family, key: b"other", put: None });
+        writes.extend(more);
+        db.write_batch(&writes).map(|_| true)
+    };
+    type Write<'w> = (&'static str, Box<dyn Fn(&Db) -> Result<bool> + 'w>);
+    let writes: [Write<'_>; 10] = [
+        ("put", Box::new(|db| put(db, &PutOptions::new()))),
+        ("put with an end", Box::new(|db| put(db, &until(FAR)))),
+        ("put for", Box::new(|db| put(db, &ttl))),
+        ("put by default", Box::new(|db| put(db, &PutOptions::new().default_ttl()))),
+        ("put that keeps the end", Box::new(|db| put(db, &PutOptions::new().keep_ttl()))),
+        ("put if absent", Box::new(|db| put(db, &PutOptions::new().if_absent()))),
+        ("increment", Box::new(|db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|_| true))),
+        ("batch", Box::new(|db| batch(db, &PutOptions::new(), false))),
+        ("batch of lives", Box::new(|db| batch(db, &ttl, false))),
+        ("batch with a deletion", Box::new(|db| batch(db, &PutOptions::new(), true))),
+    ];
+    for (name, write) in writes {
+        // The row is dead, and purged; or alive, and deleted; and then there is none, or a new one.
+        for (end, is_new) in [(PAST, false), (FAR, false), (PAST, true), (FAR, true)] {
+            let what = format!("{name}, {end}, {is_new}");
+            db.contents("f").clear().unwrap();
+            db.contents("f").put(b"k", b"1", &until(end)).unwrap();
+            db.begin_write().unwrap();
+            let read = value(db.contents("f"), b"k");
+            assert_eq!(read.is_some(), end == FAR, "{what}");
+            match end {
+                PAST => assert_eq!(other.contents("f").purge(i64::MAX, 9).unwrap().entries, 1, "{what}"),
+                _ => assert!(other.contents("f").delete(b"k").unwrap(), "{what}"),
+            }
+            if is_new {
+                other.contents("f").put(b"k", b"7", &PutOptions::new()).unwrap();
+            }
+            let done = write(&db);
+            if name == "put if absent" && end == FAR {
+                assert!(!done.unwrap(), "{what}"); // it has only read
+                db.rollback().unwrap();
+                continue;
+            }
+            let e = done.and_then(|_| db.commit().map(|()| true)).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Locked, "{what}: {e}");
+            db.rollback().unwrap();
+            let left = value(db.contents("f"), b"k");
+            assert_eq!(left.as_deref(), is_new.then_some(b"7".as_slice()), "{what}");
+        }
+        // It sees what it has written itself, over a row of the snapshot and over none.
+        for is_there in [true, false] {
+            db.contents("f").clear().unwrap();
+            if is_there {
+                db.contents("f").put(b"k", b"1", &until(PAST)).unwrap();
+            }
+            db.begin_write().unwrap();
+            assert!(write(&db).unwrap(), "{name}");
+            let own = value(db.contents("f"), b"k").unwrap();
+            assert!(own == b"2" || name == "increment" && own == b"1", "{name}: {own:?}");
+            db.commit().unwrap();
+        }
+    }
+}
+
 /// Every statement but those of a walk, of which there are too many.
 fn statements() -> Vec<String> {
+    let texts = [PUT, PUT_BY_DEFAULT, PUT_FOR, PUT_WITH, PUT_IF_ABSENT, INCREMENT, batch::PUTS, batch::MIXED];
     let one = [
-        PUT,
-        PUT_BY_DEFAULT,
-        PUT_FOR,
-        PUT_WITH,
-        PUT_IF_ABSENT,
         PUT_IF_PRESENT,
         DELETE,
         DELETE_BETWEEN,
         DELETE_FROM,
         SWAP,
         DELETE_IF_EQUAL,
-        INCREMENT,
         EXPIRE,
         GET_AND_EXPIRE,
         UNDO_EXPIRE,
         PURGE,
         SWEEP,
-        batch::WRITE,
-        batch::WRITE_LIVES,
+        batch::DELETIONS,
         super::late::LOCK,
     ];
-    let all = one.into_iter().map(str::to_owned);
+    let all = texts.iter().flat_map(|text| [text.alone, text.inside]).chain(one).map(str::to_owned);
     all.chain(crate::db::remote::look_up::statements())
         .chain(crate::db::remote::agenda::statements())
         .collect()
+}
+
+#[test]
+fn batches_of_all_kinds_come_to_the_same_keys_in_one_order() {
+    let server = Server::start(&[]); // its count of deadlocks is of this test alone
+    let open = || {
+        let config = Config::new().busy_timeout(Duration::from_secs(30));
+        Db::open(&server.url("deadlocks"), &config, Arc::default()).unwrap()
+    };
+    drop(open());
+    thread::scope(|scope| {
+        for client in 0..4_u64 {
+            let db = open();
+            scope.spawn(move || {
+                let family = Tables::of("default");
+                let (plain, life) = (PutOptions::new(), PutOptions::new().ttl(Duration::from_secs(1000)));
+                let mut chance = 0x9e37_79b9_7f4a_7c15_u64 ^ client;
+                for round in 0..150_u64 {
+                    let value = round.to_be_bytes();
+                    let keys: Vec<_> = (0..8_u8).rev().map(|key| [key]).collect();
+                    let writes: Vec<_> = keys
+                        .iter()
+                        .map(|key| {
+                            chance ^= chance << 13;
+                            chance ^= chance >> 7;
+                            chance ^= chance << 17;
+                            let put = match chance % 5 {
+                                0 | 1 => None,
+                                2 | 3 => Some((&value[..], &plain)),
+                                _ => Some((&value[..], &life)),
+                            };
+                            BatchWrite { family: &family, key, put }
+                        })
+                        .collect();
+                    db.write_batch(&writes).unwrap();
+                }
+            });
+        }
+    });
+    thread::sleep(Duration::from_millis(1200)); // backends tell what they have counted each second, and at their end
+    assert_eq!(server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), "0");
 }
 
 #[test]

@@ -50,9 +50,14 @@ impl Fake {
 }
 
 fn refused(url: &str) -> (Error, Duration) {
+    let (done, took) = opened(url);
+    (done.unwrap_err(), took)
+}
+
+fn opened(url: &str) -> (Result<()>, Duration) {
     let began = Instant::now();
-    let e = Db::open(url, &Config::new(), Arc::default()).map(drop).unwrap_err();
-    (e, began.elapsed())
+    let done = Db::open(url, &Config::new(), Arc::default()).map(drop);
+    (done, began.elapsed())
 }
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -99,8 +104,8 @@ fn a_log_in_ends_in_time_however_a_server_draws_it_out() {
         }
     });
     let fakes = [("trickling", trickling), ("silent", Fake::new(|_| Ok(())))];
-    // After the log-in: the settings, who it is, the time, and whether there is a store.
-    let silent = (0..4).map(|answers| ("silent later", Fake::silent_after(answers)));
+    // After the log-in: the settings, who it is, the time, whether there is a store, and all that makes one.
+    let silent = [0, 1, 2, 3, 4, 5, 6, 10].map(|answers| ("silent later", Fake::silent_after(answers)));
     for (name, fake) in fakes.into_iter().chain(silent) {
         let (e, took) = fake.refusal();
         assert!(
@@ -110,6 +115,93 @@ fn a_log_in_ends_in_time_however_a_server_draws_it_out() {
         assert!(!e.to_string().contains("unknown"), "{name}: {e}");
         assert!((1..20).contains(&took.as_secs()), "{name}: {took:?}");
     }
+}
+
+#[test]
+fn a_server_that_says_yes_to_all_and_has_nothing_is_left() {
+    let nothing = [&message(b'I', b"")[..], &message(b'Z', b"I")].concat();
+    let yes = [&message(b'C', b"SELECT 0\0")[..], &message(b'Z', b"I")].concat();
+    for answer in [nothing, yes] {
+        let fake = Fake::new(move |client| {
+            client.write_all(&[&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat())?;
+            while client.read(&mut [0; 1000])? > 0 {
+                client.write_all(&answer)?;
+            }
+            Ok(())
+        });
+        let (e, took) = fake.refusal();
+        assert!(e.to_string().contains("is it PostgreSQL?") && e.is_of_server(), "{e}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
+}
+
+#[test]
+fn what_no_server_says_is_told_with_the_server() {
+    let log_in = [&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat();
+    for (name, said, kind, part) in [
+        ("no such method", message(b'R', &7_u32.to_be_bytes()), ErrorKind::AuthFailed, "pg_hba.conf"),
+        ("no such message", message(b'!', b"x"), ErrorKind::CantOpen, "unknown message"),
+        ("a row at the log-in", message(b'D', &[0, 0]), ErrorKind::CantOpen, "no PostgreSQL server"),
+        ("another protocol", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), ErrorKind::CantOpen, ""),
+        (
+            "more than a message has",
+            message(b'R', &[0, 0, 0, 0, 1, 2]),
+            ErrorKind::CantOpen,
+            "message length",
+        ),
+        ("a broken answer", [&log_in[..], &message(b'D', &[0, 9, 9])].concat(), ErrorKind::CantOpen, ""),
+    ] {
+        let fake = Fake::new(move |client| client.write_all(&said));
+        let (e, took) = fake.refusal();
+        assert!(e.kind() == kind && e.to_string().contains(part), "{name}: {:?} {e}", e.kind());
+        assert!(e.is_of_server() && !e.to_string().contains("statement"), "{name}: {e}");
+        let host = fake.folder.path().display().to_string();
+        assert!(e.to_string().contains(&host) || name == "a broken answer", "{name}: {e}");
+        assert!(took < Duration::from_secs(20), "{name}: {took:?}");
+    }
+}
+
+#[test]
+fn a_server_that_waits_for_a_standby_does_not_keep_who_opens_a_store_there() {
+    let server = Server::start(&[]);
+    let url = |schema: &str| format!("{}&connect_timeout=2", server.url(schema));
+    drop(open(&url("there")));
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    server.sql("SELECT pg_reload_conf()");
+    until(|| server.sql("SHOW synchronous_standby_names") == "*");
+    // Each backend is told on its own.
+    until(|| {
+        let (done, took) = opened(&url("new"));
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let Err(e) = done else {
+            server.sql("DROP SCHEMA new CASCADE");
+            return false;
+        };
+        assert_eq!(e.kind(), ErrorKind::CantOpen, "{e}");
+        assert!(e.to_string().contains("synchronous_standby_names"), "{e}");
+        true
+    });
+    let (done, took) = opened(&url("there"));
+    assert!(done.is_ok() && took < Duration::from_secs(10), "{done:?} {took:?}");
+}
+
+#[test]
+fn who_opens_a_store_waits_as_long_as_the_busy_timeout_for_others_who_make_it() {
+    let server = Server::start(&[]);
+    let mut other = open(&server.url("elsewhere"));
+    other.begin_write().unwrap();
+    other.query(Again::No, "CREATE SCHEMA half", &[]).unwrap();
+    other.query(Again::No, "CREATE TABLE half.kvstore_meta (one integer)", &[]).unwrap();
+    for busy_ms in [0, 700] {
+        let began = Instant::now();
+        let config = Config::new().busy_timeout(Duration::from_millis(busy_ms));
+        let e = Db::open(&server.url("half"), &config, Arc::default()).map(drop).unwrap_err();
+        let took = began.elapsed().as_millis();
+        assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
+        assert!((u128::from(busy_ms.max(100))..3000).contains(&took), "{busy_ms}: {took} ms");
+    }
+    other.rollback().unwrap();
+    drop(open(&server.url("half")));
 }
 
 #[test]

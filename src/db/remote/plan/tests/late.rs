@@ -114,6 +114,69 @@ fn a_life_begins_when_the_wait_for_another_client_is_over() {
 }
 
 #[test]
+fn a_write_whose_connection_is_ended_while_it_waits_is_done_once_all_the_same() {
+    let schema = "late_ended";
+    let mut db = store(schema, &["f"]);
+    for write in WRITES {
+        db.contents("f").put(b"k", b"1", &until(FAR)).unwrap();
+        db.begin_write().unwrap();
+        db.query(Again::No, "UPDATE kvstore_row SET value = '7' WHERE key = 'k'", &[]).unwrap();
+        let pid: i32 = db.query(Again::No, "SELECT pg_backend_pid()", &[]).unwrap()[0].get(0);
+        let others = format!("FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| write.1(&open(schema)));
+            // In the transaction, after the first try.
+            let query =
+                format!("SELECT count(*) {others} AND xact_start < clock_timestamp() - interval '60 ms'");
+            while Server::shared().sql(&query) == "0" && !waiting.is_finished() {}
+            Server::shared().sql(&format!("SELECT pg_terminate_backend(pid, 10000) {others}"));
+            db.commit().unwrap();
+            let done = waiting.join().unwrap();
+            let done = done.unwrap_or_else(|e| panic!("{write:?}: {e}"));
+            assert_eq!(done, write.0 != "put if absent", "{write:?}");
+        });
+        let expected = if write.0 == "increment" {
+            "8"
+        } else if write.0 == "put if absent" {
+            "7"
+        } else {
+            "1"
+        };
+        assert_eq!(value(db.contents("f"), b"k").unwrap(), expected.as_bytes(), "{write:?}");
+    }
+}
+
+#[test]
+fn no_call_waits_longer_for_a_lock_on_the_table_than_the_busy_timeout_says() {
+    let schema = "late_table";
+    let mut db = store(schema, &["f"]);
+    let calls: [Write; 5] = [
+        ("delete", |db| db.contents("f").delete(b"k")),
+        ("swap", |db| db.contents("f").compare_and_swap(b"k", b"1", b"2", Expiry::Never)),
+        ("delete if equal", |db| db.contents("f").compare_and_delete(b"k", b"1")),
+        ("expire", |db| {
+            db.contents("f").expire(b"k", Expiry::At(FAR), Condition::Always).map(|done| done.is_some())
+        }),
+        ("clear", |db| db.contents("f").clear().map(|()| true)),
+    ];
+    db.begin_write().unwrap();
+    db.query(Again::No, "LOCK TABLE kvstore_row IN ACCESS EXCLUSIVE MODE", &[]).unwrap();
+    for busy_ms in [0, 700] {
+        let config = Config::new().busy_timeout(Duration::from_millis(busy_ms));
+        for call in WRITES.into_iter().chain(calls) {
+            let client = Db::open(&Server::shared().url(schema), &config, Arc::default()).unwrap();
+            let began = Instant::now();
+            let e = call.1(&client).unwrap_err();
+            let took = began.elapsed().as_millis() as u64;
+            assert_eq!(e.kind(), ErrorKind::Busy, "{call:?}: {e}");
+            assert!(!e.to_string().contains("roll"), "{call:?}: {e}");
+            let least = busy_ms.max(100);
+            assert!((least..least + 400).contains(&took), "{call:?}, busy {busy_ms}: {took} ms");
+        }
+    }
+}
+
+#[test]
 fn a_write_that_waited_and_then_did_nothing_leaves_nothing() {
     let schema = "late_nothing";
     let mut db = store(schema, &["f"]);
