@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use rusqlite::ffi;
 
-use super::frames::Frames;
 use super::*;
+use crate::db::file::os::frames::Frames;
+use crate::db::file::os::*;
 
 /// A file of four bytes in a folder of its own, as `open` is ready to see it.
 fn scratch() -> (tempfile::TempDir, PathBuf) {
