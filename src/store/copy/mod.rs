@@ -80,7 +80,7 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     }
     // The copy's transactions are not the caller's.
     copy(from, to).map_err(|e| match e.kind() {
-        ErrorKind::Locked => Error::busy(format!("{e}; nothing was copied in it")).of_server(),
+        ErrorKind::Locked => e.with_kind(ErrorKind::Busy, format!("{e}; nothing was copied in it")),
         _ => e,
     })
 }
