@@ -419,11 +419,11 @@ mod tests {
         let mut blind = 0;
         thread::scope(|scope| {
             let light_side = scope.spawn(|| {
-                let mut line = 1;
+                let mut line = 1_usize;
                 let seen = |n| {
                     reach(&round, n);
                     for _ in 0..30 {
-                        line = (line * 1_103_515_245 + 12_345) % LINES;
+                        line = line.wrapping_mul(1_103_515_245).wrapping_add(12_345) % LINES;
                         far[line][0].store(n, Relaxed);
                     }
                     light.store(n, Release);

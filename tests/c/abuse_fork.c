@@ -64,7 +64,7 @@ static void in_child(void (*f)(void))
 
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(under_valgrind() ? 60 : 20); /* a deadlock ends here */
+        alarm(patience(20)); /* a deadlock ends here */
         f();
         CHECK(VALGRIND_COUNT_ERRORS == 0);
         leave(1);
@@ -353,7 +353,7 @@ static void fork_once(void)
         forks_left--;
         forked = fork();
         CHECK(forked >= 0);
-        if (forked == 0) alarm(under_valgrind() ? 60 : 20);
+        if (forked == 0) alarm(patience(20));
     }
 }
 

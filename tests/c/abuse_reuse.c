@@ -589,7 +589,7 @@ static void closed_between_steps(void)
     start_until_gate(&caller, sweeps_live_keys, 20); /* each mortal key is looked at: in the first step */
     start(&closer, closes);
     wait_for_the_close();
-    alarm(under_valgrind() ? 300 : 60);
+    alarm(patience(60));
     GIVES(KVSTORE_MISUSE, kvstore_cf_put(cf, "k", 1, "v", 1)); /* at once, not after the two */
     alarm(0);
     open_gate();
@@ -624,7 +624,7 @@ static void checkpoint(void)
     OK(kvstore_begin(reader, 0));
     OK(kvstore_count(reader, &rows));
     OK(kvstore_put(kv, "k", 1, "v", 1));
-    alarm(under_valgrind() ? 300 : 60);
+    alarm(patience(60));
     start(&caller, checkpoints);
     wait_until_it_sleeps();
     OK(kvstore_close(kv));

@@ -14,6 +14,13 @@ static inline int under_valgrind(void)
     return getenv("UNDER_VALGRIND") != NULL;
 }
 
+/* How many seconds a process is given that may be in a deadlock: more where programs are slow, under valgrind and (with
+ * KVSTORE_CROSS) QEMU. */
+static inline unsigned patience(unsigned seconds)
+{
+    return under_valgrind() || getenv("KVSTORE_CROSS") != NULL ? 5 * seconds : seconds;
+}
+
 static inline int64_t sample_clock(void *context)
 {
     (void)context;

@@ -1,11 +1,15 @@
-"""The table of docs/platforms.md: one row for each target. `make cross` writes those it has tried, and leaves the others."""
+"""The table of docs/platforms.md: one row for each target. `make cross` writes those it has tried, and leaves the others:
+each row says what it is of."""
+
+import re
+import subprocess
 
 from targets import ALL, ROOT
 
 PAGE = ROOT / "docs/platforms.md"
 BEGIN, END = "<!-- written by make cross -->", "<!-- end of what make cross writes -->"
 HEAD = (
-    "target", "run", "scenarios, `btree`, `.so`", "scenarios, `sql`, `.a`", "examples", "unit tests in Rust", "`.so`", "`.a`"
+    "target", "run", "scenarios, `btree`, `.so`", "scenarios, `sql`, `.a`", "examples", "unit tests in Rust", "`.so`", "`.a`", "of"
 )  # fmt: skip
 
 
@@ -16,6 +20,26 @@ def counted(total, failures, left_out=()):
 
 def size(n):
     return f"{n / 1e6:.2f} MB"
+
+
+def git(*arguments):
+    """What git says, or nothing where this is no work tree of its own."""
+    if not (ROOT / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def source():
+    """A cell: the commit a run is of, with its day; where there is no git, the version."""
+    commit = git("log", "-1", "--format=%h, %cs")
+    if not commit:
+        return "version " + re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    return commit + (", changed" if changed else "")
 
 
 def rows(page):
@@ -46,5 +70,7 @@ def exchanged(page):
 def put(page, known, said):
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     lines += [known[name] for name in ALL if name in known]
+    if said:
+        lines += ["", said]
     before, rest = page.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{said}\n{END}{rest.split(END)[1]}")
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{rest.split(END)[1]}")

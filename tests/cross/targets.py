@@ -40,7 +40,7 @@ class Target:
     def libc(self):
         """The folder of the libc's shared libraries."""
         if self.musl:
-            return next(self.kit.glob("root/usr/lib/*-linux-musl"))
+            return next(self.kit.glob("root/usr/lib/*-linux-musl*"))
         return pathlib.Path(f"/usr/{self.gcc}/lib")
 
     def runner(self):
@@ -98,7 +98,8 @@ def main():
         needed = ["qemu-user-static"] if any(target.qemu for target in targets) else []
         print(*needed, *sorted({package for target in targets for package in target.packages.split()}))
     else:
-        print(*sorted({f"{target.musl} {target.gcc}-" for target in targets if target.musl}), sep="\n")
+        for line in sorted({f"{target.musl} {target.gcc}-" for target in targets if target.musl}):
+            print(line)
 
 
 if __name__ == "__main__":

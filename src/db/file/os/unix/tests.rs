@@ -38,9 +38,15 @@ fn descriptors_on(path: &Path) -> usize {
 
 /// What another copy of SQLite does: locks the process's, on a descriptor of its own.
 fn posix_lock(file: &fs::File) -> bool {
-    let mut lock = lock::of(libc::F_RDLCK as c_int, 100, 1);
-    // SAFETY: an open file and a lock.
-    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw mut lock) == 0 }
+    // SAFETY: a struct of integers; an open file and a lock, as this `fcntl` has it, which is not the one SQLite calls on
+    // 32-bit systems.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_RDLCK as _;
+        lock.l_whence = libc::SEEK_SET as _;
+        (lock.l_start, lock.l_len) = (100, 1);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw mut lock) == 0
+    }
 }
 
 fn is_locked(file: &OsFile, start: i64) -> bool {
@@ -200,9 +206,8 @@ fn one_presence_stands_for_a_process_and_is_seen_by_others_only() {
     assert!(first.is_alone());
     // Another process has an open file description of its own.
     let other = fs::File::open(&path).unwrap();
-    let mut lock = lock::of(libc::F_RDLCK as c_int, (1 << 30) + 512, 1);
-    // SAFETY: an open file and a lock.
-    assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) }, 0);
+    let before = calls::before().unwrap();
+    assert!(lock::set(before, other.as_raw_fd(), libc::F_RDLCK as c_int, (1 << 30) + 512, 1));
     assert!(!first.is_alone());
     drop(other);
     assert!(first.is_alone());
