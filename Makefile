@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture bench bench-quick bench-encryption bench-remote bench-python cross cross-quick clean all lib command install install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture dist dist-test bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -19,6 +19,8 @@ help:
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make cross         build and try it for other machines: 64-bit and 32-bit ARM, x86 of 32 bits, musl;'
 	@echo '                   TARGETS=... for others (docs/platforms.md); make cross-quick: three of them, quickly'
+	@echo 'make windows       build it for Windows by mingw-w64, and try it under wine'
+	@echo 'make dist          what a release has, in dist/; make dist-test: installs and tries each of it in a minimal root'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
@@ -109,9 +111,26 @@ cross:
 	@.ci/setup cross $(TARGETS)
 	tests/cross/run $(TARGETS)
 
+# Windows, by mingw-w64 and wine: PARTS="neighbours" and the like for some of it.
+PARTS ?=
+
+windows:
+	@.ci/setup windows
+	tests/windows/run $(PARTS)
+
 cross-quick:
 	@.ci/setup cross --quick $(TARGETS)
 	tests/cross/run --quick $(TARGETS)
+
+# What a release has, in dist/: PARTS='source linux debian sbom'.
+PARTS ?=
+
+dist:
+	@.ci/setup dist
+	packaging/dist/build $(PARTS)
+
+dist-test:
+	DIST='$(abspath dist)' tests/fresh packaging/dist/try /root/dist
 
 bench:
 	@benches/run
@@ -329,6 +348,31 @@ uninstall:
 	    '$(DESTDIR)$(mandir)'/man1/kvstore-*.1
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ]; then rmdir --ignore-fail-on-non-empty "$$folder"; fi; done
+
+# ---- For Windows, from here (docs/platforms.md) ----------------------------------------------------------
+
+WINDOWS := x86_64-pc-windows-gnu
+WINDOWS_CC ?= x86_64-w64-mingw32-gcc
+# What the static library needs of the system: rustc --print native-static-libs
+WINDOWS_NATIVE := kernel32;ntdll;userenv;ws2_32;dbghelp;advapi32
+WINDOWS_OUT = $(CARGO_DIR)/$(WINDOWS)/release
+FILL_WINDOWS := sed -e 's|@native@|$(WINDOWS_NATIVE)|' -e 's|@pointer_size@|8|' -e 's|@version@|$(VERSION)|' \
+    -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|'
+
+# The DLL with its import library, the static library, the headers and the CMake package.
+install-windows:
+	CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
+	    $(CARGO) build --release $(CARGOFLAGS) --lib --target $(WINDOWS) --target-dir '$(CARGO_DIR)'
+	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin' '$(DESTDIR)$(prefix)/lib/cmake/kvstore' '$(DESTDIR)$(prefix)/include'
+	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.dll' '$(DESTDIR)$(prefix)/bin'
+	$(INSTALL_DATA) '$(WINDOWS_OUT)/libkvstore.dll.a' '$(WINDOWS_OUT)/libkvstore.a' '$(DESTDIR)$(prefix)/lib'
+	$(FILL_WINDOWS) packaging/kvstoreConfig.windows.cmake.in >'$(DESTDIR)$(prefix)/lib/cmake/kvstore/kvstoreConfig.cmake'
+	$(FILL_WINDOWS) packaging/kvstoreConfigVersion.cmake.in \
+	    >'$(DESTDIR)$(prefix)/lib/cmake/kvstore/kvstoreConfigVersion.cmake'
+	for header in $(C_HEADERS); do \
+	    $(INSTALL_DATA) "include/$$header" '$(DESTDIR)$(prefix)/include' || exit; done
+	for header in $(CPP_HEADERS); do \
+	    $(INSTALL_DATA) -D "bindings/cpp/include/$$header" '$(DESTDIR)$(prefix)/include'/"$$header" || exit; done
 
 # ---- For devices with little flash (docs/firmware.md) ----------------------------------------------------
 

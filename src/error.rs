@@ -177,6 +177,11 @@ impl Error {
         }
     }
 
+    /// The same error of another kind, with another text.
+    pub(crate) fn with_kind(&self, kind: ErrorKind, message: String) -> Error {
+        Error { kind, message, ..self.clone() }
+    }
+
     /// The same kind of error with another text.
     pub(crate) fn with_message(&self, message: String) -> Error {
         Error { message, ..self.clone() }

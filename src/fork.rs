@@ -1,6 +1,6 @@
 //! What a fork means to the library: which process a handle belongs to, and how no lock is inherited locked.
 //!
-//! What the child of a fork does to the files it inherits is in `db/file/os/forks.rs`, which also installs the
+//! What the child of a fork does to the files it inherits is in `db/file/os/unix/forks.rs`, which also installs the
 //! handlers. Must not enter: anything that knows files or SQLite.
 
 use std::ffi::CStr;
@@ -20,6 +20,7 @@ pub fn generation() -> u32 {
 }
 
 /// Makes every handle there is an inherited one. Only adds to an atomic.
+#[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
 pub(crate) fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
@@ -65,6 +66,7 @@ impl Gate {
     }
 
     /// Shuts the gate and waits until nobody is inside.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
     pub(crate) fn shut(&self) {
         let mut patience = Patience::default();
         while self.0.fetch_or(SHUT, Ordering::Acquire) & SHUT != 0 {
@@ -76,6 +78,7 @@ impl Gate {
     }
 
     /// Opens the gate that this thread, or the thread this process is a copy of, has shut.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
     pub(crate) fn open(&self) {
         self.0.fetch_and(!SHUT, Ordering::Release);
     }

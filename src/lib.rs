@@ -72,6 +72,8 @@ pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, Purg
 pub use fork::{INHERITED, generation as fork_generation};
 pub use info::{FamilyInfo, FamilySizes, ServerInfo, ServerSizes, StoreInfo};
 pub use options::{Eviction, Limit, PutOptions};
+#[doc(hidden)]
+pub(crate) use place::path_of;
 pub use place::{is_url, path_without_password};
 pub use recovery::{Loss, Recovered, Recovering, recover};
 #[cfg(feature = "encryption")]

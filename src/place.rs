@@ -1,7 +1,10 @@
 //! Where a store is: the path of a file, or the URL of a server. Must not enter: what a URL means to the server
 //! (`db/remote/url.rs`).
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
+
+use crate::error::Result;
 
 /// The schemes of URLs, which are libpq's.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
@@ -11,6 +14,27 @@ pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 pub fn is_url(path: impl AsRef<Path>) -> bool {
     let path = path.as_ref().as_os_str().as_encoded_bytes();
     SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
+}
+
+/// The path that C gives by these bytes: any on Unix, UTF-8 on Windows.
+///
+/// # Errors
+/// `Invalid`: they are none.
+pub(crate) fn path_of(bytes: &[u8]) -> Result<&Path> {
+    #[cfg(unix)]
+    let path = Ok(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes).as_ref());
+    #[cfg(not(unix))]
+    let path = std::str::from_utf8(bytes)
+        .map(Path::new)
+        .map_err(|_| crate::error::Error::invalid("the path is not UTF-8, as it must be on this system"));
+    path
+}
+
+/// A name without this suffix; `None` if it ends otherwise.
+pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
+    let before = name.as_encoded_bytes().strip_suffix(suffix.as_bytes())?;
+    // (Who looks at a suffix in ASCII has cut between characters.)
+    path_of(before).ok().map(|path| path.as_os_str().to_owned())
 }
 
 /// A path as it may be shown and logged: of a URL without the password. One that is not well-formed, in which a part of
@@ -51,6 +75,14 @@ pub fn path_without_password(path: impl AsRef<Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suffix_is_taken_off_a_name() {
+        let without = |name: &str| without_suffix(name.as_ref(), "-wal");
+        assert_eq!(without("é.db-wal"), Some("é.db".into()));
+        assert_eq!(without("-wal"), Some("".into()));
+        assert_eq!(without("a.db-wa"), None);
+    }
 
     #[test]
     fn a_url_is_shown_without_its_password_wherever_that_stands() {

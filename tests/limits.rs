@@ -91,7 +91,7 @@ fn descriptors() -> usize {
 }
 
 /// The descriptors that stay open when everything is closed, at most: those of closed files that are parked for the
-/// next open (src/db/file/os/files.rs), and what takes the place of inherited ones in a forked child.
+/// next open (src/db/file/os/unix/files.rs), and what takes the place of inherited ones in a forked child.
 const PARKED: usize = 64 + 1;
 
 /// Fails if there are more descriptors than there were, but for those that are parked.

@@ -23,7 +23,7 @@ pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 use file::watch_forks;
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
-    Tables, gone, is_at, note_fork, rename_new,
+    Tables, gone, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
 };
 pub(crate) use home::{Contents, Db, Due, View};
 pub(crate) use transaction::TransactionState;

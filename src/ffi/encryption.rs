@@ -1,10 +1,8 @@
 //! Encrypted stores. In a build without encryption the functions are there, and say that they cannot.
 
 #[cfg(feature = "encryption")]
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::ffi::{c_char, c_int, c_void};
-#[cfg(feature = "encryption")]
-use std::os::unix::ffi::OsStrExt;
 
 use super::args::{Outcome, bad_argument, output};
 use super::call::{call, call_without_handle};
@@ -13,7 +11,7 @@ use super::codes::KVSTORE_OK;
 use super::store::handle_of;
 use super::types::{KVStore, KVStoreConfig};
 #[cfg(feature = "encryption")]
-use crate::{Config, Secret, Store};
+use crate::{Config, Secret, Store, path_of};
 
 /// Opens the store at `path` that is encrypted with a password, or makes one; a store there that is not encrypted is
 /// encrypted in place first, as by kvstore_reencrypt: with all families, keys, TTLs, write times and settings, and tables of
@@ -58,7 +56,7 @@ pub unsafe extern "C" fn kvstore_open_encrypted(
                 return bad_argument("a store in memory is not encrypted: give the path of a file");
             }
             let store = Store::open_encrypted(
-                OsStr::from_bytes(path.to_bytes()),
+                path_of(path.to_bytes())?,
                 &config.secret(&Secret::password(password)),
             )?;
             result.set(handle_of(store));

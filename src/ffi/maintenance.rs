@@ -1,7 +1,6 @@
 //! Statistics, checks, syncs, checkpoints, vacuum.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::args::{bad_argument, c_length, malloc_copy, optional_output, output};
@@ -12,7 +11,7 @@ use super::codes::{
 };
 use super::conditional::give_count;
 use super::types::{KVStore, KVStoreStats};
-use crate::{CheckpointMode, ErrorKind};
+use crate::{CheckpointMode, ErrorKind, path_of};
 
 /// Fills `*pStats` with what this handle has done.
 ///
@@ -207,7 +206,7 @@ pub unsafe extern "C" fn kvstore_backup(
             if path.is_null() {
                 return bad_argument("the backup's path is NULL");
             }
-            let path = OsStr::from_bytes(CStr::from_ptr(path).to_bytes());
+            let path = path_of(CStr::from_ptr(path).to_bytes())?;
             kv.store.backup(path, |remaining, total| match progress {
                 Some(progress) => {
                     progress(context, c_length(remaining as usize), c_length(total as usize)) == 0

@@ -1,8 +1,7 @@
 //! Recovery of what can be read of a damaged file. It takes no handle: such a file cannot be opened.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use super::args::bad_argument;
@@ -10,7 +9,7 @@ use super::call::{call_without_handle, silence_guarded_panics};
 use super::codes::KVSTORE_OK;
 use super::conditional::give_count;
 use super::under_way;
-use crate::Recovering;
+use crate::{Recovering, path_of};
 
 /// Saves every row that can be read of the file `path`, which may be damaged, into a new store at `newPath`: with its
 /// value, its TTL, its write time and its family, whose settings are kept. Rows that have expired are left out.
@@ -50,8 +49,8 @@ pub unsafe extern "C" fn kvstore_recover(
             return bad_argument("a path is NULL: pass the damaged file, and the name of the new store");
         }
         // SAFETY: NUL-terminated strings, as documented.
-        let [from, to] =
-            [path, newPath].map(|path| OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
+        let [from, to] = [path, newPath].map(|path| path_of(unsafe { CStr::from_ptr(path) }.to_bytes()));
+        let (from, to) = (from?, to?);
         let (mut done, mut total) = (0, 0);
         let recovered = crate::recover(from, to, |what| {
             let text = match what {

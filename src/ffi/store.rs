@@ -1,7 +1,6 @@
 //! Opening and closing.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::args::{Outcome, output};
 use super::call::{Session, call, call_close, call_without_handle, silence_guarded_panics};
@@ -10,7 +9,7 @@ use super::errmsg::thread_error;
 use super::handle::{self, NotOpen, StoreHandle};
 use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
 use super::under_way;
-use crate::{Config, Store};
+use crate::{Config, Store, path_of};
 
 /// Opens the store at `path` with the default configuration; makes it if it is not there.
 ///
@@ -85,7 +84,7 @@ unsafe fn open(
         let path = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
         let store = match path.to_bytes() {
             b"" | b":memory:" => Store::open_in_memory(&config)?,
-            path => Store::open_with(OsStr::from_bytes(path), &config)?,
+            path => Store::open_with(path_of(path)?, &config)?,
         };
         result.set(handle_of(store));
         Ok(KVSTORE_OK)

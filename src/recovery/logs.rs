@@ -7,6 +7,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::page::number32;
+use crate::db;
 
 /// Pages of another file.
 pub(super) struct Overlay {
@@ -186,8 +187,7 @@ fn is_zero(from: &mut impl Read) -> bool {
 
 /// So many bytes of a file; `None` if they are not there, or cannot be read.
 pub(super) fn read_at(file: &File, at: u64, length: usize) -> Option<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, at).ok()?;
+    db::read_exact_at(file, &mut bytes, at).ok()?;
     Some(bytes)
 }

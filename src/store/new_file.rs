@@ -1,9 +1,7 @@
 //! A file that gets its name when it is whole: a backup, or the store that a recovery makes.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -11,7 +9,7 @@ use crate::atomic::AtomicU64;
 use crate::db;
 use crate::error::{Error, Result};
 use crate::fork;
-use crate::place::{is_url, path_without_password};
+use crate::place::{is_url, path_without_password, without_suffix};
 
 /// A file in the making, under a temporary name beside its own; removed if it is dropped before it is finished.
 pub(crate) struct NewFile {
@@ -36,7 +34,8 @@ impl NewFile {
         refuse_existing(&path, what)?;
         let partial = partial_name(&path, what)?;
         let filling = ready()?;
-        create_like(original, &partial, what)?;
+        db::make_like(original, &partial)
+            .map_err(|e| Error::cant_open(format!("cannot make the {what}'s file: {e}")))?;
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
     }
 
@@ -48,12 +47,9 @@ impl NewFile {
     /// Makes it durable, and gives it its name.
     pub(crate) fn finish(self) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(format!("cannot finish the {}: {e}", self.what));
-        fs::File::open(&self.partial).and_then(|file| file.sync_all()).map_err(failed)?;
+        db::sync_file(&self.partial).map_err(failed)?;
         give_name(&self.partial, &self.path, self.what)?;
-        if let Some(Ok(directory)) = self.path.parent().map(fs::File::open) {
-            directory.sync_all().map_err(failed)?;
-        }
-        Ok(())
+        self.path.parent().map_or(Ok(()), db::sync_directory).map_err(failed)
     }
 }
 
@@ -123,8 +119,8 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
     }
     // And it would be taken for theirs: removed, or read as changes that were not finished.
     for suffix in ["-wal", "-shm", "-journal"] {
-        let of = path.file_name().and_then(|name| name.as_bytes().strip_suffix(suffix.as_bytes()));
-        if of.is_some_and(|of| !of.is_empty() && is_there(&path.with_file_name(OsStr::from_bytes(of)))) {
+        let of = path.file_name().and_then(|name| without_suffix(name, suffix));
+        if of.is_some_and(|of| !of.is_empty() && is_there(&path.with_file_name(of))) {
             return Err(Error::invalid(format!(
                 "the {what}'s name is that of the file beside it with \"{suffix}\" after it, which SQLite uses and \
                  removes: choose another name"
@@ -137,19 +133,6 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
 /// Whether something that may be a database has this name.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir())
-}
-
-/// Makes an empty file that nobody may read who may not read `original`.
-fn create_like(original: Option<&Path>, path: &Path, what: &str) -> Result<()> {
-    let failed = |e: std::io::Error| Error::cant_open(format!("cannot make the {what}'s file: {e}"));
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    if let Some(original) = original {
-        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-        options.mode(fs::metadata(original).map_err(failed)?.permissions().mode() & 0o777);
-    }
-    options.open(path).map(drop).map_err(failed)
 }
 
 /// Gives the whole file its name, without replacing a file that has come meanwhile.

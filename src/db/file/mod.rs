@@ -50,7 +50,9 @@ pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
 #[cfg(feature = "remote")]
 pub(super) use os::set_up as watch_forks;
-pub(crate) use os::{FileIdentity, is_at, note_fork, rename_new};
+pub(crate) use os::{
+    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
+};
 pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 pub(crate) use watch::gone;

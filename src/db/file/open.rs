@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,8 +38,6 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 /// How SQLite opens every file, and one by a URI.
 const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
 const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
-/// Of a longer name SQLite cannot open the journal (os_unix.c, "MAX_PATHNAME").
-const MAX_PATH: usize = 512 - 8;
 /// Times a file is opened that is deleted meanwhile.
 const ATTEMPTS: usize = 20;
 
@@ -90,9 +87,10 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let beside = check_files_beside(&real)?;
     let length = real.as_os_str().len();
-    if length > MAX_PATH {
+    if length > os::MAX_PATH {
         return Err(Error::cant_open(format!(
-            "the path has {length} bytes with all directories, and SQLite opens at most {MAX_PATH}: move it up"
+            "the path has {length} bytes with all directories, and SQLite opens at most {}: move it up",
+            os::MAX_PATH
         )));
     }
     let mut looked = look_at(&real, config, &beside)?;
@@ -216,8 +214,10 @@ fn keep_files_beside(path: &Path) -> Result<OsFile> {
 
 /// The name of a file that never changes, as SQLite wants it.
 fn immutable(path: &Path) -> OsString {
-    let mut uri = String::from("file://");
-    for byte in path.as_os_str().as_bytes() {
+    let path = path.as_os_str().as_encoded_bytes();
+    // One that does not begin with a slash would be taken for a host.
+    let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "file:" });
+    for byte in path {
         match byte {
             b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
                 uri.push(char::from(*byte))
@@ -234,8 +234,8 @@ fn immutable(path: &Path) -> OsString {
 fn remove_if_empty(path: &Path) {
     if let Ok(file) = OsFile::open(path, true, false)
         && file.is_empty_and_mine()
-        && let (Ok(identity), Ok(place)) = (file.identity(), Place::of(path))
-        && place.file() == identity
+        && let Ok(identity) = file.identity()
+        && Place::of(path).is_ok_and(|place| place.file() == identity)
     {
         let _ = std::fs::remove_file(path); // what is left is an empty file
     }

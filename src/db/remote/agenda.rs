@@ -62,7 +62,7 @@ const DUE: &str = concat!(
 impl Db {
     /// The first `max` families in which something is due by now.
     pub(crate) fn due(&self, max: usize) -> Result<Due> {
-        let rows = self.query(Again::Yes, DUE, &[&(max as i64)])?;
+        let rows = self.query(Again::Read, DUE, &[&(max as i64)])?;
         let family = |row: &Row| {
             let name: &[u8] = column(row, 0)?;
             Ok((column(row, 1)?, Arc::new(Tables::of(&String::from_utf8_lossy(name)))))
@@ -73,7 +73,7 @@ impl Db {
 
     /// The earliest end of life in all families, also of a dead row.
     pub(crate) fn next_expiry(&self) -> Result<Option<i64>> {
-        let rows = self.query(Again::Yes, NEXT_EXPIRY, &[])?;
+        let rows = self.query(Again::Read, NEXT_EXPIRY, &[])?;
         column(rows.first().ok_or_else(strange)?, 0)
     }
 
@@ -81,7 +81,7 @@ impl Db {
     /// others are removing or writing are left to them.
     pub(crate) fn purge_all(&self, max: usize) -> Result<u64> {
         let max = max.min(MAX_STEP) as i64;
-        let rows = self.query(Again::Yes, PURGE, &[&max])?;
+        let rows = self.query(Again::Read, PURGE, &[&max])?;
         count(rows.first().ok_or_else(strange)?, 0)
     }
 }

@@ -84,7 +84,7 @@ impl Db {
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
-        Ok(!self.query(Again::Yes, EXISTS, &[&family.as_bytes()])?.is_empty())
+        Ok(!self.query(Again::Read, EXISTS, &[&family.as_bytes()])?.is_empty())
     }
 
     /// All families, the default one included.
@@ -93,7 +93,7 @@ impl Db {
             let name: Vec<u8> = row.try_get(0).map_err(|_| strange())?;
             String::from_utf8(name).map_err(|_| Error::corrupt("the name of a family is not UTF-8"))
         };
-        self.query(Again::Yes, ALL, &[])?.iter().map(name).collect()
+        self.query(Again::Read, ALL, &[])?.iter().map(name).collect()
     }
 
     /// The default TTL of a family, in milliseconds (0: none), and whether it tracks write times.
@@ -108,7 +108,7 @@ impl Db {
     }
 
     fn settings(&self, family: &str) -> Result<Row> {
-        let rows = self.query(Again::Yes, SETTINGS, &[&family.as_bytes()])?;
+        let rows = self.query(Again::Read, SETTINGS, &[&family.as_bytes()])?;
         let row = rows.into_iter().next().ok_or_else(|| no_longer_exists(family))?;
         self.clock.note_server(row.try_get(3).map_err(|_| strange())?);
         Ok(row)

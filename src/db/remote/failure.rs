@@ -134,10 +134,11 @@ impl Failure {
     /// What is said of a transaction in whose way others have stood.
     pub(super) fn of_transaction(&self) -> Error {
         Error::locked(if self.code == OUT_OF_MEMORY {
-            "the server has no room for another lock, because of all transactions that are going on: roll this one back and \
-             run it again, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
+            "the server has no room for another lock, because of all transactions that are going on: nothing of this one is \
+             done; end it and run it again, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
         } else {
-            "another client's transaction has changed or locked what this one read or wrote: roll it back and run it again"
+            "another client has changed or locked what this transaction read or wrote: nothing of it is done; run it again \
+             (where it is still open, roll it back before)"
         })
         .of_server()
     }

@@ -38,12 +38,12 @@ impl Db {
         if !self.session.borrow().is_postgres() {
             return Ok(None);
         }
-        let rows = self.query(Again::Yes, PLACE, &[])?;
+        let rows = self.query(Again::Read, PLACE, &[])?;
         rows.first().map(|row| row.try_get(0).map_err(|_| strange())).transpose()
     }
 
     fn server_info(&self) -> Result<ServerInfo> {
-        let rows = self.query(Again::Yes, SERVER, &[])?;
+        let rows = self.query(Again::Read, SERVER, &[])?;
         let row = rows.first().ok_or_else(strange)?;
         let text = |at| row.try_get(at).map(shown).map_err(|_| strange());
         let mut info = ServerInfo {
@@ -55,7 +55,7 @@ impl Db {
             sizes: None,
         };
         if self.session.borrow().is_postgres() {
-            let rows = self.query(Again::Yes, POSTGRES, &[])?;
+            let rows = self.query(Again::Read, POSTGRES, &[])?;
             let row = rows.first().ok_or_else(strange)?;
             let bytes = |at| row.try_get::<_, i64>(at).map(i64::unsigned_abs).map_err(|_| strange());
             info.is_standby = row.try_get(0).map_err(|_| strange())?;
@@ -69,7 +69,7 @@ impl Db {
     pub(crate) fn info(&self) -> Result<StoreInfo> {
         let mut created_by = None;
         let mut families = Vec::new();
-        for row in self.query(Again::Yes, FAMILIES, &[])? {
+        for row in self.query(Again::Read, FAMILIES, &[])? {
             let name: Vec<u8> = row.try_get(0).map_err(|_| strange())?;
             let ttl_ms: i64 = row.try_get(2).map_err(|_| strange())?;
             created_by = row.try_get::<_, Option<_>>(5).map_err(|_| strange())?.map(shown);

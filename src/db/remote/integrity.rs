@@ -41,7 +41,7 @@ impl Db {
         self.in_snapshot(|db| {
             let mut found = Vec::new();
             for (what, sql) in CHECKS {
-                let rows = db.query(Again::Yes, sql, &[])?;
+                let rows = db.query(Again::Read, sql, &[])?;
                 let count: i64 = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or_default();
                 if count > 0 {
                     found.push(format!("{count} {what}"));

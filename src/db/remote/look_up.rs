@@ -232,32 +232,32 @@ impl Contents<'_> {
 
     /// Number of rows, expired ones included.
     pub(crate) fn count(self) -> Result<u64> {
-        count(&self.ask(Again::Yes, COUNT, &[&self.name()])?, 0)
+        count(&self.ask(Again::Read, COUNT, &[&self.name()])?, 0)
     }
 
     /// Number of live keys.
     pub(crate) fn count_live(self) -> Result<u64> {
-        count(&self.ask(Again::Yes, COUNT_LIVE.on(self.db), &[&self.name()])?, 0)
+        count(&self.ask(Again::Read, COUNT_LIVE.on(self.db), &[&self.name()])?, 0)
     }
 
     /// Number of rows with an end of life.
     pub(crate) fn count_ttl(self) -> Result<u64> {
-        count(&self.ask(Again::Yes, COUNT_TTL, &[&self.name()])?, 0)
+        count(&self.ask(Again::Read, COUNT_TTL, &[&self.name()])?, 0)
     }
 
     /// The earliest end of life in the family, also of a dead row.
     pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
-        column(&self.ask(Again::Yes, NEXT_EXPIRY, &[&self.name()])?, 0)
+        column(&self.ask(Again::Read, NEXT_EXPIRY, &[&self.name()])?, 0)
     }
 
     /// Whether a key expired at `last_ms` or before, and by now.
     pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
-        column(&self.ask(Again::Yes, HAS_EXPIRED, &[&self.name(), &last_ms])?, 0)
+        column(&self.ask(Again::Read, HAS_EXPIRED, &[&self.name(), &last_ms])?, 0)
     }
 
     /// Whether a key was written at `last_ms` or before.
     pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
-        column(&self.ask(Again::Yes, HAS_WRITTEN_BY, &[&self.name(), &last_ms])?, 0)
+        column(&self.ask(Again::Read, HAS_WRITTEN_BY, &[&self.name(), &last_ms])?, 0)
     }
 
     /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
@@ -354,7 +354,7 @@ impl Contents<'_> {
     /// Looks at one key; tells the time, too.
     fn look(self, text: &Text, key: &[u8]) -> Result<(Row, i64)> {
         check_key(key)?;
-        let row = self.ask(Again::Yes, text.on(self.db), &[&self.name(), &key])?;
+        let row = self.ask(Again::Read, text.on(self.db), &[&self.name(), &key])?;
         let now_ms = unix_ms(column(&row, 0)?);
         self.db.clock.note_server(now_ms);
         Ok((row, now_ms))
@@ -362,7 +362,7 @@ impl Contents<'_> {
 
     /// Runs a statement with an answer of many rows; none: there is no such family.
     fn rows(self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let rows = self.db.query(Again::Yes, sql, params)?;
+        let rows = self.db.query(Again::Read, sql, params)?;
         if rows.is_empty() { Err(no_longer_exists(self.family)) } else { Ok(rows) }
     }
 

@@ -276,7 +276,7 @@ impl<'c> Contents<'c> {
     }
 
     fn lock(self, key: &[u8]) -> Result<()> {
-        self.db.lock(&[self.name()], &[1], &[key], &[false])
+        self.db.lock(&[self.name()], &[1], &[key])
     }
 
     fn decide_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {

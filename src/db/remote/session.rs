@@ -20,7 +20,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// What may be done when the connection breaks after a statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// A read, or a write that may happen twice: it is run again.
+    /// A read: it is run again, and what has become of it nobody asks.
+    Read,
+    /// A write that may happen twice: it is run again.
     Yes,
     /// Its outcome is unknown then, which the error says.
     No,
@@ -127,7 +129,7 @@ impl Session {
             is_unsettled: false,
             opened_ms: None,
         };
-        session.run_alone(Again::Yes, |_| Ok(())).map_err(Failure::at_open)?;
+        session.run_alone(Again::Read, |_| Ok(())).map_err(Failure::at_open)?;
         Ok(session)
     }
 
@@ -146,7 +148,7 @@ impl Session {
         &mut self,
         f: impl Fn(&mut Line) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        self.run_alone(Again::Yes, |link| f(&mut link.line).map_err(unsent))
+        self.run_alone(Again::Read, |link| f(&mut link.line).map_err(unsent))
     }
 
     /// One statement outside of a transaction, tried once. If it fails, the server may go on with it.
@@ -332,8 +334,12 @@ impl Session {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            is_unknown |= matches!(failure.sort, Sort::Ambiguous | Sort::Broken);
-            let told = |failure| if is_unknown { unknown(failure) } else { failure };
+            is_unknown |= again != Again::Read && matches!(failure.sort, Sort::Ambiguous | Sort::Broken);
+            let told = |failure| match again {
+                _ if is_unknown => unknown(failure),
+                Again::Read => failure,
+                Again::Yes | Again::No => undone(failure),
+            };
             if self.is_late() {
                 self.drop_link();
                 return Err(told(failure));
@@ -507,6 +513,17 @@ impl Failure {
 
 pub(super) fn read_only() -> Error {
     Error::read_only("the store was opened read-only: nothing can be written through this handle")
+}
+
+/// What is said of a call of which nothing was sent, or nothing is left.
+fn undone(failure: Failure) -> Failure {
+    match failure.sort {
+        Sort::Unreachable if failure.error.kind() == ErrorKind::Io => {
+            let text = format!("{}; nothing was done", failure.error);
+            Failure { error: failure.error.with_message(text), ..failure }
+        }
+        _ => failure,
+    }
 }
 
 /// What is said of a call that may have been done.

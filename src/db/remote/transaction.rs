@@ -219,7 +219,7 @@ impl Db {
     /// Asks the server for its time.
     pub(crate) fn ask_time(&self) -> Result<()> {
         let sql = format!("SELECT {NOW_MS}");
-        let now_ms = self.session.borrow_mut().run(Again::Yes, |link| link.line.ask(&sql))?;
+        let now_ms = self.session.borrow_mut().run(Again::Read, |link| link.line.ask(&sql))?;
         self.note_time(now_ms);
         Ok(())
     }

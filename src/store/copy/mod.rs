@@ -78,7 +78,11 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     if from_place.is_some() && from_place == place(to)? {
         return Err(itself());
     }
-    copy(from, to)
+    // The copy's transactions are not the caller's.
+    copy(from, to).map_err(|e| match e.kind() {
+        ErrorKind::Locked => e.with_kind(ErrorKind::Busy, format!("{e}; nothing was copied in it")),
+        _ => e,
+    })
 }
 
 /// One of the two stores: a connection of the copy's own, or the handle itself where there can be no other.

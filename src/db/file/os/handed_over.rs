@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::files::OsFile;
 use super::opened::{Opened, sync};
+use super::system::OsFile;
 use super::vfs;
 use crate::atomic::AtomicI64;
 use crate::fork;
@@ -93,7 +93,7 @@ impl HandedOver {
 }
 
 /// As if the kernel did not answer for the queue any more.
-#[cfg(test)]
+#[cfg(all(test, unix))]
 pub(super) fn forget_the_queue() {
     kernel::forget_the_queue();
 }
@@ -107,7 +107,7 @@ mod kernel {
     use std::sync::{Arc, Mutex};
 
     use super::{NONE_YET, Outcome};
-    use crate::db::file::os::files::OsFile;
+    use crate::db::file::os::system::OsFile;
     use crate::fork::{self, with_list};
 
     /// How many may be under way in this process.
@@ -273,7 +273,7 @@ mod kernel {
     use std::sync::Arc;
 
     use super::Outcome;
-    use crate::db::file::os::files::OsFile;
+    use crate::db::file::os::system::OsFile;
 
     pub(super) fn begin(_: &OsFile) -> Option<Arc<Outcome>> {
         None
@@ -281,6 +281,6 @@ mod kernel {
 
     pub(super) fn collect() {}
 
-    #[cfg(test)]
+    #[cfg(all(test, unix))]
     pub(super) fn forget_the_queue() {}
 }

@@ -1,17 +1,13 @@
 //! How the processes that have a store open know of each other.
 //!
-//! Each has one open file description more on the database, with a shared lock on a byte that SQLite never locks: the
-//! first after its lock bytes (os.h, "SHARED_SIZE"), on the page that no database uses. Whoever finds it locked by
-//! somebody else is not alone. Other programs' SQLite knows nothing of it, and is not seen.
+//! Each has the database open once more, with a mark on it that the others see (`system::Mark`), made of locks on bytes
+//! that SQLite never locks. Other programs' SQLite knows nothing of it, and is not seen.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
-use super::files::{FileIdentity, OsFile, owns_its_locks};
-use super::{calls, lock};
+use super::system::{FileIdentity, Mark, OsFile};
 use crate::fork::{self, with_list};
-
-const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
 
 static PRESENCES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
@@ -24,6 +20,7 @@ struct Entry {
 
 /// Says to the other processes, as long as it lives, that this one has the file open.
 pub(crate) struct Presence {
+    mark: Mark,
     file: OsFile,
 }
 
@@ -46,13 +43,7 @@ impl Presence {
         if let Some(presence) = with_list(&PRESENCES, known) {
             return Some(presence);
         }
-        let before = calls::before()?;
-        if !owns_its_locks(file.fd())
-            || !lock::set(before, file.fd(), libc::F_RDLCK as std::ffi::c_int, PRESENCE, 1)
-        {
-            return None;
-        }
-        let made = Arc::new(Presence { file });
+        let made = Arc::new(Presence { mark: Mark::on(&file)?, file });
         // One for the process: a second one would look like another process.
         with_list(&PRESENCES, |presences| {
             presences.retain(|entry| entry.presence.strong_count() > 0);
@@ -74,6 +65,6 @@ impl Presence {
         allow(dead_code, reason = "SQL keeps no snapshots; others still see this process")
     )]
     pub(crate) fn is_alone(&self) -> bool {
-        calls::before().is_some_and(|before| !lock::is_locked(before, self.file.fd(), PRESENCE, 1))
+        self.mark.is_alone(&self.file)
     }
 }

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rusqlite::{Connection, ffi};
 
-use super::files;
 use super::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use super::opened::{Opened, object};
+use super::system;
 use super::wal_index::WalIndex;
 use super::wipe::{self, Pages};
 #[cfg(feature = "encryption")]
@@ -190,7 +190,7 @@ pub(in crate::db::file) fn is_over_the_systems(conn: &Connection) -> bool {
                 ffi::SQLITE_FCNTL_VFS_POINTER,
                 (&raw mut vfs).cast(),
             ) == ffi::SQLITE_OK;
-        asked && vfs.as_ref().is_some_and(|vfs| CStr::from_ptr((*vfs.system).zName) == c"unix")
+        asked && vfs.as_ref().is_some_and(|vfs| CStr::from_ptr((*vfs.system).zName) == system::VFS)
     }
 }
 
@@ -408,7 +408,7 @@ unsafe extern "C" fn shm_map(
     out: *mut *mut c_void,
 ) -> c_int {
     let length = if extend == 0 { 0 } else { (i64::from(region) + 1) * i64::from(size) };
-    files::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
+    system::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
 }
 
 /// SQLite says how long the file is going to be, and a file that is mapped is made so long at once, and mapped. In a

@@ -6,8 +6,7 @@ use std::collections::btree_map::Entry;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::late::{lock_row, unless_locked};
-use super::sql::{BY_DEFAULT, Text, after, came, clock, live};
+use super::sql::{BY_DEFAULT, Text, after, and_locked, came, clock, live};
 use super::{Db, check_key, column, count, strange};
 use crate::db::BatchWrite;
 use crate::db::remote::catalogue::no_longer_exists;
@@ -27,9 +26,9 @@ macro_rules! with_families {
     };
 }
 
-/// Puts the keys of a list, in its order, as `w`.
+/// Puts the keys of a list, in its order.
 macro_rules! put_list {
-    ($expire_ms:expr, $list:expr, $condition:expr, $shown:literal) => {
+    ($expire_ms:expr, $list:expr, $condition:expr) => {
         concat!(
             "w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) SELECT g.ids[k.family], k.key, k.value, ",
             $expire_ms,
@@ -40,9 +39,7 @@ macro_rules! put_list {
             " WHERE g.missing IS NULL",
             $condition,
             " ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, expire_ms = EXCLUDED.expire_ms, ",
-            "written_ms = EXCLUDED.written_ms",
-            $shown,
-            ") "
+            "written_ms = EXCLUDED.written_ms) "
         )
     };
 }
@@ -62,6 +59,17 @@ macro_rules! delete_list {
     };
 }
 
+/// Locks the row that there is for row `k` of the list, before it is put; after it goes [`and_locked`]. Why, see
+/// [`row_locked`](super::sql).
+macro_rules! listed_locked {
+    () => {
+        concat!(
+            " CROSS JOIN LATERAL (SELECT count(*) AS rows FROM (SELECT FROM kvstore_row r WHERE r.family = g.ids[k.family] ",
+            "AND r.key = k.key FOR UPDATE) l) l"
+        )
+    };
+}
+
 /// [`PUTS`].
 macro_rules! puts {
     ($lock:expr, $locked:expr) => {
@@ -74,8 +82,7 @@ macro_rules! puts {
                     "AS k (family, key, value, expire_ms, written_ms)",
                     $lock
                 ),
-                $locked,
-                ""
+                $locked
             ),
             "SELECT g.missing, 0::bigint FROM g"
         )
@@ -83,8 +90,7 @@ macro_rules! puts {
 }
 
 /// Puts `$3` in the families `$2`, with values `$4`, ends `$5`, times of writing `$6`.
-pub(super) const PUTS: Text =
-    Text { alone: puts!("", ""), inside: puts!(lock_row!("true"), " AND l.rows >= 0") };
+pub(super) const PUTS: Text = Text { alone: puts!("", ""), inside: puts!(listed_locked!(), and_locked!()) };
 
 /// Deletes `$3` in the families `$2`; `$4` says whether that counts if the key is alive.
 pub(super) const DELETIONS: &str = concat!(
@@ -95,7 +101,7 @@ pub(super) const DELETIONS: &str = concat!(
 
 /// [`MIXED`].
 macro_rules! mixed {
-    ($locked:literal) => {
+    ($lock:expr, $locked:expr) => {
         concat!(
     with_families!(),
     put_list!(
@@ -109,15 +115,14 @@ macro_rules! mixed {
         concat!(
             "unnest($2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[]) ",
             "AS k (family, key, value, expire_ms, life, written_ms)",
-            lock_row!($locked)
+            $lock
         ),
-        concat!(" AND ", unless_locked!("k.value IS NOT NULL")),
-        " RETURNING 1"
+        concat!(" AND k.value IS NOT NULL", $locked)
     ),
     ", ",
     delete_list!(
         "unnest($2::integer[], $3::bytea[], $4::bytea[], $8::boolean[]) AS k (family, key, value, counts)",
-        " AND k.value IS NULL AND (SELECT count(*) FROM w) >= 0"
+        " AND k.value IS NULL"
     ),
     "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) + (SELECT count(*) FROM ",
     "unnest($2::integer[], $3::bytea[], $4::bytea[], $8::boolean[]) AS k (family, key, value, counts) CROSS JOIN LATERAL ",
@@ -132,9 +137,10 @@ macro_rules! mixed {
 /// have one, the lives `$6` in milliseconds or [`BY_DEFAULT`], and the times of writing `$7`; `$8` says whether a key, deleted
 /// or put, counts as deleted if it is alive.
 ///
-/// The keys to be deleted are locked in the same pass in which the others are put, so that all batches come to all keys
-/// in one order, and none waits for one that waits for it; they are deleted after it.
-pub(super) const MIXED: Text = Text { alone: mixed!("k.value IS NULL"), inside: mixed!("true") };
+/// Where keys are deleted, too, or counted, all of them are locked before ([`late`](super::late)), so that batches come to all
+/// keys in one order, none waits for one that waits for it, and none passes over a key that another one is just making.
+pub(super) const MIXED: Text =
+    Text { alone: mixed!("", ""), inside: mixed!(listed_locked!(), and_locked!()) };
 
 /// All writes to one key.
 struct Folded<'a> {
@@ -170,9 +176,13 @@ impl Db {
         let lists = Lists::of(&folded);
         let (sql, params) = lists.statement(self);
         let write = || self.session.borrow_mut().query_at_once(Again::Yes, sql, &params);
-        let lock = || self.lock(&lists.names, &lists.numbers, &lists.keys, &lists.deletes());
+        let lock = || self.lock(&lists.names, &lists.numbers, &lists.keys);
         let missing = |rows: &[Row]| column::<Option<i64>>(rows.first().ok_or_else(strange)?, 0);
-        let rows = self.write_on_time(write, lock, |rows| Ok(missing(rows)?.is_none()))?;
+        let has_written = |rows: &Vec<Row>| Ok(missing(rows)?.is_none());
+        let rows = match lists.is_to_lock() {
+            true => self.write_locked(write, lock, has_written),
+            false => self.write_on_time(write, lock, has_written),
+        }?;
         if let Some(missing) = missing(&rows)? {
             let missing = usize::try_from(missing - 1).ok().and_then(|at| lists.families.get(at));
             return Err(no_longer_exists(missing.copied().unwrap_or_default()));
@@ -231,20 +241,23 @@ impl<'a> Lists<'a> {
         lists
     }
 
-    fn deletes(&self) -> Vec<bool> {
-        self.values.iter().map(Option::is_none).collect()
+    fn puts(&self) -> bool {
+        self.values.iter().any(Option::is_some)
+    }
+
+    /// Whether some keys are put and others deleted, or counted when they are put.
+    fn is_to_lock(&self) -> bool {
+        let counts = |(value, counts): (&Option<_>, &bool)| value.is_none() || *counts;
+        self.puts() && self.values.iter().zip(&self.counts).any(counts)
     }
 
     /// The shortest one that does it all, and its parameters.
     fn statement(&self, db: &Db) -> (&'static str, Vec<&(dyn ToSql + Sync)>) {
         let Lists { names, numbers, keys, values, ends, lives, written, counts, .. } = self;
-        if values.iter().all(Option::is_none) {
+        if !self.puts() {
             return (DELETIONS, vec![names, numbers, keys, counts]);
         }
-        let is_plain = values.iter().all(Option::is_some)
-            && lives.iter().all(Option::is_none)
-            && !counts.iter().any(|counts| *counts);
-        match is_plain {
+        match !self.is_to_lock() && lives.iter().all(Option::is_none) {
             true => (PUTS.on(db), vec![names, numbers, keys, values, ends, written]),
             false => (MIXED.on(db), vec![names, numbers, keys, values, ends, lives, written, counts]),
         }

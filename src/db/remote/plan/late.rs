@@ -12,40 +12,14 @@ use crate::db::remote::Db;
 use crate::db::remote::session::Again;
 use crate::error::Result;
 
-/// Joins to row `k` of a list whether the row of that key was locked, which it is under a condition: where the pass over the
-/// list comes to it, and not before. To be used with [`unless_locked`].
-macro_rules! lock_row {
-    ($condition:literal) => {
-        concat!(
-            " CROSS JOIN LATERAL (SELECT count(*) AS rows FROM (SELECT FROM kvstore_row r WHERE ",
-            $condition,
-            " AND r.family = g.ids[k.family] AND r.key = k.key FOR UPDATE) l) l"
-        )
-    };
-}
-
-/// A condition on row `k`, looked at when the row of that key was locked if it was to be.
-macro_rules! unless_locked {
-    ($condition:literal) => {
-        concat!("(", $condition, " OR l.rows < 0)")
-    };
-}
-
-pub(super) use {lock_row, unless_locked};
-
-/// Locks the rows of families `$1` by keys `$3`, which name their family by its number in `$1`, from 1 on. Where there is none,
-/// it makes a dead one, which nobody else sees before the commit, unless `$4` says that the key is to be deleted. (A row is
-/// locked before the condition on it is looked at: PostgreSQL's documentation of INSERT.)
-pub(super) const LOCK: &str = concat!(
-    "WITH g AS MATERIALIZED (SELECT array_agg(f.id ORDER BY a.n) AS ids FROM unnest($1::bytea[]) ",
-    "WITH ORDINALITY AS a (name, n) LEFT JOIN kvstore_family f ON f.name = a.name) ",
-    "INSERT INTO kvstore_row AS r (family, key, value, expire_ms) SELECT g.ids[k.family], k.key, ''::bytea, 0 ",
-    "FROM g CROSS JOIN unnest($2::integer[], $3::bytea[], $4::boolean[]) AS k (family, key, deletes)",
-    lock_row!("k.deletes"),
-    " WHERE g.ids[k.family] IS NOT NULL AND ",
-    unless_locked!("NOT k.deletes"),
-    " ON CONFLICT (family, key) DO UPDATE SET value = r.value WHERE false"
-);
+/// Locks the rows of families `$1` by keys `$3`, which name their family by its number in `$1`, from 1 on; where there is none,
+/// it makes a dead one, which nobody else sees before the commit. (A row is locked before the condition on it is looked at:
+/// PostgreSQL's documentation of INSERT.)
+pub(super) const LOCK: &str = "WITH g AS MATERIALIZED (SELECT array_agg(f.id ORDER BY a.n) AS ids FROM unnest($1::bytea[]) \
+    WITH ORDINALITY AS a (name, n) LEFT JOIN kvstore_family f ON f.name = a.name) \
+    INSERT INTO kvstore_row AS r (family, key, value, expire_ms) SELECT g.ids[k.family], k.key, ''::bytea, 0 \
+    FROM g CROSS JOIN unnest($2::integer[], $3::bytea[]) AS k (family, key) WHERE g.ids[k.family] IS NOT NULL \
+    ON CONFLICT (family, key) DO UPDATE SET value = r.value WHERE false";
 
 impl Db {
     /// Runs `write`, which does nothing and answers `None` if it would have to wait for a row: then again, after `lock`, which
@@ -59,6 +33,19 @@ impl Db {
         if let Some(done) = write()? {
             return Ok(done);
         }
+        self.write_locked(write, lock, has_written)
+    }
+
+    /// Runs `write` after `lock`, in the open transaction or in one of its own.
+    pub(super) fn write_locked<R>(
+        &self,
+        write: impl Fn() -> Result<Option<R>>,
+        lock: impl Fn() -> Result<()>,
+        has_written: impl Fn(&R) -> Result<bool>,
+    ) -> Result<R> {
+        if self.is_open() {
+            return write()?.ok_or_else(strange); // which locks what it sees itself
+        }
         self.in_transaction_if(|_| {
             lock()?;
             let done = write()?.ok_or_else(strange)?; // in a transaction there is an answer
@@ -68,14 +55,8 @@ impl Db {
     }
 
     /// Waits for rows and keeps others away from them, those first that come first: for each of the keys the number of its
-    /// family, from 1 on, and whether it is to be deleted.
-    pub(super) fn lock(
-        &self,
-        families: &[&[u8]],
-        numbers: &[i32],
-        keys: &[&[u8]],
-        deletes: &[bool],
-    ) -> Result<()> {
-        self.query(Again::No, LOCK, &[&families, &numbers, &keys, &deletes]).map(drop)
+    /// family, from 1 on.
+    pub(super) fn lock(&self, families: &[&[u8]], numbers: &[i32], keys: &[&[u8]]) -> Result<()> {
+        self.query(Again::No, LOCK, &[&families, &numbers, &keys]).map(drop)
     }
 }

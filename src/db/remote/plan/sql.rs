@@ -80,7 +80,14 @@ macro_rules! after {
     };
 }
 
-pub(in crate::db::remote) use {after, came, clock, live, ms, with_family};
+/// To be looked at after [`row_locked`].
+macro_rules! and_locked {
+    () => {
+        " AND l.rows >= 0"
+    };
+}
+
+pub(in crate::db::remote) use {after, and_locked, came, clock, live, ms, with_family};
 
 /// The end of what is put: `$4`; or `$5` milliseconds after it, or [`BY_DEFAULT`] the family's default TTL.
 macro_rules! put_end {
@@ -125,13 +132,6 @@ macro_rules! row_locked {
             row!(),
             " FOR UPDATE) l) l"
         )
-    };
-}
-
-/// To be looked at after [`row_locked`].
-macro_rules! and_locked {
-    () => {
-        " AND l.rows >= 0"
     };
 }
 

@@ -483,37 +483,110 @@ fn batches_of_all_kinds_come_to_the_same_keys_in_one_order() {
         Db::open(&server.url("deadlocks"), &config, Arc::default()).unwrap()
     };
     drop(open());
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for client in 0..4_u64 {
-            let db = open();
-            scope.spawn(move || {
-                let family = Tables::of("default");
-                let (plain, life) = (PutOptions::new(), PutOptions::new().ttl(Duration::from_secs(1000)));
-                let mut chance = 0x9e37_79b9_7f4a_7c15_u64 ^ client;
-                for round in 0..150_u64 {
-                    let value = round.to_be_bytes();
-                    let keys: Vec<_> = (0..8_u8).rev().map(|key| [key]).collect();
-                    let writes: Vec<_> = keys
-                        .iter()
-                        .map(|key| {
-                            chance ^= chance << 13;
-                            chance ^= chance >> 7;
-                            chance ^= chance << 17;
-                            let put = match chance % 5 {
-                                0 | 1 => None,
-                                2 | 3 => Some((&value[..], &plain)),
-                                _ => Some((&value[..], &life)),
-                            };
-                            BatchWrite { family: &family, key, put }
-                        })
-                        .collect();
-                    db.write_batch(&writes).unwrap();
+        // Transactions with one key each, which the batches have to wait for.
+        let mut other = open();
+        let is_over = &is_over;
+        scope.spawn(move || {
+            for round in 0.. {
+                other.begin_write().unwrap();
+                let done = other.contents("default").put(&[round % 8], b"held", &PutOptions::new());
+                thread::sleep(Duration::from_millis(70));
+                let _ = done.and_then(|_| other.commit()); // others may stand in the way
+                if *other.transaction() != TransactionState::None {
+                    other.rollback().unwrap();
                 }
-            });
-        }
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let clients: Vec<_> = (0..4_u64)
+            .map(|client| {
+                let db = open();
+                scope.spawn(move || {
+                    let family = Tables::of("default");
+                    let (plain, life) = (PutOptions::new(), PutOptions::new().ttl(Duration::from_secs(1000)));
+                    let mut chance = 0x9e37_79b9_7f4a_7c15_u64 ^ client;
+                    for round in 0..100_u64 {
+                        let value = round.to_be_bytes();
+                        let keys: Vec<_> = (0..8_u8).rev().map(|key| [key]).collect();
+                        let writes: Vec<_> = keys
+                            .iter()
+                            .map(|key| {
+                                chance ^= chance << 13;
+                                chance ^= chance >> 7;
+                                chance ^= chance << 17;
+                                let put = match chance % 5 {
+                                    0 | 1 => None,
+                                    2 | 3 => Some((&value[..], &plain)),
+                                    _ => Some((&value[..], &life)),
+                                };
+                                BatchWrite { family: &family, key, put }
+                            })
+                            .collect();
+                        db.write_batch(&writes).unwrap();
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        is_over.store(true, Ordering::Relaxed);
     });
     thread::sleep(Duration::from_millis(1200)); // backends tell what they have counted each second, and at their end
     assert_eq!(server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), "0");
+}
+
+#[test]
+fn a_batch_that_deletes_a_key_and_puts_it_counts_it_if_it_was_there() {
+    let schema = "counted";
+    let db = store(schema, &["f"]);
+    let (made, removed) = (AtomicU64::new(0), AtomicU64::new(0));
+    together(schema, 4, |number, db| {
+        let (family, plain) = (Tables::of("f"), PutOptions::new());
+        for round in 0..200_u64 {
+            let value = (round << 8 | number).to_be_bytes();
+            match (round + number) % 4 {
+                0 => {
+                    let done = db.contents("f").put(b"k", &value, &PutOptions::new().if_absent()).unwrap();
+                    made.fetch_add(u64::from(done), Ordering::Relaxed);
+                }
+                1 => {
+                    let done = db.contents("f").delete(b"k").unwrap();
+                    removed.fetch_add(u64::from(done), Ordering::Relaxed);
+                }
+                _ => {
+                    let of = |put| BatchWrite { family: &family, key: b"k", put };
+                    let counted = db.write_batch(&[of(None), of(Some((&value, &plain)))]).unwrap();
+                    made.fetch_add(1 - counted, Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    let left = u64::from(value(db.contents("f"), b"k").is_some());
+    assert_eq!(made.into_inner() - removed.into_inner(), left);
+}
+
+#[test]
+fn of_two_batches_one_is_the_later_one_for_all_keys() {
+    let schema = "later";
+    let db = store(schema, &["f"]);
+    for _ in 0..150 {
+        db.contents("f").clear().unwrap();
+        together(schema, 2, |number, db| {
+            let (family, plain) = (Tables::of("f"), PutOptions::new());
+            let of = |key, put| BatchWrite { family: &family, key, put };
+            let done = match number {
+                0 => db.write_batch(&[of(b"y", Some((b"A", &plain))), of(b"z", Some((b"A", &plain)))]),
+                _ => db.write_batch(&[of(b"y", None), of(b"z", Some((b"B", &plain)))]),
+            };
+            done.unwrap();
+        });
+        let left = [b"y", b"z"].map(|key| value(db.contents("f"), key));
+        let both = [Some(b"A".to_vec()), Some(b"A".to_vec())];
+        assert!(left == both || left == [None, Some(b"B".to_vec())], "{left:?}");
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_transaction_that_the_server_has_ended_for_being_idle_is_told_as_that() {
     let e = db.commit().unwrap_err();
     let text = e.to_string();
     assert!(e.kind() == ErrorKind::Io && !text.contains("unknown"), "{text}");
-    assert!(text.contains("idle-in-transaction timeout") && text.contains("run it again"), "{text}");
+    assert!(text.contains("idle-in-transaction timeout") && text.contains("run again"), "{text}");
     db.rollback().unwrap();
     assert_eq!(puts(&server, "idle", "k"), 0);
     db.begin_write().unwrap();

@@ -118,10 +118,12 @@ fn pass_on(mut client: UnixStream, mut server: UnixStream, state: &Arc<State>) {
                 }
                 continue;
             }
+            // Before it is passed on: the next request may come at once, and say that its answer is to be counted.
+            let counts = is_last && counted.load(Ordering::SeqCst) != u32::MAX;
             if to_client.write_all(&answer).is_err() {
                 break;
             }
-            if is_last && counted.load(Ordering::SeqCst) != u32::MAX {
+            if counts {
                 counted.fetch_sub(1, Ordering::SeqCst);
             }
         }

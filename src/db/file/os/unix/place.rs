@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -173,6 +173,31 @@ fn look(directory: &File, name: &CString) -> io::Result<State> {
         modified: (found.st_mtime as i64, found.st_mtime_nsec as i64),
         changed: (found.st_ctime as i64, found.st_ctime_nsec as i64),
     })
+}
+
+/// Reads bytes of a file, all of them.
+pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
+    file.read_exact_at(to, at)
+}
+
+/// Makes an empty file that nobody may read who may not read `original`. There must be none of that name.
+pub(crate) fn make_like(original: Option<&Path>, path: &Path) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    if let Some(original) = original {
+        options.mode(std::fs::metadata(original)?.permissions().mode() & 0o777);
+    }
+    options.open(path).map(drop)
+}
+
+/// Makes a file durable that is open nowhere. (Who may not write it, may.)
+pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Makes the names in a directory durable, if this process may list it.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path).map_or(Ok(()), |directory| directory.sync_all())
 }
 
 /// Gives a file another name, which must be free: `AlreadyExists` if it is not. `Unsupported` where the system or the

@@ -11,8 +11,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use super::calls::{self, Before, Device, set_errno};
-use super::{lock, vfs};
+use super::lock;
 use crate::atomic::AtomicU64;
+use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
 
 /// Device and inode.
@@ -125,7 +126,7 @@ thread_local!(
 );
 
 /// Runs what makes shared memory so long (0: not longer than it is).
-pub(super) fn making_longer<R>(length: i64, f: impl FnOnce() -> R) -> R {
+pub(in crate::db::file::os) fn making_longer<R>(length: i64, f: impl FnOnce() -> R) -> R {
     LENGTH.set(length);
     let done = f();
     LENGTH.set(0);
@@ -601,7 +602,7 @@ impl OsFile {
         unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) };
     }
 
-    pub(super) fn fd(&self) -> c_int {
+    pub(in crate::db::file::os) fn fd(&self) -> c_int {
         self.fd
     }
 }

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use rusqlite::ffi;
 
-use super::{SETTING_UP, files, is_set_up, maps};
+use super::{files, maps};
+use crate::db::file::os::{SETTING_UP, is_set_up};
 use crate::error::{Error, Result};
 use crate::fork::{LISTS, begin_generation};
 
@@ -42,7 +43,7 @@ const WATCHED: u32 = u32::MAX;
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Has the handlers called at each fork from now on.
-pub(super) fn watch() -> Result<()> {
+pub(in crate::db::file::os) fn watch() -> Result<()> {
     let this = std::process::id();
     loop {
         match WATCHING.load(Ordering::Acquire) {

@@ -59,7 +59,7 @@ pub(super) fn before() -> Option<&'static Before> {
 }
 
 /// Puts our calls in their places; says whether it could. To be called once, before SQLite opens a file.
-pub(super) fn install() -> bool {
+pub(in crate::db::file::os) fn install() -> bool {
     if BEFORE.get().is_some() {
         return true;
     }

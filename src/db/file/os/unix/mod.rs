@@ -1,0 +1,67 @@
+//! The systems with SQLite's unix VFS: each open file with a lock owner and an identity of its own (ADR 10).
+//!
+//! SQLite's unix VFS locks with POSIX locks. These belong to the process: closing *any* descriptor of a file drops
+//! all of them, also those of another copy of SQLite in the process (Python's `sqlite3`, a debugger); and a forked
+//! child has none, while SQLite's memory says that it has. SQLite lets each of its system calls be replaced
+//! (`xSetSystemCall`), and with nine of them replaced both traps are gone:
+//!
+//! - Locks are locks of the open file description (`F_OFD_*`), which exclude POSIX locks and each other, and which no
+//!   close of another descriptor drops. Where they are refused (an old kernel, some file systems, other systems
+//!   than Linux), a descriptor keeps POSIX locks; that is found out when it is opened, and never changes.
+//! - SQLite shares one record of locks between all descriptors with the same device and inode. `fstat` answers
+//!   another device each time, so each connection has a record, and the kernel alone tells two of them apart.
+//! - Descriptors that may carry locks are not closed but parked for the next open of that file: closing one would
+//!   drop the POSIX locks of another copy of SQLite.
+//! - A forked child finds every inherited descriptor dead and every inherited mapping empty, and opens anew.
+//!
+//! `calls.rs` has the system calls, `files.rs` the list of open files, `lock.rs` the locks, `maps.rs` the mappings,
+//! `forks.rs` what happens around a fork, `place.rs` directories and names.
+
+mod calls;
+mod files;
+mod forks;
+mod lock;
+mod maps;
+mod place;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use std::ffi::{CStr, c_int};
+
+pub(super) use calls::install;
+pub(in crate::db::file) use files::OsFile;
+pub(super) use files::making_longer;
+pub(crate) use files::{FileIdentity, is_at};
+pub(crate) use forks::note_fork;
+pub(super) use forks::watch as watch_forks;
+pub(in crate::db::file) use place::{Place, State, coarse_ms, is_forbidden_to_write, may_write};
+pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
+
+/// SQLite's VFS for this system, if nobody has made another one the default.
+pub(super) const VFS: &CStr = c"unix";
+
+/// Of a longer name, in bytes, SQLite cannot open the journal (os_unix.c, "MAX_PATHNAME").
+pub(in crate::db::file) const MAX_PATH: usize = 512 - 8;
+
+/// The first byte after SQLite's locks (os.h, "SHARED_SIZE"), on the page that no database uses.
+const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
+
+/// That a process says on a file that it has it open: a shared lock on a byte that SQLite never locks. Whoever finds it
+/// locked by somebody else is not alone.
+pub(super) struct Mark;
+
+impl Mark {
+    /// `None` where locks belong to the process.
+    pub(super) fn on(file: &OsFile) -> Option<Mark> {
+        let before = calls::before()?;
+        let is_set =
+            file.owns_its_locks() && lock::set(before, file.fd(), libc::F_RDLCK as c_int, PRESENCE, 1);
+        is_set.then_some(Mark)
+    }
+
+    /// Whether no other open file has such a mark.
+    pub(super) fn is_alone(&self, file: &OsFile) -> bool {
+        calls::before().is_some_and(|before| !lock::is_locked(before, file.fd(), PRESENCE, 1))
+    }
+}

@@ -1,0 +1,217 @@
+//! Files that are opened beside SQLite, which they are, and their locks.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::mem::zeroed;
+use std::os::windows::fs::{FileExt, OpenOptionsExt};
+use std::os::windows::io::AsRawHandle;
+use std::path::Path;
+
+use windows_sys::Win32::Storage::FileSystem::{
+    BY_HANDLE_FILE_INFORMATION, FILE_ID_INFO, FILE_READ_ATTRIBUTES, FileIdInfo, GetFileInformationByHandle,
+    GetFileInformationByHandleEx, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx,
+    UnlockFileEx,
+};
+use windows_sys::Win32::System::IO::OVERLAPPED;
+
+/// The serial number of the volume, and that of the file on it.
+pub(crate) type FileIdentity = (u64, u128);
+
+/// A part of a file: where it begins, and how many bytes it has.
+type Part = (u64, u64);
+
+/// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
+const DATABASE: Part = (1 << 30, 512);
+/// Of these, the ones that everybody locks who reads.
+const SHARED: Part = (DATABASE.0 + 2, 510);
+/// Where processes say that they have a database open: each has a byte of its own there. No file is so long.
+const PRESENCES: Part = (1 << 62, 1 << 48);
+
+/// What the system says of an open file.
+pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
+    // SAFETY: a struct of integers.
+    let mut found: BY_HANDLE_FILE_INFORMATION = unsafe { zeroed() };
+    // SAFETY: an open file, and room for the answer.
+    match unsafe { GetFileInformationByHandle(file.as_raw_handle(), &raw mut found) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(found),
+    }
+}
+
+/// Which file it is.
+pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
+    // SAFETY: a struct of integers.
+    let mut found: FILE_ID_INFO = unsafe { zeroed() };
+    let size = size_of::<FILE_ID_INFO>() as u32;
+    // SAFETY: an open file, and room for the answer, of the size that is said.
+    let known = unsafe {
+        GetFileInformationByHandleEx(file.as_raw_handle(), FileIdInfo, (&raw mut found).cast(), size)
+    };
+    if known != 0 {
+        return Ok((found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)));
+    }
+    // File systems with numbers of 64 bits.
+    let found = look(file)?;
+    let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
+    Ok((found.dwVolumeSerialNumber.into(), number.into()))
+}
+
+/// Opens a file, or what has its name, to look at it from outside: nobody is in the way of that.
+pub(super) fn open_to_look(path: &Path) -> io::Result<File> {
+    File::options().access_mode(FILE_READ_ATTRIBUTES).open(path)
+}
+
+/// Whether a file is at a path.
+pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
+    open_to_look(path).and_then(|found| identity_of(&found)).is_ok_and(|found| found == file)
+}
+
+/// Reads bytes of a file, all of them.
+pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
+    if read_at(file, to, at)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Reads bytes of a file; fewer than there is room for only at its end.
+pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.seek_read(rest, at + filled as u64)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+/// How the system is told of a part of a file: where it begins, and the two halves of its length.
+fn part(part: Part) -> (OVERLAPPED, u32, u32) {
+    // SAFETY: a struct of integers and a handle that may be NULL.
+    let mut begin: OVERLAPPED = unsafe { zeroed() };
+    begin.Anonymous.Anonymous.Offset = part.0 as u32;
+    begin.Anonymous.Anonymous.OffsetHigh = (part.0 >> 32) as u32;
+    (begin, part.1 as u32, (part.1 >> 32) as u32)
+}
+
+/// Locks bytes for this handle, which must not have locked any of them; says whether it could. Never waits.
+fn lock(file: &File, which: Part, flags: u32) -> bool {
+    let (mut begin, low, high) = part(which);
+    let flags = flags | LOCKFILE_FAIL_IMMEDIATELY;
+    // SAFETY: an open file that is not asynchronous, so that the call has ended when it comes back.
+    unsafe { LockFileEx(file.as_raw_handle(), flags, 0, low, high, &raw mut begin) != 0 }
+}
+
+/// Unlocks what was locked by one call.
+fn unlock(file: &File, which: Part) {
+    let (mut begin, low, high) = part(which);
+    // SAFETY: as in `lock`.
+    unsafe { UnlockFileEx(file.as_raw_handle(), 0, low, high, &raw mut begin) };
+}
+
+/// A file that is opened beside SQLite. It keeps nobody from deleting it.
+pub(crate) struct OsFile {
+    file: File,
+}
+
+impl OsFile {
+    /// Opens a file for reading or for both; `create`: makes it if it is not there, with the rights of its directory.
+    pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
+        let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
+        Ok(OsFile { file })
+    }
+
+    /// Reads up to `buffer`'s length from the beginning of the file; fewer bytes only at its end.
+    pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        read_at(&self.file, buffer, 0)
+    }
+
+    /// Whether its locks are its own: all are.
+    #[allow(clippy::unused_self, reason = "elsewhere it depends on the file system")]
+    pub(in crate::db::file) fn owns_its_locks(&self) -> bool {
+        true
+    }
+
+    /// Which file it is.
+    pub(crate) fn identity(&self) -> io::Result<FileIdentity> {
+        identity_of(&self.file)
+    }
+
+    /// Which file it is, and how many names it has.
+    pub(in crate::db::file) fn identity_and_names(&self) -> io::Result<(FileIdentity, u64)> {
+        Ok((self.identity()?, look(&self.file)?.nNumberOfLinks.into()))
+    }
+
+    /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
+    pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
+        self.keeps_others_out() && self.file.metadata().is_ok_and(|found| found.len() == 0)
+    }
+
+    /// Whether nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
+    pub(in crate::db::file) fn keeps_others_out(&self) -> bool {
+        lock(&self.file, DATABASE, LOCKFILE_EXCLUSIVE_LOCK)
+    }
+
+    /// Is inside SQLite with it as a reader is, until this is dropped: meanwhile nobody who closes it removes its WAL
+    /// and its shared memory. `false` if somebody keeps others out.
+    pub(in crate::db::file) fn keeps_files_beside(&self) -> bool {
+        lock(&self.file, SHARED, 0)
+    }
+
+    /// Whether somebody is inside SQLite with it, or that cannot be found out: to ask would be to lock it, and in the way
+    /// of others.
+    #[allow(clippy::unused_self, reason = "elsewhere one can ask")]
+    pub(in crate::db::file) fn is_in_use(&self) -> bool {
+        true
+    }
+
+    /// Whether the shared memory beside this database is in use by somebody who does not use this database: a file that is
+    /// in use keeps its name.
+    #[allow(clippy::unused_self, reason = "elsewhere it need not keep it")]
+    pub(in crate::db::file) fn is_not_of(&self, _shared_memory: &OsFile) -> bool {
+        false
+    }
+
+    /// Makes the header of shared memory invalid: whoever uses it makes it anew from the WAL (SQLite's walformat.html,
+    /// chapter 2.1; there are two copies of 48 bytes).
+    pub(in crate::db::file) fn clear_start(&self) {
+        let _ = self.file.seek_write(&[0; 96], 0); // if it fails, the header stays valid
+    }
+}
+
+/// That a process says on a file that it has it open: an exclusive lock on a byte of its own, among those of all processes.
+/// Whoever can lock all the others is alone. (A lock that all share could not be asked about by those who have it.)
+pub(in crate::db::file::os) struct Mark {
+    byte: u64,
+}
+
+impl Mark {
+    /// Bytes that are tried: others may have some, or ask at this moment.
+    const ATTEMPTS: usize = 64;
+
+    /// `None`: somebody else has a lock there all the time.
+    pub(in crate::db::file::os) fn on(file: &OsFile) -> Option<Mark> {
+        let (first, length) = PRESENCES;
+        let bytes = RandomState::new();
+        let mut tried = (0..Mark::ATTEMPTS).map(|attempt| {
+            if attempt > 0 {
+                std::thread::yield_now();
+            }
+            first + bytes.hash_one(attempt) % length
+        });
+        let byte = tried.find(|byte| lock(&file.file, (*byte, 1), LOCKFILE_EXCLUSIVE_LOCK))?;
+        Some(Mark { byte })
+    }
+
+    /// Whether no other open file has such a mark. Who is asking at the same moment may be taken for one.
+    pub(in crate::db::file::os) fn is_alone(&self, file: &OsFile) -> bool {
+        let (first, length) = PRESENCES;
+        let after = self.byte + 1;
+        [(first, self.byte - first), (after, first + length - after)].into_iter().all(|others| {
+            let is_free = others.1 == 0 || lock(&file.file, others, LOCKFILE_EXCLUSIVE_LOCK);
+            if is_free && others.1 > 0 {
+                unlock(&file.file, others);
+            }
+            is_free
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! The pieces of this room by themselves.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::db::file::os::Presence;
+
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ä 日本.db");
+    fs::write(&path, "1234").unwrap();
+    (folder, path)
+}
+
+fn file(path: &std::path::Path) -> OsFile {
+    OsFile::open(path, true, false).unwrap()
+}
+
+#[test]
+fn two_files_have_two_identities_and_one_by_two_names_has_one() {
+    let (folder, path) = scratch();
+    let other = folder.path().join("other.db");
+    fs::write(&other, "1234").unwrap();
+    let (this, names) = file(&path).identity_and_names().unwrap();
+    assert_eq!(names, 1);
+    assert_ne!(this, (0, 0));
+    assert_ne!(file(&other).identity().unwrap(), this);
+    let link = folder.path().join("link.db");
+    fs::hard_link(&path, &link).unwrap();
+    assert_eq!(file(&link).identity_and_names().unwrap(), (this, 2));
+    assert!(is_at(&link, this) && is_at(&path, this) && !is_at(&other, this));
+}
+
+#[test]
+fn locks_belong_to_one_handle() {
+    let (_folder, path) = scratch();
+    let (first, second) = (file(&path), file(&path));
+    assert!(first.keeps_files_beside() && second.keeps_files_beside());
+    assert!(!file(&path).keeps_others_out());
+    drop((first, second));
+    let first = file(&path);
+    assert!(first.keeps_others_out() && !file(&path).keeps_files_beside());
+    assert!(!first.is_empty_and_mine());
+}
+
+#[test]
+fn marks_see_each_other_and_not_themselves() {
+    let (_folder, path) = scratch();
+    let (first, second) = (file(&path), file(&path));
+    let mark = Mark::on(&first).unwrap();
+    assert!(mark.is_alone(&first) && mark.is_alone(&first));
+    let other = Mark::on(&second).unwrap();
+    assert!(!mark.is_alone(&first) && !other.is_alone(&second));
+    drop(first);
+    assert!(other.is_alone(&second));
+    assert_eq!(fs::read(&path).unwrap(), b"1234", "a mark is in nobody's way");
+    fs::write(&path, "5678").unwrap();
+}
+
+#[test]
+fn a_process_has_one_presence_on_a_file() {
+    let (_folder, path) = scratch();
+    let (first, second) = (Presence::on(&path).unwrap(), Presence::on(&path).unwrap());
+    assert!(std::sync::Arc::ptr_eq(&first, &second) && first.is_alone());
+}
+
+#[test]
+fn a_place_keeps_the_name_of_its_file_and_of_its_directory() {
+    let (folder, path) = scratch();
+    let place = Place::of(&fs::canonicalize(&path).unwrap()).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    assert!(fs::remove_file(&path).is_err() && fs::rename(&path, &elsewhere).is_err());
+    fs::write(&elsewhere, "").unwrap();
+    assert!(fs::rename(&elsewhere, &path).is_err());
+    assert!(is_at(&path, place.file()) && place.is_kept());
+    assert!(place.can_be_written_to());
+    drop(place);
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_state_is_another_when_the_header_or_the_length_is() {
+    let (_folder, path) = scratch();
+    let place = Place::of(&path).unwrap();
+    let before = place.state("").unwrap().unwrap();
+    assert_eq!(place.state("").unwrap(), Some(before));
+    fs::write(&path, "1235").unwrap();
+    assert_ne!(place.state("").unwrap(), Some(before));
+    assert_eq!(place.state("-wal").unwrap(), None);
+    let wal = path.with_file_name("ä 日本.db-wal");
+    fs::write(&wal, "1").unwrap();
+    assert!(!place.state("-wal").unwrap().unwrap().is_empty());
+    place.remove("-wal").unwrap();
+    place.remove("-wal").unwrap();
+    assert!(!wal.exists());
+}
+
+#[test]
+fn a_new_name_replaces_nothing() {
+    let (folder, path) = scratch();
+    let taken = folder.path().join("taken");
+    fs::write(&taken, "there").unwrap();
+    assert_eq!(rename_new(&path, &taken).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&taken).unwrap(), b"there");
+    rename_new(&path, &folder.path().join("free")).unwrap();
+    assert!(!path.exists());
+    make_like(None, &path).unwrap();
+    assert!(make_like(None, &path).is_err());
+    sync_file(&path).unwrap();
+}
+
+#[test]
+fn a_file_that_is_marked_as_read_only_may_not_be_written() {
+    let (_folder, path) = scratch();
+    assert!(may_write(&path) && !is_forbidden_to_write(&path));
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions.clone()).unwrap();
+    assert!(!may_write(&path) && is_forbidden_to_write(&path));
+    let none = path.with_file_name("none");
+    assert!(!may_write(&none) && !is_forbidden_to_write(&none));
+    #[allow(clippy::permissions_set_readonly_false, reason = "to be removed again, on this system")]
+    permissions.set_readonly(false);
+    fs::set_permissions(&path, permissions).unwrap();
+}

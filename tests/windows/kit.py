@@ -1,0 +1,159 @@
+"""Windows by Debian's mingw-w64 and wine: builds the library and programs, and runs them."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from build import Failed
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORK = ROOT / "target/windows"
+HERE = ROOT / "tests/windows"
+TRIPLE = "x86_64-pc-windows-gnu"
+GCC = "x86_64-w64-mingw32-gcc-posix"
+GXX = "x86_64-w64-mingw32-g++-posix"
+# A process that hangs is not waited for longer.
+SECONDS = 120
+# What the compiler's own libraries are called; they lie beside each program.
+RUNTIME = ("libgcc_s_seh-1.dll", "libstdc++-6.dll", "libwinpthread-1.dll")
+# As `rustc --print native-static-libs` says for this target.
+NATIVE = ("-lkernel32", "-lntdll", "-luserenv", "-lws2_32", "-ldbghelp", "-ladvapi32")
+
+
+def said(done):
+    return (done.stdout + done.stderr)[-3000:].decode(errors="replace")
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, **options)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{said(done)}")
+    return done.stdout
+
+
+def environment():
+    """Of wine: a drive of its own, without windows and without what it says of itself."""
+    wanted = {"WINEPREFIX": str(WORK / "prefix"), "WINEARCH": "win64", "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
+    environment = {name: value for name, value in os.environ.items() if name != "DISPLAY"}
+    return environment | wanted
+
+
+def prepare():
+    """Makes wine's drive if it is not there, and what wine lacks."""
+    (WORK / "programs").mkdir(parents=True, exist_ok=True)
+    run([GCC, "-shared", "-o", WORK / "programs/bcryptprimitives.dll", HERE / "bcryptprimitives.c", "-ladvapi32"])
+    for library in RUNTIME:
+        found = run([GXX, f"-print-file-name={library}"], text=True).strip()
+        if not pathlib.Path(found).is_absolute():
+            found = f"/usr/x86_64-w64-mingw32/lib/{library}"
+        shutil.copy(found, WORK / "programs")
+    if not (WORK / "prefix/system.reg").exists():
+        run(["wineboot", "--init"], env=environment())
+
+
+def build_environment(engine):
+    """What cargo is told."""
+    said = {name: value for name, value in environment().items() if name not in ("KVSTORE_ENGINE", "MAKEFLAGS", "MAKELEVEL")}
+    name = TRIPLE.replace("-", "_")
+    said |= {f"CC_{name}": GCC, f"CARGO_TARGET_{name.upper()}_LINKER": GCC, f"CARGO_TARGET_{name.upper()}_RUNNER": "wine"}
+    return said | ({"KVSTORE_ENGINE": "sql"} if engine == "sql" else {})
+
+
+def library(engine):
+    """Builds and installs the library with an engine; the folder it is installed in."""
+    prefix = WORK / "installed" / engine
+    settings = {
+        "PREFIX": prefix, "WINDOWS_CC": GCC, "CARGO_TARGET_DIR": WORK / "cargo",
+        "CARGOFLAGS": "--locked --config tests/cross/quick.toml",
+    }  # fmt: skip
+    arguments = [f"{name}={value}" for name, value in settings.items()]
+    run(["make", "-C", ROOT, "install-windows", *arguments], env=build_environment(engine))
+    return prefix
+
+
+def unit_tests():
+    """Runs the unit tests in Rust; how many have passed."""
+    deps = WORK / "cargo/unit" / TRIPLE / "debug/deps"
+    deps.mkdir(parents=True, exist_ok=True)
+    shutil.copy(WORK / "programs/bcryptprimitives.dll", deps)
+    command = ["cargo", "test", "--locked", "--lib", "--target", TRIPLE, "--target-dir", WORK / "cargo/unit"]
+    said = run(command, cwd=ROOT, env=build_environment("btree")).decode()
+    return int(re.search(r"test result: ok\. (\d+) passed", said).group(1))
+
+
+class Compiler:
+    """Of programs, with the library that is installed in a folder, shared or static."""
+
+    def __init__(self, prefix, is_static):
+        self.prefix, self.is_static = prefix, is_static
+        self.folder = WORK / "programs" / f"{prefix.name}-{'static' if is_static else 'shared'}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for library in (*RUNTIME, "bcryptprimitives.dll"):
+            shutil.copy(WORK / "programs" / library, self.folder)
+        if not is_static:
+            shutil.copy(prefix / "bin/kvstore.dll", self.folder)
+
+    def build(self, source, *, standard="c11"):
+        """The program of a source in C or C++ (a path from the root)."""
+        source = ROOT / source
+        program = self.folder / f"{source.stem}.exe"
+        lib = self.prefix / "lib"
+        linked = [lib / "libkvstore.a", *NATIVE] if self.is_static else [lib / "libkvstore.dll.a"]
+        run([
+            GXX if source.suffix == ".cpp" else GCC, f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-g", "-pthread",
+            "-D_GNU_SOURCE", "-D__USE_MINGW_ANSI_STDIO=1", "-I", HERE / "posix", "-include", "posix.h",
+            "-I", self.prefix / "include", "-o", program, source, *linked,
+        ])  # fmt: skip
+        return program
+
+    def other(self):
+        """Another program, with SQLite as it is given out: that of libsqlite3-sys, built without our flags."""
+        listed = json.loads(run(["cargo", "metadata", "--locked", "--format-version", "1"], cwd=ROOT))
+        manifest = next(package["manifest_path"] for package in listed["packages"] if package["name"] == "libsqlite3-sys")
+        sqlite = pathlib.Path(manifest).parent / "sqlite3"
+        program = self.folder / "other.exe"
+        source = HERE / "other.c"
+        if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+            run([GCC, "-O1", "-w", "-I", sqlite, "-o", program, source, sqlite / "sqlite3.c"])
+        return program
+
+    def start(self, program, *arguments, cwd):
+        """A process; its end is to be waited for."""
+        return subprocess.Popen(
+            ["wine", program, *map(str, arguments)], cwd=cwd, env=environment(), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, program, *arguments, cwd=None):
+        """What the program prints; Failed if it does not end well, or in time."""
+        process = self.start(program, *arguments, cwd=cwd)
+        label = f"{pathlib.Path(program).stem} {' '.join(map(str, arguments))}"
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise Failed(f"{label}: not done after {SECONDS} s") from None
+        if process.returncode != 0:
+            raise Failed(f"{label} ended with {process.returncode}:\n{(out + err)[-2000:].decode(errors='replace')}")
+        return out
+
+    def run_in_empty_folder(self, program, *arguments):
+        with tempfile.TemporaryDirectory(prefix="kvstore-windows-") as folder:
+            return self.run(program, *arguments, cwd=folder)
+
+
+def stop():
+    """Ends the processes of this drive of wine's, and of no other."""
+    subprocess.run(["wineserver", "-k"], env=environment(), capture_output=True)
+
+
+def need():
+    missing = [tool for tool in (GCC, GXX, "wine", "wineboot", "wineserver") if shutil.which(tool) is None]
+    if missing:
+        sys.exit(f"windows: missing: {' '.join(missing)}: run .ci/setup windows")

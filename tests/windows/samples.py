@@ -1,0 +1,95 @@
+"""Examples and the C++ headers on Windows, a project of CMake, and stores exchanged with this machine."""
+
+import functools
+import pathlib
+import shutil
+import tempfile
+
+import exchange as crossing
+from kit import GCC, GXX, ROOT, RUNTIME, WORK, Failed, environment, run
+
+C = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions")
+CPP = ("quickstart", "standard_library")
+# Programs without scenarios: they end well, or do not.
+PLAIN = ("tests/c/header_kvstore.c", "tests/c/header_snkv.c", "tests/c/snkv_program.c")
+
+
+def examples(compiler, in_parallel):
+    """(How many, the failures.)"""
+
+    def example(source, standard, prints=True):
+        said = compiler.run_in_empty_folder(compiler.build(source, standard=standard))
+        if prints and not said.strip():
+            raise Failed(f"{source} prints nothing")
+
+    tasks = [(source, functools.partial(example, source, "c11", prints=False)) for source in PLAIN]
+    tasks += [(f"{name}.c", functools.partial(example, f"examples/{name}.c", "c11")) for name in C]
+    failures = in_parallel(tasks)
+    # In turn: programs of one name would be one file.
+    more = [(f"{name}.cpp", functools.partial(example, f"examples/{name}.cpp", "c++17")) for name in CPP]
+    failures += in_parallel(more)
+    return len(tasks) + len(more), failures
+
+
+def cmake(prefix):
+    """Builds the project of tests/install with the installed package, and runs its tests under wine."""
+    build = WORK / "cmake"
+    shutil.rmtree(build, ignore_errors=True)
+    run([
+        "cmake", "-S", ROOT / "tests/install", "-B", build, "-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_C_COMPILER={GCC}",
+        f"-DCMAKE_CXX_COMPILER={GXX}", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CROSSCOMPILING_EMULATOR=wine", "-DWITH_CPP=ON",
+        "-DCMAKE_FIND_ROOT_PATH_MODE_PACKAGE=BOTH",
+    ])  # fmt: skip
+    run(["cmake", "--build", build])
+    for library in (*RUNTIME, "bcryptprimitives.dll"):
+        shutil.copy(WORK / "programs" / library, build)
+    shutil.copy(prefix / "bin/kvstore.dll", build)
+    said = run(["ctest", "--output-on-failure"], cwd=build, env=environment()).decode()
+    if "100% tests passed, 0 tests failed out of 4" not in said:
+        raise Failed(said)
+
+
+class Here:
+    """The compiler of this machine, as `exchange` wants one."""
+
+    class target:
+        name = "linux"
+
+    def build(self, source):
+        """With cargo's library, built quickly."""
+        target = WORK / "cargo"
+        run([
+            "cargo", "build", "--release", "--locked", "--lib", "--config", "tests/cross/quick.toml", "--target-dir", target,
+        ], cwd=ROOT)  # fmt: skip
+        program = WORK / "programs" / pathlib.Path(source).stem
+        run([
+            "gcc", "-std=c11", "-D_GNU_SOURCE", "-I", ROOT / "include", "-o", program, ROOT / source,
+            target / "release/libkvstore.a", "-lpthread", "-ldl", "-lm",
+        ])  # fmt: skip
+        return program
+
+    def run(self, program, *arguments):
+        return run([program, *arguments])
+
+
+class There:
+    """The compiler for Windows, in the same way."""
+
+    class target:
+        name = "windows"
+
+    def __init__(self, compiler):
+        self.compiler = compiler
+
+    def build(self, source):
+        return self.compiler.build(source)
+
+    def run(self, program, *arguments):
+        with tempfile.TemporaryDirectory() as folder:  # on drive Z:, from which "/" is this machine's
+            said = self.compiler.run(program, *arguments, cwd=folder)
+        return said.replace(b"\r\n", b"\n")
+
+
+def exchange(compiler):
+    """Stores written on each and read on the other: (how many pairs, the failures)."""
+    return crossing.exchange([Here(), There(compiler)])
