@@ -25,7 +25,12 @@ pub(super) type Stat = libc::stat;
 /// Its `st_dev`.
 #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "mips"))]
 pub(super) type Device = std::ffi::c_ulong;
-#[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "mips")))]
+#[cfg(all(target_os = "android", target_pointer_width = "32"))]
+pub(super) type Device = std::ffi::c_ulonglong;
+#[cfg(not(any(
+    all(target_os = "linux", target_env = "gnu", target_arch = "mips"),
+    all(target_os = "android", target_pointer_width = "32")
+)))]
 pub(super) type Device = libc::dev_t;
 /// `off_t` for large files.
 type Offset = i64;

@@ -16,6 +16,12 @@ use crate::atomic::AtomicU64;
 use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
 
+/// For `faccessat`: by the user that opens would be made as. Android's C library refuses it; there the two are one.
+#[cfg(not(target_os = "android"))]
+pub(super) const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
+#[cfg(target_os = "android")]
+pub(super) const AS_EFFECTIVE: c_int = 0;
+
 /// Device and inode.
 pub(crate) type FileIdentity = (u64, u64);
 
@@ -240,7 +246,7 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
 /// Enters a descriptor that was opened just now in the table, if it is a regular file.
 fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     let Some(found) = look(fd) else { return };
-    if found.st_mode & libc::S_IFMT != libc::S_IFREG {
+    if found.st_mode as u32 & libc::S_IFMT as u32 != libc::S_IFREG as u32 {
         return;
     }
     let Some(slot) = slot_to_fill(fd) else { return };
@@ -263,7 +269,7 @@ fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_
     })?;
     let wanted = if access == libc::O_RDONLY { libc::R_OK } else { libc::R_OK | libc::W_OK };
     // SAFETY: a C string.
-    let may = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), wanted, libc::AT_EACCESS) } == 0;
+    let may = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), wanted, AS_EFFECTIVE) } == 0;
     may.then(|| parked.remove(at))
 }
 
@@ -471,9 +477,9 @@ pub(super) fn let_go_after_fork() {
 fn make_dead(fd: c_int, dead: c_int) {
     // SAFETY: `fd` is this process's copy of a file of SQLite's, which it uses no more.
     unsafe {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[cfg(target_os = "linux")]
         let done = libc::dup3(dead, fd, libc::O_CLOEXEC);
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        #[cfg(not(target_os = "linux"))]
         let done = {
             let done = libc::dup2(dead, fd);
             libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);

@@ -126,7 +126,7 @@ fn to_write(path: &Path) -> io::Result<()> {
 /// What opening it for writing would answer.
 fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
     // SAFETY: an open directory, or the current one, and a C string.
-    match unsafe { libc::faccessat(directory, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
+    match unsafe { libc::faccessat(directory, name.as_ptr(), libc::W_OK, super::files::AS_EFFECTIVE) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
