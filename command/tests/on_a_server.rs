@@ -220,7 +220,7 @@ fn a_copy_waits_for_a_server_that_is_started_again_and_says_how_to_go_on_if_it_i
 fn ctrl_c_stops_a_copy_in_steps_and_says_how_to_go_on() {
     let (place, server) = (Place::new(), Server::shared());
     let (file, url) = (place.word("app.db"), server.url("stopped"));
-    fill(&file, rows_wanted(40_000));
+    fill(&file, rows_wanted(300_000));
     let mut terminal = common::Terminal::start(&["copy", "--resume", &file, &url]);
     terminal.wait_for("copying keys"); // with a bar
     terminal.interrupt();
