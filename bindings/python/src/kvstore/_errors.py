@@ -146,6 +146,7 @@ _WORDS = [
     (r"^busy timeout ", "busy_timeout= "),
     (r"until the busy timeout was over: retry, or set a longer one", "until busy_timeout= was over: retry, or set a longer one"),
     (r"\bkvstore_set_limit\b", "limit()"),
+    (r"\(Store::copy_to; in C, kvstore_copy; the command,", "(copy_to(); the command,"),
     (r"switch write tracking on first", "set write_tracking to True first"),
     (r"open it without that to write", "open it without read_only= to write"),
     (r"without read-only\b", "without read_only="),
