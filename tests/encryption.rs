@@ -276,3 +276,16 @@ fn child() {
         }
     }
 }
+
+#[test]
+fn a_store_on_a_server_is_refused_a_password() {
+    let url = "postgresql://nobody@/none?host=/nowhere";
+    let config = Config::new().password(b"pass");
+    for opened in [Store::open_with(url, &config), Store::open_encrypted(url, &config)] {
+        let e = opened.map(drop).unwrap_err();
+        assert!(
+            e.kind() == ErrorKind::Error && e.to_string().contains("is not encrypted by this library"),
+            "{e}"
+        );
+    }
+}

@@ -100,6 +100,12 @@ impl Db {
     /// Opens the store at `path` (`None`: in memory), making it if it is not there.
     pub(crate) fn open(path: Option<&Path>, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
         if let Some(url) = path.filter(|path| is_url(path)) {
+            if config.file.is_encrypted() {
+                return Err(Error::invalid(
+                    "a store on a server is not encrypted by this library: open it without a password or key; encrypt the \
+                     server's disk, and the way there by TLS (sslmode=verify-full in the URL)",
+                ));
+            }
             return open_on_a_server(url.as_os_str(), config, clock);
         }
         let opened = file::Db::open(path, config, clock.now_ms()).map_err(|e| match path {

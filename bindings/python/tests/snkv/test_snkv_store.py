@@ -296,6 +296,7 @@ def test_without_encryption_the_library_says_so_and_touches_nothing(db: KVStore,
     assert db.is_encrypted() is False
 
 
+@pytest.mark.files
 @pytest.mark.skipif(not kvstore.encryption_available, reason="a library without encryption")
 def test_an_encrypted_store(file: str) -> None:
     with KVStore(file) as plain:
