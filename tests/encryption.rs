@@ -206,7 +206,9 @@ fn a_file_that_is_cut_off_is_never_taken_for_a_store() {
         fill(&scratch.open_with(&config));
         let sound = fs::read(scratch.path()).unwrap();
         let near = [1, 15, 16, 17, 99, 100, 511, 512, 513, 1024, 4095, 4096, 4097, 8192];
-        let lengths = near.into_iter().chain((10_000..sound.len()).step_by(20_001)).chain([sound.len() - 1]);
+        // A last byte that is zero (one store in 256) is not missed: what is after a file's end reads as zeros.
+        let last = sound.iter().rposition(|&byte| byte != 0).unwrap();
+        let lengths = near.into_iter().chain((10_000..last).step_by(20_001)).chain([last]);
         for length in lengths {
             let cut = &sound[..length];
             fs::write(scratch.path(), cut).unwrap();
