@@ -40,6 +40,9 @@ demo:
 	    for arguments in 'info demo.db' 'expiring demo.db --chart' 'check demo.db'; do \
 	        printf '\n$$ kvstore %s\n' "$$arguments"; '$(abspath $(BUILT))/kvstore' $$arguments; done
 
+# What is installed here is built without link-time optimisation, which takes minutes; "make dist-test" tries what has it.
+test: export CARGO_PROFILE_RELEASE_LTO := off
+test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 test:
 	@.ci/setup test
 	@if cargo fmt --version >/dev/null 2>&1; then set -x; cargo fmt --all --check; \
