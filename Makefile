@@ -67,7 +67,7 @@ test:
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
 # pages.rs about that engine; and those of reliability try both engines in one build.)
 SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
-    $(addprefix tests/,btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs docs.rs examples%.rs header.rs install.rs \
+    $(addprefix tests/,android.rs apple.rs btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs docs.rs examples%.rs header.rs install.rs \
     symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs \
     two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
 
