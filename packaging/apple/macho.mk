@@ -32,8 +32,8 @@ POINTER_SIZE = od -An -tu1 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 == 206 ? 
 
 # What the static library needs of the system: rustc --print native-static-libs
 FRAMEWORKS := $(if $(filter remote,$(FEATURE)),Security CoreFoundation)
-NATIVE := -liconv -lSystem -lc -lm$(foreach name,$(FRAMEWORKS), -framework $(name))
-NATIVE_TARGETS := Threads::Threads;iconv;m$(foreach name,$(FRAMEWORKS),;-framework $(name))
+NATIVE := $(strip -liconv -lSystem -lc -lm $(foreach name,$(FRAMEWORKS),-framework $(name)))
+NATIVE_TARGETS := Threads::Threads;iconv;m$(subst $(nothing) ;,;,$(foreach name,$(FRAMEWORKS),;-framework $(name)))
 
 # As on ELF, one object of what the C functions need, in which only those are global. "ld -r" makes the others static, and
 # cannot leave out what nobody calls: the linker of a program does, by -dead_strip. That it did is looked at: a second SQLite
