@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Of Xcode and rustup; and of those that any BSD has, what is needed.
-const TOOLS: [&str; 36] = [
+const TOOLS: [&str; 37] = [
     "cargo",
     "rustup",
     "nm",
@@ -27,6 +27,7 @@ const TOOLS: [&str; 36] = [
     "install_name_tool",
     "codesign",
     "xcodebuild",
+    "sw_vers",
     "awk",
     "cat",
     "chmod",

@@ -1,6 +1,6 @@
 # For CMake's side of tests/apple.rs: a Mac to build for, with a compiler that is taken on trust, because no Mac's can be had.
 set(CMAKE_SYSTEM_NAME Darwin)
-set(_CURRENT_OSX_VERSION 13.0) # which a Mac is asked for
+set(CMAKE_OSX_SYSROOT /)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_C_COMPILER cc)
 set(CMAKE_CXX_COMPILER c++)
