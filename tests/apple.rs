@@ -222,6 +222,7 @@ fn a_cmake_project_for_darwin_finds_both_libraries() {
     for (name_dir, with_rpath) in [("/opt/kv/lib", false), ("@rpath", true)] {
         mac.make(&["install", "PREFIX=/opt/kv", "COMMAND=no", &format!("INSTALL_NAME_DIR={name_dir}")]);
         let build = tempfile::tempdir().unwrap();
+        let path = std::env::var("PATH").unwrap();
         let prefix = mac.path("stage/opt/kv");
         run(Command::new("cmake")
             .args(["-G", "Unix Makefiles", "-S"])
@@ -231,7 +232,9 @@ fn a_cmake_project_for_darwin_finds_both_libraries() {
             .arg(format!("-DCMAKE_TOOLCHAIN_FILE={}", root().join("tests/apple/darwin.cmake").display()))
             .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
             .arg("-DWITH_CPP=ON")
-            .env("PATH", format!("{}:{}", std::env::var("PATH").unwrap(), mac.path("tools").display())));
+            .env("PATH", format!("{path}:{}", mac.path("tools").display()))
+            .env("REAL_PATH", &path)
+            .env("CALLS", mac.path("calls")));
         let link = |target: &str| {
             let file = build.path().join("CMakeFiles").join(format!("{target}.dir/link.txt"));
             fs::read_to_string(file).unwrap()
