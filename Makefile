@@ -187,8 +187,8 @@ CARGO_OUT := $(STAGE)/release
 SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
 
 # Mach-O or ELF: by the target, or else by the system that builds.
-HOST := $(shell uname -s)
-APPLE := $(if $(CARGO_BUILD_TARGET),$(findstring -apple-,$(CARGO_BUILD_TARGET)),$(filter Darwin,$(HOST)))
+SYSTEM := $(shell uname -s)
+APPLE := $(if $(CARGO_BUILD_TARGET),$(findstring -apple-,$(CARGO_BUILD_TARGET)),$(filter Darwin,$(SYSTEM)))
 
 ifeq ($(APPLE),)
 LINK_NAME := libkvstore.so

@@ -5,7 +5,7 @@ COMMA := ,
 LIBTOOL ?= libtool
 LIPO ?= lipo
 INSTALL_NAME_TOOL ?= install_name_tool
-CODESIGN ?= $(if $(filter Darwin,$(HOST)),codesign)
+CODESIGN ?= $(if $(filter Darwin,$(SYSTEM)),codesign)
 
 LINK_NAME := libkvstore.dylib
 SONAME := libkvstore.$(MAJOR).dylib
