@@ -70,7 +70,7 @@ test:
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
 # pages.rs about that engine; and those of reliability try both engines in one build.)
 SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
-    $(addprefix tests/,btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs docs.rs examples%.rs header.rs install.rs \
+    $(addprefix tests/,android.rs apple.rs btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs docs.rs examples%.rs header.rs install.rs \
     symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs \
     two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
 
@@ -172,8 +172,6 @@ INSTALL_DATA ?= $(INSTALL) -m 644
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 NUMBER := $(firstword $(subst -, ,$(subst +, ,$(VERSION))))
 MAJOR := $(firstword $(subst ., ,$(NUMBER)))
-SONAME := libkvstore.so.$(MAJOR)
-SHARED := libkvstore.so.$(NUMBER)
 
 # Encrypted stores: ENCRYPTION=1 with the OpenSSL of the system (on Debian, libssl-dev), ENCRYPTION=vendored with one of
 # its own, of which only what is needed is in the library.
@@ -191,6 +189,25 @@ STAGE := $(CARGO_DIR)$(addprefix /,$(CARGO_BUILD_TARGET))
 CARGO_OUT := $(STAGE)/release
 SOURCES := $(shell find src -name '*.rs') build.rs Cargo.toml Cargo.lock cbindgen.toml .cargo/config.toml
 
+# Mach-O or ELF: by the target, or else by the system that builds.
+SYSTEM := $(shell uname -s)
+APPLE := $(if $(CARGO_BUILD_TARGET),$(findstring -apple-,$(CARGO_BUILD_TARGET)),$(filter Darwin,$(SYSTEM)))
+
+ifeq ($(APPLE),)
+LINK_NAME := libkvstore.so
+SONAME := libkvstore.so.$(MAJOR)
+SHARED := libkvstore.so.$(NUMBER)
+NAME_FLAGS := -Clink-arg=-Wl,-soname,$(SONAME)
+IMPORTED_NAME := $(SONAME)
+STRIP_SHARED := --strip-unneeded
+STRIP_STATIC := --strip-debug
+POINTER_SIZE = od -An -tu1 -j4 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 * 4 }'
+NATIVE := -lpthread -ldl -lm
+NATIVE_TARGETS := Threads::Threads;$${CMAKE_DL_LIBS};m
+else
+include packaging/apple/macho.mk
+endif
+
 # The command can be left out: COMMAND=no.
 COMMAND ?= yes
 WITH_COMMAND := $(filter-out 0 no,$(COMMAND))
@@ -202,13 +219,14 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
 	$(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
-	    -- -Clink-arg=-Wl,-soname,$(SONAME)
+	    -- $(NAME_FLAGS)
 	touch '$@'
 
 $(STAGE)/$(SHARED): $(STAGE)/built
-	cp '$(CARGO_OUT)/libkvstore.so' '$@.tmp'
+	cp '$(CARGO_OUT)/$(LINK_NAME)' '$@.tmp'
 	mv '$@.tmp' '$@'
 
+ifeq ($(APPLE),)
 # cargo's static library shows all of SQLite and of Rust's library to the linker. Here its members become
 # one object, of what the C functions need, and only those stay global: a program may bring an SQLite of
 # its own, or another library written in Rust. --force-group-allocation, because the linker would merge
@@ -225,6 +243,7 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	rm -f '$(STAGE)/members.o' '$@.tmp'
 	$(AR) rcsD '$@.tmp' '$(STAGE)/kvstore.o'
 	mv '$@.tmp' '$@'
+endif
 
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
@@ -280,7 +299,7 @@ CPP_HEADERS := $(sort $(patsubst bindings/cpp/include/%,%,\
 DOCUMENTS := README.md CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT \
     $(sort $(shell find docs -name '*.md'; find examples -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py'))
 
-INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/libkvstore.so $(libdir)/libkvstore.a \
+INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/$(LINK_NAME) $(libdir)/libkvstore.a \
     $(pkgconfigdir)/kvstore.pc \
     $(cmakedir)/kvstoreConfig.cmake $(cmakedir)/kvstoreConfigVersion.cmake \
     $(addprefix $(includedir)/,$(C_HEADERS) $(CPP_HEADERS)) \
@@ -306,24 +325,29 @@ FILL = sed \
     -e 's|@exec_prefix@|$(patsubst $(prefix),$${prefix},$(exec_prefix))|' \
     -e 's|@libdir@|$(call below,$(prefix),$${prefix},$(call below,$(exec_prefix),$${exec_prefix},$(libdir)))|' \
     -e 's|@includedir@|$(call below,$(prefix),$${prefix},$(includedir))|' \
-    -e "s|@includedir_from_here@|$$(realpath -m -s --relative-to='$(cmakedir)' '$(includedir)')|" \
-    -e "s|@libdir_from_here@|$$(realpath -m -s --relative-to='$(cmakedir)' '$(libdir)')|" \
-    -e "s|@pointer_size@|$$(od -An -tu1 -j4 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 * 4 }')|" \
+    -e "s|@includedir_from_here@|$$(packaging/relative-path '$(cmakedir)' '$(includedir)')|" \
+    -e "s|@libdir_from_here@|$$(packaging/relative-path '$(cmakedir)' '$(libdir)')|" \
+    -e "s|@pointer_size@|$$($(POINTER_SIZE))|" \
+    -e 's|@native@|$(NATIVE)|' -e 's|@native_targets@|$(NATIVE_TARGETS)|' \
     -e 's|@version@|$(VERSION)|' -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|' \
     -e 's|@crypto@|$(if $(NEEDS_CRYPTO), -lcrypto)|' -e 's|@crypto_target@|$(if $(NEEDS_CRYPTO),;crypto)|' \
-    -e 's|@soname@|$(SONAME)|' -e 's|@shared_library@|$(SHARED)|'
+    -e 's|@soname@|$(IMPORTED_NAME)|' -e 's|@shared_library@|$(SHARED)|'
+
+# Makes the folder of a file that is to be installed: BSD's install has no -D.
+make_folder_of = folder=$$(dirname $(1)) && { [ -d "$$folder" ] || $(INSTALL) -d "$$folder"; }
 
 install: lib $(if $(WITH_COMMAND),install-command)
 	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(cmakedir)' \
 	    '$(DESTDIR)$(includedir)' '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(docdir)'
 	$(INSTALL_PROGRAM) '$(STAGE)/$(SHARED)' '$(DESTDIR)$(libdir)/$(SHARED)'
 	ln -sf $(SHARED) '$(DESTDIR)$(libdir)/$(SONAME)'
-	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libkvstore.so'
+	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/$(LINK_NAME)'
 	$(INSTALL_DATA) '$(STAGE)/libkvstore.a' '$(DESTDIR)$(libdir)/libkvstore.a'
 ifneq ($(filter-out 0 no,$(INSTALL_STRIP)),)
-	$(STRIP) --strip-unneeded '$(DESTDIR)$(libdir)/$(SHARED)'
-	$(STRIP) --strip-debug '$(DESTDIR)$(libdir)/libkvstore.a'
+	$(STRIP) $(STRIP_SHARED) '$(DESTDIR)$(libdir)/$(SHARED)'
+	$(STRIP) $(STRIP_STATIC) '$(DESTDIR)$(libdir)/libkvstore.a'
 endif
+	$(NAME_INSTALLED)
 	@echo 'filling in kvstore.pc, kvstoreConfig.cmake and kvstoreConfigVersion.cmake'
 	@$(FILL) packaging/kvstore.pc.in >'$(DESTDIR)$(pkgconfigdir)/kvstore.pc'
 	@$(FILL) packaging/kvstoreConfig.cmake.in >'$(DESTDIR)$(cmakedir)/kvstoreConfig.cmake'
@@ -331,20 +355,21 @@ endif
 	chmod 644 '$(DESTDIR)$(pkgconfigdir)/kvstore.pc' '$(DESTDIR)$(cmakedir)'/kvstoreConfig*.cmake
 	for header in $(C_HEADERS); do \
 	    $(INSTALL_DATA) "include/$$header" '$(DESTDIR)$(includedir)' || exit; done
-	for header in $(CPP_HEADERS); do \
-	    $(INSTALL_DATA) -D "bindings/cpp/include/$$header" '$(DESTDIR)$(includedir)'/"$$header" || exit; done
+	for header in $(CPP_HEADERS); do to='$(DESTDIR)$(includedir)'/"$$header" && $(call make_folder_of,"$$to") && \
+	    $(INSTALL_DATA) "bindings/cpp/include/$$header" "$$to" || exit; done
 	sed 's/@version@/$(VERSION)/' docs/man/kvstore.3 >'$(DESTDIR)$(mandir)/man3/kvstore.3'
 	chmod 644 '$(DESTDIR)$(mandir)/man3/kvstore.3'
-	for document in $(DOCUMENTS); do \
-	    $(INSTALL_DATA) -D "$$document" '$(DESTDIR)$(docdir)'/"$$document" || exit; done
+	for document in $(DOCUMENTS); do to='$(DESTDIR)$(docdir)'/"$$document" && $(call make_folder_of,"$$to") && \
+	    $(INSTALL_DATA) "$$document" "$$to" || exit; done
 
 install-command: command
 	$(INSTALL) -d '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man1'
 	$(INSTALL_PROGRAM) '$(STAGE)/kvstore' '$(DESTDIR)$(bindir)/kvstore'
 	$(INSTALL_DATA) '$(STAGE)'/manual/*.1 '$(DESTDIR)$(mandir)/man1'
-	$(INSTALL_DATA) -D '$(STAGE)/manual/completions.bash' '$(DESTDIR)$(BASH_COMPLETION)'
-	$(INSTALL_DATA) -D '$(STAGE)/manual/completions.zsh' '$(DESTDIR)$(ZSH_COMPLETION)'
-	$(INSTALL_DATA) -D '$(STAGE)/manual/completions.fish' '$(DESTDIR)$(FISH_COMPLETION)'
+	for to in $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION); do $(call make_folder_of,'$(DESTDIR)'"$$to") || exit; done
+	$(INSTALL_DATA) '$(STAGE)/manual/completions.bash' '$(DESTDIR)$(BASH_COMPLETION)'
+	$(INSTALL_DATA) '$(STAGE)/manual/completions.zsh' '$(DESTDIR)$(ZSH_COMPLETION)'
+	$(INSTALL_DATA) '$(STAGE)/manual/completions.fish' '$(DESTDIR)$(FISH_COMPLETION)'
 
 install-strip:
 	$(MAKE) install INSTALL_STRIP=1
@@ -353,7 +378,7 @@ uninstall:
 	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)') '$(DESTDIR)$(mandir)'/man1/kvstore.1 \
 	    '$(DESTDIR)$(mandir)'/man1/kvstore-*.1
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
-	    if [ -d "$$folder" ]; then rmdir --ignore-fail-on-non-empty "$$folder"; fi; done
+	    if [ -d "$$folder" ] && [ -z "$$(ls -A "$$folder")" ]; then rmdir "$$folder"; fi; done
 
 # ---- For Windows, from here (docs/platforms.md) ----------------------------------------------------------
 
@@ -393,7 +418,7 @@ firmware:
 	CARGO_BUILD_TARGET='$(TARGET)' $(MAKE) install COMMAND=no INSTALL_STRIP=1 TARGET_DIR='$(FIRMWARE)/build' \
 	    CARGOFLAGS='$(CARGOFLAGS) --config packaging/firmware/profile.toml $(if $(filter small,$(STD)),$(SMALL_STD))' \
 	    PREFIX=/usr DESTDIR='$(abspath $(FIRMWARE))/$(TARGET)'
-	@cd '$(FIRMWARE)/$(TARGET)/usr/lib' && ls -l libkvstore.a '$(SHARED)'
+	@cd '$(FIRMWARE)/$(TARGET)/usr/lib' && ls -l libkvstore.a libkvstore.*$(NUMBER)*
 
 # ---- Documentation ------------------------------------------------------------------------------------
 

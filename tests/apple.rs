@@ -1,0 +1,319 @@
+//! Packaging for macOS and iOS, as far as it can be tried without a Mac: `make` and the scripts of packaging/apple run with
+//! stand-ins for the tools that a Mac has (tests/apple/stand-in), and with no others. What they run is compared, and what they
+//! leave. CMake and clang read what is meant for them.
+
+mod c_common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use c_common::{found, has_tool, root, run};
+use tempfile::TempDir;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Of Xcode and rustup; and of those that any BSD has, what is needed.
+const TOOLS: [&str; 37] = [
+    "cargo",
+    "rustup",
+    "nm",
+    "lipo",
+    "ld",
+    "libtool",
+    "strip",
+    "install_name_tool",
+    "codesign",
+    "xcodebuild",
+    "sw_vers",
+    "awk",
+    "cat",
+    "chmod",
+    "cmp",
+    "cp",
+    "dirname",
+    "echo",
+    "find",
+    "head",
+    "install",
+    "ln",
+    "ls",
+    "make",
+    "mkdir",
+    "mv",
+    "od",
+    "printf",
+    "rm",
+    "rmdir",
+    "sed",
+    "sort",
+    "test",
+    "touch",
+    "tr",
+    "uname",
+    "[",
+];
+
+/// A folder with such tools, and one for what they make.
+struct Mac {
+    folder: TempDir,
+}
+
+impl Mac {
+    fn new() -> Option<Mac> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("tools")).unwrap();
+        for tool in TOOLS {
+            symlink(root().join("tests/apple/stand-in"), folder.path().join("tools").join(tool)).unwrap();
+        }
+        has_tool("make").then_some(Mac { folder })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A command that finds these tools, and has no other variables.
+    fn command(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("/usr/bin/env");
+        command.current_dir(root()).arg("-i");
+        for (name, value) in [
+            ("PATH", self.path("tools").display().to_string()),
+            ("REAL_PATH", std::env::var("PATH").unwrap()),
+            ("CALLS", self.path("calls").display().to_string()),
+            ("CARGO_TARGET_DIR", self.path("target").display().to_string()),
+            ("TMPDIR", self.path("").display().to_string()),
+        ] {
+            command.arg(format!("{name}={value}"));
+        }
+        command.arg(name).args(arguments);
+        command
+    }
+
+    fn make(&self, arguments: &[&str]) -> Output {
+        let stage = format!("DESTDIR={}", self.path("stage").display());
+        run(&mut self.command("make", &[&[stage.as_str()], arguments].concat()))
+    }
+
+    /// What was run, with the folders of this test left out.
+    fn calls(&self) -> String {
+        let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
+        calls.replace(&self.folder.path().display().to_string(), "")
+    }
+
+    fn staged(&self, name: &str) -> String {
+        fs::read_to_string(self.path("stage").join(name)).unwrap()
+    }
+}
+
+/// The files and links below a folder.
+fn tree(folder: &Path) -> BTreeSet<String> {
+    let mut tree = BTreeSet::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(folder).unwrap().display().to_string();
+            match fs::read_link(&path) {
+                Ok(target) => drop(tree.insert(format!("{name} -> {}", target.display()))),
+                Err(_) if path.is_dir() => waiting.push(path),
+                Err(_) => drop(tree.insert(name)),
+            }
+        }
+    }
+    tree
+}
+
+#[test]
+fn make_installs_a_dylib_with_apples_tools_and_uninstalls_it() {
+    let Some(mac) = Mac::new() else { return };
+    mac.make(&["install", "PREFIX=/opt/kv", "INSTALL_STRIP=1"]);
+    let calls = mac.calls();
+    for call in [
+        "-- -Clink-arg=-Wl,-install_name,@rpath/libkvstore.0.dylib -Clink-arg=-Wl,-current_version,0.1.0 \
+         -Clink-arg=-Wl,-compatibility_version,0.1 -Clink-arg=-Wl,-headerpad_max_install_names\n",
+        "\nnm -gU /target/install/release/libkvstore.dylib\n",
+        "\nld -r -arch arm64 -exported_symbols_list /target/install/symbols -u _kvstore_close -u _kvstore_open \
+         -o /target/install/kvstore.o /target/install/release/libkvstore.a\n",
+        "\nlibtool -static -D -o /target/install/libkvstore.a.tmp /target/install/kvstore.o\n",
+        "\nstrip -x /stage/opt/kv/lib/libkvstore.0.1.0.dylib\n",
+        "\nstrip -S /stage/opt/kv/lib/libkvstore.a\n",
+        "\ninstall_name_tool -id /opt/kv/lib/libkvstore.0.dylib /stage/opt/kv/lib/libkvstore.0.1.0.dylib\n\
+         codesign --force --sign - /stage/opt/kv/lib/libkvstore.0.1.0.dylib\n",
+    ] {
+        assert!(calls.contains(call), "{call}\n{calls}");
+    }
+    let tree_of_libraries: Vec<_> = tree(&mac.path("stage/opt/kv/lib")).into_iter().collect();
+    assert_eq!(
+        tree_of_libraries,
+        [
+            "cmake/kvstore/kvstoreConfig.cmake",
+            "cmake/kvstore/kvstoreConfigVersion.cmake",
+            "libkvstore.0.1.0.dylib",
+            "libkvstore.0.dylib -> libkvstore.0.1.0.dylib",
+            "libkvstore.a",
+            "libkvstore.dylib -> libkvstore.0.dylib",
+            "pkgconfig/kvstore.pc",
+        ]
+    );
+    for file in ["include/kvstore/batch.hpp", "share/doc/kvstore/docs/adr/0009-rooms.md", "bin/kvstore"] {
+        assert!(mac.path("stage/opt/kv").join(file).is_file(), "{file}");
+    }
+    let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
+    assert!(pc.contains("\nLibs.private: -liconv -lSystem -lc -lm\n"), "{pc}");
+    let version = mac.staged("opt/kv/lib/cmake/kvstore/kvstoreConfigVersion.cmake");
+    assert!(version.contains("CMAKE_SIZEOF_VOID_P STREQUAL \"8\""), "{version}");
+
+    mac.make(&["uninstall", "PREFIX=/opt/kv"]);
+    assert_eq!(tree(&mac.path("stage")), BTreeSet::new());
+}
+
+#[test]
+fn a_tree_that_can_be_moved_keeps_the_name_it_was_linked_with() {
+    let Some(mac) = Mac::new() else { return };
+    mac.make(&["install", "PREFIX=/opt/kv", "COMMAND=no", "INSTALL_NAME_DIR=@rpath", "REMOTE=1"]);
+    assert!(!mac.calls().contains("install_name_tool"), "{}", mac.calls());
+    assert!(mac.calls().contains("\ncodesign --force --sign - "), "{}", mac.calls());
+    let config = mac.staged("opt/kv/lib/cmake/kvstore/kvstoreConfig.cmake");
+    assert!(config.contains("IMPORTED_SONAME \"@rpath/libkvstore.0.dylib\""), "{config}");
+    let native = "Threads::Threads;iconv;m;-framework Security;-framework CoreFoundation\"";
+    assert!(config.contains(native), "{config}");
+    let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
+    assert!(pc.contains(" -lm -framework Security -framework CoreFoundation\n"), "{pc}");
+}
+
+#[test]
+fn a_static_library_that_shows_more_than_the_functions_is_not_made() {
+    let Some(mac) = Mac::new() else { return };
+    let mut make = mac.command("SHOWS_TOO_MUCH=1", &["make", "lib"]);
+    let failed = make.output().unwrap();
+    assert!(!failed.status.success(), "{}", mac.calls());
+    assert!(!mac.calls().contains("\nlibtool "), "{}", mac.calls());
+    assert!(!mac.path("target/install/libkvstore.a").exists());
+}
+
+/// The target decides, also where another system builds.
+#[test]
+fn make_knows_from_the_target_whether_it_is_mach_o() {
+    let Some(mac) = Mac::new() else { return };
+    let plan = |tool: &str, target: &str| {
+        let mut make = mac.command(&format!("CARGO_BUILD_TARGET={target}"), &[tool, "-n", "lib"]);
+        String::from_utf8(run(&mut make).stdout).unwrap()
+    };
+    let ios = plan("make", "aarch64-apple-ios");
+    assert!(ios.contains("/install/aarch64-apple-ios/release/libkvstore.dylib'"), "{ios}");
+    let linux = plan("make", "aarch64-unknown-linux-gnu");
+    assert!(linux.contains("-Wl,-soname,libkvstore.so.0") && linux.contains("--gc-sections"), "{linux}");
+    // The small build for devices asks a make of its own, for the target that it names.
+    let firmware = mac.command("make", &["-n", "firmware", "TARGET=aarch64-apple-ios"]).output().unwrap();
+    let firmware = String::from_utf8(firmware.stdout).unwrap();
+    assert!(firmware.contains("/build/install/aarch64-apple-ios/libkvstore.0.1.0.dylib.tmp"), "{firmware}");
+}
+
+/// As far as CMake goes without Apple's compiler: it writes the build files, which name what would be linked.
+#[test]
+fn a_cmake_project_for_darwin_finds_both_libraries() {
+    let Some(mac) = Mac::new() else { return };
+    if !has_tool("cmake") {
+        return;
+    }
+    for (name_dir, with_rpath) in [("/opt/kv/lib", false), ("@rpath", true)] {
+        mac.make(&["install", "PREFIX=/opt/kv", "COMMAND=no", &format!("INSTALL_NAME_DIR={name_dir}")]);
+        let build = tempfile::tempdir().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let prefix = mac.path("stage/opt/kv");
+        run(Command::new("cmake")
+            .args(["-G", "Unix Makefiles", "-S"])
+            .arg(root().join("tests/install"))
+            .arg("-B")
+            .arg(build.path())
+            .arg(format!("-DCMAKE_TOOLCHAIN_FILE={}", root().join("tests/apple/darwin.cmake").display()))
+            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
+            .arg("-DWITH_CPP=ON")
+            .env("PATH", format!("{path}:{}", mac.path("tools").display()))
+            .env("REAL_PATH", &path)
+            .env("CALLS", mac.path("calls")));
+        let link = |target: &str| {
+            let file = build.path().join("CMakeFiles").join(format!("{target}.dir/link.txt"));
+            fs::read_to_string(file).unwrap()
+        };
+        let shared = link("c_kvstore");
+        assert!(shared.contains(&format!("/opt/kv/lib/libkvstore.{VERSION}.dylib")), "{shared}");
+        let rpath = format!("-Wl,-rpath,{}/lib", prefix.display());
+        assert_eq!(shared.contains(&rpath), with_rpath, "{shared}");
+        let alone = link("cpp_kvstore_static");
+        assert!(alone.contains("/opt/kv/lib/libkvstore.a") && alone.contains(" -liconv -lm"), "{alone}");
+    }
+}
+
+#[test]
+fn the_xcframework_has_each_system_once_with_all_its_processors() {
+    let Some(mac) = Mac::new() else { return };
+    let out = mac.path("out").display().to_string();
+    for _ in 0..2 {
+        run(&mut mac.command("packaging/apple/xcframework", &[&out])); // a second time over the first
+    }
+    let calls = mac.calls();
+    assert_eq!(calls.matches("\nxcodebuild ").count(), 2, "{calls}");
+    for call in [
+        "\nrustup target add aarch64-apple-ios-sim\n",
+        "\nld -r -arch x86_64 -exported_symbols_list /target/install/x86_64-apple-ios/symbols ",
+        "\nlipo -create /target/install/aarch64-apple-darwin/libkvstore.a /target/install/x86_64-apple-darwin/libkvstore.a \
+         -output /out/parts/macos/libkvstore.a\n",
+        "\nlipo -create /target/install/aarch64-apple-ios/libkvstore.a -output /out/parts/ios/libkvstore.a\n",
+        "\nlipo -create /target/install/aarch64-apple-ios-sim/libkvstore.a /target/install/x86_64-apple-ios/libkvstore.a \
+         -output /out/parts/ios-simulator/libkvstore.a\n",
+        "\nxcodebuild -create-xcframework -library /out/parts/macos/libkvstore.a -headers /out/parts/headers \
+         -library /out/parts/ios/libkvstore.a -headers /out/parts/headers \
+         -library /out/parts/ios-simulator/libkvstore.a -headers /out/parts/headers -output /out/CKVStore.xcframework\n",
+    ] {
+        assert!(calls.contains(call), "{call}\n{calls}");
+    }
+    let files = tree(&mac.path("out"));
+    let headers = "CKVStore.xcframework/Headers/CKVStore";
+    let expected =
+        [format!("{headers}/kvstore.h"), format!("{headers}/module.modulemap"), "Package.swift".to_owned()];
+    assert_eq!(files, BTreeSet::from(expected));
+    the_module_can_be_imported(&mac.path("out/CKVStore.xcframework/Headers"));
+}
+
+/// As Swift does it, which asks clang.
+fn the_module_can_be_imported(headers: &Path) {
+    let clang = Command::new(root().join(".ci/clang")).output().unwrap();
+    if !found("clang", clang.status.success()) {
+        return;
+    }
+    let clang = String::from_utf8(clang.stdout).unwrap().trim().replace("++", "");
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("import.c");
+    let text = "#pragma clang module import CKVStore\n\
+                int main(void) { return kvstore_close((KVStore *)0) == KVSTORE_OK ? 0 : (int)sizeof(KVStoreConfig); }\n";
+    fs::write(&source, text).unwrap();
+    for target in ["arm64-apple-macos11", "arm64-apple-ios12", "x86_64-apple-ios12-simulator"] {
+        // Freestanding: with its own stdint.h, because there is none of the system.
+        run(Command::new(&clang)
+            .arg(format!("--target={target}"))
+            .args(["-ffreestanding", "-fmodules", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
+            .arg(headers)
+            .arg(format!("-fmodules-cache-path={}", folder.path().join(target).display()))
+            .arg(&source));
+    }
+}
+
+/// What the files say of each other and of the crate.
+#[test]
+fn the_swift_package_names_the_framework_and_the_systems_that_are_built() {
+    let read = |name: &str| fs::read_to_string(root().join("packaging/apple").join(name)).unwrap();
+    let (package, script) = (read("Package.swift"), read("xcframework"));
+    assert!(package.starts_with("// swift-tools-version:"), "SwiftPM looks for it in the first line");
+    assert!(
+        package.contains(".binaryTarget(name: \"CKVStore\", path: \"CKVStore.xcframework\")"),
+        "{package}"
+    );
+    assert!(package.contains("[.macOS(.v11), .iOS(.v12)]"), "{package}");
+    assert!(script.contains("MACOSX_DEPLOYMENT_TARGET=11.0 IPHONEOS_DEPLOYMENT_TARGET=12.0"), "{script}");
+    assert!(read("module.modulemap").contains("\nmodule CKVStore {"));
+    assert_eq!(package.matches(['(', '[']).count(), package.matches([')', ']']).count(), "{package}");
+}
