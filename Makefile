@@ -231,7 +231,9 @@ ifeq ($(APPLE),)
 # one object, of what the C functions need, and only those stay global: a program may bring an SQLite of
 # its own, or another library written in Rust. --force-group-allocation, because the linker would merge
 # COMDAT groups of that library with ours, whose symbols are local now. On RISC-V nothing is left out here: ld would spoil
-# .eh_frame, and a panic would end the program (-Wl,--gc-sections leaves it out of the program).
+# .eh_frame, and a panic would end the program (-Wl,--gc-sections leaves it out of the program). What only the parts that
+# are left out have asked of the system is still in ld's list of symbols, and no longer weak: it is taken out, or another
+# library in Rust could not be linked beside.
 GC_MEMBERS := $(if $(findstring riscv,$(or $(CARGO_BUILD_TARGET),$(shell uname -m))),,--gc-sections)
 
 $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
@@ -239,7 +241,9 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
 	$(LD) -r $(GC_MEMBERS) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
-	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
+	$(NM) -u '$(STAGE)/members.o' | sed 's/.* //' >'$(STAGE)/undefined'
+	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' --strip-unneeded-symbols='$(STAGE)/undefined' \
+	    '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
 	rm -f '$(STAGE)/members.o' '$@.tmp'
 	$(AR) rcsD '$@.tmp' '$(STAGE)/kvstore.o'
 	mv '$@.tmp' '$@'
