@@ -40,6 +40,9 @@ demo:
 	    for arguments in 'info demo.db' 'expiring demo.db --chart' 'check demo.db'; do \
 	        printf '\n$$ kvstore %s\n' "$$arguments"; '$(abspath $(BUILT))/kvstore' $$arguments; done
 
+# What is installed here is built without link-time optimisation, which takes minutes; "make dist-test" tries what has it.
+test: export CARGO_PROFILE_RELEASE_LTO := off
+test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 test:
 	@.ci/setup test
 	@if cargo fmt --version >/dev/null 2>&1; then set -x; cargo fmt --all --check; \
@@ -209,11 +212,14 @@ $(STAGE)/$(SHARED): $(STAGE)/built
 # cargo's static library shows all of SQLite and of Rust's library to the linker. Here its members become
 # one object, of what the C functions need, and only those stay global: a program may bring an SQLite of
 # its own, or another library written in Rust. --force-group-allocation, because the linker would merge
-# COMDAT groups of that library with ours, whose symbols are local now.
+# COMDAT groups of that library with ours, whose symbols are local now. On RISC-V nothing is left out here: ld would spoil
+# .eh_frame, and a panic would end the program (-Wl,--gc-sections leaves it out of the program).
+GC_MEMBERS := $(if $(findstring riscv,$(or $(CARGO_BUILD_TARGET),$(shell uname -m))),,--gc-sections)
+
 $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' | sed 's/.* //' >'$(STAGE)/symbols'
 	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
-	$(LD) -r --gc-sections --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
+	$(LD) -r $(GC_MEMBERS) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
 	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
 	rm -f '$(STAGE)/members.o' '$@.tmp'

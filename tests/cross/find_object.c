@@ -1,10 +1,11 @@
-/* What GCC's unwinder, compiled for a glibc, asks the C library for, on a musl: which module an address is in, and where its
- * frames are described. */
+/* What GCC's own library, compiled for a glibc, asks the C library for, on a musl: which module an address is in, and where
+ * its frames are described; and what the processor can, which the atomics of 64-bit ARM want to know. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/auxv.h>
 
 /* As in glibc's dlfcn.h, on machines with neither DLFO_STRUCT_HAS_EH_DBASE nor DLFO_STRUCT_HAS_EH_COUNT. */
 struct found {
@@ -51,4 +52,11 @@ int _dl_find_object(void *address, struct found *found)
 {
     struct search search = {(uintptr_t)address, found};
     return dl_iterate_phdr(look, &search) ? 0 : -1;
+}
+
+/* Weak: a static musl has it, too. */
+__attribute__((weak)) unsigned long __getauxval(unsigned long type);
+unsigned long __getauxval(unsigned long type)
+{
+    return getauxval(type);
 }
