@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 use kvstore::{Config, Expiry, Store};
 
@@ -382,7 +381,11 @@ fn a_backup_has_everything() {
 }
 
 #[test]
+#[cfg(unix)] // a signal
 fn work_that_is_stopped_leaves_no_file() {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
     let scratch = Scratch::new(60_000);
     let new = scratch.file("new.db");
     for command in ["backup", "recover"] {
@@ -462,6 +465,7 @@ fn a_busy_store_can_be_checked_and_copied_but_not_repaired() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn on_a_terminal_a_compaction_says_what_it_frees_and_asks() {
     // Python has a terminal at hand.
     const PROGRAM: &str = "
