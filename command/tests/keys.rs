@@ -292,7 +292,7 @@ fn lives_are_changed() {
 fn keys_are_touched_together() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "v"]);
-    ok(&["put", &s, "b", "v", "--ttl", "1s"]);
+    ok(&["put", &s, "b", "v", "--ttl", "1m"]);
     fails(&["touch", &s, "a"], 2, "has no default TTL");
     assert_eq!(ok(&["touch", &s, "a", "b", "none", "--ttl", "1h"]), "2\n");
     assert!(seconds_left(&s, "a") > 3000 && seconds_left(&s, "b") > 3000);

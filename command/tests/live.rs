@@ -133,6 +133,18 @@ fn the_shell_hands_its_own_options_to_its_lines_and_makes_no_file() {
     assert!(out(&run).contains("Usage: get [OPTIONS] <KEY>"), "{}", out(&run));
 }
 
+#[test]
+fn a_line_ends_as_lines_of_the_system_do() {
+    let place = Place::new();
+    let path = example(&place);
+    let run = kvstore_fed(&["shell", &path], b"put k 1\r\nget k --json\r\n");
+    if cfg!(windows) {
+        assert_eq!(out(&run), "{\"key\":\"k\",\"value\":\"1\",\"ttl_ms\":null}\n");
+    } else {
+        assert!(code(&run) == 2 && err(&run).contains("'--json\r'"), "{}", err(&run));
+    }
+}
+
 // ---- shell: on a terminal ------------------------------------------------------------------------
 
 #[cfg(unix)]

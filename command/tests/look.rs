@@ -253,7 +253,7 @@ fn info_is_one_screen() {
     let db = Store::open(&s).unwrap();
     db.put("large", vec![1; 1_000_000]).unwrap();
     db.create_family("other").unwrap();
-    let path = std::fs::canonicalize(&s).unwrap();
+    let path = if cfg!(windows) { s.clone().into() } else { std::fs::canonicalize(&s).unwrap() };
     #[cfg(unix)] // a terminal
     {
         let (code, shown) = on_terminal(&["info", &s]);

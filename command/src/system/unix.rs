@@ -16,6 +16,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::bytes::Form;
+
 pub use signal_hook::consts::{SIGINT as INTERRUPT, SIGTERM as TERMINATE};
 
 pub const NEWLINE: &[u8] = b"\n";
@@ -42,6 +44,16 @@ pub fn shows_colors() -> bool {
 /// Whether there is something that is neither a file nor a folder.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+/// A path, for people and programs.
+pub fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The same in a line of text. (A name may have a newline in it.)
+pub fn on_one_line(path: &str) -> String {
+    Form::Text.show(path.as_bytes()).into_owned()
 }
 
 /// Whether two paths lead to one file that is there.

@@ -29,6 +29,9 @@ pub const PYTHON: &str = "python";
 pub const WHAT_IT_IS: &str = "";
 pub const ROOM: &str = "the properties of the drive the room on it";
 
+/// From so many UTF-16 units on, programs that know nothing of it cannot open a path.
+const LONG: usize = 260;
+
 /// How a process ends that does nothing about Ctrl-C: STATUS_CONTROL_C_EXIT.
 const CONTROL_C_EXIT: u32 = 0xc000_013a;
 
@@ -58,6 +61,28 @@ pub fn is_device(path: &Path) -> bool {
     let prefix = path.components().next();
     is_reserved
         || matches!(prefix, Some(Component::Prefix(prefix)) if matches!(prefix.kind(), Prefix::DeviceNS(_)))
+}
+
+/// A path, for people and programs: without the `\\?\` of real paths, unless it is too long for most programs then.
+pub fn path(path: &Path) -> String {
+    let mut parts = path.components();
+    let start = match parts.next() {
+        Some(Component::Prefix(prefix)) => match prefix.kind() {
+            Prefix::VerbatimDisk(drive) => format!("{}:", char::from(drive)),
+            Prefix::VerbatimUNC(server, share) => {
+                format!("\\\\{}\\{}", Path::new(server).display(), Path::new(share).display())
+            }
+            _ => return path.display().to_string(),
+        },
+        _ => return path.display().to_string(),
+    };
+    let plain = format!("{start}{}", parts.as_path().display());
+    if plain.encode_utf16().count() < LONG { plain } else { path.display().to_string() }
+}
+
+/// The same in a line of text. (No name has a newline in it, and a backslash is no escape.)
+pub fn on_one_line(path: &str) -> String {
+    path.to_owned()
 }
 
 /// Whether two paths lead to one file that is there. (Of two hard links it is not known; but a file that is open as a
@@ -115,4 +140,19 @@ pub fn create_own_directory(path: &Path) -> io::Result<()> {
 /// Sees to it that there is a file.
 pub fn create_own_file(path: &Path) -> io::Result<()> {
     OpenOptions::new().append(true).create(true).open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_paths_are_shown_as_people_write_them() {
+        let shown = |given: &str| path(Path::new(given));
+        assert_eq!(shown(r"\\?\C:\a b\c.db"), r"C:\a b\c.db");
+        assert_eq!(shown(r"\\?\UNC\host\share\c.db"), r"\\host\share\c.db");
+        for same in [r"C:\a.db", r"a\b.db", &format!(r"\\?\C:\{}", "a".repeat(300))] {
+            assert_eq!(shown(same), same);
+        }
+    }
 }
