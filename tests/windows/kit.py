@@ -76,6 +76,15 @@ def library(engine, name=None, **more):
     return prefix
 
 
+def encrypting_library():
+    """The same with encrypted stores: with the OpenSSL of $OPENSSL_DIR, a DLL; or with one of its own, which takes long."""
+    openssl = os.environ.get("OPENSSL_DIR")
+    prefix = library("btree", "encryption", ENCRYPTION="1" if openssl else "vendored")
+    for dll in pathlib.Path(openssl).glob("bin/*.dll") if openssl else ():
+        shutil.copy(dll, prefix / "bin")
+    return prefix
+
+
 def cargo_test(*arguments):
     """Runs tests in Rust; how many have passed."""
     deps = WORK / "cargo/unit" / TRIPLE / "debug/deps"
@@ -104,7 +113,8 @@ class Compiler:
         for library in (*RUNTIME, "bcryptprimitives.dll"):
             shutil.copy(WORK / "programs" / library, self.folder)
         if not is_static:
-            shutil.copy(prefix / "bin/kvstore.dll", self.folder)
+            for library in (prefix / "bin").glob("*.dll"):
+                shutil.copy(library, self.folder)
 
     def build(self, source, *, standard="c11"):
         """The program of a source in C or C++ (a path from the root)."""
