@@ -92,9 +92,10 @@ fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     // A pipe, such as sh's <(...), is for who has made it.
-    if found.is_file() && system::others_may_read(&found) {
-        let name = shown(path);
-        let to_do = system::to_keep_others_out(&name);
+    let name = shown(path);
+    if found.is_file()
+        && let Some(to_do) = system::to_keep_others_out(&found, &name)
+    {
         say!("kvstore: {name} can be read by other users of this machine: {to_do}");
     }
     read_all(file, path)

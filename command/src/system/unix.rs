@@ -73,16 +73,10 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Whether others than its owner may read a file.
+/// If others than its owner may read a file: what to do about it.
 #[cfg(feature = "encryption")]
-pub fn others_may_read(file: &Metadata) -> bool {
-    file.mode() & 0o044 != 0
-}
-
-/// What to do about it.
-#[cfg(feature = "encryption")]
-pub fn to_keep_others_out(name: &str) -> String {
-    format!("\"chmod 600 {name}\" keeps it from them")
+pub fn to_keep_others_out(file: &Metadata, name: &str) -> Option<String> {
+    (file.mode() & 0o044 != 0).then(|| format!("\"chmod 600 {name}\" keeps it from them"))
 }
 
 /// The bytes of an environment variable; `None`: they cannot be told.

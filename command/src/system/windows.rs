@@ -102,16 +102,10 @@ pub fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether others than its owner may read a file: that is not looked at.
+/// Nothing: who may read a file is not looked at.
 #[cfg(feature = "encryption")]
-pub fn others_may_read(_: &Metadata) -> bool {
-    false
-}
-
-/// What to do about it.
-#[cfg(feature = "encryption")]
-pub fn to_keep_others_out(name: &str) -> String {
-    format!("the properties of {name} say who may")
+pub fn to_keep_others_out(_: &Metadata, _: &str) -> Option<String> {
+    None
 }
 
 /// The bytes of an environment variable, which are those of its text in UTF-8; `None`: it is no text.
