@@ -2,7 +2,7 @@
 //!
 //! The command sees neither `$KVSTORE` nor `$NO_COLOR` of who runs the tests, and the time zone is UTC.
 
-#![allow(dead_code)] // each file of tests uses its own part
+#![allow(dead_code, unused_imports)] // each file of tests uses its own part
 
 #[cfg(unix)]
 mod terminal;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 #[cfg(unix)]
-pub use terminal::{Terminal, on_terminal, without_escapes};
+pub use terminal::{Terminal, on_terminal};
 
 /// What is said of a file that is not there.
 pub const NOT_THERE: &str = if cfg!(windows) { "(os error " } else { "No such file" };

@@ -132,7 +132,7 @@ pub fn on_terminal<S: AsRef<OsStr>>(args: &[S]) -> (i32, String) {
 }
 
 /// The text without the escape sequences of colours and cursors (CSI), and without those of window titles (OSC).
-pub fn without_escapes(text: &str) -> String {
+fn without_escapes(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\x1b') {
