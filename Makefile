@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture dist dist-test bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture dist dist-test bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows windows-lib install-windows-command install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -387,20 +387,23 @@ uninstall:
 # ---- For Windows, from here (docs/platforms.md) ----------------------------------------------------------
 
 WINDOWS := x86_64-pc-windows-gnu
-WINDOWS_CC ?= x86_64-w64-mingw32-gcc
+WINDOWS_TOOLS ?= x86_64-w64-mingw32-
+WINDOWS_CC ?= $(WINDOWS_TOOLS)gcc
 # What the static library needs of the system: rustc --print native-static-libs
-WINDOWS_NATIVE := kernel32;ntdll;userenv;ws2_32;dbghelp;advapi32
+WINDOWS_NATIVE := kernel32;ntdll;userenv;ws2_32;dbghelp;advapi32$(if $(findstring encryption,$(FEATURE)),;crypt32;user32)
 WINDOWS_OUT = $(CARGO_DIR)/$(WINDOWS)/release
 FILL_WINDOWS := sed -e 's|@native@|$(WINDOWS_NATIVE)|' -e 's|@pointer_size@|8|' -e 's|@version@|$(VERSION)|' \
     -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|'
 
-# The DLL with its import library, the static library, the headers and the CMake package.
-install-windows:
-	CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
-	    $(CARGO) build --release $(CARGOFLAGS) --lib --target $(WINDOWS) --target-dir '$(CARGO_DIR)'
+WINDOWS_CARGO = CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
+    $(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --target $(WINDOWS) --target-dir '$(CARGO_DIR)'
+WINDOWS_STATIC = $(CARGO_DIR)/$(WINDOWS)/static
+
+# The DLL with its import library, the static library, the headers and the CMake package; the command, if it is wanted.
+install-windows: windows-lib $(if $(WITH_COMMAND),install-windows-command)
 	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin' '$(DESTDIR)$(prefix)/lib/cmake/kvstore' '$(DESTDIR)$(prefix)/include'
 	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.dll' '$(DESTDIR)$(prefix)/bin'
-	$(INSTALL_DATA) '$(WINDOWS_OUT)/libkvstore.dll.a' '$(WINDOWS_OUT)/libkvstore.a' '$(DESTDIR)$(prefix)/lib'
+	$(INSTALL_DATA) '$(WINDOWS_OUT)/libkvstore.dll.a' '$(WINDOWS_STATIC)/libkvstore.a' '$(DESTDIR)$(prefix)/lib'
 	$(FILL_WINDOWS) packaging/kvstoreConfig.windows.cmake.in >'$(DESTDIR)$(prefix)/lib/cmake/kvstore/kvstoreConfig.cmake'
 	$(FILL_WINDOWS) packaging/kvstoreConfigVersion.cmake.in \
 	    >'$(DESTDIR)$(prefix)/lib/cmake/kvstore/kvstoreConfigVersion.cmake'
@@ -408,6 +411,34 @@ install-windows:
 	    $(INSTALL_DATA) "include/$$header" '$(DESTDIR)$(prefix)/include' || exit; done
 	for header in $(CPP_HEADERS); do \
 	    $(INSTALL_DATA) -D "bindings/cpp/include/$$header" '$(DESTDIR)$(prefix)/include'/"$$header" || exit; done
+
+# As for ELF, only the C functions stay global in the static library. There are differences: the members that import
+# functions of DLLs stay members, because the linker sorts their sections by member; --gc-sections leaves names without
+# sections; "_tls_used", of the C library, is one that "ld -r" wants to have here already, so it has another name
+# meanwhile; and a COMDAT section of one symbol keeps its flag. --plugin: of an LLVM that cannot read Rust's bitcode.
+windows-lib:
+	$(WINDOWS_CARGO) --lib
+	rm -rf '$(WINDOWS_STATIC)'
+	mkdir -p '$(WINDOWS_STATIC)'
+	$(WINDOWS_TOOLS)nm '$(WINDOWS_OUT)/libkvstore.dll.a' | sed -n 's/.* I __imp_//p' >'$(WINDOWS_STATIC)/symbols'
+	sed 's/^/-u /' '$(WINDOWS_STATIC)/symbols' >'$(WINDOWS_STATIC)/roots'
+	cd '$(WINDOWS_STATIC)' && for kind in code imports; do cp '$(abspath $(WINDOWS_OUT))/libkvstore.a' $$kind.a || exit; done; \
+	    $(WINDOWS_TOOLS)ar t code.a >members; imports='\.dll[hst][0-9]*\.o$$'; \
+	    grep -e "$$imports" -e '\.dwo$$' members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d code.a; \
+	    grep -v -e "$$imports" members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d imports.a
+	$(WINDOWS_TOOLS)ld -r --force-group-allocation --wrap=_tls_used -T packaging/localise.ld '@$(WINDOWS_STATIC)/roots' \
+	    -o '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/code.a'
+	$(WINDOWS_TOOLS)objcopy --redefine-sym __wrap__tls_used=_tls_used --keep-global-symbols='$(WINDOWS_STATIC)/symbols' \
+	    --set-section-flags '.rdata$$.refptr*=alloc,load,readonly,data,contents' \
+	    '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/kvstore.o'
+	$(WINDOWS_TOOLS)ar --plugin=/dev/null q '$(WINDOWS_STATIC)/imports.a' '$(WINDOWS_STATIC)/kvstore.o'
+	mv '$(WINDOWS_STATIC)/imports.a' '$(WINDOWS_STATIC)/libkvstore.a'
+	cd '$(WINDOWS_STATIC)' && rm -f code.a members.o kvstore.o
+
+install-windows-command:
+	$(WINDOWS_CARGO) --package kvstore-cli --bin kvstore
+	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin'
+	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.exe' '$(DESTDIR)$(prefix)/bin'
 
 # ---- For devices with little flash (docs/firmware.md) ----------------------------------------------------
 

@@ -5,6 +5,8 @@ use std::io;
 use clap::error::{ContextKind, ContextValue};
 use kvstore::ErrorKind;
 
+use crate::system;
+
 /// How a command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
@@ -121,14 +123,14 @@ impl From<kvstore::Error> for Failure {
                 "\"kvstore check\" names what is wrong, \"kvstore repair\" mends it where it can be mended, and \
                  \"kvstore recover\" saves what can be read into a new file (not of an encrypted one)"
             }
-            ErrorKind::NotADatabase => {
-                "give the path of a store; \"file PATH\" says what this one is. If it was one, \"kvstore recover\" saves \
-                 what can be read"
-            }
-            ErrorKind::Full => {
-                "\"kvstore info\" shows the store's own limit and what \"purge\" and \"compact\" could free, \"df\" the \
-                 room on the disk"
-            }
+            ErrorKind::NotADatabase => &format!(
+                "give the path of a store{}. If it was one, \"kvstore recover\" saves what can be read",
+                system::WHAT_IT_IS
+            ),
+            ErrorKind::Full => &format!(
+                "\"kvstore info\" shows the store's own limit and what \"purge\" and \"compact\" could free, {}",
+                system::ROOM
+            ),
             _ => return Failure::Refused(text),
         };
         Failure::Refused(format!("{text}\n  {hint}"))

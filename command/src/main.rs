@@ -26,6 +26,7 @@ mod place;
 mod progress;
 mod range;
 mod secret;
+mod system;
 mod time;
 mod times;
 

@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::json::Object;
 use crate::progress::Interrupt;
+use crate::system;
 
 pub const BOLD: Style = Style::new().bold();
 pub const DIM: Style = Style::new().dimmed();
@@ -45,8 +46,9 @@ impl Output {
             is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
         };
         let colored = match color {
-            Color::Auto => wanted(),
-            Color::Always => true,
+            Color::Auto => wanted() && system::shows_colors(),
+            // (A console has to be told.)
+            Color::Always => !is_terminal || system::shows_colors(),
             Color::Never => false,
         };
         let to = BufWriter::with_capacity(64 * 1024, io::stdout());

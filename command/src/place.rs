@@ -11,6 +11,7 @@ pub use kvstore::{is_url, path_without_password as shown};
 
 use crate::failure::{self, Failure, Result, refused, usage};
 use crate::secret::{Opened, Secrets};
+use crate::system;
 use crate::times;
 
 /// The environment variable that `-` means.
@@ -160,7 +161,7 @@ pub fn open_with(
         return on_a_server(path, purpose, how, config);
     }
     // A pipe would be waited for, by whoever opens it.
-    if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+    if system::is_device(path) {
         return refused(format!("{} is not a regular file: give the path of a store", shown(path)));
     }
     if purpose != For::Making {

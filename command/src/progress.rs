@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::system;
 
 /// Work shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -117,7 +118,7 @@ impl Drop for Spinner {
     }
 }
 
-/// Tells of Ctrl-C (and SIGTERM), for work that ends well at its next step. Other work simply ends with the process:
+/// Tells of Ctrl-C (and SIGTERM, or Ctrl-Break), for work that ends well at its next step. Other work simply ends with the process:
 /// whatever the store has acknowledged stays, and nothing is half done.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Watching>);
@@ -151,9 +152,9 @@ impl Signals {
         if let Some(signals) = SIGNALS.get() {
             return Ok(signals);
         }
-        let [interrupt, terminate] = [SIGINT, SIGTERM].map(|signal| {
+        let [interrupt, terminate] = [system::INTERRUPT, system::TERMINATE].map(|signal| {
             let ends = Arc::new(AtomicBool::new(true));
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&ends))?;
+            system::ends_process(signal, Arc::clone(&ends))?;
             signal_hook::flag::register(signal, Arc::clone(&ends))?;
             Ok::<_, std::io::Error>(ends)
         });
@@ -193,7 +194,7 @@ impl Interrupt {
         self.came() && !self.0.by_command.load(Ordering::Relaxed)
     }
 
-    /// Whether it was SIGTERM.
+    /// Whether it was SIGTERM, or Ctrl-Break.
     pub fn is_to_end(&self) -> bool {
         SIGNALS.get().is_some_and(|signals| signals.terminate.load(Ordering::Relaxed))
     }

@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 use kvstore::{Config, Expiry, Store};
 
@@ -68,6 +67,7 @@ impl Scratch {
     }
 
     /// Runs SQL in another process, by Python's SQLite.
+    #[cfg(unix)]
     fn sql(&self, sql: &str) {
         let program = "import sqlite3, sys\nsqlite3.connect(sys.argv[1], isolation_level=None).executescript(sys.argv[2])";
         let done = Command::new("python3").arg("-c").arg(program).arg(self.path()).arg(sql).status().unwrap();
@@ -109,6 +109,7 @@ fn a_sound_store_is_said_to_be_sound() {
 }
 
 #[test]
+#[cfg(unix)] // Python's sqlite3
 fn each_disagreement_is_named_and_a_repair_mends_them() {
     let scratch = Scratch::new(300);
     scratch.sql("DELETE FROM \"ttl_key:default\" WHERE key < CAST('key 000150' AS BLOB)");
@@ -134,6 +135,7 @@ fn each_disagreement_is_named_and_a_repair_mends_them() {
 }
 
 #[test]
+#[cfg(unix)] // Python's sqlite3
 fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
     for damage in [
         "DELETE FROM \"ttl_expiry:default\"",
@@ -164,6 +166,7 @@ fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
 }
 
 #[test]
+#[cfg(unix)] // Python's sqlite3
 fn a_repair_names_what_could_not_be_kept() {
     let damage = "DELETE FROM \"blob:default\" WHERE id = 1; DROP TABLE kvstore_family";
     let scratch = Scratch::new(100);
@@ -241,6 +244,7 @@ fn a_check_of_what_cannot_be_opened_has_a_last_line_too() {
 }
 
 #[test]
+#[cfg(unix)] // Python's sqlite3
 fn what_sqlite_cannot_read_of_a_schema_is_no_wrong_call() {
     let scratch = Scratch::new(50);
     scratch.sql("PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = CAST(x'435245415445205456ff' AS TEXT) WHERE name = 'data:default'");
@@ -252,6 +256,7 @@ fn what_sqlite_cannot_read_of_a_schema_is_no_wrong_call() {
 }
 
 #[test]
+#[cfg(unix)] // Python's sqlite3
 fn a_recovery_of_a_newer_version_says_that_it_may_have_misread_it() {
     let scratch = Scratch::new(50);
     scratch.sql("PRAGMA user_version = 2");
@@ -382,7 +387,11 @@ fn a_backup_has_everything() {
 }
 
 #[test]
+#[cfg(unix)] // a signal
 fn work_that_is_stopped_leaves_no_file() {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
     let scratch = Scratch::new(60_000);
     let new = scratch.file("new.db");
     for command in ["backup", "recover"] {
@@ -462,6 +471,7 @@ fn a_busy_store_can_be_checked_and_copied_but_not_repaired() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn on_a_terminal_a_compaction_says_what_it_frees_and_asks() {
     // Python has a terminal at hand.
     const PROGRAM: &str = "

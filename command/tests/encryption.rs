@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::PermissionsExt as _;
 
 use common::{Place, code, err, fails, kvstore, ok};
@@ -13,6 +14,7 @@ const PASSWORD: &str = "correct horse";
 /// A file that only its owner can read; its path as a word.
 fn secret_file(place: &Place, name: &str, bytes: impl AsRef<[u8]>) -> String {
     fs::write(place.path(name), bytes).unwrap();
+    #[cfg(unix)]
     fs::set_permissions(place.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     place.word(name)
 }

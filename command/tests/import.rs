@@ -3,9 +3,8 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
-use common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok, out};
+use common::{NOT_THERE, Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
 use kvstore::{Expiry, Store};
 
 /// A file with this text, as a word of a command line.
@@ -124,7 +123,7 @@ fn json_is_imported_in_its_three_shapes() {
     }
     fails(&["import", &to, &map, "-f", "columns", "--key-column", "a"], 3, "has no columns");
     fails(&["import", &to, "-"], 2, "--from csv");
-    fails(&["import", &to, &place.word("missing.json")], 3, "No such file");
+    fails(&["import", &to, &place.word("missing.json")], 3, NOT_THERE);
     fails(&["import", &to, &map, "--unpickle"], 2, "for other packages");
 }
 
@@ -190,7 +189,12 @@ fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
 }
 
 #[test]
+#[cfg(unix)] // scripts of sh
 fn what_the_python_package_reads_is_given_to_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use common::command;
+
     let place = Place::new();
     let to = place.word("to.db");
     let run = |python: &str, words: &[&str]| {

@@ -1,5 +1,7 @@
 //! What `--json` prints, for every command, against docs/command.schema.json.
 
+#![cfg(unix)] // a signal, and Python's sqlite3
+
 mod common;
 
 use std::collections::BTreeSet;

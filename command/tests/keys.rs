@@ -4,7 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Place, Terminal, code, err, fails, json, kvstore, kvstore_fed, ok, on_terminal, out};
+use common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
+#[cfg(unix)]
+use common::{Terminal, on_terminal};
 use kvstore::{Config, ErrorKind, Expiry, Store};
 
 /// A directory with a store in it, `$s` of its path.
@@ -139,6 +141,7 @@ fn exists_answers_by_its_exit_code() {
     assert_eq!(ok(&["exists", &s, "a"]), "");
     says_no(&["exists", &s, "b"], "");
     assert_eq!(json(&["exists", &s, "a"])[0]["exists"], true);
+    #[cfg(unix)] // a terminal
     assert_eq!(on_terminal(&["exists", &s, "b"]), (1, "no\n".to_owned()));
 }
 
@@ -218,6 +221,7 @@ fn a_range_goes_in_steps_with_the_dead_rows_in_it() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn on_a_terminal_a_range_is_removed_only_when_that_is_confirmed() {
     let (_place, s) = store();
     for key in ["a1", "a2", "b"] {
@@ -252,9 +256,12 @@ fn the_time_left_is_told() {
     assert_eq!(told["expire_ms"].as_i64(), db.expire_time("soon").unwrap().unwrap().millis());
     assert!(told["ttl_ms"].as_i64().unwrap() <= 5_400_000);
     assert!(json(&["ttl", &s, "never"])[0]["ttl_ms"].is_null());
-    let (_, shown) = on_terminal(&["ttl", &s, "soon"]);
-    assert!(shown.starts_with("1h ") && shown.contains("m  until 20"), "{shown}");
-    assert_eq!(on_terminal(&["ttl", &s, "never"]).1, "never\n");
+    #[cfg(unix)] // a terminal
+    {
+        let (_, shown) = on_terminal(&["ttl", &s, "soon"]);
+        assert!(shown.starts_with("1h ") && shown.contains("m  until 20"), "{shown}");
+        assert_eq!(on_terminal(&["ttl", &s, "never"]).1, "never\n");
+    }
 }
 
 #[test]
@@ -285,7 +292,7 @@ fn lives_are_changed() {
 fn keys_are_touched_together() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "v"]);
-    ok(&["put", &s, "b", "v", "--ttl", "1s"]);
+    ok(&["put", &s, "b", "v", "--ttl", "1m"]);
     fails(&["touch", &s, "a"], 2, "has no default TTL");
     assert_eq!(ok(&["touch", &s, "a", "b", "none", "--ttl", "1h"]), "2\n");
     assert!(seconds_left(&s, "a") > 3000 && seconds_left(&s, "b") > 3000);
@@ -298,6 +305,7 @@ fn keys_are_touched_together() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn a_person_is_told_what_an_exit_code_tells_a_program() {
     let (_place, s) = store();
     for command in ["get", "ttl"] {
@@ -314,9 +322,12 @@ fn a_person_is_told_what_an_exit_code_tells_a_program() {
 
 #[test]
 fn wrong_command_lines_get_advice_that_fits() {
-    use std::os::unix::ffi::OsStrExt as _;
+    #[cfg(unix)]
+    let no_text = <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(b"k\xff".to_vec());
+    #[cfg(windows)]
+    let no_text = <std::ffi::OsString as std::os::windows::ffi::OsStringExt>::from_wide(&[0xd800]);
     let (_place, s) = store();
-    let output = kvstore(&["get".as_ref(), s.as_ref(), std::ffi::OsStr::from_bytes(b"k\xff")]);
+    let output = kvstore(&["get".as_ref(), s.as_ref(), no_text.as_os_str()]);
     assert_eq!(code(&output), 2);
     assert!(err(&output).contains("write the bytes that are no text as \\xff"), "{}", err(&output));
     let output = kvstore(&["get", &s, "k", "--foo"]);
@@ -362,11 +373,14 @@ fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
     for key in ["a1", "a2", "b"] {
         ok(&["put", &s, key, "v"]);
     }
-    let mut terminal = Terminal::start(&["touch", &s, "--all", "--only-if", "no-ttl", "--ttl", "1h"]);
-    terminal.wait_for("All keys of family \"default\" for which --only-if holds live until 20");
-    terminal.wait_for("Go on? [y/N]");
-    terminal.type_in("n\n");
-    assert_eq!(terminal.end().0.code(), Some(1));
+    #[cfg(unix)] // a terminal
+    {
+        let mut terminal = Terminal::start(&["touch", &s, "--all", "--only-if", "no-ttl", "--ttl", "1h"]);
+        terminal.wait_for("All keys of family \"default\" for which --only-if holds live until 20");
+        terminal.wait_for("Go on? [y/N]");
+        terminal.type_in("n\n");
+        assert_eq!(terminal.end().0.code(), Some(1));
+    }
     assert_eq!(ok(&["ls", &s, "--no-ttl"]).lines().count(), 3);
     // As a variable that is not set makes it.
     for word in ["--prefix", "--from", "--to"] {
@@ -377,6 +391,7 @@ fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
     fails(&["del", &s, "--all", "--prefix", "a"], 2, "cannot be used with");
     fails(&["del", &s, "--all", "a"], 2, "cannot be used with");
     assert_eq!(ok(&["ls", &s, "--prefix", ""]).lines().count(), 3);
+    #[cfg(unix)] // a terminal
     assert_eq!(on_terminal(&["touch", &s, "--all", "--ttl", "1h", "--yes"]).1, "3 keys touched\n");
     assert_eq!(ok(&["del", &s, "--all"]), "3\n");
 }
@@ -436,6 +451,7 @@ fn what_is_no_store_is_left_alone() {
 }
 
 #[test]
+#[cfg(unix)] // a FIFO
 fn what_is_no_file_is_refused_and_not_waited_for() {
     let place = Place::new();
     let pipe = place.word("pipe");
@@ -448,6 +464,17 @@ fn what_is_no_file_is_refused_and_not_waited_for() {
     }
     fails(&["check", "/dev/null"], 3, "is not a regular file");
     fails(&["get", &place.word(""), "a"], 3, "is a directory");
+}
+
+#[test]
+#[cfg(windows)]
+fn a_device_is_refused() {
+    let place = Place::new();
+    for args in [&["get", "nul", "a"][..], &["put", "NUL", "a", "b"], &["info", r"\\.\pipe\none"]] {
+        fails(args, 3, "is not a regular file");
+    }
+    let output = kvstore(&["get", &place.word(""), "a"]);
+    assert_eq!(code(&output), 3, "{output:?}");
 }
 
 #[test]
@@ -468,6 +495,7 @@ fn a_removal_that_is_killed_in_the_middle_leaves_whole_steps() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn ctrl_c_stops_a_removal_between_two_steps_and_says_so() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();

@@ -2,10 +2,9 @@
 
 mod common;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-
-use common::{Place, Terminal, code, command, err, fails, kvstore_fed, ok, out};
+use common::{Place, code, err, fails, kvstore_fed, out};
+#[cfg(unix)]
+use common::{Terminal, command, ok};
 use kvstore::{Expiry, Store};
 
 fn example(place: &Place) -> String {
@@ -21,10 +20,13 @@ fn example(place: &Place) -> String {
 
 // ---- watch ---------------------------------------------------------------------------------------
 
+#[cfg(unix)]
 const ENTER: &str = "\x1b[?1049h";
+#[cfg(unix)]
 const LEAVE: &str = "\x1b[?1049l";
 
 #[test]
+#[cfg(unix)] // a terminal
 fn watch_shows_the_store_and_leaves_the_screen_as_it_was() {
     let place = Place::new();
     let path = example(&place);
@@ -41,6 +43,7 @@ fn watch_shows_the_store_and_leaves_the_screen_as_it_was() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn watch_ends_well_at_a_signal_and_with_the_error_when_its_file_is_gone() {
     let place = Place::new();
     let path = example(&place);
@@ -51,7 +54,7 @@ fn watch_ends_well_at_a_signal_and_with_the_error_when_its_file_is_gone() {
     assert_eq!(terminal.end().0.code(), Some(0));
     let mut terminal = Terminal::start(&["watch", &path, "--interval", "50ms"]);
     terminal.wait_for("token");
-    fs::rename(&path, place.path("moved.db")).unwrap();
+    std::fs::rename(&path, place.path("moved.db")).unwrap();
     terminal.wait_for(LEAVE);
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(3));
@@ -63,12 +66,15 @@ fn watch_refuses_what_is_no_terminal_and_names_another_way() {
     let place = Place::new();
     let path = example(&place);
     fails(&["watch", &path], 2, "--json\" says once");
-    let mut terminal = Terminal::start(&["watch", &path, "--json"]);
-    terminal.wait_for("watch needs a terminal");
-    assert_eq!(terminal.end().0.code(), Some(2));
-    let missing = place.word("missing.db");
-    let (code, shown) = common::on_terminal(&["watch", &missing]);
-    assert!(code == 3 && shown.contains("there is no file") && !shown.contains("1049"), "{shown}");
+    #[cfg(unix)] // a terminal
+    {
+        let mut terminal = Terminal::start(&["watch", &path, "--json"]);
+        terminal.wait_for("watch needs a terminal");
+        assert_eq!(terminal.end().0.code(), Some(2));
+        let missing = place.word("missing.db");
+        let (code, shown) = common::on_terminal(&["watch", &missing]);
+        assert!(code == 3 && shown.contains("there is no file") && !shown.contains("1049"), "{shown}");
+    }
 }
 
 // ---- shell: piped --------------------------------------------------------------------------------
@@ -127,11 +133,25 @@ fn the_shell_hands_its_own_options_to_its_lines_and_makes_no_file() {
     assert!(out(&run).contains("Usage: get [OPTIONS] <KEY>"), "{}", out(&run));
 }
 
+#[test]
+fn a_line_ends_as_lines_of_the_system_do() {
+    let place = Place::new();
+    let path = example(&place);
+    let run = kvstore_fed(&["shell", &path], b"put k 1\r\nget k --json\r\n");
+    if cfg!(windows) {
+        assert_eq!(out(&run), "{\"key\":\"k\",\"value\":\"1\",\"ttl_ms\":null}\n");
+    } else {
+        assert!(code(&run) == 2 && err(&run).contains("'--json\r'"), "{}", err(&run));
+    }
+}
+
 // ---- shell: on a terminal ------------------------------------------------------------------------
 
+#[cfg(unix)]
 /// What a terminal is told then: paste as usual, a new line, and paste in brackets.
 const NEXT_PROMPT_AFTER_HALF_A_LINE: &str = "half a line\x1b[?2004l\r\n\x1b[?2004h";
 
+#[cfg(unix)]
 fn shell(place: &Place, args: &[&str]) -> Terminal {
     let mut command = command(&[&["shell"], args].concat());
     command.env("XDG_STATE_HOME", place.path("state")).env("HOME", place.path("home"));
@@ -139,6 +159,7 @@ fn shell(place: &Place, args: &[&str]) -> Terminal {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn errors_do_not_end_the_shell_and_exit_codes_are_shown() {
     let place = Place::new();
     let path = example(&place);
@@ -159,6 +180,7 @@ fn errors_do_not_end_the_shell_and_exit_codes_are_shown() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn tab_completes_commands_options_families_and_keys() {
     let place = Place::new();
     let path = example(&place);
@@ -182,7 +204,11 @@ fn tab_completes_commands_options_families_and_keys() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn the_history_is_kept_for_its_owner_alone() {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     let place = Place::new();
     let path = example(&place);
     let mut terminal = shell(&place, &[&path]);
@@ -211,6 +237,7 @@ fn the_history_is_kept_for_its_owner_alone() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn ctrl_c_ends_a_line_that_prints_and_not_the_shell() {
     let place = Place::new();
     let path = place.word("app.db");

@@ -2,13 +2,12 @@
 
 mod common;
 
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
 
-use common::{Place, Terminal, code, err, fails, json, kvstore, ok, on_terminal, out};
-use kvstore::{Config, Eviction, Expiry, JournalMode, Limit, Store};
+use common::{Place, code, fails, json, kvstore, ok, out};
+#[cfg(unix)]
+use common::{Terminal, err, on_terminal};
+use kvstore::{Config, Expiry, JournalMode, Store};
 
 /// A store with some keys in it, dead ones, too.
 fn store() -> (Place, String) {
@@ -82,17 +81,21 @@ fn a_long_list_has_sizes_and_times() {
     let age: i64 = ok(&["ls", &s, "-l", "-n", "1"]).trim().split('\t').nth(3).unwrap().parse().unwrap();
     assert!((0..100_000).contains(&age));
     assert!(json(&["ls", &s, "-l"])[0]["written_ms"].as_i64().unwrap() > 1_700_000_000_000);
-    let (code, shown) = on_terminal(&["ls", &s, "-l", "-n", "1"]);
-    let (head, row) = shown.split_once('\n').unwrap();
-    assert_eq!(head.split_whitespace().collect::<Vec<_>>(), ["SIZE", "LEFT", "AGE", "KEY"]);
-    assert_eq!(head.find("AGE").unwrap() + 5, head.find("KEY").unwrap());
-    assert_eq!(head.find("KEY"), row.find("a1"), "{shown}");
-    let words: Vec<&str> = row.split_whitespace().collect();
-    assert!(code == 0 && words.len() >= 5 && words[..3] == ["3", "B", "never"], "{shown}");
-    assert!(on_terminal(&["ls", &s, "-l", "--expired"]).1.contains("ago"));
+    #[cfg(unix)] // a terminal
+    {
+        let (code, shown) = on_terminal(&["ls", &s, "-l", "-n", "1"]);
+        let (head, row) = shown.split_once('\n').unwrap();
+        assert_eq!(head.split_whitespace().collect::<Vec<_>>(), ["SIZE", "LEFT", "AGE", "KEY"]);
+        assert_eq!(head.find("AGE").unwrap() + 5, head.find("KEY").unwrap());
+        assert_eq!(head.find("KEY"), row.find("a1"), "{shown}");
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert!(code == 0 && words.len() >= 5 && words[..3] == ["3", "B", "never"], "{shown}");
+        assert!(on_terminal(&["ls", &s, "-l", "--expired"]).1.contains("ago"));
+    }
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn on_a_terminal_long_values_are_cut_and_nothing_can_move_its_cursor() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
@@ -115,11 +118,14 @@ fn many_rows_are_all_listed_and_whoever_reads_may_stop() {
     let last = ok(&["ls", &s, "--reverse", "--limit", "99999"]);
     assert!(last.lines().count() == 99_999 && last.ends_with("000001\n"));
     assert_eq!(json(&["scan", &s]).len(), 100_000);
-    let pipe = "\"$0\" scan \"$1\" | head -n 1; echo ${PIPESTATUS[0]}";
-    let args = ["-c", pipe, env!("CARGO_BIN_EXE_kvstore"), &s];
-    let output = std::process::Command::new("bash").args(args).output().unwrap();
-    assert_eq!(out(&output), format!("000000\t{}\n0\n", "v".repeat(20)));
-    assert_eq!(err(&output), "");
+    #[cfg(unix)] // bash
+    {
+        let pipe = "\"$0\" scan \"$1\" | head -n 1; echo ${PIPESTATUS[0]}";
+        let args = ["-c", pipe, env!("CARGO_BIN_EXE_kvstore"), &s];
+        let output = std::process::Command::new("bash").args(args).output().unwrap();
+        assert_eq!(out(&output), format!("000000\t{}\n0\n", "v".repeat(20)));
+        assert_eq!(err(&output), "");
+    }
 }
 
 #[test]
@@ -132,6 +138,7 @@ fn keys_are_counted() {
         json(&["count", &s]),
         [serde_json::json!({"family": "default", "live": 6, "dead": 2, "total": 8})]
     );
+    #[cfg(unix)] // a terminal
     assert_eq!(on_terminal(&["count", &s]), (0, "6 keys, 2 dead, 8 in all\n".to_owned()));
 }
 
@@ -153,19 +160,26 @@ fn keys_of_all_families_are_counted_and_an_empty_default_one_is_no_dead_end() {
         json(&["count", &s])[1],
         serde_json::json!({"family": "web", "live": 3, "dead": 1, "total": 4})
     );
-    let (_, shown) = on_terminal(&["count", &s]);
-    let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["FAMILY", "KEYS", "DEAD", "TOTAL"]);
-    assert_eq!(lines[3], ["in", "all", "3", "1", "4"], "{shown}");
+    #[cfg(unix)] // a terminal
+    {
+        let (_, shown) = on_terminal(&["count", &s]);
+        let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["FAMILY", "KEYS", "DEAD", "TOTAL"]);
+        assert_eq!(lines[3], ["in", "all", "3", "1", "4"], "{shown}");
+    }
     fails(&["count", &s, "-f", "none"], 1, "there is no family");
+    #[cfg(unix)]
     let hint = "kvstore: family \"default\" is empty, but the store has another one: name one with -f; \"kvstore families\" \
                 lists them\n";
     for args in [&["ls", &s][..], &["scan", &s, "--prefix", "a"]] {
+        #[cfg(unix)] // a terminal
         assert_eq!(on_terminal(args), (0, hint.to_owned()));
         assert_eq!(ok(args), "");
     }
+    #[cfg(unix)]
     assert_eq!(on_terminal(&["ls", &s, "-f", "web", "--prefix", "x"]).1, "");
     db.put("k", "1").unwrap();
+    #[cfg(unix)]
     assert_eq!(on_terminal(&["ls", &s, "--prefix", "x"]).1, "");
 }
 
@@ -207,17 +221,21 @@ fn families_are_made_set_listed_and_dropped() {
     drop(busy);
     fails(&["families", &s, "set", "none", "--ttl", "1h"], 1, "there is no family");
     fails(&["families", &s, "set", "default", "--ttl", "2000w"], 2, "20 years");
-    let (_, shown) = on_terminal(&["families", &s]);
-    assert!(shown.starts_with("FAMILY ") && shown.contains("1h 00m"), "{shown}");
-
-    let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
-    terminal.wait_for("family \"sessions\" with 1 key will be dropped. Go on? [y/N]");
-    terminal.type_in("n\n");
-    assert_eq!(terminal.end().0.code(), Some(1));
-    let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
-    terminal.wait_for("[y/N]");
-    terminal.type_in("y\n");
-    assert_eq!(terminal.end().0.code(), Some(0));
+    #[cfg(unix)] // a terminal
+    {
+        let (_, shown) = on_terminal(&["families", &s]);
+        assert!(shown.starts_with("FAMILY ") && shown.contains("1h 00m"), "{shown}");
+        let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
+        terminal.wait_for("family \"sessions\" with 1 key will be dropped. Go on? [y/N]");
+        terminal.type_in("n\n");
+        assert_eq!(terminal.end().0.code(), Some(1));
+        let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
+        terminal.wait_for("[y/N]");
+        terminal.type_in("y\n");
+        assert_eq!(terminal.end().0.code(), Some(0));
+    }
+    #[cfg(windows)]
+    ok(&["families", &s, "drop", "sessions"]);
     fails(&["families", &s, "drop", "sessions"], 1, "there is no family");
     fails(&["families", &s, "drop", "default"], 2, "cannot be dropped");
     assert_eq!(json(&["families", &s, "drop", "Odd\"\tname"])[0]["dropped"], true);
@@ -235,21 +253,24 @@ fn info_is_one_screen() {
     let db = Store::open(&s).unwrap();
     db.put("large", vec![1; 1_000_000]).unwrap();
     db.create_family("other").unwrap();
-    let path = std::fs::canonicalize(&s).unwrap();
-    let (code, shown) = on_terminal(&["info", &s]);
-    assert_eq!(code, 0, "{shown}");
-    for text in [
-        &format!("{}\n", path.display()),
-        "version 1, made by kvstore",
-        "4096 bytes, journal mode wal",
-        "large values     1.0 MB",
-        "to be written back",
-        "FAMILY ",
-        "purge removes 2 keys that have expired\n",
-    ] {
-        assert!(shown.contains(text), "{text}: {shown}");
+    let path = if cfg!(windows) { s.clone().into() } else { std::fs::canonicalize(&s).unwrap() };
+    #[cfg(unix)] // a terminal
+    {
+        let (code, shown) = on_terminal(&["info", &s]);
+        assert_eq!(code, 0, "{shown}");
+        for text in [
+            &format!("{}\n", path.display()),
+            "version 1, made by kvstore",
+            "4096 bytes, journal mode wal",
+            "large values     1.0 MB",
+            "to be written back",
+            "FAMILY ",
+            "purge removes 2 keys that have expired\n",
+        ] {
+            assert!(shown.contains(text), "{text}: {shown}");
+        }
+        assert!(shown.lines().count() <= 30);
     }
-    assert!(shown.lines().count() <= 30);
     let piped = ok(&["info", &s]);
     assert_eq!(line(&piped, "path"), path.to_str());
     assert_eq!(line(&piped, "family\tdefault\tlive"), Some("7"));
@@ -269,6 +290,7 @@ fn info_is_one_screen() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn of_many_families_info_shows_the_largest() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
@@ -304,7 +326,10 @@ fn the_help_of_each_command_fits_and_is_plain() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn info_gives_hints() {
+    use kvstore::{Eviction, Limit};
+
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.put("large", vec![1; 1_000_000]).unwrap();
@@ -354,7 +379,12 @@ fn looking_works_while_others_write_and_changes_nothing() {
 }
 
 #[test]
+#[cfg(unix)] // modes of files
 fn a_store_of_somebody_elses_can_be_looked_at() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::process::CommandExt as _;
+
     let (place, s) = store();
     let open =
         |path: &std::path::Path| std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();

@@ -2,9 +2,12 @@
 
 mod common;
 
+#[cfg(unix)]
 use std::time::Duration;
 
-use common::{Place, Terminal, code, command, err, fails, json, kvstore, ok, on_terminal, out};
+use common::{Place, code, err, fails, json, kvstore, ok, out};
+#[cfg(unix)]
+use common::{Terminal, command, on_terminal};
 use kvstore::{Expiry, Store};
 use serde_json::json;
 
@@ -65,6 +68,7 @@ fn expiring_lists_the_dead_only_when_asked() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn expiring_shows_a_person_a_table() {
     let place = Place::new();
     let path = example(&place);
@@ -95,13 +99,16 @@ fn the_chart_counts_what_ends_in_each_bar() {
     );
     assert_eq!(json(&hours)[3], json!({"from_ms": begin + 3 * HOUR, "to_ms": begin + 4 * HOUR, "count": 1}));
     assert_eq!(ok(&chart).lines().count(), 14); // quarters of an hour
-    let (_, shown) = on_terminal(&hours);
-    let lines: Vec<_> = shown.lines().collect();
-    assert!(lines[0].ends_with("6 keys in bars of 1h"), "{shown}");
-    assert!(lines[1].starts_with("now ▸ 20"), "{shown}");
-    assert!(lines[2].contains("2100-01-01 00:00 │████") && lines[2].ends_with("  4"), "{shown}");
-    assert!(lines[3].contains('█') && !lines[4].contains('█'), "{shown}");
-    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{shown}");
+    #[cfg(unix)] // a terminal
+    {
+        let (_, shown) = on_terminal(&hours);
+        let lines: Vec<_> = shown.lines().collect();
+        assert!(lines[0].ends_with("6 keys in bars of 1h"), "{shown}");
+        assert!(lines[1].starts_with("now ▸ 20"), "{shown}");
+        assert!(lines[2].contains("2100-01-01 00:00 │████") && lines[2].ends_with("  4"), "{shown}");
+        assert!(lines[3].contains('█') && !lines[4].contains('█'), "{shown}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{shown}");
+    }
     fails(&["expiring", &path, "--chart", "--bucket", "1ms"], 2, "choose a longer --bucket");
     fails(&["expiring", &path, "--chart", "--bucket", "36h"], 2, "whole days");
     fails(&["expiring", &path, "--bucket", "1h"], 2, "--chart");
@@ -109,6 +116,7 @@ fn the_chart_counts_what_ends_in_each_bar() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn the_chart_marks_now_among_the_dead_and_the_living() {
     let place = Place::new();
     let path = example(&place);
@@ -126,8 +134,11 @@ fn next_is_the_first_that_lives() {
     let path = example(&place);
     assert_eq!(columns(&ok(&["next", &path]), 0), ["a0"]);
     assert_eq!(json(&["next", &path, "-f", "sessions"])[0]["key"], "a1");
-    let (code, shown) = on_terminal(&["next", &path]);
-    assert!(code == 0 && shown.contains("in 59m") && shown.contains("a0"), "{shown}");
+    #[cfg(unix)] // a terminal
+    {
+        let (code, shown) = on_terminal(&["next", &path]);
+        assert!(code == 0 && shown.contains("in 59m") && shown.contains("a0"), "{shown}");
+    }
     Store::open(&path).unwrap().create_family("empty").unwrap();
     let none = kvstore(&["next", &path, "-f", "empty"]);
     assert_eq!((self::code(&none), out(&none), err(&none)), (1, String::new(), String::new()));
@@ -156,6 +167,7 @@ fn purge_removes_what_has_expired_and_tells_how_many() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn purge_asks_a_person_and_does_what_the_answer_says() {
     let place = Place::new();
     let path = example(&place);
@@ -179,6 +191,7 @@ fn purge_asks_a_person_and_does_what_the_answer_says() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn a_person_is_asked_also_when_the_output_goes_elsewhere() {
     let place = Place::new();
     let path = example(&place);
@@ -218,6 +231,7 @@ fn a_purge_beside_a_writer_is_busy_and_one_of_a_missing_file_makes_none() {
 }
 
 #[test]
+#[cfg(unix)] // a signal
 fn a_purge_that_is_interrupted_ends_after_its_step_and_the_store_is_sound() {
     let place = Place::new();
     let path = place.word("app.db");
@@ -261,18 +275,22 @@ fn sweep_removes_what_was_written_too_long_ago_where_write_times_are_kept() {
     assert_eq!(ok(&["sweep", &path, "--older-than", "1d", "-f", "logs"]), "0\n");
     let some = json(&["sweep", &path, "--older-than", "0s", "-f", "logs", "--max-keys", "10"]);
     assert_eq!(some[0], json!({"removed": 10, "more": true, "stopped": false}));
-    let mut terminal = Terminal::start(&["sweep", &path, "--older-than", "0s", "-f", "logs"]);
-    terminal.wait_for("Remove every key of family \"logs\" in ");
-    terminal.type_in("y\n");
-    let (status, shown) = terminal.end();
-    assert_eq!(status.code(), Some(0));
-    assert!(shown.contains("removed 290 keys written before"), "{shown}");
-    assert_eq!(logs.count().unwrap(), 0);
+    #[cfg(unix)] // a terminal
+    {
+        let mut terminal = Terminal::start(&["sweep", &path, "--older-than", "0s", "-f", "logs"]);
+        terminal.wait_for("Remove every key of family \"logs\" in ");
+        terminal.type_in("y\n");
+        let (status, shown) = terminal.end();
+        assert_eq!(status.code(), Some(0));
+        assert!(shown.contains("removed 290 keys written before"), "{shown}");
+        assert_eq!(logs.count().unwrap(), 0);
+    }
 }
 
 // ---- clean ---------------------------------------------------------------------------------------
 
 #[test]
+#[cfg(unix)] // a terminal
 fn clean_removes_what_expires_until_it_is_interrupted_while_others_write() {
     let place = Place::new();
     let path = example(&place);
@@ -290,6 +308,7 @@ fn clean_removes_what_expires_until_it_is_interrupted_while_others_write() {
 }
 
 #[test]
+#[cfg(unix)] // a terminal
 fn clean_goes_on_when_another_program_writes_for_long() {
     let place = Place::new();
     let path = example(&place);

@@ -1,5 +1,7 @@
 //! The tour of docs/command.md, as it is written there.
 
+#![cfg(unix)] // lines of sh
+
 mod common;
 
 use std::fs;

@@ -64,26 +64,43 @@ def build_environment(engine):
     return said | ({"KVSTORE_ENGINE": "sql"} if engine == "sql" else {})
 
 
-def library(engine):
-    """Builds and installs the library with an engine; the folder it is installed in."""
-    prefix = WORK / "installed" / engine
+def library(engine, name=None, **more):
+    """Builds and installs the library with an engine, and with more settings of `make`; the folder it is installed in."""
+    prefix = WORK / "installed" / (name or engine)
     settings = {
-        "PREFIX": prefix, "WINDOWS_CC": GCC, "CARGO_TARGET_DIR": WORK / "cargo",
+        "PREFIX": prefix, "WINDOWS_CC": GCC, "CARGO_TARGET_DIR": WORK / "cargo", "COMMAND": "no",
         "CARGOFLAGS": "--locked --config tests/cross/quick.toml",
-    }  # fmt: skip
+    } | more  # fmt: skip
     arguments = [f"{name}={value}" for name, value in settings.items()]
     run(["make", "-C", ROOT, "install-windows", *arguments], env=build_environment(engine))
     return prefix
 
 
-def unit_tests():
-    """Runs the unit tests in Rust; how many have passed."""
+def encrypting_library():
+    """The same with encrypted stores: with the OpenSSL of $OPENSSL_DIR, a DLL; or with one of its own, which takes long."""
+    openssl = os.environ.get("OPENSSL_DIR")
+    prefix = library("btree", "encryption", ENCRYPTION="1" if openssl else "vendored")
+    for dll in pathlib.Path(openssl).glob("bin/*.dll") if openssl else ():
+        shutil.copy(dll, prefix / "bin")
+    return prefix
+
+
+def cargo_test(*arguments):
+    """Runs tests in Rust; how many have passed."""
     deps = WORK / "cargo/unit" / TRIPLE / "debug/deps"
     deps.mkdir(parents=True, exist_ok=True)
-    shutil.copy(WORK / "programs/bcryptprimitives.dll", deps)
-    command = ["cargo", "test", "--locked", "--lib", "--target", TRIPLE, "--target-dir", WORK / "cargo/unit"]
+    for folder in (deps, deps.parent):  # of the tests, and of the command that they start
+        shutil.copy(WORK / "programs/bcryptprimitives.dll", folder)
+    command = ["cargo", "test", "--locked", "--target", TRIPLE, "--target-dir", WORK / "cargo/unit", *arguments]
     said = run(command, cwd=ROOT, env=build_environment("btree")).decode()
-    return int(re.search(r"test result: ok\. (\d+) passed", said).group(1))
+    return sum(map(int, re.findall(r"test result: ok\. (\d+) passed", said)))
+
+
+def sqlite():
+    """The folder with SQLite as it is given out: that of libsqlite3-sys, to be built without our flags."""
+    listed = json.loads(run(["cargo", "metadata", "--locked", "--format-version", "1"], cwd=ROOT))
+    manifest = next(package["manifest_path"] for package in listed["packages"] if package["name"] == "libsqlite3-sys")
+    return pathlib.Path(manifest).parent / "sqlite3"
 
 
 class Compiler:
@@ -96,7 +113,8 @@ class Compiler:
         for library in (*RUNTIME, "bcryptprimitives.dll"):
             shutil.copy(WORK / "programs" / library, self.folder)
         if not is_static:
-            shutil.copy(prefix / "bin/kvstore.dll", self.folder)
+            for library in (prefix / "bin").glob("*.dll"):
+                shutil.copy(library, self.folder)
 
     def build(self, source, *, standard="c11"):
         """The program of a source in C or C++ (a path from the root)."""
@@ -112,14 +130,11 @@ class Compiler:
         return program
 
     def other(self):
-        """Another program, with SQLite as it is given out: that of libsqlite3-sys, built without our flags."""
-        listed = json.loads(run(["cargo", "metadata", "--locked", "--format-version", "1"], cwd=ROOT))
-        manifest = next(package["manifest_path"] for package in listed["packages"] if package["name"] == "libsqlite3-sys")
-        sqlite = pathlib.Path(manifest).parent / "sqlite3"
+        """Another program, with SQLite as it is given out."""
         program = self.folder / "other.exe"
         source = HERE / "other.c"
         if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-            run([GCC, "-O1", "-w", "-I", sqlite, "-o", program, source, sqlite / "sqlite3.c"])
+            run([GCC, "-O1", "-w", "-I", sqlite(), "-o", program, source, sqlite() / "sqlite3.c"])
         return program
 
     def start(self, program, *arguments, cwd):

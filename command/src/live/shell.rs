@@ -19,6 +19,7 @@ use crate::output::{Color, DIM};
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Interrupt;
 use crate::secret::Secrets;
+use crate::system;
 
 /// Commands that a shell has not.
 const NOT_HERE: [&str; 3] = ["shell", "completions", "man"];
@@ -31,7 +32,8 @@ const NOT_HERE: [&str; 3] = ["shell", "completions", "man"];
 /// Ctrl-C ends the line, not the shell.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Lines are kept in $XDG_STATE_HOME/kvstore/history (~/.local/state/kvstore/history), which only its
+    after_help = format!(
+        "Lines are kept in {}, which only its
 owner can read; those that begin with a space are not.
 
 With lines piped in there is no prompt, and the first line that fails is the last one: its exit code is the shell's.
@@ -39,7 +41,9 @@ With lines piped in there is no prompt, and the first line that fails is the las
 Examples:
   kvstore shell app.db
   kvstore shell app.db --hex
-  printf 'put a 1\\nincr a\\nget a\\n' | kvstore shell app.db"
+  printf 'put a 1\\nincr a\\nget a\\n' | kvstore shell app.db",
+        system::HISTORY
+    )
 )]
 pub struct ShellArgs {
     #[command(flatten)]
@@ -254,7 +258,8 @@ impl Lines {
 
     /// Runs a line; its exit code, or `None` to end the shell.
     fn run(&mut self, line: &str, interrupt: Option<&Interrupt>) -> Option<u8> {
-        let Some(words) = shlex::split(line.trim_end_matches('\n')) else {
+        let line = line.get(..system::without_newline(line.as_bytes()).len()).unwrap_or(line);
+        let Some(words) = shlex::split(line) else {
             return Some(report(usage("a quote is not closed, or the line ends with a backslash")));
         };
         let Some(first) = words.first().cloned() else { return Some(0) };

@@ -13,6 +13,7 @@ use crate::json::Object;
 use crate::output::{BOLD, DIM, WARN, count, keys, size};
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
+use crate::system;
 use crate::times;
 
 /// What a store is, and what is in it: one screen
@@ -109,7 +110,7 @@ impl Shown {
     }
 
     fn path(&self) -> String {
-        self.info.path.as_deref().map(|path| path.display().to_string()).unwrap_or_default()
+        self.info.path.as_deref().map(system::path).unwrap_or_default()
     }
 
     /// The families with their keys, if these were counted.
@@ -246,7 +247,7 @@ impl Shown {
     fn lines(&self) -> Vec<String> {
         let info = &self.info;
         let mut lines = vec![
-            format!("path\t{}", Form::Text.show(self.path().as_bytes())),
+            format!("path\t{}", system::on_one_line(&self.path())),
             format!("format_version\t{}", info.format_version),
             format!("version\t{}", kvstore::VERSION),
         ];
@@ -287,7 +288,7 @@ impl Shown {
     /// For people.
     fn print(&self, context: &mut Context) -> Result<()> {
         let (info, out) = (&self.info, &mut context.out);
-        let title = out.paint(BOLD, Form::Text.show(self.path().as_bytes()));
+        let title = out.paint(BOLD, system::on_one_line(&self.path()));
         out.line(title)?;
         let by = info.created_by.as_deref().map(|by| format!(", made by {by}")).unwrap_or_default();
         let format = format!("version {}{}", info.format_version, Form::Text.show(by.as_bytes()));

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,6 +15,7 @@ use crate::json::Object;
 use crate::output::{count, keys, size};
 use crate::place::{For, StoreArgs, family, must_name_a_file, open_with, shown};
 use crate::progress::{Interrupt, Progress};
+use crate::system;
 
 /// Rows that are shown at once.
 const ROWS: usize = 512;
@@ -179,22 +179,19 @@ impl<'p> Target<'p> {
     fn create(path: &'p Path, store: &Path) -> Result<Target<'p>> {
         let said = |e: io::Error| Failure::Refused(format!("{}: {e}", path.display()));
         let there = fs::metadata(path).ok();
-        if let Some(there) = &there {
-            for suffix in ["", "-wal", "-shm", "-journal"] {
-                let mut name = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned()).into_os_string();
-                name.push(suffix);
-                let same = |of: fs::Metadata| (of.dev(), of.ino()) == (there.dev(), there.ino());
-                if fs::metadata(&name).is_ok_and(same) {
-                    return usage(format!(
-                        "{} belongs to the store itself: dump to another file",
-                        path.display()
-                    ));
-                }
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            let mut name = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned()).into_os_string();
+            name.push(suffix);
+            if system::is_one_file(path, Path::new(&name)) {
+                return usage(format!(
+                    "{} belongs to the store itself: dump to another file",
+                    path.display()
+                ));
             }
-            if !there.is_file() {
-                let file = OpenOptions::new().write(true).open(path).map_err(said)?;
-                return Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: None });
-            }
+        }
+        if system::is_device(path) || there.as_ref().is_some_and(fs::Metadata::is_dir) {
+            let file = OpenOptions::new().write(true).open(path).map_err(said)?;
+            return Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: None });
         }
         // Symbolic links stay, and what they lead to is replaced.
         let Some(name) = path.file_name() else {
@@ -205,8 +202,7 @@ impl<'p> Target<'p> {
         partial.push(OsStr::new(&format!(".{}.partial", std::process::id())));
         let partial = whole.with_file_name(partial);
         // Nobody may read it who may not read the store.
-        let mode = fs::metadata(store).map_or(0o600, |of| of.permissions().mode() & 0o777);
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&partial).map_err(said)?;
+        let file = system::create_as_private_as(store, &partial).map_err(said)?;
         Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: Some((partial, path)) })
     }
 
@@ -217,7 +213,7 @@ impl<'p> Target<'p> {
             let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
             fs::rename(partial, &whole)?;
             let directory = whole.parent().filter(|directory| !directory.as_os_str().is_empty());
-            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+            system::sync_directory(directory.unwrap_or(Path::new(".")))?;
             self.names = None;
         }
         Ok(())

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::output::{Output, count};
 use crate::place::{For, StoreFirst};
 use crate::progress::Progress;
 use crate::secret::Secrets;
+use crate::system;
 use crate::times::{self, Moment};
 
 /// So many entries, or about so many bytes, are written in one transaction.
@@ -92,7 +92,7 @@ impl Kind {
 /// Copy what another program keeps, TTLs included
 ///
 /// CSV and JSON are read here. What SNKV, diskcache, sqlitedict, shelve and dbm have made is read by the Python package
-/// kvstore-ttl, by $KVSTORE_PYTHON or python3. The source is only read. It is written in batches: what was written
+/// kvstore-ttl, by $KVSTORE_PYTHON or python3 (on Windows python). The source is only read. It is written in batches: what was written
 /// before an error stays, and --skip-existing goes on.
 #[derive(Debug, Args)]
 #[command(
@@ -220,8 +220,9 @@ impl ImportArgs {
                 "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
             );
         }
-        let python =
-            std::env::var_os(PYTHON).filter(|python| !python.is_empty()).unwrap_or_else(|| "python3".into());
+        let python = std::env::var_os(PYTHON)
+            .filter(|python| !python.is_empty())
+            .unwrap_or_else(|| system::PYTHON.into());
         let said = python.to_string_lossy().into_owned();
         let has_package = Command::new(&python)
             .args(["-c", "import kvstore._import"])
@@ -267,8 +268,10 @@ impl ImportArgs {
             self.store.path()?.into_os_string(),
             self.source.clone().into_os_string(),
         ]);
-        let error = Command::new(&python).args(words).exec();
-        refused(format!("{said} cannot be run: {error}"))
+        match system::become_program(Command::new(&python).args(words)) {
+            Ok(code) => Err(Failure::Said(code)),
+            Err(e) => refused(format!("{said} cannot be run: {e}")),
+        }
     }
 }
 

@@ -3,8 +3,6 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal as _, Read};
-use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
@@ -15,6 +13,7 @@ use zeroize::Zeroizing;
 use super::{Source, shown};
 use crate::failure::{Failure, Result, refused, usage};
 use crate::progress::Interrupt;
+use crate::system;
 
 /// Bytes of a key, and digits of one in hex.
 const KEY: usize = 32;
@@ -28,18 +27,25 @@ pub fn read(source: &Source, path: &Path, is_new: bool) -> Result<Secret> {
         Source::Terminal => ask(path, is_new),
         Source::File(file) => {
             let read = read_file(file)?;
-            match read.strip_suffix(b"\n").unwrap_or(&read) {
+            match system::without_newline(&read) {
                 [] => refused(format!("{} is empty: there is no password in it", name_of(file))),
                 password => Ok(Secret::password(password)),
             }
         }
-        Source::Variable(name) => match std::env::var_os(name).map(|word| Zeroizing::new(word.into_vec())) {
-            None => usage(format!("the environment variable {name}, for the password, is not set")),
-            Some(password) if password.is_empty() => {
-                usage(format!("the environment variable {name} is empty: there is no password in it"))
+        Source::Variable(name) => {
+            let Some(word) = std::env::var_os(name) else {
+                return usage(format!("the environment variable {name}, for the password, is not set"));
+            };
+            match system::bytes(word).map(Zeroizing::new) {
+                None => {
+                    usage(format!("the environment variable {name} is no text: there is no password in it"))
+                }
+                Some(password) if password.is_empty() => {
+                    usage(format!("the environment variable {name} is empty: there is no password in it"))
+                }
+                Some(password) => Ok(Secret::password(password)),
             }
-            Some(password) => Ok(Secret::password(password)),
-        },
+        }
         Source::RawKey(file) => match key(&read_file(file)?) {
             Some(key) => Ok(Secret::raw_key(&key)),
             None => refused(format!(
@@ -86,11 +92,11 @@ fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     // A pipe, such as sh's <(...), is for who has made it.
-    if found.is_file() && found.mode() & 0o044 != 0 {
-        let name = shown(path);
-        say!(
-            "kvstore: {name} can be read by other users of this machine: \"chmod 600 {name}\" keeps it from them"
-        );
+    let name = shown(path);
+    if found.is_file()
+        && let Some(to_do) = system::to_keep_others_out(&found, &name)
+    {
+        say!("kvstore: {name} can be read by other users of this machine: {to_do}");
     }
     read_all(file, path)
 }
@@ -110,7 +116,7 @@ fn read_all(from: impl Read, path: &Path) -> Result<Zeroizing<Vec<u8>>> {
 /// A key as it is, or in hex, with or without a newline after it.
 fn key(read: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
     let mut key = Zeroizing::new([0; KEY]);
-    let digits = read.strip_suffix(b"\n").unwrap_or(read);
+    let digits = system::without_newline(read);
     if read.len() == KEY {
         key.copy_from_slice(read);
     } else if digits.len() != DIGITS || HEXLOWER_PERMISSIVE.decode_mut(digits, &mut key[..]).is_err() {

@@ -13,6 +13,7 @@ use crate::json::Object;
 use crate::output::keys;
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Interrupt;
+use crate::system;
 use crate::times;
 
 /// How long Ctrl-C may go unnoticed while nothing is done.
@@ -24,13 +25,16 @@ const NAP: Duration = Duration::from_millis(50);
 /// turn; when others are writing for longer than --timeout, it tries again in its next turn.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A line for each turn that has removed something: when, and how many; at the end, on stderr, how many
-it were in all. As JSON: at_ms, removed; at the end: removed_in_all, turns, elapsed_ms. Ctrl-C and SIGTERM end it well, with
+    after_help = format!(
+        "A line for each turn that has removed something: when, and how many; at the end, on stderr, how many
+it were in all. As JSON: at_ms, removed; at the end: removed_in_all, turns, elapsed_ms. {} end it well, with
 exit code 0.
 
 Examples:
   kvstore clean app.db
-  kvstore clean app.db --interval 10s --max-keys 10000 --json >> clean.log"
+  kvstore clean app.db --interval 10s --max-keys 10000 --json >> clean.log",
+        system::ENDS
+    )
 )]
 pub struct CleanArgs {
     #[command(flatten)]

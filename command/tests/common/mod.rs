@@ -2,20 +2,21 @@
 //!
 //! The command sees neither `$KVSTORE` nor `$NO_COLOR` of who runs the tests, and the time zone is UTC.
 
-#![allow(dead_code)] // each file of tests uses its own part
+#![allow(dead_code, unused_imports)] // each file of tests uses its own part
+
+#[cfg(unix)]
+mod terminal;
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+#[cfg(unix)]
+pub use terminal::{Terminal, on_terminal};
+
+/// What is said of a file that is not there.
+pub const NOT_THERE: &str = if cfg!(windows) { "(os error " } else { "No such file" };
 
 /// The command with these arguments, not started yet.
 pub fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
@@ -116,136 +117,4 @@ impl Place {
         files.sort();
         files
     }
-}
-
-/// A pseudo-terminal with the command on it: its input, output and errors. It is not the controlling terminal, so
-/// Ctrl-C is to be sent by [`Terminal::interrupt`].
-pub struct Terminal {
-    child: Child,
-    keyboard: File,
-    screen: Receiver<Vec<u8>>,
-    /// What has come so far.
-    seen: String,
-}
-
-/// How long something on a terminal may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-impl Terminal {
-    /// Starts it on a terminal of 100 columns and 30 lines.
-    pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Terminal {
-        Terminal::start_command(command(args))
-    }
-
-    /// The same, but its output goes elsewhere: only its input and its errors are on the terminal.
-    pub fn start_piped<S: AsRef<OsStr>>(args: &[S]) -> Terminal {
-        Terminal::start_with(command(args), true)
-    }
-
-    pub fn start_command(command: Command) -> Terminal {
-        Terminal::start_with(command, false)
-    }
-
-    fn start_with(mut command: Command, is_piped: bool) -> Terminal {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let slave = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let slave = OpenOptions::new().read(true).write(true).open(slave).unwrap();
-        tcsetwinsize(&slave, size).unwrap();
-        let output = if is_piped { Stdio::null() } else { slave.try_clone().unwrap().into() };
-        command.stdin(slave.try_clone().unwrap()).stdout(output).stderr(slave);
-        let child = command.spawn().unwrap();
-        drop(command); // and with it our side of the slave: the end of the command is the end of the screen
-        let keyboard = File::from(master);
-        let mut reader = keyboard.try_clone().unwrap();
-        let (sender, screen) = channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // Linux says EIO at the end.
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                if sender.send(buffer[..read].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
-        Terminal { child, keyboard, screen, seen: String::new() }
-    }
-
-    /// Types this, as it is; a line ends with `\n`.
-    pub fn type_in(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).unwrap();
-    }
-
-    /// Whether what is typed is shown.
-    pub fn echoes(&self) -> bool {
-        tcgetattr(&self.keyboard).unwrap().local_modes.contains(LocalModes::ECHO)
-    }
-
-    /// As Ctrl-C does.
-    pub fn interrupt(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-    }
-
-    /// Waits until this text has been shown; returns all that was.
-    #[track_caller]
-    pub fn wait_for(&mut self, text: &str) -> &str {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.seen.contains(text) {
-            match self.screen.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(more) => self.seen.push_str(&String::from_utf8_lossy(&more)),
-                Err(RecvTimeoutError::Disconnected) => panic!("it ended without {text:?}: {}", self.seen),
-                Err(RecvTimeoutError::Timeout) => panic!("no {text:?} for {PATIENCE:?}: {}", self.seen),
-            }
-        }
-        &self.seen
-    }
-
-    /// Waits until it has ended; returns how, and all that was shown, without colours, with `\n` after each line.
-    #[track_caller]
-    pub fn end(mut self) -> (ExitStatus, String) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.screen.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(more) => self.seen.push_str(&String::from_utf8_lossy(&more)),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("it goes on after {PATIENCE:?}: {}", self.seen),
-            }
-        }
-        let status = self.child.wait().unwrap();
-        (status, without_escapes(&self.seen).replace("\r\n", "\n"))
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // Only if the test has failed is it still there.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Runs it on a terminal, on which nobody types anything: the exit code, and what was shown.
-#[track_caller]
-pub fn on_terminal<S: AsRef<OsStr>>(args: &[S]) -> (i32, String) {
-    let (status, shown) = Terminal::start(args).end();
-    (status.code().unwrap_or(-1), shown)
-}
-
-/// The text without the escape sequences of colours and cursors (CSI), and without those of window titles (OSC).
-pub fn without_escapes(text: &str) -> String {
-    let mut plain = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('\x1b') {
-        plain.push_str(before);
-        let end = match after.as_bytes().first() {
-            Some(b'[') => after[1..].find(|c: char| ('@'..='~').contains(&c)).map(|at| at + 2),
-            Some(b']') => after.find('\x07').map(|at| at + 1),
-            _ => Some(after.len().min(1)),
-        };
-        rest = &after[end.unwrap_or(after.len())..];
-    }
-    plain + rest
 }

@@ -7,10 +7,9 @@
 //! with a file that has lost its name. A crash before the end leaves the old content, which the journal puts back; one after it the new
 //! one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fmt::LowerHex;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -28,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::secret::Secret;
 
 /// The file that the new content is made in, beside a store with this inode: nobody else gives a file this name.
-fn made_beside(path: &Path, inode: u64) -> PathBuf {
+fn made_beside(path: &Path, inode: impl LowerHex) -> PathBuf {
     beside(path, &format!("-convert-{inode:x}"))
 }
 
@@ -93,8 +92,8 @@ fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
              the path it has now",
         ));
     }
-    match fs::metadata(path) {
-        Ok(found) if found.nlink() > 1 => Err(Error::cant_open(
+    match os::names_at(path) {
+        Ok(names) if names > 1 => Err(Error::cant_open(
             "the file has several names (hard links), and could not be opened again: remove all names but one",
         )),
         found => found.map(drop).map_err(failed),
@@ -141,7 +140,7 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
 /// Empties a WAL that is still there, because this process may not remove it: SQLite takes no notice of that, and whoever
 /// opens the file next would put what is in the WAL over the new content. All of it is in the file.
 fn empty_log(path: &Path) -> Result<()> {
-    let emptied = match open_for_wiping(&beside(path, "-wal")) {
+    let emptied = match os::open_what_is_there(&beside(path, "-wal")) {
         Ok(log) => wipe(&log).and_then(|()| log.set_len(0)).and_then(|()| log.sync_all()),
         Err(e) => Err(e),
     };
@@ -158,13 +157,13 @@ fn empty_log(path: &Path) -> Result<()> {
 
 /// The WAL of a file, if there is one, to be overwritten when it is gone.
 fn log_of(path: &Path) -> Option<File> {
-    File::options().write(true).open(beside(path, "-wal")).ok()
+    os::open_to_outlive_its_name(&beside(path, "-wal"))
 }
 
 /// Overwrites a file that has no name any more, and that nobody has open.
 fn wipe_what_is_gone(file: &File) -> Result<()> {
-    match file.metadata() {
-        Ok(found) if found.nlink() == 0 => wipe(file).map_err(failed),
+    match os::names_of(file) {
+        Ok(0) => wipe(file).map_err(failed),
         _ => Ok(()),
     }
 }
@@ -211,8 +210,7 @@ impl Export {
 
 /// Makes a file with what is in the database, encrypted with another secret or with none; on the disk when this returns.
 fn export(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<Export> {
-    let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
-    let file = options.open(path).map_err(failed)?;
+    let file = os::make_private(path).map_err(failed)?;
     let export = Export { path: path.to_owned(), file };
     let filled = fill(conn, path, secret).and_then(|()| export.file.sync_all().map_err(failed));
     match filled {
@@ -229,7 +227,7 @@ fn fill(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<()> {
     let count = |schema: &str| number(&format!("SELECT count(*) FROM {schema}.sqlite_schema"));
     // Also reads the schema, which may have changed since: statements of the export's do not do that.
     let tables = count("main")?;
-    let name = ValueRef::Text(path.as_os_str().as_bytes());
+    let name = ValueRef::Text(path.as_os_str().as_encoded_bytes());
     let attach = format!("ATTACH ?1 AS {CONVERTED} KEY ''"); // the key comes where it is not copied about
     conn.execute(&attach, [rusqlite::types::ToSqlOutput::Borrowed(name)]).map_err(translate)?;
     let filled = (|| {
@@ -312,16 +310,11 @@ fn wipe(mut file: &File) -> io::Result<()> {
 
 /// Overwrites a file and removes it, if it is there.
 fn remove_wiped(path: &Path) -> io::Result<()> {
-    match open_for_wiping(path) {
+    match os::open_what_is_there(path) {
         Ok(file) => wipe(&file).and_then(|()| fs::remove_file(path)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
     }
-}
-
-/// Somebody may have put a link in its place, or a FIFO, whose opening waits.
-fn open_for_wiping(path: &Path) -> io::Result<File> {
-    File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
 impl Db {

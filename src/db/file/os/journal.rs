@@ -2,7 +2,6 @@
 //! mode of its database, and its name becomes durable with its first sync.
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
@@ -27,7 +26,8 @@ impl Journal {
     /// # Errors
     /// What the VFS says.
     pub(in crate::db::file) fn make(path: &Path) -> Result<Journal> {
-        let named = |suffix: &str| CString::new([path.as_os_str().as_bytes(), suffix.as_bytes()].concat());
+        let named =
+            |suffix: &str| CString::new([path.as_os_str().as_encoded_bytes(), suffix.as_bytes()].concat());
         let (Ok(database), Ok(journal), Ok(wal)) = (named(""), named("-journal"), named("-wal")) else {
             return Err(Error::cant_open("the path has a NUL in it"));
         };

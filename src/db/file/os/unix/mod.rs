@@ -37,6 +37,10 @@ pub(crate) use forks::note_fork;
 pub(super) use forks::watch as watch_forks;
 pub(in crate::db::file) use place::{Place, State, coarse_ms, is_forbidden_to_write, may_write};
 pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) use place::{
+    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
 
 /// SQLite's VFS for this system, if nobody has made another one the default.
 pub(super) const VFS: &CStr = c"unix";

@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+#[cfg(feature = "encryption")]
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -188,6 +190,36 @@ pub(crate) fn make_like(original: Option<&Path>, path: &Path) -> io::Result<()> 
         options.mode(std::fs::metadata(original)?.permissions().mode() & 0o777);
     }
     options.open(path).map(drop)
+}
+
+/// Makes a file that nobody else may read.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn make_private(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Opens what has a name, to overwrite it. Somebody may have put a link in its place, or a FIFO, whose opening waits.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
+    File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
+/// Opens a file that may be removed meanwhile, to overwrite what was in it.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn open_to_outlive_its_name(path: &Path) -> Option<File> {
+    File::options().write(true).open(path).ok()
+}
+
+/// How many names the file at a path has.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn names_at(path: &Path) -> io::Result<u64> {
+    std::fs::metadata(path).map(|found| found.nlink())
+}
+
+/// How many names an open file has.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn names_of(file: &File) -> io::Result<u64> {
+    file.metadata().map(|found| found.nlink())
 }
 
 /// Makes a file durable that is open nowhere. (Who may not write it, may.)

@@ -23,6 +23,10 @@ pub(in crate::db::file) use files::OsFile;
 pub(crate) use files::{FileIdentity, is_at, read_exact_at};
 pub(in crate::db::file) use place::{Place, State, coarse_ms, is_forbidden_to_write, may_write};
 pub(crate) use place::{make_like, rename_new, sync_directory, sync_file};
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) use place::{
+    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
 
 use crate::error::Result;
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windows_sys::Win32::Foundation::FILETIME;
+#[cfg(feature = "encryption")]
+use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_OPEN_REPARSE_POINT;
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_ADD_FILE, FILE_FLAG_BACKUP_SEMANTICS, FILE_SHARE_READ, FILE_SHARE_WRITE, MOVEFILE_WRITE_THROUGH,
     MoveFileExW,
@@ -188,6 +190,36 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
 /// Makes an empty file. There must be none of that name. Who may read it, its directory says.
 pub(crate) fn make_like(_original: Option<&Path>, path: &Path) -> io::Result<()> {
     File::options().write(true).create_new(true).open(path).map(drop)
+}
+
+/// Makes a file. It may be read by whoever may read what its directory makes.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn make_private(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).open(path)
+}
+
+/// Opens what has a name, to overwrite it. Somebody may have put a link in its place.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
+    File::options().write(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(path)
+}
+
+/// Nothing: while a file is open its name stays, in the way of SQLite, also after it was removed.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn open_to_outlive_its_name(_path: &Path) -> Option<File> {
+    None
+}
+
+/// How many names the file at a path has.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn names_at(path: &Path) -> io::Result<u64> {
+    names_of(&open_to_look(path)?)
+}
+
+/// How many names an open file has.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn names_of(file: &File) -> io::Result<u64> {
+    look(file).map(|found| found.nNumberOfLinks.into())
 }
 
 /// Makes a file durable that is open nowhere: only who may write it can.

@@ -1,0 +1,50 @@
+"""What others see of the library on Windows: the DLL exports, and the static library defines, the functions of the header
+and nothing else. So a program with an SQLite of its own can link it."""
+
+import re
+
+from kit import GCC, HERE, NATIVE, ROOT, Compiler, Failed, run, sqlite
+
+TOOLS = "x86_64-w64-mingw32-"
+
+
+def declared():
+    return set(re.findall(r"\b(kvstore_\w+)\(", (ROOT / "include/kvstore.h").read_text()))
+
+
+def imports(file):
+    """The DLLs it needs, in small letters and without the ending."""
+    said = run([f"{TOOLS}objdump", "-p", file], text=True)
+    return {name.lower() for name in re.findall(r"DLL Name: (\S+?)(?:\.dll)?$", said, re.MULTILINE | re.IGNORECASE)}
+
+
+def exported(dll):
+    said = run([f"{TOOLS}objdump", "-p", dll], text=True)
+    table = said.split("[Ordinal/Name Pointer] Table")[1].split("\n\n")[0]
+    return set(re.findall(r"\s(\w+)$", table, re.MULTILINE)) - {"Table"}
+
+
+def defined(archive):
+    """Without what is only the name of a function in a DLL: those of Windows are the same for everybody."""
+    symbols, member = set(), ""
+    for line in run([f"{TOOLS}nm", "--plugin=/dev/null", "-g", "--defined-only", archive], text=True).splitlines():
+        if line.endswith(":"):
+            member = line
+        elif line.strip() and not re.search(r"\.dll[hst]\d*\.o:$", member):
+            symbols.add(line.split()[-1])
+    return symbols
+
+
+def check(prefix):
+    wanted = declared()
+    for what, found in (("the DLL", exported(prefix / "bin/kvstore.dll")), ("libkvstore.a", defined(prefix / "lib/libkvstore.a"))):
+        if found != wanted:
+            raise Failed(f"{what}: missing {sorted(wanted - found)[:9]}, too many {sorted(found - wanted)[:9]}")
+    compiler = Compiler(prefix, is_static=True)
+    program = compiler.folder / "two_sqlites.exe"
+    run([
+        GCC, "-O1", "-w", "-I", prefix / "include", "-I", sqlite(), "-o", program, HERE / "two_sqlites.c", sqlite() / "sqlite3.c",
+        prefix / "lib/libkvstore.a", *NATIVE,
+    ])  # fmt: skip
+    compiler.run_in_empty_folder(program)
+    return len(wanted)
