@@ -23,7 +23,8 @@ fn make(target: &str, variables: &[(&str, &Path)]) -> String {
     }
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        let is_asked = ["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*name) || name.starts_with("CARGO_PROFILE_");
+        let is_asked =
+            ["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*name) || name.starts_with("CARGO_PROFILE_");
         let of_cargo = name.starts_with("CARGO_") && !is_asked;
         let of_make = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DESTDIR", "PREFIX", "prefix"].contains(&&*name);
         if of_cargo || of_make {
