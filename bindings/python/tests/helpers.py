@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,12 @@ PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
 #: What has Python programs in it.
 DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+#: Ends a process at once, with the exit code KILLED.
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+KILLED = -KILL if os.name == "posix" else 1
+#: Does as Ctrl-C; but on Windows, where one process alone cannot be sent that, it ends the process.
+INTERRUPT = signal.SIGINT if os.name == "posix" else signal.SIGTERM
 
 START_S = 1_700_000_000.0
 
