@@ -112,6 +112,7 @@ class Windows:
         ])  # fmt: skip
         with zipfile.ZipFile(built) as archive:
             archive.extractall(self.packages)
+        self.run("-m", "compileall", "-q", unix(self.packages))
         # wine 8 lacks it; where the extension is, it is found.
         shutil.copy(WORK / "programs/bcryptprimitives.dll", self.packages / "kvstore")
 
@@ -155,6 +156,7 @@ def run_tests(built, say):
     folder = os.environ.get("KVSTORE_WINDOWS_PYTHON")
     if not folder:
         return None
+    run(["wineserver", "-p"], env=kit.environment())  # else each program waits for a new one; run stops it
     windows = Windows(folder, built)
     say(f"Python {windows.version} for Windows")
     wanted = os.environ.get("KVSTORE_WINDOWS_TESTS", "*")
