@@ -90,6 +90,8 @@ def is_gnu() -> bool:
     """Whether Rust's library is for the GNU linker, and so for MinGW's compiler; or for MSVC."""
     if cross():
         return True
+    if os.environ.get("KVSTORE_STATIC_LIB"):
+        return os.environ["KVSTORE_STATIC_LIB"].endswith(".a")
     target = os.environ.get("CARGO_BUILD_TARGET") or _host() or ""
     return "-windows-gnu" in target
 

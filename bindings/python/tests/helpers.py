@@ -142,7 +142,7 @@ def programs() -> list[tuple[str, str]]:
         text = document.read_text() if document.exists() else ""
         blocks = re.findall(r"^```(?:python|py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
         if blocks:
-            found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
+            found.append((document.relative_to(ROOT).as_posix(), "\n".join(blocks)))
     return found
 
 

@@ -6,15 +6,17 @@ import ast
 from pathlib import Path
 
 import pytest
-from on_windows import LEFT_OUT
+from on_windows import LEFT_OUT, UNDER_WINE
+
+REASONS = {**LEFT_OUT, **UNDER_WINE}
 
 TESTS = Path(__file__).resolve().parent
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("name", REASONS)
 def test_what_is_left_out_is_there_and_has_a_reason(name: str) -> None:
     file, _, test = name.partition("::")
     assert (TESTS / file).is_file()
     functions = {node.name for node in ast.parse((TESTS / file).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}
     assert not test or test.partition("[")[0] in functions
-    assert len(LEFT_OUT[name].split()) > 2
+    assert len(REASONS[name].split()) > 2
