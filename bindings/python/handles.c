@@ -28,8 +28,8 @@ static PyObject *handles_cf_name;
 static unsigned long handles_thread(void)
 {
     static unsigned long last;
-    static __thread unsigned long thread;
-    if (thread == 0) thread = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    static KVPY_EACH_THREAD unsigned long thread;
+    if (thread == 0) thread = kvpy_next(&last);
     return thread;
 }
 

@@ -42,7 +42,7 @@ static int rows_enter(Rows *self)
 {
     int running;
 #ifdef Py_GIL_DISABLED
-    running = __atomic_exchange_n(&self->running, 1, __ATOMIC_ACQUIRE);
+    running = kvpy_exchange(&self->running, 1);
 #else
     running = self->running;
     self->running = 1;
@@ -54,7 +54,7 @@ static int rows_enter(Rows *self)
 static void rows_leave(Rows *self)
 {
 #ifdef Py_GIL_DISABLED
-    __atomic_store_n(&self->running, 0, __ATOMIC_RELEASE);
+    (void)kvpy_exchange(&self->running, 0);
 #else
     self->running = 0;
 #endif

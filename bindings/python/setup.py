@@ -7,6 +7,7 @@ Environment:
   KVSTORE_ENCRYPTION   "vendored" (default): with encrypted stores, and an OpenSSL inside, which is built with perl and
                        make; "system": with the OpenSSL of the system; "no": without
   KVSTORE_REMOTE       "yes" (default): with stores on PostgreSQL servers; "no": without
+  KVSTORE_TARGET       "x86_64-pc-windows-gnu" on another system: a wheel for Windows, by mingw-w64 (see build_windows.py)
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
 
@@ -32,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # PEP 517 builds do not have this directory on the path
 
 import build_native  # noqa: E402
+import build_windows  # noqa: E402
 
 #: What of the crate its build needs. Cargo looks for the file of each [[bench]], also when it builds none.
 CRATE_FILES = [
@@ -77,7 +79,7 @@ def static_library(crate: Path) -> Path:
     if path:
         return path
     for artifact in built(crate, "--package", "kvstore-ttl", "--lib"):
-        if artifact.suffix in (".a", ".lib"):
+        if artifact.suffix in (".a", ".lib") and ".dll" not in artifact.suffixes:  # no import library
             return artifact
     raise SystemExit("kvstore: cargo named no static library among what it built")
 
@@ -124,9 +126,11 @@ def built(crate: Path, *what: str) -> list[Path]:
             "kvstore: to build OpenSSL, perl and make must be on the PATH. Install them; or set KVSTORE_ENCRYPTION to "
             "'system' for the OpenSSL of the system (libssl-dev on Debian), or to 'no' for a build without encryption."
         )
-    what = (*what, *FEATURES[ENCRYPTION], *REMOTE_FEATURES[REMOTE])
+    target = build_windows.cargo_target()
+    what = (*what, *FEATURES[ENCRYPTION], *REMOTE_FEATURES[REMOTE], *(["--target", target] if target else []))
     build = [cargo, "build", "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
-    done = subprocess.run(build, cwd=crate, stdout=subprocess.PIPE, text=True, check=False)
+    environment = {**os.environ, **build_windows.cargo_environment()}
+    done = subprocess.run(build, cwd=crate, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"kvstore: {' '.join(build)} failed in {crate}")
     messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -136,6 +140,21 @@ def built(crate: Path, *what: str) -> list[Path]:
 
 class BuildExtension(build_ext):
     """Builds the library, writes the C source, compiles and links."""
+
+    def finalize_options(self) -> None:
+        if sys.platform == "win32" and self.compiler is None and build_windows.is_gnu():
+            self.compiler = "mingw32"  # else it would be MSVC
+        super().finalize_options()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        name: str = super().get_ext_filename(fullname)
+        return str(Path(name).with_name("_kvstore.pyd")) if build_windows.cross() else name
+
+    def get_libraries(self, ext: Extension) -> list[str]:
+        if STABLE_ABI and sys.platform == "win32" and build_windows.is_gnu():
+            return [*ext.libraries, "python3"]  # else it would be python39.dll's extension, and of no other
+        libraries: list[str] = super().get_libraries(ext)
+        return libraries
 
     def build_extension(self, ext: Extension) -> None:
         crate = build_native.crate_root()
@@ -151,7 +170,9 @@ class BuildExtension(build_ext):
         ext.depends = [str(library), str(crate / "include" / "kvstore.h"), *ours]
         ext.extra_compile_args = ["-fvisibility=hidden"]
         # SQLite is inside: none of its names may be seen from outside, nor bind to another copy's.
-        if sys.platform == "darwin":
+        if build_windows.for_windows():
+            build_windows.prepare(self, ext)
+        elif sys.platform == "darwin":
             ext.extra_link_args = ["-Wl,-exported_symbol,_PyInit__kvstore", "-Wl,-dead_strip"]
         else:
             ext.extra_link_args = ["-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]
@@ -180,8 +201,11 @@ class BuildCommand(Command):
         target = Path(self.build_dir) / program.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(program, target)
-        strip = shutil.which(os.environ.get("STRIP", "strip"))
-        if strip and sys.platform != "darwin":
+        if build_windows.for_windows():
+            strip = build_windows.strip()
+        else:
+            strip = None if sys.platform == "darwin" else shutil.which(os.environ.get("STRIP", "strip"))
+        if strip:
             subprocess.run([strip, "--strip-all", str(target)], check=False)
         target.chmod(0o755)
 
@@ -220,7 +244,12 @@ setup(
         )
     ],
     cmdclass={"build_ext": BuildExtension, "build_scripts": BuildCommand, "sdist": SourceDistribution},
-    options={"bdist_wheel": {"py_limited_api": "cp39"}} if STABLE_ABI else {},
+    options={
+        "bdist_wheel": {
+            **({"py_limited_api": "cp39"} if STABLE_ABI else {}),
+            **({"plat_name": "win_amd64"} if build_windows.cross() else {}),
+        }
+    },
     # The name of what BuildCommand makes: without one, setuptools installs no scripts.
     scripts=["kvstore"] if WITH_COMMAND else [],
     zip_safe=False,

@@ -3,6 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What C has no name for before C11: a variable of each thread, and steps that no other thread sees half. */
+#ifdef _MSC_VER
+#include <intrin.h>
+#define KVPY_EACH_THREAD __declspec(thread)
+#define kvpy_next(last) ((unsigned long)_InterlockedIncrement((volatile long *)(last)))
+#define kvpy_exchange(flag, value) ((int)_InterlockedExchange((volatile long *)(flag), (value)))
+#else
+#define KVPY_EACH_THREAD __thread
+#define kvpy_next(last) __atomic_add_fetch((last), 1, __ATOMIC_RELAXED)
+#define kvpy_exchange(flag, value) __atomic_exchange_n((flag), (value), __ATOMIC_ACQ_REL)
+#endif
+
 void kvpy_errmsg(KVStore *kv, char *buf, int cap)
 {
     const char *text = kvstore_errmsg(kv);

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import on_windows
 import pytest
 from helpers import Clock
 from postgres import Server, programs
@@ -26,6 +27,11 @@ _schemas = itertools.count()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.name == "nt":
+        for item in items:
+            why = on_windows.reason(item.path.name, item.name)
+            if why:
+                item.add_marker(pytest.mark.skip(reason=why))
     if not REMOTE:
         return
 

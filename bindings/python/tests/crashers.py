@@ -6,6 +6,7 @@ that cannot be opened or is damaged afterwards. Called as: python crashers.py NA
 
 from __future__ import annotations
 
+import _thread
 import copy
 import ctypes
 import datetime
@@ -997,6 +998,8 @@ def interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     store = new()
     pid = os.getpid()
+    # On Windows os.kill would end the process.
+    interrupt = (lambda: os.kill(pid, signal.SIGINT)) if os.name == "posix" else _thread.interrupt_main
 
     def scan() -> None:
         for _ in range(60):
@@ -1026,7 +1029,7 @@ def interrupts() -> None:
     hits = 0
     for work in (scan, write, purge, transact, batches):
         for _ in range(12):
-            timer = threading.Timer(RANDOM.random() / 15, os.kill, (pid, signal.SIGINT))
+            timer = threading.Timer(RANDOM.random() / 15, interrupt)
             try:
                 timer.start()
                 work()

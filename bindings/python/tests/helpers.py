@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,12 @@ PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
 #: What has Python programs in it.
 DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+#: Ends a process at once, with the exit code KILLED.
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+KILLED = -KILL if os.name == "posix" else 1
+#: Does as Ctrl-C; but on Windows, where one process alone cannot be sent that, it ends the process.
+INTERRUPT = signal.SIGINT if os.name == "posix" else signal.SIGTERM
 
 START_S = 1_700_000_000.0
 
@@ -78,7 +85,14 @@ def assert_clean(result: subprocess.CompletedProcess[str], stdout: str | None = 
 
 
 def open_files_of(path: Path) -> int:
-    """Of its log: descriptors of the other files may stay, parked for the next open."""
+    """Of its log: descriptors of the other files may stay, parked for the next open. On Windows 1 is any number."""
+    if os.name == "nt":
+        log = Path(f"{path}-wal")
+        try:
+            os.rename(log.rename(f"{path}-moved"), log)
+        except OSError:  # it is open, or not there
+            return int(log.exists())
+        return 0
     folder = Path("/proc/self/fd")
     if not folder.exists():
         pytest.skip("no /proc here")
@@ -128,7 +142,7 @@ def programs() -> list[tuple[str, str]]:
         text = document.read_text() if document.exists() else ""
         blocks = re.findall(r"^```(?:python|py)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
         if blocks:
-            found.append((str(document.relative_to(ROOT)), "\n".join(blocks)))
+            found.append((document.relative_to(ROOT).as_posix(), "\n".join(blocks)))
     return found
 
 

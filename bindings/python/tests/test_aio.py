@@ -236,6 +236,12 @@ def test_it_stays_at_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert await db.get("k") == b"v"  # a reader is opened only now
         await db.close()
         assert list(Path().iterdir()) == []
+
+    asyncio.run(main())
+
+
+def test_it_notices_that_its_file_has_another_name(tmp_path: Path) -> None:
+    async def main() -> None:
         db = await kvstore.aio.open(tmp_path / "other.db")
         await db.put("k", b"v")
         (tmp_path / "other.db").rename(tmp_path / "moved.db")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers import assert_clean, run_python
+from helpers import INTERRUPT, KILL, assert_clean, run_python
 
 import kvstore
 
@@ -27,7 +26,7 @@ def test_of_two_processes_one_makes_the_report(tmp_path: Path) -> None:
     assert first.stdout.readline() == "making the report\n"
     second = run_python(EXAMPLES / "lock.py", "0", cwd=tmp_path)
     assert (second.returncode, second.stdout, second.stderr) == (1, "another process makes the report\n", "")
-    first.send_signal(signal.SIGINT)
+    first.send_signal(INTERRUPT)
     first.communicate()
     with kvstore.open(tmp_path / "jobs.db") as db:
         db.family("recipes.locks").clear()  # a minute later
@@ -72,8 +71,8 @@ def test_a_result_is_computed_once_over_processes_until_it_is_forgotten(tmp_path
     assert_clean(run_python(program, "--forget", "Rome", cwd=tmp_path), "forgot 2\ncomputing for Rome\nsunny in Rome")
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_a_service_keeps_its_sessions(tmp_path: Path, end: signal.Signals) -> None:
+@pytest.mark.parametrize("end", [INTERRUPT, KILL])
+def test_a_service_keeps_its_sessions(tmp_path: Path, end: int) -> None:
     for number in (1, 2):
         service = start("asyncio_service.py", cwd=tmp_path)
         assert service.stdout is not None

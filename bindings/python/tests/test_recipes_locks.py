@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -485,7 +484,7 @@ def test_what_a_killed_process_held_is_free_when_its_ttl_is_over(path: Path, kin
         token = int(child.stdout.readline())
         mine = KINDS[kind](store)
         assert not mine.acquire(blocking=False)
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         child.wait()
         assert not mine.acquire(blocking=False)
         later = 600.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -317,7 +316,7 @@ while True:
         assert child.stdout.readline() == "inside\n"
         f: Callable[[], float] = memoize(store, ttl=0.05, name="f", stale=1000)(lambda: -1.0)
         assert f() > 0
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         child.communicate()
         until = time.monotonic() + 60
         while f() > 0 and time.monotonic() < until:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import queue
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -494,7 +493,7 @@ def test_what_is_done_in_one_transaction_is_done_once_whoever_is_killed(path: Pa
             while len(done) < before + 20:
                 time.sleep(0.001)
             for child in children:
-                child.send_signal(signal.SIGKILL)
+                child.kill()
                 child.communicate()
             store.integrity_check()
         last = [subprocess.Popen([*command, "1"], stdout=subprocess.DEVNULL) for _ in range(2)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -26,7 +28,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os.environ.setdefault(_PYTHON, sys.executable)
-        os.execv(program, ["kvstore", *arguments])
+        command = ["kvstore", *arguments]
+        if os.name == "nt":  # there execv starts a second process, and who waits for this one goes on at once
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's
+            return subprocess.run(command, executable=program, check=False).returncode
+        os.execv(program, command)
     parser = argparse.ArgumentParser(
         prog="python -m kvstore",
         description=kvstore.__doc__.splitlines()[0],

@@ -516,7 +516,11 @@ def shown(path: str) -> str:
 
 def absolute(path: bytes) -> bytes:
     """A path that a later chdir does not change; what is not a file's is left as it is."""
-    if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path) or os.path.isabs(path):
+    if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path):
+        return path
+    if os.name == "nt":  # where "C:name" is in that drive's current folder, and "\\name" on the current drive
+        return os.path.abspath(path)
+    if os.path.isabs(path):
         return path
     try:
         return os.path.join(os.getcwdb(), path)
