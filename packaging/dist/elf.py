@@ -1,4 +1,5 @@
-"""Whether programs and libraries of a release run where they shall: elf.py LIBC FILE...; a wheel is a file, too.
+"""Whether programs and libraries of a release run where they shall: elf.py LIBC FILE...; a wheel is a file, too, and has to
+please auditwheel as well.
 
 LIBC is `glibc-2.17`, the newest whose functions they may ask for, or `musl`. That a name has a version is asked for as well:
 without one it was found in no C library, and whether the system has it shows only when it is called. (auditwheel does not
@@ -6,7 +7,10 @@ look at that.) A wheel's extension exports one name only.
 """
 
 import io
+import json
 import pathlib
+import re
+import subprocess
 import sys
 import zipfile
 
@@ -14,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 
 LIBRARIES = {
     "glibc": ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux"),
-    "musl": ("libc.so",),
+    "musl": ("libc.musl-",),
 }
 
 
@@ -64,14 +68,31 @@ def files(path: pathlib.Path):
             yield f"{path.name}: {name}", archive.read(name), {"PyInit__kvstore"} if name.endswith(".so") else None
 
 
+def audited(path: pathlib.Path, libc: str, newest: str) -> list[str]:
+    """What auditwheel has against a wheel."""
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        return [f"auditwheel: {done.stderr}"]
+    said = json.loads(done.stdout)
+    tag = said["overall_tag"]
+    oldest = re.fullmatch(r"manylinux_(2_[0-9]+)_.*" if libc == "glibc" else r"musllinux_(1_[0-9]+)_.*", tag)
+    if oldest is None or said["external_libs"] or (newest and number(oldest[1].replace("_", ".")) > number(newest)):
+        return [f"auditwheel: {tag}, {said['external_libs']}"]
+    return []
+
+
 def main() -> None:
     libc, _, newest = sys.argv[1].partition("-")
     looked = [(name, complaints(data, libc, newest, exported)) for path in sys.argv[2:]
               for name, data, exported in files(pathlib.Path(path))]  # fmt: skip
+    for path in map(pathlib.Path, sys.argv[2:]):
+        if path.suffix == ".whl":
+            looked.append((path.name, audited(path, libc, newest)))
     bad = [f"{name}: {complaint}" for name, said in looked for complaint in said]
     if bad:
         sys.exit("\n".join(bad))
-    print(f"{len(looked)} of {sys.argv[1]}: need what they may only")
+    print(f"{', '.join(sorted({pathlib.Path(path).name for path in sys.argv[2:]}))}: needs what it may only")
 
 
 if __name__ == "__main__":
