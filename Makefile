@@ -7,7 +7,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture dist dist-test bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows windows-lib install-windows-command install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture dist dist-test dist-check bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows windows-lib install-windows-command install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -20,7 +20,8 @@ help:
 	@echo 'make cross         build and try it for other machines: 64-bit and 32-bit ARM, x86 of 32 bits, musl;'
 	@echo '                   TARGETS=... for others (docs/platforms.md); make cross-quick: three of them, quickly'
 	@echo 'make windows       build it for Windows by mingw-w64, and try it under wine'
-	@echo 'make dist          what a release has, in dist/; make dist-test: installs and tries each of it in a minimal root'
+	@echo 'make dist          what a release has, in dist/; make dist-test: installs and tries each of it in a minimal root;'
+	@echo '                   make dist-check: builds it again elsewhere, and compares'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
@@ -125,15 +126,19 @@ cross-quick:
 	@.ci/setup cross --quick $(TARGETS)
 	tests/cross/run --quick $(TARGETS)
 
-# What a release has, in dist/: PARTS='source linux debian sbom'.
-PARTS ?=
-
+# What a release has, in dist/: PARTS='source linux wheels debian sbom', TARGETS='x86_64-linux-gnu ...'.
 dist:
 	@.ci/setup dist
-	packaging/dist/build $(PARTS)
+	TARGETS='$(TARGETS)' packaging/dist/build $(PARTS)
 
+# PARTS='source linux wheels debian'.
 dist-test:
-	DIST='$(abspath dist)' tests/fresh packaging/dist/try /root/dist
+	DIST='$(abspath dist)' tests/fresh packaging/dist/try /root/dist $(PARTS)
+
+# Whether another build makes the same bytes as dist/ has.
+dist-check:
+	@.ci/setup dist
+	TARGETS='$(TARGETS)' packaging/dist/check $(PARTS)
 
 bench:
 	@benches/run

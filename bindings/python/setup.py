@@ -175,7 +175,9 @@ class BuildExtension(build_ext):
         elif sys.platform == "darwin":
             ext.extra_link_args = ["-Wl,-exported_symbol,_PyInit__kvstore", "-Wl,-dead_strip"]
         else:
-            ext.extra_link_args = ["-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]
+            exported = source.with_suffix(".map")
+            exported.write_text("{ global: PyInit__kvstore; local: *; };\n", encoding="utf-8")
+            ext.extra_link_args = [f"-Wl,--version-script={exported}", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]
             if not self.debug:
                 ext.extra_link_args.append("-Wl,--strip-all")
             ext.libraries = ["pthread", "dl", "m", *(["crypto"] if ENCRYPTION == "system" else [])]

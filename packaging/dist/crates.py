@@ -7,6 +7,7 @@ compiled in, in an order that does not depend on the run.
 import json
 import os
 import pathlib
+import re
 import sys
 import uuid
 
@@ -46,6 +47,22 @@ def copyright_file(packages: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def bundled_c(metadata: dict) -> list[tuple]:
+    """What is in C inside of crates: (name, version, terms, the crate that links it)."""
+    found = {package["name"]: package for package in metadata["packages"]}
+
+    def version(crate: str, word: str) -> str:
+        """A version of what is inside, as that of the crate has it: 419.0.6+sqlcipher-4.19.0-sqlite-3.53.4."""
+        return re.search(rf"{word}([0-9]+(\.[0-9]+)+)", found[crate]["version"].partition("+")[2])[1]
+
+    sqlite = found["libsqlite3-sys"]
+    return [
+        ("openssl", version("openssl-src", ""), {"license": {"id": "Apache-2.0"}}, found["openssl-sys"]),
+        ("sqlcipher", version("sqlcipher-src", "sqlcipher-"), {"license": {"id": "BSD-3-Clause"}}, sqlite),
+        ("sqlite", version("sqlcipher-src", "sqlite-"), {"license": {"name": "blessing"}}, sqlite),
+    ]
+
+
 def sbom(metadata: dict, packages: list[dict]) -> str:
     own = next(package for package in packages if package["name"] == "kvstore-ttl")
     reference = {package["id"]: f"pkg:cargo/{package['name']}@{package['version']}" for package in packages}
@@ -65,19 +82,19 @@ def sbom(metadata: dict, packages: list[dict]) -> str:
             found["externalReferences"] = [{"type": "vcs", "url": package["repository"]}]
         return found
 
-    sqlite = next(package for package in packages if package["name"] == "libsqlite3-sys")
-    header = pathlib.Path(sqlite["manifest_path"]).parent / "sqlite3" / "sqlite3.h"
-    words = [line.split() for line in header.read_text(encoding="utf-8").splitlines()]
-    version = next(line[2].strip('"') for line in words if line[:2] == ["#define", "SQLITE_VERSION"])
-    bundled = {
-        "type": "library",
-        "bom-ref": f"pkg:generic/sqlite@{version}",
-        "name": "sqlite",
-        "version": version,
-        "purl": f"pkg:generic/sqlite@{version}",
-        "licenses": [{"license": {"name": "blessing"}}],
-        "description": "In libsqlite3-sys, compiled in",
-    }
+    bundled = bundled_c(metadata)
+    c_components = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:generic/{name}@{version}",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:generic/{name}@{version}",
+            "licenses": [terms],
+            "description": f"In {into['name']}, compiled in",
+        }
+        for name, version, terms, into in bundled
+    ]
     dependencies = []
     for node in metadata["resolve"]["nodes"]:
         if node["id"] in reference:
@@ -86,9 +103,9 @@ def sbom(metadata: dict, packages: list[dict]) -> str:
                 for dependency in node["deps"]
                 if dependency["pkg"] in reference and any(kind["kind"] is None for kind in dependency["dep_kinds"])
             }
-            on |= {bundled["bom-ref"]} if node["id"] == sqlite["id"] else set()
+            on |= {f"pkg:generic/{name}@{version}" for name, version, _, into in bundled if into["id"] == node["id"]}
             dependencies.append({"ref": reference[node["id"]], "dependsOn": sorted(on)})
-    components = [component(package) for package in packages if package is not own] + [bundled]
+    components = [component(package) for package in packages if package is not own] + c_components
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",

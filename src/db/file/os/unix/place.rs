@@ -250,10 +250,11 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 
 /// `None`: there is no such call.
 fn rename(from: &CString, to: &CString) -> Option<c_int> {
-    // SAFETY: C strings.
+    // SAFETY: C strings. (Of the kernel: glibc has the function since 2.28 only.)
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     return Some(unsafe {
-        libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_NOREPLACE)
+        let (from, to, here) = (from.as_ptr(), to.as_ptr(), libc::AT_FDCWD);
+        libc::syscall(libc::SYS_renameat2, here, from, here, to, libc::RENAME_NOREPLACE) as c_int
     });
     // SAFETY: C strings.
     #[cfg(target_vendor = "apple")]
