@@ -105,8 +105,9 @@ pub(crate) struct FileConfig {
     pub(crate) default_wal_pages: u32,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
-    /// `None`: while this process is alone with the file.
+    /// `None`: while this process is alone with the file, if it `holds_while_alone`.
     pub(crate) hold_reads: Option<bool>,
+    pub(crate) holds_while_alone: bool,
     pub(crate) secure_delete: bool,
     pub(crate) sql_engine: bool,
     pub(crate) damaged: bool,
@@ -139,6 +140,7 @@ impl Default for FileConfig {
             mmap_size: DEFAULT_MMAP_SIZE,
             exclusive: false,
             hold_reads: None,
+            holds_while_alone: true,
             secure_delete: false,
             sql_engine: false,
             damaged: false,
@@ -157,14 +159,17 @@ impl Config {
     }
 
     /// The defaults for a device with little memory and little flash: 32 pages of cache, no memory map, and a WAL that is
-    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file. All
-    /// else is as in [`new`](Config::new); what it costs is in docs/firmware.md.
+    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file. No
+    /// read snapshot is kept between reads ([`hold_reads`](Config::hold_reads)), unless the store is
+    /// [`exclusive`](Config::exclusive) or in memory: it would be in the way of a process that comes later. All else is as in
+    /// [`new`](Config::new); what it costs is in docs/firmware.md.
     #[must_use]
     pub fn small() -> Config {
         let file = FileConfig {
             cache_pages: SMALL_CACHE_PAGES,
             mmap_size: 0,
             default_wal_pages: SMALL_WAL_PAGES,
+            holds_while_alone: false,
             ..FileConfig::default()
         };
         Config { file, ..Config::default() }

@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
+use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, KeyRange, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
 use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
@@ -758,6 +758,114 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
             assert!(store.check(|_| ControlFlow::Continue(())).unwrap().is_sound(), "read {nth}");
         }
         assert!(nth > 20 && stopped > 0, "{stopped} of {nth}");
+    }
+}
+
+/// An exclusive handle gives no lock back when a write has failed, which would tell that its frames are wanted no more.
+#[test]
+fn on_a_full_disk_an_exclusive_store_is_read_and_checked_as_any_other() {
+    for (sql, exclusive) in [(false, true), (true, true), (false, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = Watch::on(dir.path(), false);
+        let config = Config::new().mmap_size(0).cache_pages(10).exclusive(exclusive).sql_engine(sql);
+        let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
+        for n in 0..200_u8 {
+            store.put_until([n], [n; 200], Expiry::At(4_000_000_000_000)).unwrap();
+        }
+        let full = Fault::Code(ffi::SQLITE_FULL);
+        watch.fail(Plan { call: Call::Write, nth: 1, fault: full, from_then_on: true });
+        for n in 0..200_u8 {
+            let put = store.put_until([n], [1; 300], Expiry::At(4_000_000_000_000 - i64::from(n)));
+            assert_eq!(put.unwrap_err().kind(), ErrorKind::Full, "put {n}");
+            assert_eq!(store.get([n]).unwrap().as_deref(), Some(&[n; 200][..]), "get {n}");
+        }
+        assert_eq!(store.count().unwrap(), 200);
+        store.integrity_check().unwrap();
+        store.stats().unwrap();
+        assert!(watch.injected() > 0);
+        watch.heal();
+        store.put("room", "again").unwrap();
+        store.integrity_check().unwrap();
+        assert_eq!(store.count().unwrap(), 201);
+    }
+}
+
+#[test]
+fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_crash() {
+    for (sql, rolls_back) in [(false, false), (false, true), (true, false), (true, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = Watch::on(dir.path(), false);
+        let config = Config::new().sync(SyncLevel::Full).cache_pages(10).exclusive(true).sql_engine(sql);
+        let path = dir.path().join("store.db");
+        let store = Store::open_with(&path, &config).unwrap();
+        store.put("before", "1").unwrap();
+        if rolls_back {
+            // More than the cache has room for: some of it goes into the log.
+            store.begin(true).unwrap();
+            for n in 0..3000_u32 {
+                store.put(n.to_be_bytes(), [7; 100]).unwrap();
+            }
+            store.rollback().unwrap();
+        } else {
+            let fault = Fault::Code(ffi::SQLITE_FULL);
+            watch.fail(Plan { call: Call::Write, nth: 1, fault, from_then_on: true });
+            let put = store.put_until("never", "1", Expiry::At(4_000_000_000_000));
+            assert_eq!(put.unwrap_err().kind(), ErrorKind::Full);
+            watch.heal();
+        }
+        let fault = Fault::Code(ffi::SQLITE_IOERR);
+        watch.fail(Plan { call: Call::Sync, nth: 1, fault, from_then_on: false });
+        assert_eq!(store.put("unsynced", "1").unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(watch.injected(), 1);
+        watch.heal();
+        assert_eq!(store.get("unsynced").unwrap(), None);
+        let crashed = tempfile::tempdir().unwrap();
+        for suffix in ["", "-wal"] {
+            let name = format!("store.db{suffix}");
+            fs::copy(dir.path().join(&name), crashed.path().join(&name)).unwrap();
+        }
+        let after = Store::open(crashed.path().join("store.db")).unwrap();
+        assert_eq!(after.get("unsynced").unwrap(), None, "sql {sql}, rolled back {rolls_back}");
+        assert_eq!(after.get("before").unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(after.count().unwrap(), 1);
+    }
+}
+
+/// SQLite's VFS answers EIO as a damaged file system, and SQLite takes that for a damaged database.
+#[test]
+fn a_disk_that_cannot_read_is_no_damaged_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::on(dir.path(), false);
+    for (mode, sql) in [(JournalMode::Wal, false), (JournalMode::Wal, true), (JournalMode::Delete, false)] {
+        let path = dir.path().join(format!("{mode:?}-{sql}.db"));
+        let config = Config::new().mmap_size(0).cache_pages(10).journal_mode(mode).sql_engine(sql);
+        let store = Store::open_with(&path, &config).unwrap();
+        for n in 0..2000_u32 {
+            store.put(n.to_be_bytes(), [7; 100]).unwrap();
+        }
+        store.close().unwrap();
+        let mut failed = 0;
+        for nth in 1..40 {
+            for what in 0..5 {
+                let store = Store::open_with(&path, &config).unwrap();
+                let fault = Fault::Code(ffi::SQLITE_IOERR_CORRUPTFS);
+                watch.fail(Plan { call: Call::Read, nth, fault, from_then_on: false });
+                let done = match what {
+                    0 => store.integrity_check(),
+                    1 => store.get(nth.to_be_bytes()).map(drop),
+                    2 => store.put("a", "1"),
+                    3 => store.delete_range(&KeyRange::prefix(&[0, 0, 0])).map(drop),
+                    _ => store.incremental_vacuum(None),
+                };
+                let injected = watch.injected() > 0;
+                watch.heal();
+                if let Err(e) = done {
+                    assert!(injected && e.kind() == ErrorKind::Io, "{mode:?}, {what}, read {nth}: {e:?}");
+                    failed += 1;
+                }
+            }
+        }
+        assert!(failed > 20, "{failed}");
     }
 }
 

@@ -213,6 +213,7 @@ impl Db {
         self.rolled_back();
         // If not, SQLite itself has rolled back after the failure.
         let done = if self.is_idle() { Ok(()) } else { self.execute("ROLLBACK") };
+        self.forget_frames();
         #[cfg(feature = "encryption")]
         self.leave_if_spoilt();
         done
@@ -226,13 +227,16 @@ impl Db {
             return Ok(());
         }
         self.rolled_back();
-        self.execute("ROLLBACK")
+        let done = self.execute("ROLLBACK");
+        self.forget_frames();
+        done
     }
 
     /// To be called when anything has failed, a read, too: SQLite may have ended the caller's transaction. What is
     /// written afterwards would be committed at once, what is read would be of another moment.
     #[cold]
     pub(crate) fn note_failure(&mut self, why: &Error) {
+        self.forget_frames();
         #[cfg(feature = "encryption")]
         self.note_spoilt(why);
         if self.transaction == TransactionState::None || !self.is_idle() {
@@ -419,6 +423,19 @@ impl Db {
         if !self.is_idle() {
             // A rollback that fails has nothing left to roll back: the error that led here counts.
             let _ = self.execute("ROLLBACK");
+        }
+        self.forget_frames();
+    }
+
+    /// To be called when a write transaction may be over that was not committed: what our VFS has kept of its frames goes.
+    /// An exclusive connection gives no lock back that would tell the VFS so.
+    fn forget_frames(&self) {
+        #[cfg(kvstore_btree)]
+        if self.direct.as_ref().is_some_and(Direct::is_writing) {
+            return;
+        }
+        if self.is_idle() {
+            os::vfs::forget_frames(&self.conn);
         }
     }
 

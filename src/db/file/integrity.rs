@@ -7,11 +7,12 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, FileControl};
+use rusqlite::{Connection, FileControl, ffi};
 
 use super::engine::sql::is_missing_table;
 use super::failure::{translate, without_advice};
 use super::form::{FACTS, FAMILIES, Form, Listed};
+use super::os;
 use super::pragmas::page_size;
 use super::schema::{
     self, BLOB, DATA, DEFAULT_FAMILY, FORMAT_VERSION, KINDS, Kind, Setting, TTL_EXPIRY, TTL_KEY, Tables,
@@ -150,14 +151,18 @@ fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> C
     Ok(())
 }
 
-/// SQLite's own check, with what it passes over.
+/// SQLite's own check, with what it passes over. What cannot be read it takes for damaged; here it is an error of its own.
 pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
+    let _of_earlier_calls = os::vfs::take_failed_read(conn);
     let mut statement = conn.prepare("PRAGMA integrity_check(1)").map_err(translate)?;
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next().map_err(translate)? {
         let text: String = row.get(0).map_err(translate)?;
         if text != "ok" {
-            return Err(Error::corrupt(format!("SQLite's integrity check: {text}")));
+            return Err(match os::vfs::take_failed_read(conn) {
+                Some(code) => translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+                None => Error::corrupt(format!("SQLite's integrity check: {text}")),
+            });
         }
     }
     pages_of_no_use(conn)?.map_or(Ok(()), |text| Err(Error::corrupt(text)))

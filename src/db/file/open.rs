@@ -456,9 +456,9 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
         let keep = match (config.file.hold_reads, &db.presence) {
             (Some(true), _) => Keep::Always,
             (None, _) if alone => Keep::Always,
-            (None, Some(presence)) => Keep::while_alone(presence),
+            (None, Some(presence)) if config.file.holds_while_alone => Keep::while_alone(presence),
             // Where nothing tells, an idle handle must not make other processes' WAL grow.
-            (None, None) | (Some(false), _) => Keep::Never,
+            (None, _) | (Some(false), _) => Keep::Never,
         };
         direct.watch(&db.conn, alone, keep, db.most_frames());
     }

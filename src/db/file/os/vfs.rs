@@ -81,8 +81,7 @@ struct Database {
     /// Unless deleted data may stay.
     wipes: Option<Wipes>,
     /// What the last read has failed with that has failed, of it or its WAL; SQLite's code. (SQLCipher takes what could not
-    /// be read for what cannot be decrypted.)
-    #[cfg(feature = "encryption")]
+    /// be read for what cannot be decrypted, and SQLite's integrity check for what is damaged.)
     failed: c_int,
     /// Whether it or its WAL was read since somebody asked.
     #[cfg(feature = "encryption")]
@@ -174,6 +173,22 @@ pub(in crate::db::file) fn syncs_commits(conn: &Connection) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Forgets what is kept of the frames of a transaction that is over, and was not committed. To be called by who has no
+/// write transaction open.
+pub(in crate::db::file) fn forget_frames(conn: &Connection) {
+    let Ok(file) = object(conn, Opened::Main) else { return };
+    // SAFETY: SQLite's object of the file, or NULL, which notes its WAL while that is open; the connection is used by this
+    // thread only.
+    unsafe {
+        if is_database(file)
+            && let wal = (*note::<Database>(file)).wal
+            && !wal.is_null()
+        {
+            frames(wal).discard();
+        }
+    }
 }
 
 /// Whether the database of a connection is a file of the system's VFS, under ours.
@@ -329,7 +344,6 @@ unsafe extern "C" fn open(
                 mapped: 0,
                 locks: 0,
                 wipes: None,
-                #[cfg(feature = "encryption")]
                 failed: ffi::SQLITE_OK,
                 #[cfg(feature = "encryption")]
                 was_read: false,
@@ -340,10 +354,7 @@ unsafe extern "C" fn open(
                 methods.xShmLock = Some(shm_lock);
                 methods.xShmMap = methods.xShmMap.and(Some(shm_map));
                 methods.xFileControl = Some(file_control);
-                #[cfg(feature = "encryption")]
-                {
-                    methods.xRead = Some(read_database);
-                }
+                methods.xRead = Some(read_database);
                 if cfg!(target_os = "linux") && methods.xFetch.is_some() {
                     methods.xUnfetch = Some(unfetch);
                 }
@@ -606,10 +617,9 @@ fn fill_ahead(file: *mut File, end: i64) {
 unsafe extern "C" fn read(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     // SAFETY: a WAL of ours.
     let code = match unsafe { frames(file) }.flush(&mut put(file)) {
-        ffi::SQLITE_OK => system!(xRead(file, to, length, at)),
+        ffi::SQLITE_OK => read_by_system(file, to, length, at),
         code => code,
     };
-    #[cfg(feature = "encryption")]
     // SAFETY: the database's file is open as long as its WAL.
     unsafe {
         noted((*note::<Wal>(file)).database, code);
@@ -617,24 +627,36 @@ unsafe extern "C" fn read(file: *mut File, to: *mut c_void, length: c_int, at: i
     code
 }
 
-#[cfg(feature = "encryption")]
 unsafe extern "C" fn read_database(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
-    let code = system!(xRead(file, to, length, at));
+    let code = read_by_system(file, to, length, at);
     // SAFETY: a database's file.
-    unsafe { noted(file, code) };
+    unsafe {
+        noted(file, code);
+    }
     code
+}
+
+/// Of a disk that cannot read (EIO), SQLite's VFS says that its file system is damaged, and SQLite then that the database is.
+/// What was not read says nothing about the database.
+fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
+    match system!(xRead(file, to, length, at)) {
+        ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
+        code => code,
+    }
 }
 
 /// Notes what a read has answered.
 ///
 /// # Safety
 /// A database's file.
-#[cfg(feature = "encryption")]
 unsafe fn noted(database: *mut File, code: c_int) {
     // SAFETY: the caller's promise.
     let database = unsafe { &mut *note::<Database>(database) };
-    database.was_read = true;
-    READS.fetch_add(1, Ordering::Relaxed);
+    #[cfg(feature = "encryption")]
+    {
+        database.was_read = true;
+        READS.fetch_add(1, Ordering::Relaxed);
+    }
     if code != ffi::SQLITE_OK && code != ffi::SQLITE_IOERR_SHORT_READ {
         database.failed = code;
     }
@@ -660,7 +682,6 @@ pub(in crate::db::file) fn take_reads(conn: &Connection) -> bool {
 }
 
 /// What a read of a connection has failed with since this was asked; it is forgotten.
-#[cfg(feature = "encryption")]
 pub(in crate::db::file) fn take_failed_read(conn: &Connection) -> Option<c_int> {
     let file = object(conn, Opened::Main).ok()?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
