@@ -48,4 +48,5 @@ fn who_was_alone_and_is_joined_lets_go_with_its_next_call() {
 fn who_never_keeps_a_snapshot_may_be_joined_while_it_sits_idle() {
     idle().run(&["joined", "-1"]);
     idle().run_without_ofd(&["joined", "-1"]);
+    idle().run(&["joined", "small"]);
 }
