@@ -95,7 +95,8 @@ struct config {
     /// the store, in the -wal file by the next checkpoint. The file does not remember it: every store that writes to
     /// it must have it.
     bool secure_delete = false;
-    /// Other defaults for what is 0 or nullopt, for little memory and little flash: 32 cache_pages, no memory map, 64 wal_pages.
+    /// Other defaults for what is 0 or nullopt, for little memory and little flash: 32 cache_pages, no memory map, 64 wal_pages,
+    /// and no read snapshot between calls.
     bool small = false;
 };
 

@@ -497,7 +497,7 @@ def open(  # the name that users of dbm, shelve and sqlite know
       files of the store, in the ``-wal`` file by the next ``checkpoint``. The file does not remember it: every process
       that writes must ask for it.
     - ``small``: other defaults for what is 0, for little memory and little flash: a ``cache_size`` of 32, no memory map,
-      ``wal_pages`` of 64.
+      ``wal_pages`` of 64, and no read snapshot between calls.
     - ``password``: what the file is encrypted with, all of it; a file that is there and is not encrypted is encrypted where
       it is. A key is derived from it at each open, also of a thread: a tenth of a second, or some. ``raw_key``: a key of
       32 bytes in its place, from which nothing is derived. A pickle of the store has it in it. Where
