@@ -125,7 +125,8 @@ pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>)
     }
     let names = forbidden.join(" and ");
     error.with_message(format!(
-        "{start}this process may not write {names}: change the owner or the permissions"
+        "{start}this process may not write {names}: change the owner or the permissions; or if the file system is \
+         read-only, open the store for reading alone (readOnly), or a copy elsewhere"
     ))
 }
 
