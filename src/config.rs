@@ -156,9 +156,10 @@ impl Config {
         Config::default()
     }
 
-    /// The defaults for a device with little memory and little flash: 32 pages of cache, no memory map, and a WAL that is
-    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file. All
-    /// else is as in [`new`](Config::new); what it costs is in docs/firmware.md.
+    /// The defaults for a device with little memory and little flash: 32 pages of cache, no memory map, a WAL that is
+    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file, and
+    /// no snapshot kept [between reads](Config::hold_reads). All else is as in [`new`](Config::new); what it costs is in
+    /// docs/firmware.md.
     #[must_use]
     pub fn small() -> Config {
         let file = FileConfig {
@@ -236,7 +237,7 @@ impl Config {
     }
 
     /// How long the WAL gets, in pages (from 16 to 1 000 000; default 4000, or an eighth of the
-    /// [limit](crate::Store::set_limit) if that is less): it is written back into the database while
+    /// [limit](crate::Store::set_limit) if that is less, but at least 16): it is written back into the database while
     /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
     /// and those of one transaction. [`checkpoint_every`](Config::checkpoint_every) comes before it.
     #[must_use]
@@ -271,8 +272,9 @@ impl Config {
 
     /// Whether a handle keeps its read snapshot between reads, which makes them much faster. It never shows
     /// anything but the newest state. But while a handle that keeps one sits idle in one process, the WAL that
-    /// other processes write cannot start anew, and grows. So by default one is kept only while no other process
-    /// has the store open through this library; `true`: always; `false`: never.
+    /// other processes write cannot start anew, and grows: also that of a process which opens the store after the last read
+    /// or write of the handle. By default one is kept only while no other process has the store open through this library,
+    /// and with [`small`](Config::small) never; `true`: always; `false`: never.
     #[must_use]
     pub fn hold_reads(mut self, yes: bool) -> Config {
         self.file.hold_reads = Some(yes);

@@ -490,14 +490,15 @@ def open(  # the name that users of dbm, shelve and sqlite know
     - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.
     - ``mmap_size``: bytes of the file that are mapped into memory; 0: as is best, negative: none.
     - ``hold_reads``: whether the library keeps a read snapshot between calls, which makes reads faster, but keeps
-      the WAL of other processes growing while this one sits idle; None: while no other process has the file open.
+      the WAL of other processes growing while this one sits idle; None: while no other process has the file open, and
+      with ``small`` never.
     - ``wal_pages``: how long the WAL gets, in pages (0: 4000); with one writer never more than twice as long, and the
       pages of one transaction.
     - ``secure_delete``: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the
       files of the store, in the ``-wal`` file by the next ``checkpoint``. The file does not remember it: every process
       that writes must ask for it.
     - ``small``: other defaults for what is 0, for little memory and little flash: a ``cache_size`` of 32, no memory map,
-      ``wal_pages`` of 64.
+      ``wal_pages`` of 64, ``hold_reads`` False.
     - ``password``: what the file is encrypted with, all of it; a file that is there and is not encrypted is encrypted where
       it is. A key is derived from it at each open, also of a thread: a tenth of a second, or some. ``raw_key``: a key of
       32 bytes in its place, from which nothing is derived. A pickle of the store has it in it. Where
