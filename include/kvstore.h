@@ -347,14 +347,14 @@ typedef struct {
     int exclusive;
     /**
      * Whether the handle keeps its read snapshot between calls, looking before each read whether it is still
-     * the newest. 0: while no other process has the store open through this library; positive: always;
-     * negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
-     * anew.
+     * the newest. 0: while no other process has the store open through this library, and with KVSTORE_SMALL never;
+     * positive: always; negative: never. While a handle that keeps one sits idle, the WAL that other processes write
+     * cannot start anew: also that of a process which opens the store after the last read or write of the handle.
      */
     int holdReads;
     /**
-     * How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store
-     * (kvstore_set_limit) if that is less. It is written back into the database while it
+     * How long the WAL gets, in pages, from 16 to 1000000; 0: 4000 (64 with KVSTORE_SMALL), or an eighth of the limit of
+     * the store (kvstore_set_limit) if that is less, but at least 16. It is written back into the database while it
      * grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
      * and those of one transaction.
      * A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
@@ -372,7 +372,7 @@ typedef struct {
     int secureDelete;
     /**
      * What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
-     * are 32 pages for cacheSize, no memory map, and 64 for walPages; docs/firmware.md.
+     * are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/firmware.md.
      */
     int profile;
     /**
@@ -1720,14 +1720,15 @@ int kvstore_remove_encryption(KVStore *kv);
 
 /**
  * Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of
- * KVSTORE_EVICT_*. 0 bytes: no limit, whatever the policy. It is kept in the file, and every handle and process obeys
+ * KVSTORE_EVICT_*. 0 bytes: no limit, with any of these policies. It is kept in the file, and every handle and process obeys
  * it from its next write on; kvstore_backup copies it.
  *
  * Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
  * The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
- * otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and
- * no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for,
- * and the pages of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
+ * otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000, or 64 with KVSTORE_SMALL).
+ * So with one writer, and no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many
+ * pages as the WAL is for, and the pages of one transaction (a put that makes room can change 40); with
+ * KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
  *
  * Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
  * that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
@@ -1738,6 +1739,9 @@ int kvstore_remove_encryption(KVStore *kv);
  * When nothing is left that may go, a write that needs more pages than there are answers KVSTORE_FULL, and nothing of it
  * has happened; a transaction of the caller's goes on. Deletes, purges, kvstore_cf_persist, and whatever else
  * only removes, are never refused.
+ *
+ * All goes by the clock of the store: what is written while that is wrong, as on a board that starts in 1970, makes room in
+ * that order.
  *
  * KVSTORE_EVICT_OLDEST needs write tracking, and switches it on: for every family that is there, whose keys count as
  * written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another

@@ -241,7 +241,7 @@ impl Config {
     }
 
     /// How long the WAL gets, in pages (from 16 to 1 000 000; default 4000, or an eighth of the
-    /// [limit](crate::Store::set_limit) if that is less): it is written back into the database while
+    /// [limit](crate::Store::set_limit) if that is less, but at least 16): it is written back into the database while
     /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
     /// and those of one transaction. [`checkpoint_every`](Config::checkpoint_every) comes before it.
     #[must_use]
@@ -276,8 +276,9 @@ impl Config {
 
     /// Whether a handle keeps its read snapshot between reads, which makes them much faster. It never shows
     /// anything but the newest state. But while a handle that keeps one sits idle in one process, the WAL that
-    /// other processes write cannot start anew, and grows. So by default one is kept only while no other process
-    /// has the store open through this library; `true`: always; `false`: never.
+    /// other processes write cannot start anew, and grows: also that of a process which opens the store after the last read
+    /// or write of the handle. By default one is kept only while no other process has the store open through this library,
+    /// and with [`small`](Config::small) never; `true`: always; `false`: never.
     #[must_use]
     pub fn hold_reads(mut self, yes: bool) -> Config {
         self.file.hold_reads = Some(yes);

@@ -9,14 +9,15 @@ use super::types::KVStore;
 use crate::{Eviction, Limit};
 
 /// Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of
-/// KVSTORE_EVICT_*. 0 bytes: no limit, whatever the policy. It is kept in the file, and every handle and process obeys
+/// KVSTORE_EVICT_*. 0 bytes: no limit, with any of these policies. It is kept in the file, and every handle and process obeys
 /// it from its next write on; kvstore_backup copies it.
 ///
 /// Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
 /// The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
-/// otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000). So with one writer, and
-/// no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many pages as the WAL is for,
-/// and the pages of one transaction; with KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
+/// otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000, or 64 with KVSTORE_SMALL).
+/// So with one writer, and no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many
+/// pages as the WAL is for, and the pages of one transaction (a put that makes room can change 40); with
+/// KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
 ///
 /// Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
 /// that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
@@ -27,6 +28,9 @@ use crate::{Eviction, Limit};
 /// When nothing is left that may go, a write that needs more pages than there are answers KVSTORE_FULL, and nothing of it
 /// has happened; a transaction of the caller's goes on. Deletes, purges, kvstore_cf_persist, and whatever else
 /// only removes, are never refused.
+///
+/// All goes by the clock of the store: what is written while that is wrong, as on a board that starts in 1970, makes room in
+/// that order.
 ///
 /// KVSTORE_EVICT_OLDEST needs write tracking, and switches it on: for every family that is there, whose keys count as
 /// written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another

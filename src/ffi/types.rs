@@ -96,12 +96,12 @@ pub struct KVStoreConfig {
     /// readOnly.
     pub exclusive: c_int,
     /// Whether the handle keeps its read snapshot between calls, looking before each read whether it is still
-    /// the newest. 0: while no other process has the store open through this library; positive: always;
-    /// negative: never. While a handle that keeps one sits idle, the WAL that other processes write cannot start
-    /// anew.
+    /// the newest. 0: while no other process has the store open through this library, and with KVSTORE_SMALL never;
+    /// positive: always; negative: never. While a handle that keeps one sits idle, the WAL that other processes write
+    /// cannot start anew: also that of a process which opens the store after the last read or write of the handle.
     pub holdReads: c_int,
-    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store
-    /// (kvstore_set_limit) if that is less. It is written back into the database while it
+    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000 (64 with KVSTORE_SMALL), or an eighth of the limit of
+    /// the store (kvstore_set_limit) if that is less, but at least 16. It is written back into the database while it
     /// grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
     /// and those of one transaction.
     /// A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
@@ -115,7 +115,7 @@ pub struct KVStoreConfig {
     /// handle that writes must have it. What it costs and cannot do: docs/secure-delete.md.
     pub secureDelete: c_int,
     /// What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
-    /// are 32 pages for cacheSize, no memory map, and 64 for walPages; docs/firmware.md.
+    /// are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/firmware.md.
     pub profile: c_int,
     /// Must be zero.
     pub reserved: [c_int; 5],

@@ -11,8 +11,9 @@ impl Store {
     /// Counted are the pages of the file less the free ones ([`Stats::size_bytes`](crate::Stats::size_bytes)). The
     /// file itself is kept as short, but for what `docs/bounded-stores.md` names, and unless
     /// [`Config::wal_pages`](crate::Config::wal_pages) says otherwise, its WAL is one for an eighth of that (at least
-    /// 16 pages, at most 4000): with one writer, and no reader that stays, both together have at most `max_bytes`,
-    /// twice as many pages as the WAL is for, and those of one transaction.
+    /// 16 pages, at most 4000, or 64 with [`Config::small`](crate::Config::small)): with one writer, and no reader that
+    /// stays, both together have at most `max_bytes`, twice as many pages as the WAL is for, and those of one
+    /// transaction.
     ///
     /// Keys go inside the write that needs the room, in its transaction, in the order that
     /// [`Eviction`](crate::Eviction) says, over all families; those that the write itself has put never do. Up to a

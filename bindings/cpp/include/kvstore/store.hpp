@@ -86,7 +86,8 @@ struct config {
     std::optional<std::int64_t> mmap_size = std::nullopt;
     /// This store alone owns the file. Fastest; other opens fail with errc::busy. Not together with read_only.
     bool exclusive = false;
-    /// Whether the store keeps a read snapshot between calls; nullopt: while no other process has the file open.
+    /// Whether the store keeps a read snapshot between calls; nullopt: while no other process has the file open, and with
+    /// `small` never.
     std::optional<bool> hold_reads = std::nullopt;
     /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store. With one writer it never has more than twice as
     /// many and those of one transaction.

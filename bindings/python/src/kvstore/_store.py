@@ -490,7 +490,8 @@ def open(  # the name that users of dbm, shelve and sqlite know
     - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.
     - ``mmap_size``: bytes of the file that are mapped into memory; 0: as is best, negative: none.
     - ``hold_reads``: whether the library keeps a read snapshot between calls, which makes reads faster, but keeps
-      the WAL of other processes growing while this one sits idle; None: while no other process has the file open.
+      the WAL of other processes growing while this one sits idle; None: while no other process has the file open, and
+      with ``small`` never.
     - ``wal_pages``: how long the WAL gets, in pages (0: 4000); with one writer never more than twice as long, and the
       pages of one transaction.
     - ``secure_delete``: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the
