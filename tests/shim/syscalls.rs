@@ -1,7 +1,7 @@
 //! System calls that do not go through the VFS. The program's own definitions come before those of the C library,
 //! for SQLite and for Rust's `std::fs`.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_long, c_uint};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -102,24 +102,60 @@ extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     linked(from, to, 0)
 }
 
-/// With `RENAME_NOREPLACE`, the last step of a backup: to a power cut a new name, and then without the old one.
+/// The kernel's answer to a call.
+fn kernel(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let answer: c_long;
+    // SAFETY: what the caller asks of the kernel, as the C library's `syscall` does.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "syscall", inlateout("rax") number => answer, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
+            in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "svc 0", in("x8") number, inlateout("x0") a => answer, in("x1") b, in("x2") c, in("x3") d, in("x4") e,
+            in("x5") f,
+        );
+    }
+    if (-4095..0).contains(&answer) { failed(c_int::try_from(-answer).unwrap_or(0)).into() } else { answer }
+}
+
+/// The C library's, for all but one call: it has no function for that before glibc 2.28. (It takes as many arguments as
+/// the call has; on these processors those beyond them are whatever is in their registers.)
 #[unsafe(no_mangle)]
-extern "C" fn renameat2(
-    from_dir: c_int,
-    from: *const c_char,
-    to_dir: c_int,
-    to: *const c_char,
-    flags: c_uint,
-) -> c_int {
-    assert!(from_dir == libc::AT_FDCWD && to_dir == libc::AT_FDCWD && flags == libc::RENAME_NOREPLACE);
+extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    // Of an `int` the upper half of its register is not said.
+    let is_here = |argument: c_long| argument as c_int == libc::AT_FDCWD;
+    if number == libc::SYS_renameat2 && is_here(a) && is_here(c) && e as c_uint == libc::RENAME_NOREPLACE {
+        return renamed(b as *const c_char, d as *const c_char);
+    }
+    kernel(number, [a, b, c, d, e, f])
+}
+
+/// The last step of a backup: to a power cut a new name, and then without the old one.
+fn renamed(from: *const c_char, to: *const c_char) -> c_long {
     let found = find(bytes(to));
     if let Some((watched, _)) = &found
         && watched.fault(Call::Link).is_some()
     {
-        return failed(libc::EIO);
+        return failed(libc::EIO).into();
     }
-    // SAFETY: the caller's C strings.
-    let code = unsafe { libc::syscall(libc::SYS_renameat2, from_dir, from, to_dir, to, flags) };
+    let here = libc::AT_FDCWD.into();
+    let flags = libc::RENAME_NOREPLACE.into();
+    let code = kernel(libc::SYS_renameat2, [here, from as c_long, here, to as c_long, flags, 0]);
     if code == 0
         && let (Some((watched, name)), Some((_, old))) = (found, find(bytes(from)))
     {
@@ -130,5 +166,5 @@ extern "C" fn renameat2(
         });
         watched.record(|state| state.names.remove(&old).map(|_| Event::Unlink(old)));
     }
-    c_int::try_from(code).unwrap_or(-1)
+    code
 }
