@@ -14,6 +14,46 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
+#[test]
+fn scripts_that_are_called_wrongly_say_how_they_are_called() {
+    let called = |script: &str, arguments: &[&str]| {
+        let done = Command::new(packaging(script)).args(arguments).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    for (script, arguments) in [
+        ("sqlite-flags", vec!["--help"]),
+        ("sqlite-flags", vec!["-DSQLITE_OMIT_TRACE", "SQLITE_OMIT_UTF16"]),
+        ("relative-path", vec!["/usr"]),
+        ("dist/try", vec![]),
+    ] {
+        let (code, out, err) = called(script, &arguments);
+        assert!(code == Some(2) && out.is_empty(), "{script}: {code:?} {out}");
+        assert!(err.contains(&format!("usage: packaging/{script} ")), "{script}: {err}");
+    }
+    let (code, out, _) = called("sqlite-flags", &["-DA=1", "-UB"]);
+    assert!(
+        code == Some(0) && out.starts_with("-DSQLITE_PRIVATE= ") && out.ends_with(" -DA=1 -UB\n"),
+        "{out}"
+    );
+    // Copied out of the source, it has nothing to read.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("sqlite-flags");
+    fs::copy(packaging("sqlite-flags"), &copy).unwrap();
+    let done = Command::new("sh").arg(&copy).output().unwrap();
+    assert!(String::from_utf8_lossy(&done.stderr).contains("config.toml is not there"));
+    assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
+fn make_cross_ends_at_a_target_that_there_is_not() {
+    let setup = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".ci/setup");
+    let done = Command::new(setup).args(["cross", "nonsense"]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && done.stdout.is_empty(), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("no such target: nonsense; there are aarch64 "), "{said}");
+}
+
 /// As Buildroot reads it, with stand-ins for what it brings: `generic-package` shows what is asked for.
 #[test]
 fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
