@@ -190,13 +190,17 @@ endif
 endif
 
 # For musl Rust makes no shared libraries unless it is told to. The flag has to be among those of the whole build: cargo asks
-# with them what can be made. Where there are RUSTFLAGS cargo takes no others.
+# with them what can be made. It takes the flags of the first of these variables that is set, and of no other.
+LIB_ENV :=
+LIB_FLAGS :=
 ifneq ($(findstring -musl,$(FOR)),)
-ifeq ($(findstring -crt-static,$(RUSTFLAGS) $(CARGO_ENCODED_RUSTFLAGS) $(CARGO_TARGET_$(FOR_UPPER)_RUSTFLAGS)),)
+FLAGS_FROM := $(firstword $(foreach name,CARGO_ENCODED_RUSTFLAGS RUSTFLAGS CARGO_TARGET_$(FOR_UPPER)_RUSTFLAGS,\
+    $(if $(filter undefined,$(origin $(name))),,$(name))))
+ifeq ($(findstring -crt-static,$($(FLAGS_FROM))),)
 MAKES_SHARED := -Ctarget-feature=-crt-static
-ifneq ($(origin CARGO_ENCODED_RUSTFLAGS),undefined)
+ifeq ($(FLAGS_FROM),CARGO_ENCODED_RUSTFLAGS)
 LIB_ENV := CARGO_ENCODED_RUSTFLAGS="$${CARGO_ENCODED_RUSTFLAGS:+$$CARGO_ENCODED_RUSTFLAGS$$(printf '\037')}$(MAKES_SHARED)"
-else ifneq ($(origin RUSTFLAGS),undefined)
+else ifeq ($(FLAGS_FROM),RUSTFLAGS)
 LIB_ENV := RUSTFLAGS="$$RUSTFLAGS $(MAKES_SHARED)"
 else
 LIB_FLAGS := --config 'target.$(FOR).rustflags=["$(MAKES_SHARED)"]'

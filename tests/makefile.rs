@@ -74,6 +74,11 @@ fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
         let command = plan(&[(name, "-Ctarget-feature=-crt-static")]);
         assert!(!command.contains("crt-static"), "{command}");
     }
+    let both = [
+        ("RUSTFLAGS", "-Copt-level=1"),
+        ("CARGO_TARGET_ARMV7_UNKNOWN_LINUX_MUSLEABIHF_RUSTFLAGS", "-Ctarget-feature=-crt-static"),
+    ];
+    assert!(!drops_the_shared_library(&plan(&both), &both));
     let firmware = said(&make(&["-n", "firmware", &MUSL.replace("CARGO_BUILD_", "")], &[]));
     assert!(cargo_of(&firmware).contains("-crt-static"), "{firmware}");
     for elsewhere in [vec!["-n", "lib"], vec!["-n", "lib", "CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu"]] {
