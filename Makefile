@@ -25,7 +25,9 @@ help:
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
-	@echo '                   REMOTE=1: with stores on a server'
+	@echo '                   REMOTE=1: with stores on a server; CROSS=...: for another machine (docs/platforms.md)'
+	@echo 'make install-strip the same, without what only debuggers read'
+	@echo 'make install-windows  for Windows by mingw-w64, below PREFIX; also COMMAND, ENCRYPTION'
 	@echo 'make uninstall     remove what make install installed with the same variables'
 	@echo 'make firmware TARGET=...  the libraries for a device with little flash; STD=small: smaller still'
 	@echo 'make docs          the documentation of all languages, in $(DOCS)'
@@ -71,9 +73,9 @@ test:
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
 # pages.rs about that engine; and those of reliability try both engines in one build.)
 SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
-    $(addprefix tests/,android.rs apple.rs btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs docs.rs examples%.rs header.rs install.rs \
-    symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs limits.rs secrets.rs time.rs \
-    two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
+    $(addprefix tests/,android.rs apple.rs makefile.rs packaging.rs btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs \
+    docs.rs examples%.rs header.rs install.rs symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs \
+    limits.rs secrets.rs time.rs two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
 
 # Those that run on encrypted stores as well; model and damage, a minute each, in test-full.
 ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batch cleaner transactions ttl \
@@ -165,6 +167,47 @@ clean:
 
 CARGO ?= cargo
 CARGOFLAGS ?= --locked
+
+# For another machine: CARGO_BUILD_TARGET, and CROSS=aarch64-linux-gnu-, which is put before the names of the tools. One that
+# is named by itself is taken. (LD and AR have names that make knows: those are the default.)
+CROSS ?=
+FOR := $(patsubst %.json,%,$(notdir $(CARGO_BUILD_TARGET)))
+FOR_LOWER := $(subst -,_,$(FOR))
+FOR_UPPER := $(if $(FOR),$(shell echo '$(FOR_LOWER)' | tr '[:lower:]' '[:upper:]'))
+unless_given = $(if $(filter undefined default,$(origin $(1))),$(eval $(2) $(1) := $(CROSS)$(3)))
+
+ifneq ($(CROSS),)
+$(call unless_given,LD,,ld)
+$(call unless_given,AR,,ar)
+$(call unless_given,NM,,nm)
+$(call unless_given,OBJCOPY,,objcopy)
+$(call unless_given,STRIP,,strip)
+ifneq ($(FOR),)
+$(call unless_given,CC_$(FOR_LOWER),export,gcc)
+$(call unless_given,AR_$(FOR_LOWER),export,ar)
+$(call unless_given,CARGO_TARGET_$(FOR_UPPER)_LINKER,export,gcc)
+endif
+endif
+
+# For musl Rust makes no shared libraries unless it is told to. The flag has to be among those of the whole build: cargo asks
+# with them what can be made. It takes the flags of the first of these variables that is set, and of no other.
+LIB_ENV :=
+LIB_FLAGS :=
+ifneq ($(findstring -musl,$(FOR)),)
+FLAGS_FROM := $(firstword $(foreach name,CARGO_ENCODED_RUSTFLAGS RUSTFLAGS CARGO_TARGET_$(FOR_UPPER)_RUSTFLAGS,\
+    $(if $(filter undefined,$(origin $(name))),,$(name))))
+ifeq ($(findstring -crt-static,$($(FLAGS_FROM))),)
+MAKES_SHARED := -Ctarget-feature=-crt-static
+ifeq ($(FLAGS_FROM),CARGO_ENCODED_RUSTFLAGS)
+LIB_ENV := CARGO_ENCODED_RUSTFLAGS="$${CARGO_ENCODED_RUSTFLAGS:+$$CARGO_ENCODED_RUSTFLAGS$$(printf '\037')}$(MAKES_SHARED)"
+else ifeq ($(FLAGS_FROM),RUSTFLAGS)
+LIB_ENV := RUSTFLAGS="$$RUSTFLAGS $(MAKES_SHARED)"
+else
+LIB_FLAGS := --config 'target.$(FOR).rustflags=["$(MAKES_SHARED)"]'
+endif
+endif
+endif
+
 OBJCOPY ?= objcopy
 NM ?= nm
 STRIP ?= strip
@@ -183,6 +226,11 @@ MAJOR := $(firstword $(subst ., ,$(NUMBER)))
 ENCRYPTION ?= no
 # Stores on a server: REMOTE=1.
 REMOTE ?= no
+
+one_of = $(if $(filter-out $(2),$($(1))),$(error $(1)=$($(1)): it has to be one of $(2)))
+$(call one_of,ENCRYPTION,0 no 1 yes vendored)
+$(call one_of,REMOTE,0 no 1 yes)
+
 FEATURE := $(if $(filter-out 0 no,$(ENCRYPTION)),encryption$(if $(filter vendored,$(ENCRYPTION)),-vendored-openssl)) \
     $(if $(filter-out 0 no,$(REMOTE)),remote)
 FEATURES := $(addprefix --features=,$(FEATURE))
@@ -223,7 +271,7 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
-	$(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
+	$(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
 	    -- $(NAME_FLAGS)
 	touch '$@'
 
@@ -239,8 +287,15 @@ ifeq ($(APPLE),)
 # .eh_frame, and a panic would end the program (-Wl,--gc-sections leaves it out of the program). What only the parts that
 # are left out have asked of the system is still in ld's list of symbols, and no longer weak: it is taken out, or another
 # library in Rust could not be linked beside.
-GC_MEMBERS := $(if $(findstring riscv,$(or $(CARGO_BUILD_TARGET),$(shell uname -m))),,--gc-sections)
+PROCESSOR := $(or $(FOR),$(shell uname -m))
+GC_MEMBERS := $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
 
+# On MIPS the linker takes calls of functions that were made local for calls of global ones: there it is cargo's own library.
+ifneq ($(filter mips%,$(PROCESSOR)),)
+$(STAGE)/libkvstore.a: $(STAGE)/built
+	cp '$(CARGO_OUT)/libkvstore.a' '$@.tmp'
+	mv '$@.tmp' '$@'
+else
 $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' | sed 's/.* //' >'$(STAGE)/symbols'
 	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
@@ -252,6 +307,7 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	rm -f '$(STAGE)/members.o' '$@.tmp'
 	$(AR) rcsD '$@.tmp' '$(STAGE)/kvstore.o'
 	mv '$@.tmp' '$@'
+endif
 endif
 
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
@@ -391,6 +447,12 @@ uninstall:
 
 # ---- For Windows, from here (docs/platforms.md) ----------------------------------------------------------
 
+ifneq ($(filter install-windows windows-lib install-windows-command,$(MAKECMDGOALS)),)
+ifneq ($(filter remote,$(FEATURE)),)
+$(error REMOTE=$(REMOTE): there are no stores on servers on Windows)
+endif
+endif
+
 WINDOWS := x86_64-pc-windows-gnu
 WINDOWS_TOOLS ?= x86_64-w64-mingw32-
 WINDOWS_CC ?= $(WINDOWS_TOOLS)gcc
@@ -451,6 +513,7 @@ install-windows-command:
 # which needs its source and a compiler that may (a nightly one, or RUSTC_BOOTSTRAP=1).
 FIRMWARE ?= $(TARGET_DIR)/firmware
 STD ?= prebuilt
+$(call one_of,STD,prebuilt small)
 SMALL_STD := -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
 
 firmware:

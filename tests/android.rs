@@ -123,6 +123,25 @@ fn the_aar_is_what_prefab_and_the_gradle_plugin_read() {
 }
 
 #[test]
+fn a_wrong_folder_or_api_level_is_told_in_a_sentence() {
+    let Some(ndk) = Ndk::new() else { return };
+    let nowhere = ndk.path("nowhere");
+    let nowhere = nowhere.to_str().unwrap();
+    let tools = ndk.path("toolchains/llvm/prebuilt/linux-x86_64/bin");
+    let said = |variable: &str, value: &str| {
+        let failed = ndk.command("aar", &["x86_64"]).env(variable, value).output().unwrap();
+        let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(!failed.status.success() && said.lines().count() == 1, "{said}");
+        said
+    };
+    assert!(said("ANDROID_API", "android-24").contains("ANDROID_API=android-24: it is a number"));
+    assert!(said("ANDROID_NDK_HOME", nowhere).contains("nowhere is no NDK"));
+    fs::rename(&tools, ndk.path("elsewhere")).unwrap();
+    let found = said("ANDROID_NDK_ROOT", "");
+    assert!(found.contains(&format!("it has no {}", tools.display())), "{found}");
+}
+
+#[test]
 fn a_library_that_devices_would_not_load_is_refused() {
     let Some(ndk) = Ndk::new() else { return };
     let other = ndk.path("libother.so");

@@ -14,11 +14,52 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
+#[test]
+fn scripts_that_are_called_wrongly_say_how_they_are_called() {
+    let called = |script: &str, arguments: &[&str]| {
+        let done = Command::new(packaging(script)).args(arguments).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    for (script, arguments) in [
+        ("sqlite-flags", vec!["--help"]),
+        ("sqlite-flags", vec!["-DSQLITE_OMIT_TRACE", "SQLITE_OMIT_UTF16"]),
+        ("relative-path", vec!["/usr"]),
+        ("dist/try", vec![]),
+    ] {
+        let (code, out, err) = called(script, &arguments);
+        assert!(code == Some(2) && out.is_empty(), "{script}: {code:?} {out}");
+        assert!(err.contains(&format!("usage: packaging/{script} ")), "{script}: {err}");
+    }
+    let (code, out, _) = called("sqlite-flags", &["-DA=1", "-UB"]);
+    assert!(
+        code == Some(0) && out.starts_with("-DSQLITE_PRIVATE= ") && out.ends_with(" -DA=1 -UB\n"),
+        "{out}"
+    );
+    // Copied out of the source, it has nothing to read.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("sqlite-flags");
+    fs::copy(packaging("sqlite-flags"), &copy).unwrap();
+    let done = Command::new("sh").arg(&copy).output().unwrap();
+    assert!(String::from_utf8_lossy(&done.stderr).contains("config.toml is not there"));
+    assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
+fn make_cross_ends_at_a_target_that_there_is_not() {
+    let setup = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".ci/setup");
+    let done = Command::new(setup).args(["cross", "nonsense"]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && done.stdout.is_empty(), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("no such target: nonsense; there are aarch64 "), "{said}");
+}
+
 /// As Buildroot reads it, with stand-ins for what it brings: `generic-package` shows what is asked for.
 #[test]
 fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     let around = "MAKE = the-make\nUPPERCASE = $(shell echo '$(1)' | tr a-z A-Z)\nRUSTC_TARGET_NAME = armv7-unknown-linux-musleabihf\n\
                   TARGET_CC = the-cc\nTARGET_AR = the-ar\nSTAGING_DIR = the-staging\nTARGET_DIR = the-target\n\
+                  PKG_CARGO_ENV = CARGO_TARGET_OF_BUILDROOT_RUSTFLAGS=its\n\
                   BR2_EXTERNAL_KVSTORE_PATH = the-tree\ngeneric-package = $(eval all: ; @:)\n";
     let shown = "$(info $(KVSTORE_VERSION)|$(KVSTORE_SITE)/$(KVSTORE_SOURCE))$(info $(KVSTORE_BUILD_CMDS))\
                  $(info $(KVSTORE_INSTALL_STAGING_CMDS))$(info $(KVSTORE_INSTALL_TARGET_CMDS))\n";
@@ -34,7 +75,7 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     assert!(said.starts_with(&format!("{version}|the-tree/dist/kvstore-{version}.tar.gz\n")), "{said}");
     for part in [
         "CC_armv7_unknown_linux_musleabihf=\"the-cc\"",
-        "CARGO_TARGET_ARMV7_UNKNOWN_LINUX_MUSLEABIHF_RUSTFLAGS=",
+        " CARGO_TARGET_OF_BUILDROOT_RUSTFLAGS=its ",
         "--config packaging/firmware/profile.toml",
         " lib\n",
         "DESTDIR=the-staging install",
@@ -42,6 +83,8 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    // Another value of the variable would take the place of Buildroot's.
+    assert_eq!(said.matches("RUSTFLAGS").count(), 3, "{said}");
     assert!(packaging("firmware/profile.toml").exists());
     let choice = fs::read_to_string(packaging("buildroot/kvstore/Config.in")).unwrap();
     let ways = ["config ", "\tbool ", "\tdepends on ", "\tselect ", "\thelp", "\t  ", "comment ", ""];
@@ -72,12 +115,48 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
         text.push('\n');
         is_inside &= line != "}";
     }
-    assert_eq!(functions.matches("() {").count(), 3, "{functions}");
-    // A shell is given the names as bitbake has put them in.
-    let functions = functions.replace("${TRIPLE}", "triple");
+    assert_eq!(functions.matches("() {").count(), 2, "{functions}");
+    assert_eq!(functions.matches("export RUSTFLAGS=").count(), 2, "{functions}");
     output(Command::new("sh").arg("-n").arg("-c").arg(&functions));
     for line in rest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let is_assignment = line.contains(" = \"") || line.contains(" += \"");
         assert!((is_assignment && line.ends_with('"')) || line.starts_with("inherit "), "{line}");
     }
+    // The class gives the compilers; that the crates come with the source has to be said.
+    for wrong in ["HOMEPAGE", "DEPENDS", "WORKDIR"] {
+        assert!(!rest.contains(wrong), "{wrong}");
+    }
+    assert!(rest.contains("CARGO_DISABLE_BITBAKE_VENDORING = \"1\""));
+}
+
+#[test]
+fn the_recipes_and_their_documentation_name_the_rust_that_is_needed() {
+    let rust = env!("CARGO_PKG_RUST_VERSION");
+    let yocto = packaging(&format!("yocto/kvstore_{}.bb", env!("CARGO_PKG_VERSION")));
+    for (file, times) in
+        [(packaging("buildroot/kvstore/Config.in"), 1), (yocto, 1), (packaging("../docs/firmware.md"), 3)]
+    {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.matches(rust).count() >= times, "{rust} in {}", file.display());
+    }
+}
+
+#[test]
+fn packages_of_debian_for_another_machine_are_refused() {
+    if !PathBuf::from("/usr/share/dpkg/architecture.mk").exists() {
+        return;
+    }
+    let rules = |host: &str| {
+        let mut make = Command::new("make");
+        make.arg("-f").arg(packaging("debian/rules")).args(["-n", "build", "DEB_BUILD_ARCH=amd64"]);
+        make.arg(format!("DEB_HOST_ARCH={host}"))
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
+            .output()
+            .unwrap()
+    };
+    assert_eq!(String::from_utf8_lossy(&rules("amd64").stdout), "dh build\n");
+    let refused = rules("arm64");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("this one is amd64"), "{text}");
 }

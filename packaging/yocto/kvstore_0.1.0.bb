@@ -1,32 +1,31 @@
+# For a layer of yours; Rust 1.90 is in Yocto from whinlatter (5.3) on. docs/firmware.md says where the tarball belongs.
 SUMMARY = "Embedded, ordered key-value store with native per-key expiry, in one SQLite file"
-HOMEPAGE = "file://README.md"
 LICENSE = "MIT | Apache-2.0"
 LIC_FILES_CHKSUM = "file://LICENSE-MIT;md5=4f531e83fc4670c13cab140f00dabe8a file://LICENSE-APACHE;md5=1836efb2eb779966696f473ee8540542"
 
 # The source with the crates it needs, of "make dist", beside this recipe in a folder called "files".
 SRC_URI = "file://kvstore-${PV}.tar.gz"
-S = "${WORKDIR}/kvstore-${PV}"
 
-inherit cargo_common pkgconfig
-DEPENDS += "virtual/${TARGET_PREFIX}rust"
+inherit cargo pkgconfig
 
-TRIPLE = "${@d.getVar('RUST_TARGET_SYS').replace('-', '_')}"
+# The crates come with the source, and its .cargo/config.toml says where they are.
+CARGO_DISABLE_BITBAKE_VENDORING = "1"
+
+# Its Makefile builds in the tree; the compilers are those that the class has told cargo of.
+B = "${S}"
 EXTRA_OEMAKE = " \
     COMMAND=no PREFIX=${prefix} LIBDIR=${libdir} INCLUDEDIR=${includedir} DATADIR=${datadir} \
+    CARGO_BUILD_TARGET=${RUST_HOST_SYS} \
     'CARGOFLAGS=--locked --offline --config packaging/firmware/profile.toml' \
-    'LD=${LD}' 'AR=${AR}' 'NM=${NM}' 'OBJCOPY=${OBJCOPY}' 'STRIP=true' \
+    'LD=${LD}' 'AR=${AR}' 'NM=${NM}' 'OBJCOPY=${OBJCOPY}' STRIP=true \
 "
 
-oe_makes() {
-    export CARGO_BUILD_TARGET="${RUST_TARGET_SYS}"
-    export CC_${TRIPLE}="${CC}" AR_${TRIPLE}="${AR}" CFLAGS_${TRIPLE}="${CFLAGS}"
-    oe_runmake "$@"
-}
-
 do_compile() {
-    oe_makes lib
+    export RUSTFLAGS="${RUSTFLAGS}"
+    oe_runmake lib
 }
 
 do_install() {
-    oe_makes install DESTDIR=${D}
+    export RUSTFLAGS="${RUSTFLAGS}"
+    oe_runmake install DESTDIR=${D}
 }

@@ -23,7 +23,7 @@ class Target:
     musl: str = ""  # Debian's name of the architecture, where the libc is musl
     loader: str = ""  # where Debian's cross package has it; programs that this machine runs name it
     is_host: bool = False
-    links_static: bool = True  # whether the static library of the Makefile can be linked
+    links_static: bool = True  # whether the scenarios are linked with the static library, too
 
     def tool(self, name):
         return f"{self.gcc}-{name}"

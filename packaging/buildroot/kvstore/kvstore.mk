@@ -15,6 +15,7 @@ KVSTORE_LICENSE_FILES = LICENSE LICENSE-APACHE LICENSE-MIT
 KVSTORE_INSTALL_STAGING = YES
 KVSTORE_DEPENDENCIES = host-rustc
 
+# What Rust needs for shared libraries on musl, the Makefile adds to the flags of PKG_CARGO_ENV.
 KVSTORE_TRIPLE = $(subst -,_,$(RUSTC_TARGET_NAME))
 KVSTORE_ENV = \
 	$(TARGET_MAKE_ENV) \
@@ -28,11 +29,6 @@ KVSTORE_OPTS = \
 	CARGOFLAGS="--locked --offline --config packaging/firmware/profile.toml" \
 	LD="$(TARGET_LD)" AR="$(TARGET_AR)" NM="$(TARGET_NM)" \
 	OBJCOPY="$(TARGET_OBJCOPY)" STRIP="$(TARGET_STRIP)"
-
-ifeq ($(BR2_STATIC_LIBS),)
-# On musl Rust makes no shared libraries unless it is told to.
-KVSTORE_ENV += CARGO_TARGET_$(call UPPERCASE,$(KVSTORE_TRIPLE))_RUSTFLAGS="-Ctarget-feature=-crt-static"
-endif
 
 define KVSTORE_BUILD_CMDS
 	$(KVSTORE_ENV) $(MAKE) -C $(@D) $(KVSTORE_OPTS) lib
