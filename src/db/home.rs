@@ -130,10 +130,6 @@ impl Db {
         wherever!(Db, self, path())
     }
 
-    pub(crate) fn is_on_a_server(&self) -> bool {
-        !matches!(self, Db::File(_))
-    }
-
     /// Which store it is on which server, as the server tells it; `None`: it is in no server, or that does not say.
     pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
         match self {

@@ -363,7 +363,10 @@ impl World {
             Op::Check => assert_eq!(self.sides[side].store.integrity_check(), Ok(())),
             Op::Checkpoint(truncate) => self.checkpoint(side, *truncate),
             Op::Vacuum => {
-                let expected = if are_on_a_server() { Ok(()) } else { self.writable(side).map(drop) };
+                let expected = match self.writable(side).map(drop) {
+                    Err(ErrorKind::Busy) if are_on_a_server() => Ok(()), // nothing is done there
+                    expected => expected,
+                };
                 assert_eq!(answer(self.sides[side].store.incremental_vacuum(None)), expected);
             }
             Op::Sync => self.sync(side),
