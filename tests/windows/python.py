@@ -158,7 +158,8 @@ def run_tests(built, say):
     folder = os.environ.get("KVSTORE_WINDOWS_PYTHON")
     if not folder:
         return None
-    run(["wineserver", "-p"], env=kit.environment())  # else each program waits for a new one; run stops it
+    # Else each program waits for a new one; tests/windows/run stops it. It keeps what it is given as stdout open.
+    subprocess.run(["wineserver", "-p"], env=kit.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     windows = Windows(folder, built)
     say(f"Python {windows.version} for Windows")
     wanted = os.environ.get("KVSTORE_WINDOWS_TESTS", "*")
