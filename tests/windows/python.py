@@ -158,8 +158,13 @@ def run_tests(built, say):
     folder = os.environ.get("KVSTORE_WINDOWS_PYTHON")
     if not folder:
         return None
-    # Else each program waits for a new one; tests/windows/run stops it. It keeps what it is given as stdout open.
-    subprocess.run(["wineserver", "-p"], env=kit.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    # Else each program waits for a server and services of its own; tests/windows/run stops them. They keep open what the
+    # program that starts them has as stdout.
+    for command in (["wineserver", "-p"], ["wine", "cmd", "/c", "exit"]):
+        subprocess.run(
+            command, env=kit.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            check=True,
+        )  # fmt: skip
     windows = Windows(folder, built)
     say(f"Python {windows.version} for Windows")
     wanted = os.environ.get("KVSTORE_WINDOWS_TESTS", "*")
