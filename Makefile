@@ -289,6 +289,9 @@ ifeq ($(APPLE),)
 # library in Rust could not be linked beside.
 PROCESSOR := $(or $(FOR),$(shell uname -m))
 GC_MEMBERS := $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
+# On ARM functions of one name stay in sections of their own: where one of them is left out, ld would give the unwinding
+# entries of the others offsets before the section's beginning, at which the linker of the program crashes.
+APART := $(if $(filter arm% thumb%,$(PROCESSOR)),--unique='.text.*' --unique='.ARM.ex*')
 
 # On MIPS the linker takes calls of functions that were made local for calls of global ones: there it is cargo's own library.
 ifneq ($(filter mips%,$(PROCESSOR)),)
@@ -299,7 +302,7 @@ else
 $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' | sed 's/.* //' >'$(STAGE)/symbols'
 	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
-	$(LD) -r $(GC_MEMBERS) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
+	$(LD) -r $(GC_MEMBERS) $(APART) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
 	$(NM) -u '$(STAGE)/members.o' | sed 's/.* //' >'$(STAGE)/undefined'
 	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' --strip-unneeded-symbols='$(STAGE)/undefined' \

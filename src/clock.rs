@@ -10,6 +10,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::atomic::AtomicI64;
 
+#[cfg(all(target_os = "linux", target_pointer_width = "32", not(target_arch = "x86_64")))]
+mod beyond_2038;
+#[cfg(all(target_os = "linux", target_pointer_width = "32", not(target_arch = "x86_64")))]
+use beyond_2038::now as system_time;
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "32", not(target_arch = "x86_64"))))]
+fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// The latest time any store of this process has seen on the system clock.
@@ -17,7 +27,7 @@ static LATEST: AtomicI64 = AtomicI64::new(0);
 
 /// The system's time, never less than what it was before in this process.
 pub(crate) fn system_now_ms() -> i64 {
-    never_back(&LATEST, unix_ms(SystemTime::now()))
+    never_back(&LATEST, unix_ms(system_time()))
 }
 
 /// Whole milliseconds since 1970; 0 for a clock before that.
@@ -80,7 +90,7 @@ fn elapsed_us() -> i64 {
 
 /// Microseconds of this machine's wall clock, which may be any. It goes on while the machine is suspended.
 fn wall_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 

@@ -1,0 +1,68 @@
+//! What the clock of a 32-bit Linux says, after 2038 too.
+//!
+//! There Rust's `SystemTime::now` asks the libc for seconds in 32 bits, and panics from 19 January 2038 on, when those
+//! cannot hold them: with musl (`compat/time32/clock_gettime32.c` of musl 1.2), and with a glibc older than 2.34. From
+//! then on the kernel is asked for 64 bits, which it has been telling since Linux 5.1.
+
+#![allow(unsafe_code)]
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(super) fn now() -> SystemTime {
+    // A kernel that tells 32 bits alone leaves it to std.
+    in_32_bits().or_else(in_64_bits).unwrap_or_else(SystemTime::now)
+}
+
+/// By the libc crate, which knows 32 bits: the vDSO answers, at little cost. `None`: the time does not fit.
+fn in_32_bits() -> Option<SystemTime> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) } != 0;
+    if failed { None } else { from_1970(time.tv_sec.into(), time.tv_nsec.into()) }
+}
+
+/// The number of `clock_gettime64`, the same on all processors of 32 bits (asm-generic/unistd.h), on MIPS counted from
+/// 4000. The libc crate has it for a few of them.
+const CLOCK_GETTIME64: libc::c_long = if cfg!(target_arch = "mips") { 4403 } else { 403 };
+
+/// `struct __kernel_timespec`.
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// `None`: the kernel is older than Linux 5.1.
+fn in_64_bits() -> Option<SystemTime> {
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: the call takes a clock and room for the answer.
+    let failed = unsafe { libc::syscall(CLOCK_GETTIME64, libc::CLOCK_REALTIME, &raw mut time) } != 0;
+    if failed { None } else { from_1970(time.seconds, time.nanoseconds) }
+}
+
+fn from_1970(seconds: i64, nanoseconds: i64) -> Option<SystemTime> {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let at = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    at?.checked_add(Duration::from_nanos(nanoseconds.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_32_and_in_64_bits_it_is_the_same_time() {
+        let (before, narrow, wide, after) =
+            (SystemTime::now(), in_32_bits().unwrap(), in_64_bits().unwrap(), SystemTime::now());
+        assert!(
+            before <= narrow && narrow <= wide && wide <= after,
+            "{before:?} {narrow:?} {wide:?} {after:?}"
+        );
+    }
+
+    #[test]
+    fn a_time_is_made_of_seconds_after_and_before_1970() {
+        assert_eq!(from_1970(4_000_000_000, 7), Some(UNIX_EPOCH + Duration::new(4_000_000_000, 7)));
+        assert_eq!(from_1970(-2, 500_000_000), Some(UNIX_EPOCH - Duration::from_millis(1500)));
+    }
+}
