@@ -1,136 +1,186 @@
-"""What a release of kvstore is made of, from `cargo metadata` on standard input: crates.py copyright | sbom.
+"""What a release of kvstore is made of: crates.py WHAT FEATURES TOOLCHAIN [--rust VERSION] TARGET...
 
-`copyright` is Debian's file of licences; `sbom` a list of components in CycloneDX 1.5. Both name the crates that are
-compiled in, in an order that does not depend on the run.
+  sbom         a list of components in CycloneDX 1.5
+  licences     THIRD-PARTY.txt: the components with the texts of their licences, each text once
+  copyright    Debian's file of licences (https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/)
+  expression   one line: the licences of it all, where one may choose the choice that is made (for a wheel)
+
+TARGETs are Rust's names. TOOLCHAIN is the folder of the compilers of packaging/dist/build; with --rust another compiler of
+that version made it, with the C compiler of the system. The same bytes come out whatever the folder, language and time.
 """
 
 import json
-import os
 import pathlib
 import re
 import sys
 import uuid
 
-HERE = pathlib.Path(__file__).resolve().parent
+from linked import ROOT, Component, components, fail, read
 
 
-def linked(metadata: dict) -> list[dict]:
-    """The packages that the library and the command are linked from, without those that only help to build or to test."""
-    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    todo, seen = list(metadata["workspace_members"]), set()
-    while todo:
-        package = todo.pop()
-        if package in seen:
-            continue
-        seen.add(package)
-        for dependency in nodes[package]["deps"]:
-            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
-                todo.append(dependency["pkg"])
-    packages = [package for package in metadata["packages"] if package["id"] in seen]
-    return sorted(packages, key=lambda package: (package["name"], package["version"]))
+def operands(licence: str) -> list[str]:
+    """What is joined by AND, outside of parentheses."""
+    return [part.strip() for part in re.split(r" AND (?![^()]*\))", licence)]
 
 
-def licence(package: dict) -> str:
-    return (package["license"] or "").replace("/", " OR ").replace("  ", " ")
+def chosen(part: str) -> str:
+    """One of what is joined by OR."""
+    choices = [choice.strip() for choice in part.strip("()").split(" OR ")]
+    return next((choice for choice in ("MIT", "Apache-2.0") if choice in choices), choices[0])
 
 
-def copyright_file(packages: list[dict]) -> str:
-    own = (HERE.parent.parent / "LICENSE").read_text(encoding="utf-8").strip()
-    mit = (HERE.parent.parent / "LICENSE-MIT").read_text(encoding="utf-8").strip()
-    lines = [own, "", mit, ""]
-    lines += ["On Debian systems the Apache License, version 2.0, is in /usr/share/common-licenses/Apache-2.0.", ""]
-    lines += ["Compiled in are these crates of crates.io, each with the licence that it names:", ""]
-    for package in packages:
-        if package["source"]:
-            lines.append(f"  {package['name']} {package['version']}: {licence(package)}")
-            lines += [f"    {author}" for author in package["authors"]]
+def one_expression(found: list[Component]) -> str:
+    of_others = {chosen(part) for component in found if not component.is_own for part in operands(component.licence)}
+    return " AND ".join(["(MIT OR Apache-2.0)", *sorted(of_others)])
+
+
+def only_for(component: Component, targets: list[str]) -> list[str]:
+    return [] if component.targets == frozenset(targets) else sorted(component.targets)
+
+
+def numbered(found: list[Component]) -> tuple[dict[str, int], dict[int, tuple[str, list[str]]]]:
+    """The texts, each once however its lines are broken: numbers by words, and (text, whose) by numbers."""
+    numbers: dict[str, int] = {}
+    texts: dict[int, tuple[str, list[str]]] = {}
+    for component in found:
+        for _, text in component.texts:
+            number = numbers.setdefault(" ".join(text.split()), len(numbers) + 1)
+            whose = texts.setdefault(number, (text, []))[1]
+            if f"{component.name} {component.version}" not in whose:
+                whose.append(f"{component.name} {component.version}")
+    return numbers, texts
+
+
+def licences(found: list[Component], targets: list[str]) -> str:
+    third = [component for component in found if not component.is_own]
+    numbers, texts = numbered(third)
+    lines = [
+        "The released libraries, commands and wheels of kvstore for Linux have the following compiled in. kvstore itself is",
+        "under MIT OR Apache-2.0, as LICENSE says. Each component has its licence as its authors wrote it (SPDX), where there",
+        "is a choice kvstore takes MIT, or else Apache-2.0; and the numbers of its texts, which follow. All together:",
+        "", f"  {one_expression(found)}", "",
+        "What is under GPL and LGPL here is for a compiler's own parts, whose exceptions permit to link them into anything.", "",
+    ]  # fmt: skip
+    for component in third:
+        lines.append(f"{component.name} {component.version}: {component.licence}")
+        if not component.is_crate and component.description:
+            lines.append(f"    {component.description}.")
+        only = only_for(component, targets)
+        if only:
+            lines.append(f"    Only for {', '.join(only)}")
+        if component.address:
+            lines.append(f"    {component.address}")
+        of = sorted({numbers[" ".join(text.split())] for _, text in component.texts})
+        lines.append(f"    Texts: {', '.join(map(str, of))}" if of else "    Its text is at that address; the licences it names stand below.")
+    for number, (text, whose) in texts.items():
+        lines += ["", "=" * 100, f"Text {number}, of {', '.join(whose)}", "=" * 100, "", text]
     return "\n".join(lines) + "\n"
 
 
-def bundled_c(metadata: dict) -> list[tuple]:
-    """What is in C inside of crates: (name, version, terms, the crate that links it)."""
-    found = {package["name"]: package for package in metadata["packages"]}
-
-    def version(crate: str, word: str) -> str:
-        """A version of what is inside, as that of the crate has it: 419.0.6+sqlcipher-4.19.0-sqlite-3.53.4."""
-        return re.search(rf"{word}([0-9]+(\.[0-9]+)+)", found[crate]["version"].partition("+")[2])[1]
-
-    sqlite = found["libsqlite3-sys"]
-    return [
-        ("openssl", version("openssl-src", ""), {"license": {"id": "Apache-2.0"}}, found["openssl-sys"]),
-        ("sqlcipher", version("sqlcipher-src", "sqlcipher-"), {"license": {"id": "BSD-3-Clause"}}, sqlite),
-        ("sqlite", version("sqlcipher-src", "sqlite-"), {"license": {"name": "blessing"}}, sqlite),
-    ]
+APACHE = "TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION"
 
 
-def sbom(metadata: dict, packages: list[dict]) -> str:
-    own = next(package for package in packages if package["name"] == "kvstore-ttl")
-    reference = {package["id"]: f"pkg:cargo/{package['name']}@{package['version']}" for package in packages}
+def indented(text: str) -> list[str]:
+    return [f" {line}" if line.strip() else " ." for line in text.splitlines()]
 
-    def component(package: dict) -> dict:
-        found = {
-            "type": "application" if package["name"] == "kvstore-cli" else "library",
-            "bom-ref": reference[package["id"]],
-            "name": package["name"],
-            "version": package["version"],
-            "purl": reference[package["id"]],
-            "licenses": [{"expression": licence(package)}],
-        }
-        if package["description"]:
-            found["description"] = " ".join(package["description"].split())
-        if package["repository"]:
-            found["externalReferences"] = [{"type": "vcs", "url": package["repository"]}]
-        return found
 
-    bundled = bundled_c(metadata)
-    c_components = [
-        {
-            "type": "library",
-            "bom-ref": f"pkg:generic/{name}@{version}",
-            "name": name,
-            "version": version,
-            "purl": f"pkg:generic/{name}@{version}",
-            "licenses": [terms],
-            "description": f"In {into['name']}, compiled in",
-        }
-        for name, version, terms, into in bundled
-    ]
-    dependencies = []
-    for node in metadata["resolve"]["nodes"]:
-        if node["id"] in reference:
-            on = {
-                reference[dependency["pkg"]]
-                for dependency in node["deps"]
-                if dependency["pkg"] in reference and any(kind["kind"] is None for kind in dependency["dep_kinds"])
-            }
-            on |= {f"pkg:generic/{name}@{version}" for name, version, _, into in bundled if into["id"] == node["id"]}
-            dependencies.append({"ref": reference[node["id"]], "dependsOn": sorted(on)})
-    components = [component(package) for package in packages if package is not own] + c_components
+def copyright_file(found: list[Component]) -> str:
+    """A paragraph for all that have the same expression and the same texts. Debian has the text of Apache-2.0."""
+    lines = [
+        "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/",
+        "Upstream-Name: kvstore",
+        "Comment: Compiled in are the crates of crates.io that stand below as vendor/NAME-VERSION, SQLCipher with SQLite,",
+        " and Rust's standard library. OpenSSL is the system's.",
+        "", "Files: *", "Copyright: The kvstore developers", "License: MIT or Apache-2.0",
+        *indented(read(ROOT / "LICENSE-MIT")), " .", " Or the Apache License, version 2.0: /usr/share/common-licenses/Apache-2.0",
+    ]  # fmt: skip
+    groups: dict[tuple, list[Component]] = {}
+    for component in found:
+        if not component.is_own:
+            words = tuple(" ".join(text.split()) for _, text in component.texts)
+            groups.setdefault((component.licence, words), []).append(component)
+    for (licence, _), of in groups.items():
+        texts = list({" ".join(text.split()): text for _, text in of[0].texts}.values())
+        holders = {line.strip(" #*-|\t") for text in texts for line in text.splitlines()
+                   if re.match(r"\W*copyright\b.*\d{4}", line, re.IGNORECASE)}  # fmt: skip
+        holders = sorted(re.sub(r"^copyright:? *", "", holder, flags=re.IGNORECASE) for holder in holders)
+        lines += ["", *[f"{'Files:' if first == 0 else '      '} vendor/{component.name}-{component.version}/*"
+                        for first, component in enumerate(of)]]  # fmt: skip
+        lines += [f"{'Copyright:' if first == 0 else '          '} {holder}"
+                  for first, holder in enumerate(holders or [f"the authors of {of[0].name}"])]  # fmt: skip
+        lines.append("License: " + licence.replace(" OR ", " or ").replace(" AND ", " and ").replace(" WITH ", " with "))
+        body = []
+        for text in texts:
+            if APACHE in text:
+                beside = " With LLVM's exceptions." if "LLVM Exceptions" in text else ""
+                text = f"The Apache License, version 2.0: /usr/share/common-licenses/Apache-2.0.{beside}"
+            if text not in body:
+                body.append(text)
+        if not body:
+            body = [f"Its text is at {of[0].address}"]
+        for number, text in enumerate(body):
+            lines += ([" ."] if number else []) + indented(text)
+    return "\n".join(lines) + "\n"
+
+
+def sbom(found: list[Component], targets: list[str]) -> str:
+    def entry(component: Component) -> dict:
+        made = {
+            "type": "application" if component.name == "kvstore-cli" else "library",
+            "bom-ref": component.purl,
+            "name": component.name,
+            "version": component.version,
+            "purl": component.purl,
+            "licenses": [{"license": {"id": component.licence}} if re.fullmatch(r"[\w.+-]+", component.licence)
+                         else {"expression": component.licence}],
+        }  # fmt: skip
+        if component.description:
+            made["description"] = component.description
+        if component.cpe:
+            made["cpe"] = component.cpe
+        if component.address:
+            kind = "vcs" if component.is_crate else "website"
+            made["externalReferences"] = [{"type": kind, "url": component.address}]
+        only = only_for(component, targets)
+        if only:
+            made["properties"] = [{"name": "kvstore:target", "value": target} for target in only]
+        return made
+
+    own = next(component for component in found if component.name == "kvstore-ttl")
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"component": component(own)},
-        "components": components,
-        "dependencies": sorted(dependencies, key=lambda dependency: dependency["ref"]),
-    }
+        "metadata": {"component": entry(own)},
+        "components": [entry(component) for component in found if component is not own],
+        "dependencies": [{"ref": component.purl, "dependsOn": sorted(component.depends)}
+                         for component in sorted(found, key=lambda component: component.purl)],
+    }  # fmt: skip
     # A number that says which contents it has.
     document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(document, sort_keys=True)).urn
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def main() -> None:
-    metadata = json.load(sys.stdin)
-    packages = linked(metadata)
-    match sys.argv[1:]:
-        case ["copyright"]:
-            sys.stdout.write(copyright_file(packages))
-        case ["sbom"]:
-            sys.stdout.write(sbom(metadata, packages))
-        case _:
-            sys.exit(__doc__)
+    arguments, rust = sys.argv[1:], None
+    if "--rust" in arguments[:-1]:
+        at = arguments.index("--rust")
+        rust = arguments[at + 1]
+        del arguments[at : at + 2]
+    makers = {
+        "sbom": sbom,
+        "licences": licences,
+        "copyright": lambda found, _: copyright_file(found),
+        "expression": lambda found, _: one_expression(found) + "\n",
+    }
+    if len(arguments) < 4 or arguments[0] not in makers:
+        sys.exit(__doc__)
+    what, features, toolchain, *targets = arguments
+    found = components(features, targets, pathlib.Path(toolchain), rust)
+    if len({component.purl for component in found}) != len(found):
+        fail("two components have one name")
+    sys.stdout.buffer.write(makers[what](found, targets).encode("utf-8"))
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUTF8", "1")
     main()
