@@ -98,6 +98,7 @@ def linked_edges(features: str, target: str) -> dict[tuple[str, str], set[tuple[
 def crates(features: str, targets: list[str]) -> tuple[list[Component], dict[str, dict]]:
     """The linked crates, and all packages of `cargo metadata` by name."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--quiet", "--features", features]
+    command += [word for target in targets for word in ("--filter-platform", target)]
     packages = json.loads(said(command, cwd=ROOT))["packages"]
     known = {(package["name"], package["version"]): package for package in packages}
     edges = {target: linked_edges(features, target) for target in targets}
@@ -226,6 +227,7 @@ def rust_std(toolchain: pathlib.Path, targets: list[str], version: str) -> list[
         found.append(Component(name, of, manifest(vendored), purl, texts, targets=frozenset(targets),
                                description="In Rust's standard library", address=f"https://crates.io/crates/{name}"))  # fmt: skip
     builtins = manifest(folder / "compiler-builtins/compiler-builtins")
+    # Debian leaves compiler_builtins' own text out: those of its licences are the same.
     own = Component(
         "rust-std", version, f"{manifest(folder / 'std')} AND Unicode-3.0", f"pkg:generic/rust-std@{version}", rust_notices(text),
         is_crate=False, targets=frozenset(targets), description="Rust's standard library: core, alloc, std, panic_unwind, unwind",
@@ -233,7 +235,7 @@ def rust_std(toolchain: pathlib.Path, targets: list[str], version: str) -> list[
     )  # fmt: skip
     own.licence = own.licence.replace("MIT OR Apache-2.0", "(MIT OR Apache-2.0)")
     intrinsics = Component(
-        "compiler_builtins", version, builtins, f"pkg:generic/compiler_builtins@{version}", [], is_crate=False,
+        "compiler_builtins", version, builtins, f"pkg:generic/compiler_builtins@{version}", rust_notices(text), is_crate=False,
         targets=frozenset(targets), description="Of Rust: what processors have no instructions for",
         address="https://github.com/rust-lang/compiler-builtins/blob/main/LICENSE.txt",
     )  # fmt: skip
