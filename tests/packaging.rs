@@ -1,7 +1,7 @@
 //! The recipes of packaging/ that nobody can run here: their syntax, and the facts they repeat.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn packaging(path: &str) -> PathBuf {
@@ -159,4 +159,109 @@ fn packages_of_debian_for_another_machine_are_refused() {
     let refused = rules("arm64");
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && text.contains("this one is amd64"), "{text}");
+}
+
+/// What packaging/dist/crates.py reads of the compilers of a release, made up but for the names of the files.
+fn made_up_toolchain(folder: &Path) {
+    let write = |path: &str, text: &str| {
+        let path = folder.join("rustc-web/root/usr").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let package = |licence: &str| format!("[package]\nname = 'a'\n{licence}\n");
+    write("src/rustc-1/library/std/Cargo.toml", &package("license = 'MIT OR Apache-2.0'"));
+    write("src/rustc-1/library/compiler-builtins/compiler-builtins/Cargo.toml", &package("license = 'MIT'"));
+    write("src/rustc-1/library/vendor/inside-1.0.0/Cargo.toml", &package("license = 'Zlib OR MIT'"));
+    write(
+        "src/rustc-1/library/Cargo.lock",
+        "[[package]]\nname = 'std'\nversion = '0.0.0'\ndependencies = ['inside', 'elsewhere']\n\
+         [[package]]\nname = 'inside'\nversion = '1.0.0'\nsource = 'crates.io'\n\
+         [[package]]\nname = 'elsewhere'\nversion = '1.0.0'\nsource = 'crates.io'\n",
+    );
+    for name in ["std", "inside", "compiler_builtins"] {
+        write(&format!("lib/rustlib/here/lib/lib{name}-0a.rlib"), "");
+    }
+    write(
+        "share/doc/libstd-rust-web-dev/copyright",
+        "Files: library/*\nCopyright: 2012 Rust\nLicense: MIT or Apache-2.0\n\n\
+         Files: vendor/inside-1.0.0/*\nCopyright: 2013 Inside\nLicense: Zlib OR MIT\n\nLicense: MIT\n The text of MIT.\n .\n End.\n",
+    );
+}
+
+#[test]
+fn a_release_names_what_is_linked_in_with_the_texts_of_the_licences_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    made_up_toolchain(folder.path());
+    let crates = |what: &str, surroundings: &[(&str, &str)]| {
+        let mut command = Command::new("python3");
+        command
+            .arg("-B")
+            .arg(packaging("dist/crates.py"))
+            .arg(what)
+            .arg("remote,encryption")
+            .arg(folder.path());
+        command.args(["--rust", "1.90.0", "x86_64-unknown-linux-gnu", "armv7-unknown-linux-gnueabihf"]);
+        command.envs(surroundings.iter().copied()).output().unwrap()
+    };
+    let made = |what: &str| {
+        let done = crates(what, &[]);
+        assert!(done.status.success(), "{what}: {}", String::from_utf8_lossy(&done.stderr));
+        let again = crates(what, &[("LC_ALL", "C"), ("TZ", "Pacific/Auckland"), ("PYTHONHASHSEED", "1")]);
+        assert!(done.stdout == again.stdout, "{what}: twice, two contents");
+        String::from_utf8(done.stdout).unwrap()
+    };
+
+    let texts = made("licences");
+    let (list, texts) = texts.split_once("\n====").unwrap();
+    let names: Vec<_> = list.lines().filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect();
+    for inside in
+        ["ring 0.", "rusqlite 0.", "clap 4.", "sqlcipher 4.", "sqlite 3.", "rust-std 1.90.0", "inside 1.0.0"]
+    {
+        assert!(names.iter().any(|name| name.starts_with(inside)), "{inside}: {names:?}");
+    }
+    // Other platforms, what runs in the compiler, what only tests need, what std has elsewhere, ourselves, the system's OpenSSL.
+    for outside in [
+        "windows",
+        "wasi",
+        "serde_derive",
+        "thiserror-impl",
+        "syn",
+        "proptest",
+        "tempfile",
+        "elsewhere",
+        "kvstore",
+        "openssl ",
+    ] {
+        assert!(!names.iter().any(|name| name.starts_with(outside)), "{outside}: {names:?}");
+    }
+    assert!(!list.contains("at that address"), "{list}");
+    // Each once, whatever it is that has it.
+    for text in [
+        "ZETETIC LLC BE LIABLE",
+        "In place of\na legal notice",
+        "The text of MIT.\n\nEnd.",
+        "Copyright (c) Individual contributors",
+    ] {
+        assert_eq!(texts.matches(text).count(), 1, "{text}");
+    }
+
+    let sbom = made("sbom");
+    assert!(sbom.contains("\"id\": \"blessing\"") && sbom.contains("cpe:2.3:a:sqlite:sqlite:3."), "{sbom}");
+    assert_eq!(sbom.matches("\"bom-ref\"").count(), sbom.matches("\"dependsOn\"").count());
+    assert!(made("expression").starts_with("(MIT OR Apache-2.0) AND Apache-2.0 AND "));
+
+    // Debian has a text for what many have, and does not want it again.
+    let copyright = made("copyright");
+    assert!(
+        copyright.contains("SQLCipher") && copyright.contains("common-licenses/Apache-2.0"),
+        "{copyright}"
+    );
+    assert!(!copyright.contains("TERMS AND CONDITIONS FOR USE, REPRODUCTION"), "{copyright}");
+
+    let inside = folder.path().join("rustc-web/root/usr/src/rustc-1/library/vendor/inside-1.0.0/Cargo.toml");
+    fs::write(inside, "[package]\nname = 'inside'\n").unwrap();
+    let refused = crates("licences", &[]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{said}");
+    assert_eq!(said, "crates.py: inside 1.0.0 names no licence\n");
 }

@@ -250,13 +250,20 @@ def first_comment(path: pathlib.Path) -> str:
 def runtimes(toolchain: pathlib.Path, targets: list[str]) -> list[Component]:
     """What packaging/dist/targets links from the compilers: of zig for glibc, of GCC and Debian's musl for musl."""
     gnu, musl = (frozenset(target for target in targets if word in target) for word in ("gnu", "musl"))
-    found = []
+    packages = next(iter((toolchain / "python/lib").glob("python3*/site-packages")), toolchain)
+
+    def installed(name: str) -> tuple[pathlib.Path, str]:
+        """What describes a package of Python's, and its version."""
+        of = next(iter(packages.glob(f"{name}-*.dist-info")), None)
+        if of is None:
+            fail(f"{toolchain}/python has no {name} (packaging/dist/build installs it)")
+        return of, of.name.removeprefix(f"{name}-").removesuffix(".dist-info")
+
+    folder, version = installed("cffi")
+    found = [Component("cffi", version, "MIT", f"pkg:pypi/cffi@{version}", notices(folder), is_crate=False, targets=frozenset(targets),
+                       description="Its headers are compiled into the extension of a wheel", address="https://cffi.readthedocs.io/")]  # fmt: skip
     if gnu:
-        packages = next(iter((toolchain / "python/lib").glob("python3*/site-packages")), None)
-        version = next(iter(packages.glob("ziglang-*.dist-info")), None) if packages else None
-        if version is None:
-            fail(f"{toolchain}/python has no ziglang (packaging/dist/build installs it)")
-        zig, version = packages / "ziglang", version.name.removeprefix("ziglang-").removesuffix(".dist-info")
+        zig, version = packages / "ziglang", installed("ziglang")[1]
         for name, folder, licence, text, what in [
             ("libunwind", "lib/libunwind", "Apache-2.0 WITH LLVM-exception",
              ("ziglang/lib/libunwind/LICENSE.TXT", read(zig / "lib/libunwind/LICENSE.TXT")), "LLVM's unwinder, as zig has it"),
