@@ -302,7 +302,7 @@ else
 $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' | sed 's/.* //' >'$(STAGE)/symbols'
 	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
-	$(LD) -r $(GC_MEMBERS) $(APART) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
+	$(LD) -r -d $(GC_MEMBERS) $(APART) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
 	$(NM) -u '$(STAGE)/members.o' | sed 's/.* //' >'$(STAGE)/undefined'
 	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' --strip-unneeded-symbols='$(STAGE)/undefined' \

@@ -39,9 +39,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):  # (loop.add_signal_handler is for Unix only)
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     async with db:  # closing waits for what is under way
         port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
         server = await asyncio.start_server(serve, "127.0.0.1", port)

@@ -3,7 +3,8 @@ please auditwheel as well.
 
 LIBC is `glibc-2.17`, the newest whose functions they may ask for, or `musl`. That a name has a version is asked for as well:
 without one it was found in no C library, and whether the system has it shows only when it is called. (auditwheel does not
-look at that.) A wheel's extension exports one name only.
+look at that.) Nothing loads code from files (`dlopen`). A wheel's extension exports one name only, a program none, and a
+library, static or shared, those that begin as ours.
 """
 
 import io
@@ -31,7 +32,39 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
+def members(archive: bytes):
+    """What a static library has, without its list of symbols (ar(5), as GNU has it)."""
+    at = len(b"!<arch>\n")
+    while at < len(archive):
+        name, size = archive[at : at + 16].strip(), int(archive[at + 48 : at + 58])
+        if name not in (b"/", b"//"):
+            yield archive[at + 60 : at + 60 + size]
+        at += 60 + size + size % 2
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith("kvstore_")
+
+
+def complaints_of_object(data: bytes) -> list[str]:
+    """Of a static library's member: what it shows to the linker that is not ours, and relocations outside of their section."""
+    elf = ELFFile(io.BytesIO(data))
+    sections = list(elf.iter_sections())
+    found = []
+    for section in sections:
+        if section["sh_type"] == "SHT_SYMTAB":
+            shown = {symbol.name for symbol in section.iter_symbols()
+                     if symbol["st_info"]["bind"] != "STB_LOCAL" and symbol["st_shndx"] != "SHN_UNDEF"}  # fmt: skip
+            found += [f"shows {name}" for name in sorted(shown) if not is_ours(name)]
+        if section["sh_type"] in ("SHT_REL", "SHT_RELA"):
+            size = sections[section["sh_info"]]["sh_size"]
+            if any(relocation["r_offset"] >= size for relocation in section.iter_relocations()):
+                found.append(f"{section.name} is not about its section")
+    return found
+
+
 def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -> list[str]:
+    """`exported`: all that it may show, or None for a library, which shows what is ours."""
     elf = ELFFile(io.BytesIO(data))
     found = [f"needs {library}" for library in needed(elf) if not library.startswith(LIBRARIES[libc])]
     symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
@@ -41,6 +74,8 @@ def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -
     for index, symbol in enumerate(symbols):
         if symbol["st_shndx"] != "SHN_UNDEF" or not symbol.name or symbol.name.startswith(("Py", "_Py")):
             continue
+        if symbol.name == "dlopen":
+            found.append("loads code from files")
         if libc == "musl" or symbol["st_info"]["bind"] == "STB_WEAK":
             continue
         said = versions.get_symbol(index)["ndx"] if versions else 0
@@ -50,8 +85,12 @@ def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -
     for version in names.values():
         if libc == "musl" or (version.startswith("GLIBC_") and number(version[6:]) > number(newest)):
             found.append(f"asks for {version}")
-    if exported is not None:
-        visible = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF" and symbol.name}
+    # (Of musl's start files the linker shows some.)
+    of_the_start = {"_init", "_fini"} if libc == "musl" else set()
+    visible = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF" and symbol.name} - of_the_start
+    if exported is None:
+        found += [f"exports {name}" for name in sorted(visible) if not is_ours(name)]
+    else:
         found += [f"exports {name}" for name in sorted(visible ^ exported)]
     return found
 
@@ -59,13 +98,13 @@ def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -
 def files(path: pathlib.Path):
     """What is to be looked at: (name, bytes, what it may export)."""
     if path.suffix != ".whl":
-        yield path.name, path.read_bytes(), None
+        yield path.name, path.read_bytes(), None if path.name.startswith("lib") else set()
         return
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith((".so", ".data/scripts/kvstore"))]
         assert len(names) == 2, f"{path.name}: has {names}"
         for name in names:
-            yield f"{path.name}: {name}", archive.read(name), {"PyInit__kvstore"} if name.endswith(".so") else None
+            yield f"{path.name}: {name}", archive.read(name), {"PyInit__kvstore"} if name.endswith(".so") else set()
 
 
 def audited(path: pathlib.Path, libc: str, newest: str) -> list[str]:
@@ -84,8 +123,12 @@ def audited(path: pathlib.Path, libc: str, newest: str) -> list[str]:
 
 def main() -> None:
     libc, _, newest = sys.argv[1].partition("-")
-    looked = [(name, complaints(data, libc, newest, exported)) for path in sys.argv[2:]
-              for name, data, exported in files(pathlib.Path(path))]  # fmt: skip
+    looked = []
+    for path in map(pathlib.Path, sys.argv[2:]):
+        if path.suffix == ".a":
+            looked += [(path.name, complaints_of_object(member)) for member in members(path.read_bytes())]
+            continue
+        looked += [(name, complaints(data, libc, newest, exported)) for name, data, exported in files(path)]
     for path in map(pathlib.Path, sys.argv[2:]):
         if path.suffix == ".whl":
             looked.append((path.name, audited(path, libc, newest)))
