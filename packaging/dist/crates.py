@@ -71,7 +71,7 @@ def licences(found: list[Component], targets: list[str]) -> str:
         if component.address:
             lines.append(f"    {component.address}")
         of = sorted({numbers[" ".join(text.split())] for _, text in component.texts})
-        lines.append(f"    Texts: {', '.join(map(str, of))}" if of else "    Its text is at that address; the licences it names stand below.")
+        lines.append(f"    Texts: {', '.join(map(str, of))}" if of else "    Its text is at that address.")
     for number, (text, whose) in texts.items():
         lines += ["", "=" * 100, f"Text {number}, of {', '.join(whose)}", "=" * 100, "", text]
     return "\n".join(lines) + "\n"
