@@ -104,10 +104,11 @@ def copyright_file(found: list[Component]) -> str:
         holders = {line.strip(" #*-|\t") for text in texts for line in text.splitlines()
                    if re.match(r"\W*copyright\b.*\d{4}", line, re.IGNORECASE)}  # fmt: skip
         holders = sorted(re.sub(r"^copyright:? *", "", holder, flags=re.IGNORECASE) for holder in holders)
+        nobody = "none, its authors disclaim it" if licence == "blessing" else f"the authors of {of[0].name}"
         lines += ["", *[f"{'Files:' if first == 0 else '      '} vendor/{component.name}-{component.version}/*"
                         for first, component in enumerate(of)]]  # fmt: skip
         lines += [f"{'Copyright:' if first == 0 else '          '} {holder}"
-                  for first, holder in enumerate(holders or [f"the authors of {of[0].name}"])]  # fmt: skip
+                  for first, holder in enumerate(holders or [nobody])]  # fmt: skip
         lines.append("License: " + licence.replace(" OR ", " or ").replace(" AND ", " and ").replace(" WITH ", " with "))
         body = []
         for text in texts:

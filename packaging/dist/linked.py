@@ -173,16 +173,18 @@ def stanzas(text: str) -> list[dict[str, str]]:
     return found
 
 
-def rust_notices(text: str, crate: str = "") -> list[tuple[str, str]]:
-    """What Debian's file on the Rust compiler says of its std, or of a crate in that, with the texts of the licences."""
+def rust_notices(text: str, crate: str = "", also: str = "") -> list[tuple[str, str]]:
+    """What Debian's file on the Rust compiler says of its std, or of a crate in that, with the texts of the licences. `also`: one
+    more licence, as Debian calls it."""
     paragraphs = stanzas(text)
     wanted = []
     for paragraph in paragraphs:
-        files = paragraph.get("Files", "").split()
+        files = [file for file in paragraph.get("Files", "").split() if "fuchsia" not in file]
         if any(file.startswith(f"vendor/{crate}-") if crate else file.startswith("library/") for file in files):
             wanted.append(paragraph)
     names = {name.strip(" ()").lower() for of in wanted
              for name in re.split(r" or | and ", of["License"].splitlines()[0], flags=re.IGNORECASE)}  # fmt: skip
+    names.add(also.lower())
     found = []
     for of in wanted:
         lines = [line.strip() for line in of.get("Copyright", "").splitlines()]
@@ -227,15 +229,16 @@ def rust_std(toolchain: pathlib.Path, targets: list[str], version: str) -> list[
         found.append(Component(name, of, manifest(vendored), purl, texts, targets=frozenset(targets),
                                description="In Rust's standard library", address=f"https://crates.io/crates/{name}"))  # fmt: skip
     builtins = manifest(folder / "compiler-builtins/compiler-builtins")
-    # Debian leaves compiler_builtins' own text out: those of its licences are the same.
     own = Component(
         "rust-std", version, f"{manifest(folder / 'std')} AND Unicode-3.0", f"pkg:generic/rust-std@{version}", rust_notices(text),
         is_crate=False, targets=frozenset(targets), description="Rust's standard library: core, alloc, std, panic_unwind, unwind",
         address="https://github.com/rust-lang/rust", cpe=f"cpe:2.3:a:rust-lang:rust:{version}:*:*:*:*:*:*:*",
     )  # fmt: skip
     own.licence = own.licence.replace("MIT OR Apache-2.0", "(MIT OR Apache-2.0)")
+    # Its own text is not in Debian's sources; it has the same licences, and that of LLVM.
     intrinsics = Component(
-        "compiler_builtins", version, builtins, f"pkg:generic/compiler_builtins@{version}", rust_notices(text), is_crate=False,
+        "compiler_builtins", version, builtins, f"pkg:generic/compiler_builtins@{version}",
+        rust_notices(text, also="Apache-2.0 with LLVM exception"), is_crate=False,
         targets=frozenset(targets), description="Of Rust: what processors have no instructions for",
         address="https://github.com/rust-lang/compiler-builtins/blob/main/LICENSE.txt",
     )  # fmt: skip
