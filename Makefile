@@ -364,8 +364,10 @@ endif
 C_HEADERS := kvstore.h snkv.h
 CPP_HEADERS := $(sort $(patsubst bindings/cpp/include/%,%,\
     $(shell find bindings/cpp/include -name '*.h' -o -name '*.hpp' 2>/dev/null)))
-DOCUMENTS := README.md CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT \
-    $(sort $(shell find docs -name '*.md'; find examples -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py'))
+DOCUMENTS := README.md CHANGELOG.md CONTRIBUTING.md LICENSE LICENSE-APACHE LICENSE-MIT \
+    $(sort $(wildcard bindings/python/README.md benches/peers/README.md tests/vm/README.md) \
+    $(shell find docs -name '*.md' -o -name '*.json' -o -name '*.svg' -o -name '*.png'; \
+    find examples -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py'))
 
 INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/$(LINK_NAME) $(libdir)/libkvstore.a \
     $(pkgconfigdir)/kvstore.pc \
@@ -383,7 +385,7 @@ INSTALLED_COMMAND = $(bindir)/kvstore $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FIS
 # The folders that are ours alone, the inner ones first.
 OWN_FOLDERS = $(cmakedir) $(addprefix $(includedir)/,$(filter-out ./,$(call inner_first,$(CPP_HEADERS)))) \
     $(addprefix $(docdir)/,$(filter-out ./,$(call inner_first,$(DOCUMENTS)))) $(docdir)
-inner_first = $(shell printf '%s\n' $(dir $(1)) | sort -ru)
+inner_first = $(shell printf '%s\n' $(dir $(1)) | awk -F/ '{ p = ""; for (i = 1; i < NF; i++) print p = p $$i "/" }' | sort -ru)
 
 # In the .pc file, a folder below another variable is written by that variable, as packagers expect (and
 # as "pkg-config --define-prefix" needs).

@@ -168,16 +168,40 @@ fn expected(libdir: &str) -> BTreeSet<String> {
         expected.insert(format!("usr/{name}"));
     }
     let documents = "usr/share/doc/kvstore";
-    for name in ["README.md", "CHANGELOG.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT"] {
+    for name in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT"] {
         expected.insert(format!("{documents}/{name}"));
     }
-    let is_page = |name: &str| name.ends_with(".md") && !name.contains("man/");
+    for name in ["bindings/python", "benches/peers", "tests/vm"] {
+        expected.insert(format!("{documents}/{name}/README.md"));
+    }
+    let is_page = |name: &str| [".md", ".json", ".svg", ".png"].iter().any(|end| name.ends_with(end));
     expected.extend(copied("docs", &format!("{documents}/docs"), is_page));
     let is_program = |name: &str| [".c", ".h", ".cpp", ".hpp", ".py"].iter().any(|end| name.ends_with(end));
     expected.extend(copied("examples", &format!("{documents}/examples"), is_program));
     let is_header = |name: &str| name.ends_with(".h") || name.ends_with(".hpp");
     expected.extend(copied("bindings/cpp/include", "usr/include", is_header));
     expected
+}
+
+/// Where links of the Markdown below a folder lead that are neither there nor, in the repository, in its source.
+fn dead_links(folder: &Path) -> Vec<String> {
+    let of_source = ["include", "bindings/cpp/include", "src", ".cargo"].map(|name| root().join(name));
+    let mut dead = Vec::new();
+    for page in tree(folder, false).into_iter().filter(|name| name.ends_with(".md")) {
+        let text = fs::read_to_string(folder.join(&page)).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        for link in links.map(|(link, _)| link.split('#').next().unwrap_or_default()) {
+            if link.is_empty() || link.contains(':') || link.contains(' ') {
+                continue; // of this page, of the web, or none at all
+            }
+            let source = root().join(&page).parent().unwrap().join(link).canonicalize();
+            let is_source = source.is_ok_and(|path| of_source.iter().any(|of| path.starts_with(of)));
+            if !is_source && !folder.join(&page).parent().unwrap().join(link).exists() {
+                dead.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    dead
 }
 
 /// A page for each command that the help lists.
@@ -229,6 +253,7 @@ fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
     assert_eq!(files, expected("usr/lib/x86_64-linux-gnu"));
     let of_commands = pages_of_commands(&stage.path().join("usr/bin/kvstore"));
     assert!(pages.is_superset(&of_commands), "{:?}", of_commands.difference(&pages));
+    assert_eq!(dead_links(&stage.path().join("usr/share/doc/kvstore")), Vec::<String>::new());
 
     // No file knows the folder it was staged in.
     for name in ["pkgconfig/kvstore.pc", "cmake/kvstore/kvstoreConfig.cmake"] {

@@ -54,6 +54,12 @@ def crate_version(crate: Path) -> str:
     return found[1]
 
 
+def description() -> str:
+    """The README as package indexes show it, where links to files of the repository would lead nowhere."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"\[([^][]+)\]\(\.\./[^()]*\)", r"`\1`", text)
+
+
 #: How the library encrypts, and the feature of the crates that says so.
 ENCRYPTION = os.environ.get("KVSTORE_ENCRYPTION") or "vendored"
 FEATURES = {"vendored": ["--features=encryption-vendored-openssl"], "system": ["--features=encryption"], "no": []}
@@ -237,6 +243,8 @@ class SourceDistribution(sdist):
 
 setup(
     version=crate_version(build_native.crate_root()),
+    long_description=description(),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             build_native.MODULE,

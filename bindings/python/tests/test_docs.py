@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def test_the_python_programs_of_the_documents_run(name: str, program: str, tmp_p
 
 def test_the_package_has_a_readme_with_a_program() -> None:
     assert any(name.endswith("bindings/python/README.md") for name, _ in programs())
+
+
+def test_the_description_for_package_indexes_is_the_readme_without_links_into_the_repository() -> None:
+    metadata = importlib.metadata.metadata("kvstore-ttl")
+    text = metadata["Description"] or metadata.get_payload()
+    assert "# kvstore for Python" in text
+    assert "](../" not in text
+    assert "`docs/expiry.md`" in text
 
 
 def test_the_quickstart_says_what_those_of_other_languages_say(tmp_path: Path) -> None:
