@@ -292,7 +292,7 @@ def runtimes(toolchain: pathlib.Path, targets: list[str]) -> list[Component]:
                                is_crate=False, targets=musl, address="https://gcc.gnu.org/onlinedocs/libstdc++/manual/license.html",
                                description="GCC's unwinder, start files, and what processors have no instructions for. Its exception "
                                "lets what GCC compiled have any licence"))  # fmt: skip
-        folder = next(iter(toolchain.glob("musl-*/root/usr/share/doc/musl-dev")), None)
+        folder = next(iter(sorted(toolchain.glob("musl-*/root/usr/share/doc/musl-dev"))), None)
         if folder is None:
             fail(f"{toolchain} has no musl (packaging/dist/build unpacks it)")
         version = gzip.decompress((folder / "changelog.Debian.gz").read_bytes()).decode().partition("(")[2].partition(")")[0]
