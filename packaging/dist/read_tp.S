@@ -1,0 +1,13 @@
+/* Where a thread of a program for ARM has its variables: what zig's own functions have, and libc_nonshared.a of glibc. On ARMv7
+   the register that Linux keeps it in (TPIDRURO), and nothing else may change (Run-time ABI for the Arm Architecture, 5.3.5). */
+    .syntax unified
+    .arm
+    .text
+    .global __aeabi_read_tp
+    .hidden __aeabi_read_tp
+    .type __aeabi_read_tp, %function
+__aeabi_read_tp:
+    mrc p15, 0, r0, c13, c0, 3
+    bx lr
+    .size __aeabi_read_tp, . - __aeabi_read_tp
+    .section .note.GNU-stack, "", %progbits
