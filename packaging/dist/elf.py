@@ -66,7 +66,9 @@ def complaints_of_object(data: bytes) -> list[str]:
 def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -> list[str]:
     """`exported`: all that it may show, or None for a library, which shows what is ours."""
     elf = ELFFile(io.BytesIO(data))
-    found = [f"needs {library}" for library in needed(elf) if not library.startswith(LIBRARIES[libc])]
+    # (Why on ARM: zig-cc.)
+    allowed = (*LIBRARIES[libc], "libgcc_s.so.1") if elf["e_machine"] == "EM_ARM" else LIBRARIES[libc]
+    found = [f"needs {library}" for library in needed(elf) if not library.startswith(allowed)]
     symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
     versions = elf.get_section_by_name(".gnu.version")
     wanted = elf.get_section_by_name(".gnu.version_r")
