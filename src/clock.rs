@@ -10,12 +10,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::atomic::AtomicI64;
 
-#[cfg(all(target_os = "linux", target_pointer_width = "32", not(target_arch = "x86_64")))]
+#[cfg(all(target_os = "linux", target_pointer_width = "32"))]
 mod beyond_2038;
-#[cfg(all(target_os = "linux", target_pointer_width = "32", not(target_arch = "x86_64")))]
+#[cfg(all(target_os = "linux", target_pointer_width = "32"))]
 use beyond_2038::now as system_time;
 
-#[cfg(not(all(target_os = "linux", target_pointer_width = "32", not(target_arch = "x86_64"))))]
+#[cfg(not(all(target_os = "linux", target_pointer_width = "32")))]
 fn system_time() -> SystemTime {
     SystemTime::now()
 }

@@ -277,8 +277,10 @@ def runtimes(toolchain: pathlib.Path, targets: list[str]) -> list[Component]:
              "The start files of glibc and what it has in libc_nonshared.a; they may be linked into anything. "
              "glibc itself is the system's"),
         ]:  # fmt: skip
+            # On ARM the unwinder is the system's (packaging/dist/zig-cc).
+            of = frozenset(target for target in gnu if name != "libunwind" or not target.startswith("arm"))
             found.append(Component(name, version, licence, f"pkg:pypi/ziglang@{version}#{folder}", [text], is_crate=False,
-                                   targets=gnu, description=what, address="https://ziglang.org/"))  # fmt: skip
+                                   targets=of, description=what, address="https://ziglang.org/"))  # fmt: skip
     if musl:
         version = said(["x86_64-linux-gnu-gcc", "-dumpfullversion"]).strip()
         text = pathlib.Path(f"/usr/share/doc/gcc-{version.partition('.')[0]}-base/copyright")
