@@ -159,8 +159,10 @@ fn make(session: &mut Session) -> Result<(), Failure> {
 }
 
 /// Whether a step has failed only because another client did the same at that moment: IF NOT EXISTS looks first and makes
-/// then.
+/// then; and a server that has committed a schema shows it before it tells its other processes to forget what they know of
+/// names (PostgreSQL's `CommitTransaction`: `ProcArrayEndTransaction` comes before `AtEOXact_Inval`), so that for a moment
+/// nothing can be made in a schema that was found.
 fn is_another_at_it(failure: &Failure) -> bool {
     failure.sort == Sort::Conflict && !failure.is_of_wait()
-        || matches!(&*failure.code, "23505" | "42P06" | "42P07" | "42710" | "XX000")
+        || matches!(&*failure.code, "23505" | "3F000" | "42P01" | "42P06" | "42P07" | "42710" | "XX000")
 }

@@ -106,6 +106,23 @@ fn ten_clients_set_up_one_schema_at_once() {
     assert_eq!(Server::shared().sql("SELECT count(*) FROM ten_clients.kvstore_family"), "1");
 }
 
+/// A server shows a schema that another client has made before it takes it for one to make tables in. That takes no
+/// time that could be met, so the server is told to say so.
+#[test]
+fn a_schema_that_was_made_a_moment_ago_is_set_up() {
+    let server = Server::shared();
+    server.sql(
+        "CREATE SCHEMA a_moment_ago; CREATE SEQUENCE tries; CREATE FUNCTION not_yet() RETURNS event_trigger LANGUAGE plpgsql \
+         AS $$BEGIN IF current_setting('search_path') = 'a_moment_ago' AND nextval('public.tries') <= 2 THEN \
+         RAISE 'no schema has been selected to create in' USING ERRCODE = '3F000'; END IF; END$$; \
+         CREATE EVENT TRIGGER not_yet ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION not_yet()",
+    );
+    let opened = try_open(&server.url("a_moment_ago"));
+    server.sql("DROP EVENT TRIGGER not_yet");
+    assert_eq!(opened.unwrap().families().unwrap(), ["default"]);
+    assert!(server.sql("SELECT last_value > 2 FROM tries") == "t", "it was not said");
+}
+
 #[test]
 fn a_set_up_that_was_interrupted_is_finished() {
     let server = Server::shared();
