@@ -20,7 +20,7 @@ use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use checker::Op;
+use checker::{Home, Op};
 use common::Scratch;
 use kvstore::JournalMode;
 use workers::{Engines, Harvest, Run, last_reads, monotonic};
@@ -83,7 +83,8 @@ fn run_with(
 
 fn judge(name: &str, harvest: Harvest) {
     let Harvest { operations, busy, chores } = harvest;
-    let checked = checker::check(operations).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let home = if common::are_on_a_server() { Home::Server } else { Home::File };
+    let checked = checker::check(operations, home).unwrap_or_else(|why| panic!("{name}: {why}"));
     println!("{name}: {chores} chores, {busy} busy, {checked:?}");
     assert!(checked.operations > 100, "so little work shows nothing: {checked:?}");
 }

@@ -8,7 +8,8 @@
 //! The library reads the clock within the call, so what it saw is between the two readings around it: a key
 //! whose end is in between may be seen alive or dead. A write that has seen it dead ends it for all. A read has
 //! not: it looks at the row first and at the clock then, and does not stand in the way of a write that has
-//! looked at both before, and commits after.
+//! looked at both before, and commits after. Nor has, on a server, a write that does nothing to a dead key
+//! (docs/remote.md, "Expiry, with one clock").
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -111,6 +112,13 @@ impl Op {
     }
 }
 
+/// Where the store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    File,
+    Server,
+}
+
 /// What a key may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
@@ -133,12 +141,15 @@ impl State {
     }
 
     /// The states after an operation that finds this one and has the result it had.
-    fn successors(self, op: &Op) -> impl Iterator<Item = State> {
-        let is_read =
-            matches!(op.kind, Kind::Get | Kind::Snapshot | Kind::GetTtl | Kind::Exists | Kind::ExpireTime);
+    fn successors(self, op: &Op, home: Home) -> impl Iterator<Item = State> {
+        let ends_nothing = match op.kind {
+            Kind::Get | Kind::Snapshot | Kind::GetTtl | Kind::Exists | Kind::ExpireTime => true,
+            Kind::Swap | Kind::CompareAndDelete | Kind::Expire | Kind::GetAndExpire => home == Home::Server,
+            _ => false,
+        };
         self.seen_by(op).filter_map(move |seen| {
             let after = seen.after(op)?;
-            Some(if is_read && seen == MISSING { self } else { after })
+            Some(if ends_nothing && seen == MISSING { self } else { after })
         })
     }
 
@@ -218,7 +229,7 @@ pub struct Summary {
 }
 
 /// Checks the histories of all keys; the first that has no right order is the error.
-pub fn check(operations: impl IntoIterator<Item = Op>) -> Result<Summary, String> {
+pub fn check(operations: impl IntoIterator<Item = Op>, home: Home) -> Result<Summary, String> {
     let mut by_key: BTreeMap<i64, Vec<Op>> = BTreeMap::new();
     for op in operations {
         by_key.entry(op.key).or_default().push(op);
@@ -228,7 +239,7 @@ pub fn check(operations: impl IntoIterator<Item = Op>) -> Result<Summary, String
         summary.keys += 1;
         summary.operations += history.len();
         summary.longest = summary.longest.max(history.len());
-        let states = check_key(&history).map_err(|why| format!("key {key}: {why}"))?;
+        let states = check_key(&history, home).map_err(|why| format!("key {key}: {why}"))?;
         summary.states = summary.states.max(states);
     }
     Ok(summary)
@@ -237,7 +248,7 @@ pub fn check(operations: impl IntoIterator<Item = Op>) -> Result<Summary, String
 /// One possible past: which of the calls under way have taken effect (by their slots), and the state then.
 type Past = (u64, State);
 
-fn check_key(history: &[Op]) -> Result<usize, String> {
+fn check_key(history: &[Op], home: Home) -> Result<usize, String> {
     // Calls before returns at the same moment: they may overlap.
     let mut events: Vec<(i64, bool, usize)> = Vec::new();
     for (number, op) in history.iter().enumerate() {
@@ -271,7 +282,7 @@ fn check_key(history: &[Op]) -> Result<usize, String> {
             for (at, other) in slots.iter().enumerate() {
                 let Some(other) = other.filter(|_| effective & (1 << at) == 0) else { continue };
                 let op = &history[other];
-                open.extend(state.successors(op).map(|next| (effective | 1 << at, next)));
+                open.extend(state.successors(op, home).map(|next| (effective | 1 << at, next)));
             }
         }
         if after.is_empty() {
@@ -378,15 +389,20 @@ mod made_up {
             vec![put_until(7, 100, 10, 20), snapshot(NONE, 100, 30, 40), get(7, 50, 60)],
             vec![put(7, 10, 20), put(8, 35, 50), snapshot(7, 90, 30, 40)],
         ] {
-            assert!(check(history.clone()).is_ok(), "{history:?}: {:?}", check(history.clone()));
+            for home in [Home::File, Home::Server] {
+                let checked = check(history.clone(), home);
+                assert!(checked.is_ok(), "{home:?}: {history:?}: {checked:?}");
+            }
         }
     }
 
     #[track_caller]
     fn assert_refused(history: Vec<Op>) {
-        // A line is what a worker in another process hands over.
-        let history = history.into_iter().map(|op| Op::of_line(op.to_line().trim_end()));
-        assert!(check(history).is_err());
+        for home in [Home::File, Home::Server] {
+            // A line is what a worker in another process hands over.
+            let history = history.iter().map(|op| Op::of_line(op.to_line().trim_end()));
+            assert!(check(history, home).is_err(), "{home:?}");
+        }
     }
 
     #[test]
@@ -435,6 +451,32 @@ mod made_up {
         assert_refused(vec![put_until(7, 100, 10, 20), swap(7, 8, 1, 100, 110)]);
     }
 
+    /// A write that has found a key alive is on its way to its commit, and one that comes when the key has ended does nothing.
+    #[test]
+    fn a_write_that_does_nothing_to_a_dead_key_ends_it_for_others_in_a_file_only() {
+        let prolong = |begin, end| Op { read: 7, ends: (200, 200), ..op(Kind::GetAndExpire, begin, end) };
+        for nothing in [
+            get(NONE, 100, 110),
+            Op { read: NONE, ..op(Kind::GetAndExpire, 100, 110) },
+            told(Kind::Expire, 0, 100, 110),
+            swap(7, 8, 0, 100, 110),
+            Op { read: 7, ..told(Kind::CompareAndDelete, 0, 100, 110) },
+        ] {
+            let history = |prolong| vec![put_until(7, 100, 10, 20), prolong, nothing, get(7, 160, 170)];
+            assert!(check(history(prolong(90, 150)), Home::Server).is_ok(), "{nothing:?}");
+            let in_file = check(history(prolong(90, 150)), Home::File);
+            assert_eq!(in_file.is_ok(), nothing.kind == Kind::Get, "{nothing:?}");
+            assert!(
+                check(history(prolong(90, 95)), Home::Server).is_err(),
+                "acknowledged before: {nothing:?}"
+            );
+            assert!(check(history(prolong(100, 150)), Home::Server).is_err(), "it was dead: {nothing:?}");
+        }
+        let deleted =
+            [put_until(7, 100, 10, 20), prolong(90, 150), told(Kind::Delete, 0, 100, 110), get(7, 160, 170)];
+        assert!(check(deleted, Home::Server).is_err());
+    }
+
     #[test]
     fn a_live_value_that_is_not_found_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), get(NONE, 90, 99)]);
@@ -447,7 +489,7 @@ mod made_up {
     fn a_wrong_end_of_life_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 90, 30, 40)]);
         let left = |result| Op { read: 7, result, ..op(Kind::GetTtl, 30, 40) };
-        assert!(check(vec![put_until(7, 100, 10, 20), left(65)]).is_ok());
+        assert!(check(vec![put_until(7, 100, 10, 20), left(65)], Home::File).is_ok());
         assert_refused(vec![put_until(7, 100, 10, 20), left(71)]);
         assert_refused(vec![put_until(7, 100, 10, 20), left(59)]);
         assert_refused(vec![put_until(7, 100, 10, 20), left(-1)]);

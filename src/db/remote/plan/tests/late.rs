@@ -218,3 +218,45 @@ fn what_gives_no_life_waits_as_long_and_the_next_call_waits_as_long_again() {
         assert!(done && waited >= WAIT, "{done} {waited:?}");
     }
 }
+
+/// Prolongs the key, and lets its old end come before the commit.
+const PROLONG: &str = "WITH w AS (UPDATE kvstore_row SET expire_ms = 4000000000000 WHERE key = 'k' RETURNING 1) \
+    SELECT pg_sleep(0.06) FROM w";
+
+fn put_for_50_ms(db: &Db) {
+    assert!(db.contents("f").put(b"k", b"1", &PutOptions::new().ttl(Duration::from_millis(50))).unwrap());
+}
+
+#[test]
+fn what_does_nothing_to_a_dead_key_does_not_wait_for_one_who_prolongs_it_and_what_writes_does() {
+    let schema = "prolonged";
+    let mut db = store(schema, &["f"]);
+    let client = open(schema);
+    let other = client.contents("f");
+    put_for_50_ms(&db);
+    db.begin_write().unwrap();
+    db.query(Again::No, PROLONG, &[]).unwrap();
+    assert!(value(other, b"k").is_none());
+    assert!(!other.put(b"k", b"2", &PutOptions::new().if_present()).unwrap());
+    assert!(!other.compare_and_swap(b"k", b"1", b"2", Expiry::Never).unwrap());
+    assert!(!other.compare_and_delete(b"k", b"1").unwrap());
+    assert!(other.expire(b"k", Expiry::Never, Condition::Always).unwrap().is_none());
+    assert!(other.get_and_expire(b"k", Expiry::Never, |_| Ok(())).unwrap().is_none());
+    db.commit().unwrap();
+    assert_eq!(value(other, b"k").unwrap(), b"1");
+
+    let writes: [(Write, &[u8]); 3] = [
+        (("put if absent", |db| put(db, &PutOptions::new().if_absent()).map(|is_done| !is_done)), b"1"),
+        (
+            ("increment", |db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|(sum, _)| sum == 2)),
+            b"2",
+        ),
+        (("delete", |db| db.contents("f").delete(b"k")), b""),
+    ];
+    for (write, left) in writes {
+        put_for_50_ms(&db);
+        let (has_found_it_alive, _, waited) = wait_for(&mut db, schema, (PROLONG, true), write);
+        assert!(has_found_it_alive && waited >= WAIT, "{}: {waited:?}", write.0);
+        assert_eq!(value(other, b"k").unwrap_or_default(), left, "{}", write.0);
+    }
+}
