@@ -94,8 +94,35 @@ fn wall_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// When a server was asked for the time, by the monotonic clock and the wall clock of this machine: what it tells is from
+/// then or later.
+#[cfg(any(feature = "remote", test))]
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    at_us: i64,
+    wall_us: i64,
+}
+
+#[cfg(any(feature = "remote", test))]
+impl Sent {
+    #[cfg(feature = "remote")]
+    pub(crate) fn now() -> Sent {
+        Sent { at_us: elapsed_us(), wall_us: wall_us() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(at_us: i64, wall_us: i64) -> Sent {
+        Sent { at_us, wall_us }
+    }
+}
+
 /// For how long a clock goes on from what a server has told.
 const FRESH_US: i64 = 60_000_000;
+
+/// Of how many microseconds one may be too many or missing by this machine's clock, compared to the server's: NTP
+/// adjusts each by one of 2000 at most.
+#[cfg(any(feature = "remote", test))]
+const DRIFT: i64 = 1_000;
 
 /// How far the monotonic clock and the wall clock may be apart, if the machine was not suspended in between.
 const SUSPENDED_US: i64 = 500_000;
@@ -118,7 +145,7 @@ impl Clock {
     pub(crate) fn now_ms(&self) -> i64 {
         match self.kind.load(Ordering::Acquire) {
             INJECTED => {}
-            SERVER => return self.server_at(elapsed_us()),
+            SERVER => return self.server_at(elapsed_us),
             _ => return system_now_ms(),
         }
         // Locked while it is asked, so that nobody is inside a source that `inject` has replaced.
@@ -151,11 +178,11 @@ impl Clock {
         self.kind.load(Ordering::Relaxed) == INJECTED
     }
 
-    /// The server has told the time, just now: from here on this clock goes on from that. It does nothing where a clock
-    /// was injected.
+    /// The server has told the time, in an answer to what was `sent`: from here on this clock goes on from that. It does
+    /// nothing where a clock was injected.
     #[cfg(feature = "remote")]
-    pub(crate) fn note_server(&self, now_ms: i64) {
-        self.note_server_at(now_ms, elapsed_us(), wall_us());
+    pub(crate) fn note_server(&self, now_ms: i64, sent: Sent) {
+        self.note_server_at(now_ms, sent, elapsed_us());
     }
 
     /// Whether the server is to be asked for the time before this clock is relied on: it has not told it for long, or the machine
@@ -170,21 +197,36 @@ impl Clock {
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
-    /// The newest reading counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
-    /// was on its way.
+    /// The server's clock was at `now_ms` at some moment between the question and the answer, which was there at `elapsed_us`.
+    /// In these bounds what was known stays, less what two clocks may drift apart: so this clock is not set back by an answer
+    /// that was long on its way, to another thread or on the cleaner's connection; nor is it ahead of the server's. (Each
+    /// reading is an interval: Marzullo and Owicki, "Maintaining the time in a distributed system", 1983.) If the server's
+    /// clock is set back, this one follows with the first question that is asked after that.
     #[cfg(any(feature = "remote", test))]
-    pub(crate) fn note_server_at(&self, now_ms: i64, elapsed_us: i64, wall_us: i64) {
-        if !self.is_injected() {
-            self.told_us.store(elapsed_us, Ordering::Relaxed);
-            self.told_wall_us.store(wall_us, Ordering::Relaxed);
-            self.server_start_us
-                .store(now_ms.saturating_mul(1000).saturating_sub(elapsed_us), Ordering::Relaxed);
+    pub(crate) fn note_server_at(&self, now_ms: i64, sent: Sent, elapsed_us: i64) {
+        if self.is_injected() {
+            return;
+        }
+        let passed = elapsed_us.saturating_sub(self.told_us.swap(sent.at_us, Ordering::Relaxed));
+        self.told_wall_us.store(sent.wall_us, Ordering::Relaxed);
+        let told_us = now_ms.saturating_mul(1000);
+        let earliest = told_us.saturating_sub(elapsed_us);
+        let latest = told_us.saturating_add(999).saturating_sub(sent.at_us).max(earliest);
+        let drift = passed.max(0) / DRIFT + 1;
+        let within = |start: i64| Some(start.saturating_sub(drift).clamp(earliest, latest));
+        if self.is_a_servers() {
+            let _ = self.server_start_us.fetch_update(Ordering::Release, Ordering::Relaxed, within);
+        } else {
+            self.server_start_us.store(earliest, Ordering::Relaxed);
             let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    fn server_at(&self, elapsed_us: i64) -> i64 {
-        (self.server_start_us.load(Ordering::Relaxed).saturating_add(elapsed_us) / 1000).max(0)
+    /// The server's time when the monotonic clock is at what `elapsed_us` says, which is asked last: what another thread notes in
+    /// between is from after what it would have said before, and may be less by then.
+    fn server_at(&self, elapsed_us: impl FnOnce() -> i64) -> i64 {
+        let start_us = self.server_start_us.load(Ordering::Acquire);
+        (start_us.saturating_add(elapsed_us()) / 1000).max(0)
     }
 
     /// Whether this thread is inside the injected clock: then whoever calls is that clock.
@@ -295,15 +337,68 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_clock_goes_on_from_what_it_has_told_last() {
+    fn a_servers_clock_goes_on_from_what_it_has_told() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, 100_000, 0);
-        assert_eq!(clock.server_at(100_000), 5_000);
-        assert_eq!(clock.server_at(100_999), 5_000);
-        assert_eq!(clock.server_at(350_000), 5_250);
-        clock.note_server_at(5_200, 360_000, 0); // was on its way for long
-        assert_eq!(clock.server_at(360_000), 5_200);
+        clock.note_server_at(5_000, Sent::at(90_000, 0), 100_000);
+        assert_eq!(clock.server_at(|| 100_000), 5_000);
+        assert_eq!(clock.server_at(|| 100_999), 5_000);
+        assert_eq!(clock.server_at(|| 350_000), 5_250);
         assert!(!clock.is_the_systems());
+        // An answer that was on its way for less says that it is later there.
+        clock.note_server_at(5_258, Sent::at(349_000, 0), 351_000);
+        assert_eq!(clock.server_at(|| 351_000), 5_258);
+    }
+
+    #[test]
+    fn an_answer_that_was_long_on_its_way_does_not_set_a_servers_clock_back() {
+        let clock = Clock::default();
+        clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
+        clock.note_server_at(5_001, Sent::at(100_500, 0), 160_000); // another thread, which was not scheduled for 59 ms
+        assert_eq!(clock.server_at(|| 160_100), 5_060);
+        assert_eq!(clock.server_at(|| 161_100), 5_061);
+    }
+
+    #[test]
+    fn what_another_thread_notes_while_a_clock_is_asked_is_not_reckoned_from_before() {
+        let clock = Clock::default();
+        clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
+        // This thread has just looked at the monotonic clock, and then another was told the time, slowly.
+        let now_ms = clock.server_at(|| {
+            clock.note_server_at(5_001, Sent::at(100_100, 0), 160_000);
+            100_001
+        });
+        assert_eq!(now_ms, 5_000);
+    }
+
+    #[test]
+    fn a_servers_clock_does_not_run_ahead_with_a_fast_one_here() {
+        let clock = Clock::default();
+        let (mut here, mut there) = (1_000_000, 5_000_000_000);
+        for _ in 0..10_000 {
+            // Each answer takes 100 ms, half of them back; the clock here gains 1 of 2000.
+            clock.note_server_at((there + 50_000) / 1000, Sent::at(here, 0), here + 100_000);
+            (here, there) = (here + 2_000_000, there + 1_999_000);
+        }
+        let now_ms = clock.server_at(|| here);
+        assert!((there / 1000 - 55..=there / 1000).contains(&now_ms), "{now_ms} {there}");
+    }
+
+    #[test]
+    fn a_servers_clock_that_was_set_back_is_followed() {
+        let clock = Clock::default();
+        clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
+        clock.note_server_at(3_000, Sent::at(199_000, 0), 200_000);
+        // As far as is certain: it was asked at 199 ms, and the last millisecond may have been nearly over.
+        assert_eq!(clock.server_at(|| 200_000), 3_001);
+        clock.note_server_at(9_000, Sent::at(299_000, 0), 300_000);
+        assert_eq!(clock.server_at(|| 300_000), 9_000);
+        // Nonsense does no harm.
+        for (now_ms, sent, elapsed) in
+            [(i64::MAX, 0, 1), (i64::MIN, 0, 1), (0, 5, 1), (i64::MAX, i64::MIN, i64::MAX)]
+        {
+            clock.note_server_at(now_ms, Sent::at(sent, 0), elapsed);
+            assert!(clock.server_at(|| elapsed) >= 0);
+        }
     }
 
     #[test]
@@ -311,7 +406,7 @@ mod tests {
         let clock = Clock::default();
         assert!(!clock.is_stale()); // it is the system's
         let (told, wall) = (5_000_000, 1_700_000_000_000_000);
-        clock.note_server_at(5_000, told, wall);
+        clock.note_server_at(5_000, Sent::at(told, wall), told);
         for (passed, by_wall, is_stale) in [
             (0, 0, false),
             (59_000_000, 59_000_000, false),
@@ -328,7 +423,7 @@ mod tests {
     fn an_injected_clock_does_not_ask_a_server() {
         let clock = Clock::default();
         clock.inject(Some(Arc::new(|| 7)));
-        clock.note_server_at(1_000, 0, 0);
+        clock.note_server_at(1_000, Sent::at(0, 0), 0);
         assert_eq!(clock.now_ms(), 7);
     }
 
