@@ -119,10 +119,10 @@ impl Sent {
 /// For how long a clock goes on from what a server has told.
 const FRESH_US: i64 = 60_000_000;
 
-/// Of how many microseconds one may be too many or missing by this machine's clock, compared to the server's: NTP
-/// adjusts each by one of 2000 at most.
+/// Of how many microseconds of this machine's one may be too many, compared to the server's clock: of 2000 on each, where the
+/// kernel keeps the frequency (`adjtimex`).
 #[cfg(any(feature = "remote", test))]
-const DRIFT: i64 = 1_000;
+const DRIFTS_ONE_OF: i64 = 1_000;
 
 /// How far the monotonic clock and the wall clock may be apart, if the machine was not suspended in between.
 const SUSPENDED_US: i64 = 500_000;
@@ -135,9 +135,12 @@ pub(crate) struct Clock {
     source: RwLock<Option<Source>>,
     /// The server's time when [`elapsed_us`] was 0, in microseconds.
     server_start_us: AtomicI64,
-    /// What [`elapsed_us`] was when the server has told the time last, and the wall clock of this machine.
+    /// When the server was asked for what it has told last, by [`elapsed_us`] and by the wall clock of this machine.
+    asked_us: AtomicI64,
+    asked_wall_us: AtomicI64,
+    /// When it has told that, by [`elapsed_us`].
+    #[cfg(any(feature = "remote", test))]
     told_us: AtomicI64,
-    told_wall_us: AtomicI64,
     latest: AtomicI64,
 }
 
@@ -192,38 +195,42 @@ impl Clock {
     }
 
     fn is_stale_at(&self, elapsed_us: i64, wall_us: i64) -> bool {
-        let passed = elapsed_us.saturating_sub(self.told_us.load(Ordering::Relaxed));
-        let by_wall = wall_us.saturating_sub(self.told_wall_us.load(Ordering::Relaxed));
+        let passed = elapsed_us.saturating_sub(self.asked_us.load(Ordering::Relaxed));
+        let by_wall = wall_us.saturating_sub(self.asked_wall_us.load(Ordering::Relaxed));
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
     /// The server's clock was at `now_ms` at some moment between the question and the answer, which was there at `elapsed_us`.
     /// In these bounds what was known stays, less what two clocks may drift apart: so this clock is not set back by an answer
-    /// that was long on its way, to another thread or on the cleaner's connection; nor is it ahead of the server's. (Each
-    /// reading is an interval: Marzullo and Owicki, "Maintaining the time in a distributed system", 1983.) If the server's
-    /// clock is set back, this one follows with the first question that is asked after that.
+    /// that was long on its way, to another thread or on another connection of the handle's; nor is it ahead of the server's.
+    /// (Each reading is an interval: Marzullo and Owicki, "Maintaining the time in a distributed system", 1983.) What does not
+    /// fit says that the server's clock was set back, and this one follows.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn note_server_at(&self, now_ms: i64, sent: Sent, elapsed_us: i64) {
         if self.is_injected() {
             return;
         }
-        let passed = elapsed_us.saturating_sub(self.told_us.swap(sent.at_us, Ordering::Relaxed));
-        self.told_wall_us.store(sent.wall_us, Ordering::Relaxed);
+        self.asked_us.store(sent.at_us, Ordering::Relaxed);
+        self.asked_wall_us.store(sent.wall_us, Ordering::Relaxed);
+        let passed = elapsed_us.saturating_sub(self.told_us.swap(elapsed_us, Ordering::Relaxed));
         let told_us = now_ms.saturating_mul(1000);
         let earliest = told_us.saturating_sub(elapsed_us);
-        let latest = told_us.saturating_add(999).saturating_sub(sent.at_us).max(earliest);
-        let drift = passed.max(0) / DRIFT + 1;
-        let within = |start: i64| Some(start.saturating_sub(drift).clamp(earliest, latest));
+        let latest = told_us.saturating_add(999).saturating_sub(sent.at_us);
+        let drift = passed.max(0) / DRIFTS_ONE_OF + 1;
+        let next = |start: i64| {
+            let known = start.saturating_sub(drift);
+            Some(if known > latest { earliest } else { known.max(earliest) })
+        };
         if self.is_a_servers() {
-            let _ = self.server_start_us.fetch_update(Ordering::Release, Ordering::Relaxed, within);
+            let _ = self.server_start_us.fetch_update(Ordering::Release, Ordering::Relaxed, next);
         } else {
             self.server_start_us.store(earliest, Ordering::Relaxed);
             let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// The server's time when the monotonic clock is at what `elapsed_us` says, which is asked last: what another thread notes in
-    /// between is from after what it would have said before, and may be less by then.
+    /// The server's time when the monotonic clock is at what `elapsed_us` says, which is read after the start: the other way
+    /// round, a start that another thread has lowered in between would be added to a time from before that.
     fn server_at(&self, elapsed_us: impl FnOnce() -> i64) -> i64 {
         let start_us = self.server_start_us.load(Ordering::Acquire);
         (start_us.saturating_add(elapsed_us()) / 1000).max(0)
@@ -355,7 +362,10 @@ mod tests {
         clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
         clock.note_server_at(5_001, Sent::at(100_500, 0), 160_000); // another thread, which was not scheduled for 59 ms
         assert_eq!(clock.server_at(|| 160_100), 5_060);
-        assert_eq!(clock.server_at(|| 161_100), 5_061);
+        // Nor does one of another connection, right after one that was asked for 10 s ago and has come fast in the end.
+        clock.note_server_at(15_150, Sent::at(200_000, 0), 10_200_000);
+        clock.note_server_at(14_951, Sent::at(10_000_000, 0), 10_201_000);
+        assert_eq!(clock.server_at(|| 10_201_000), 15_150);
     }
 
     #[test]
@@ -388,8 +398,7 @@ mod tests {
         let clock = Clock::default();
         clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
         clock.note_server_at(3_000, Sent::at(199_000, 0), 200_000);
-        // As far as is certain: it was asked at 199 ms, and the last millisecond may have been nearly over.
-        assert_eq!(clock.server_at(|| 200_000), 3_001);
+        assert_eq!(clock.server_at(|| 200_000), 3_000);
         clock.note_server_at(9_000, Sent::at(299_000, 0), 300_000);
         assert_eq!(clock.server_at(|| 300_000), 9_000);
         // Nonsense does no harm.
@@ -406,7 +415,7 @@ mod tests {
         let clock = Clock::default();
         assert!(!clock.is_stale()); // it is the system's
         let (told, wall) = (5_000_000, 1_700_000_000_000_000);
-        clock.note_server_at(5_000, Sent::at(told, wall), told);
+        clock.note_server_at(5_000, Sent::at(told, wall), told + 50_000_000); // it counts when it was asked
         for (passed, by_wall, is_stale) in [
             (0, 0, false),
             (59_000_000, 59_000_000, false),

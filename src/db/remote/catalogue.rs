@@ -11,7 +11,6 @@ use super::plan::sql::clock;
 use super::plan::strange;
 use super::schema::NOW_MS;
 use super::session::Again;
-use crate::clock::Sent;
 use crate::error::{Error, Result};
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
@@ -109,10 +108,9 @@ impl Db {
     }
 
     fn settings(&self, family: &str) -> Result<Row> {
-        let sent = Sent::now();
         let rows = self.query(Again::Read, SETTINGS, &[&family.as_bytes()])?;
         let row = rows.into_iter().next().ok_or_else(|| no_longer_exists(family))?;
-        self.clock.note_server(row.try_get(3).map_err(|_| strange())?, sent);
+        self.note_server(row.try_get(3).map_err(|_| strange())?);
         Ok(row)
     }
 

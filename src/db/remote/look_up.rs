@@ -16,7 +16,7 @@ use super::catalogue::no_longer_exists;
 use super::plan::sql::{Text, live, ms, with_family};
 use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
-use crate::clock::{Sent, unix_ms};
+use crate::clock::unix_ms;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
 use crate::expiry::Expiry;
@@ -214,10 +214,9 @@ impl Contents<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        let sent = Sent::now();
         let mut rows = self.rows(GET_MANY.on(self.db), &[&self.name(), &keys])?;
         put_in_order(&mut rows, |a, b| column::<i64>(a, 3).ok().cmp(&column(b, 3).ok()));
-        self.note_time(rows.first(), sent)?;
+        self.note_time(rows.first())?;
         for (number, row) in rows.iter().enumerate() {
             visit(number, found(column(row, 2)?, column(row, 1)?));
         }
@@ -346,9 +345,8 @@ impl Contents<'_> {
         if !limits.keys_only {
             params.push(&bytes);
         }
-        let sent = Sent::now();
         let mut rows = self.rows(sql, &params)?;
-        self.note_time(rows.first(), sent)?;
+        self.note_time(rows.first())?;
         rows.retain(|row| key(row).is_ok()); // there is one without a key if there are none
         Ok(rows)
     }
@@ -356,10 +354,9 @@ impl Contents<'_> {
     /// Looks at one key; tells the time, too.
     fn look(self, text: &Text, key: &[u8]) -> Result<(Row, i64)> {
         check_key(key)?;
-        let sent = Sent::now();
         let row = self.ask(Again::Read, text.on(self.db), &[&self.name(), &key])?;
         let now_ms = unix_ms(column(&row, 0)?);
-        self.db.clock.note_server(now_ms, sent);
+        self.db.note_server(now_ms);
         Ok((row, now_ms))
     }
 
@@ -370,9 +367,9 @@ impl Contents<'_> {
     }
 
     /// Tells the clock what time it is at the server, which is the first column.
-    fn note_time(self, row: Option<&Row>, sent: Sent) -> Result<()> {
+    fn note_time(self, row: Option<&Row>) -> Result<()> {
         if let Some(row) = row {
-            self.db.clock.note_server(column(row, 0)?, sent);
+            self.db.note_server(column(row, 0)?);
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 pub(crate) use plan::Contents;
 use session::Session;
 
-use crate::clock::{Clock, Sent};
+use crate::clock::Clock;
 use crate::config::Config;
 pub(crate) use crate::config::MAX_SERVER_KEY_SIZE as MAX_KEY_SIZE;
 use crate::db::TransactionState;
@@ -55,9 +55,9 @@ impl Db {
     pub(crate) fn open(url: &str, config: &Config, clock: Arc<Clock>) -> Result<Db> {
         crate::db::watch_forks()?;
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
-        let sent = Sent::now();
         let mut session = Session::open(settings, config)?;
-        clock.note_server(session.opened_ms(), sent); // before anything else takes time
+        let (now_ms, sent) = session.opened();
+        clock.note_server(now_ms, sent); // before anything else takes time
         session.limit_opening();
         let is_unsettled = schema::ensure(&mut session, config.read_only)?;
         let db = Db {
@@ -72,6 +72,11 @@ impl Db {
         }
         db.session.borrow_mut().limit = None;
         Ok(db)
+    }
+
+    /// The server has told the time with its last answer.
+    fn note_server(&self, now_ms: i64) {
+        self.clock.note_server(now_ms, self.session.borrow().sent);
     }
 
     /// What a second connection is opened with.

@@ -8,7 +8,6 @@ use super::link::{Backend, Link};
 use super::pauses::Pauses;
 use super::schema::NOW_MS;
 use super::session::{Again, Block, End, Fall, Patience, Session, read_only, unknown};
-use crate::clock::Sent;
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, Result};
@@ -184,9 +183,8 @@ impl Db {
     /// Begins the caller's read transaction, whose snapshot is the state of this moment.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.refuse_second()?;
-        let sent = Sent::now();
         let now_ms = self.session.borrow_mut().begin_reading()?;
-        self.note_time(now_ms, sent);
+        self.note_time(now_ms);
         self.transaction = TransactionState::Read;
         Ok(())
     }
@@ -212,18 +210,17 @@ impl Db {
         }
     }
 
-    fn note_time(&self, now_ms: Option<String>, sent: Sent) {
+    fn note_time(&self, now_ms: Option<String>) {
         if let Some(now_ms) = now_ms.and_then(|text| text.parse().ok()) {
-            self.clock.note_server(now_ms, sent);
+            self.note_server(now_ms);
         }
     }
 
     /// Asks the server for its time.
     pub(crate) fn ask_time(&self) -> Result<()> {
         let sql = format!("SELECT {NOW_MS}");
-        let sent = Sent::now();
         let now_ms = self.session.borrow_mut().run(Again::Read, |link| link.line.ask(&sql))?;
-        self.note_time(now_ms, sent);
+        self.note_time(now_ms);
         Ok(())
     }
 
@@ -291,9 +288,8 @@ impl Db {
         if self.is_open() {
             return f(self);
         }
-        let sent = Sent::now();
         let now_ms = self.session.borrow_mut().begin_reading()?;
-        self.note_time(now_ms, sent);
+        self.note_time(now_ms);
         let done = or_undo(self, |db| f(db), |db| db.session.borrow_mut().roll_back());
         let mut session = self.session.borrow_mut();
         let done = done.map_err(|e| session.block.fall().map_or(e, Fall::alone));
