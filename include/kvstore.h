@@ -614,7 +614,7 @@ const char *kvstore_errmsg(KVStore *kv);
 
 /**
  * Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
- * system's (kvstore_now_ms). On a server it is the server's, as its answers had it, and gone on since then with this
+ * system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
  * machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since. Times
  * that several machines compare come from here.
  *

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::atomic::AtomicI64;
@@ -94,35 +94,30 @@ fn wall_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// When a server was asked for the time, by the monotonic clock and the wall clock of this machine: what it tells is from
-/// then or later.
-#[cfg(any(feature = "remote", test))]
-#[derive(Clone, Copy)]
+/// When a server was asked for the time, by the monotonic clock and by the wall clock of this machine.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Sent {
     at_us: i64,
     wall_us: i64,
 }
 
-#[cfg(any(feature = "remote", test))]
+#[cfg(feature = "remote")]
 impl Sent {
-    #[cfg(feature = "remote")]
     pub(crate) fn now() -> Sent {
         Sent { at_us: elapsed_us(), wall_us: wall_us() }
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn at(at_us: i64, wall_us: i64) -> Sent {
-        Sent { at_us, wall_us }
-    }
+/// What a server has told last: when it was asked for that, and when the answer was there, by the monotonic clock.
+#[derive(Default)]
+struct Told {
+    sent: Sent,
+    #[cfg(any(feature = "remote", test))]
+    answered_us: i64,
 }
 
 /// For how long a clock goes on from what a server has told.
 const FRESH_US: i64 = 60_000_000;
-
-/// Of how many microseconds of this machine's one may be too many, compared to the server's clock: of 2000 on each, where the
-/// kernel keeps the frequency (`adjtimex`).
-#[cfg(any(feature = "remote", test))]
-const DRIFTS_ONE_OF: i64 = 1_000;
 
 /// How far the monotonic clock and the wall clock may be apart, if the machine was not suspended in between.
 const SUSPENDED_US: i64 = 500_000;
@@ -135,12 +130,7 @@ pub(crate) struct Clock {
     source: RwLock<Option<Source>>,
     /// The server's time when [`elapsed_us`] was 0, in microseconds.
     server_start_us: AtomicI64,
-    /// When the server was asked for what it has told last, by [`elapsed_us`] and by the wall clock of this machine.
-    asked_us: AtomicI64,
-    asked_wall_us: AtomicI64,
-    /// When it has told that, by [`elapsed_us`].
-    #[cfg(any(feature = "remote", test))]
-    told_us: AtomicI64,
+    told: Mutex<Told>,
     latest: AtomicI64,
 }
 
@@ -195,42 +185,38 @@ impl Clock {
     }
 
     fn is_stale_at(&self, elapsed_us: i64, wall_us: i64) -> bool {
-        let passed = elapsed_us.saturating_sub(self.asked_us.load(Ordering::Relaxed));
-        let by_wall = wall_us.saturating_sub(self.asked_wall_us.load(Ordering::Relaxed));
+        let sent = self.told.lock().unwrap_or_else(PoisonError::into_inner).sent;
+        let passed = elapsed_us.saturating_sub(sent.at_us);
+        let by_wall = wall_us.saturating_sub(sent.wall_us);
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
-    /// The server's clock was at `now_ms` at some moment between the question and the answer, which was there at `elapsed_us`.
-    /// In these bounds what was known stays, less what two clocks may drift apart: so this clock is not set back by an answer
-    /// that was long on its way, to another thread or on another connection of the handle's; nor is it ahead of the server's.
-    /// (Each reading is an interval: Marzullo and Owicki, "Maintaining the time in a distributed system", 1983.) What does not
-    /// fit says that the server's clock was set back, and this one follows.
+    /// The newest answer counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
+    /// was on its way. One to a question from before the last answer, on another connection, may be older than that, and
+    /// does not count: or else this clock would be behind what a call has been told.
     #[cfg(any(feature = "remote", test))]
-    pub(crate) fn note_server_at(&self, now_ms: i64, sent: Sent, elapsed_us: i64) {
+    fn note_server_at(&self, now_ms: i64, sent: Sent, answered_us: i64) {
         if self.is_injected() {
             return;
         }
-        self.asked_us.store(sent.at_us, Ordering::Relaxed);
-        self.asked_wall_us.store(sent.wall_us, Ordering::Relaxed);
-        let passed = elapsed_us.saturating_sub(self.told_us.swap(elapsed_us, Ordering::Relaxed));
-        let told_us = now_ms.saturating_mul(1000);
-        let earliest = told_us.saturating_sub(elapsed_us);
-        let latest = told_us.saturating_add(999).saturating_sub(sent.at_us);
-        let drift = passed.max(0) / DRIFTS_ONE_OF + 1;
-        let next = |start: i64| {
-            let known = start.saturating_sub(drift);
-            Some(if known > latest { earliest } else { known.max(earliest) })
-        };
-        if self.is_a_servers() {
-            let _ = self.server_start_us.fetch_update(Ordering::Release, Ordering::Relaxed, next);
-        } else {
-            self.server_start_us.store(earliest, Ordering::Relaxed);
-            let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_a_servers() && sent.at_us < told.answered_us {
+            return;
         }
+        *told = Told { sent, answered_us };
+        self.server_start_us
+            .store(now_ms.saturating_mul(1000).saturating_sub(answered_us), Ordering::Release);
+        let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The server has told `now_ms`, and then the machine was suspended for long.
+    #[cfg(all(test, feature = "remote"))]
+    pub(crate) fn note_server_and_suspend(&self, now_ms: i64) {
+        self.note_server_at(now_ms, Sent { wall_us: 0, ..Sent::now() }, elapsed_us());
     }
 
     /// The server's time when the monotonic clock is at what `elapsed_us` says, which is read after the start: the other way
-    /// round, a start that another thread has lowered in between would be added to a time from before that.
+    /// round, a start that another thread's slower answer has lowered in between would be added to a time from before that.
     fn server_at(&self, elapsed_us: impl FnOnce() -> i64) -> i64 {
         let start_us = self.server_start_us.load(Ordering::Acquire);
         (start_us.saturating_add(elapsed_us()) / 1000).max(0)
@@ -343,71 +329,51 @@ mod tests {
         assert!(clock.now_ms() > 1_600_000_000_000);
     }
 
+    fn sent(at_us: i64) -> Sent {
+        Sent { at_us, wall_us: 0 }
+    }
+
     #[test]
-    fn a_servers_clock_goes_on_from_what_it_has_told() {
+    fn a_servers_clock_goes_on_from_what_it_has_told_last() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, Sent::at(90_000, 0), 100_000);
+        clock.note_server_at(5_000, sent(90_000), 100_000);
         assert_eq!(clock.server_at(|| 100_000), 5_000);
         assert_eq!(clock.server_at(|| 100_999), 5_000);
         assert_eq!(clock.server_at(|| 350_000), 5_250);
+        clock.note_server_at(5_200, sent(290_000), 360_000); // was on its way for long
+        assert_eq!(clock.server_at(|| 360_000), 5_200);
         assert!(!clock.is_the_systems());
-        // An answer that was on its way for less says that it is later there.
-        clock.note_server_at(5_258, Sent::at(349_000, 0), 351_000);
-        assert_eq!(clock.server_at(|| 351_000), 5_258);
+        clock.note_server_at(3_000, sent(360_000), 370_000); // was set back
+        assert_eq!(clock.server_at(|| 370_000), 3_000);
+        // Nonsense does no harm.
+        for (now_ms, at, answered) in
+            [(i64::MIN, 370_000, i64::MAX), (i64::MAX, i64::MAX, i64::MIN), (0, 5, 1)]
+        {
+            clock.note_server_at(now_ms, sent(at), answered);
+            assert!(clock.server_at(|| answered) >= 0);
+        }
     }
 
     #[test]
-    fn an_answer_that_was_long_on_its_way_does_not_set_a_servers_clock_back() {
+    fn an_answer_on_another_connection_that_may_be_older_than_the_last_one_does_not_count() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
-        clock.note_server_at(5_001, Sent::at(100_500, 0), 160_000); // another thread, which was not scheduled for 59 ms
-        assert_eq!(clock.server_at(|| 160_100), 5_060);
-        // Nor does one of another connection, right after one that was asked for 10 s ago and has come fast in the end.
-        clock.note_server_at(15_150, Sent::at(200_000, 0), 10_200_000);
-        clock.note_server_at(14_951, Sent::at(10_000_000, 0), 10_201_000);
-        assert_eq!(clock.server_at(|| 10_201_000), 15_150);
+        clock.note_server_at(5_000, sent(99_000), 100_000);
+        clock.note_server_at(4_998, sent(99_999), 160_000);
+        assert_eq!(clock.server_at(|| 160_000), 5_060);
+        clock.note_server_at(5_001, sent(100_001), 161_000);
+        assert_eq!(clock.server_at(|| 161_000), 5_001);
     }
 
     #[test]
-    fn what_another_thread_notes_while_a_clock_is_asked_is_not_reckoned_from_before() {
+    fn what_another_thread_notes_while_the_clock_is_asked_is_not_reckoned_from_before() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
+        clock.note_server_at(5_000, sent(99_000), 100_000);
         // This thread has just looked at the monotonic clock, and then another was told the time, slowly.
         let now_ms = clock.server_at(|| {
-            clock.note_server_at(5_001, Sent::at(100_100, 0), 160_000);
+            clock.note_server_at(5_001, sent(100_100), 160_000);
             100_001
         });
         assert_eq!(now_ms, 5_000);
-    }
-
-    #[test]
-    fn a_servers_clock_does_not_run_ahead_with_a_fast_one_here() {
-        let clock = Clock::default();
-        let (mut here, mut there) = (1_000_000, 5_000_000_000);
-        for _ in 0..10_000 {
-            // Each answer takes 100 ms, half of them back; the clock here gains 1 of 2000.
-            clock.note_server_at((there + 50_000) / 1000, Sent::at(here, 0), here + 100_000);
-            (here, there) = (here + 2_000_000, there + 1_999_000);
-        }
-        let now_ms = clock.server_at(|| here);
-        assert!((there / 1000 - 55..=there / 1000).contains(&now_ms), "{now_ms} {there}");
-    }
-
-    #[test]
-    fn a_servers_clock_that_was_set_back_is_followed() {
-        let clock = Clock::default();
-        clock.note_server_at(5_000, Sent::at(99_000, 0), 100_000);
-        clock.note_server_at(3_000, Sent::at(199_000, 0), 200_000);
-        assert_eq!(clock.server_at(|| 200_000), 3_000);
-        clock.note_server_at(9_000, Sent::at(299_000, 0), 300_000);
-        assert_eq!(clock.server_at(|| 300_000), 9_000);
-        // Nonsense does no harm.
-        for (now_ms, sent, elapsed) in
-            [(i64::MAX, 0, 1), (i64::MIN, 0, 1), (0, 5, 1), (i64::MAX, i64::MIN, i64::MAX)]
-        {
-            clock.note_server_at(now_ms, Sent::at(sent, 0), elapsed);
-            assert!(clock.server_at(|| elapsed) >= 0);
-        }
     }
 
     #[test]
@@ -415,7 +381,7 @@ mod tests {
         let clock = Clock::default();
         assert!(!clock.is_stale()); // it is the system's
         let (told, wall) = (5_000_000, 1_700_000_000_000_000);
-        clock.note_server_at(5_000, Sent::at(told, wall), told + 50_000_000); // it counts when it was asked
+        clock.note_server_at(5_000, Sent { at_us: told, wall_us: wall }, told + 50_000_000); // it counts when it was asked
         for (passed, by_wall, is_stale) in [
             (0, 0, false),
             (59_000_000, 59_000_000, false),
@@ -432,7 +398,7 @@ mod tests {
     fn an_injected_clock_does_not_ask_a_server() {
         let clock = Clock::default();
         clock.inject(Some(Arc::new(|| 7)));
-        clock.note_server_at(1_000, Sent::at(0, 0), 0);
+        clock.note_server_at(1_000, sent(0), 0);
         assert_eq!(clock.now_ms(), 7);
     }
 

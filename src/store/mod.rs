@@ -371,7 +371,7 @@ impl Store {
     }
 
     /// The time by this store's clock: the system's, or the one that was given to it. On a server it is the server's, as
-    /// its answers had it, and gone on since then with this machine's monotonic clock; the server is asked if that is more
+    /// its newest answer had it, and gone on since then with this machine's monotonic clock; the server is asked if that is more
     /// than a minute ago, or the machine was suspended since.
     #[must_use]
     pub fn now_ms(&self) -> i64 {

@@ -402,10 +402,10 @@ fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
         if let Some(write) = write {
             store.begin(write).unwrap();
         }
-        store.shared().clock.note_server_at(5_000, Sent::at(0, 0), 0); // the wall clock was another one then
+        store.shared().clock.note_server_and_suspend(5_000);
         let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
         assert!(end > 1_600_000_000_000, "{end}");
-        store.shared().clock.note_server_at(5_000, Sent::at(0, 0), 0);
+        store.shared().clock.note_server_and_suspend(5_000);
         assert!(store.now_ms() > 1_600_000_000_000);
         if write.is_some() {
             store.rollback().unwrap();
