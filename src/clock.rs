@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::atomic::AtomicI64;
@@ -94,28 +94,6 @@ fn wall_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// When a server was asked for the time, by the monotonic clock and by the wall clock of this machine.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sent {
-    at_us: i64,
-    wall_us: i64,
-}
-
-#[cfg(feature = "remote")]
-impl Sent {
-    pub(crate) fn now() -> Sent {
-        Sent { at_us: elapsed_us(), wall_us: wall_us() }
-    }
-}
-
-/// What a server has told last: when it was asked for that, and when the answer was there, by the monotonic clock.
-#[derive(Default)]
-struct Told {
-    sent: Sent,
-    #[cfg(any(feature = "remote", test))]
-    answered_us: i64,
-}
-
 /// For how long a clock goes on from what a server has told.
 const FRESH_US: i64 = 60_000_000;
 
@@ -130,7 +108,9 @@ pub(crate) struct Clock {
     source: RwLock<Option<Source>>,
     /// The server's time when [`elapsed_us`] was 0, in microseconds.
     server_start_us: AtomicI64,
-    told: Mutex<Told>,
+    /// What [`elapsed_us`] was when the server has told the time last, and the wall clock of this machine.
+    told_us: AtomicI64,
+    told_wall_us: AtomicI64,
     latest: AtomicI64,
 }
 
@@ -171,11 +151,11 @@ impl Clock {
         self.kind.load(Ordering::Relaxed) == INJECTED
     }
 
-    /// The server has told the time, in an answer to what was `sent`: from here on this clock goes on from that. It does
-    /// nothing where a clock was injected.
+    /// The server has told the time, just now: from here on this clock goes on from that. It does nothing where a clock
+    /// was injected.
     #[cfg(feature = "remote")]
-    pub(crate) fn note_server(&self, now_ms: i64, sent: Sent) {
-        self.note_server_at(now_ms, sent, elapsed_us());
+    pub(crate) fn note_server(&self, now_ms: i64) {
+        self.note_server_at(now_ms, elapsed_us(), wall_us());
     }
 
     /// Whether the server is to be asked for the time before this clock is relied on: it has not told it for long, or the machine
@@ -185,34 +165,22 @@ impl Clock {
     }
 
     fn is_stale_at(&self, elapsed_us: i64, wall_us: i64) -> bool {
-        let sent = self.told.lock().unwrap_or_else(PoisonError::into_inner).sent;
-        let passed = elapsed_us.saturating_sub(sent.at_us);
-        let by_wall = wall_us.saturating_sub(sent.wall_us);
+        let passed = elapsed_us.saturating_sub(self.told_us.load(Ordering::Relaxed));
+        let by_wall = wall_us.saturating_sub(self.told_wall_us.load(Ordering::Relaxed));
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
-    /// The newest answer counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
-    /// was on its way. One to a question from before the last answer, on another connection, may be older than that, and
-    /// does not count: or else this clock would be behind what a call has been told.
+    /// The newest reading counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
+    /// was on its way. (It is the newest if all come on one connection: another one has a clock of its own.)
     #[cfg(any(feature = "remote", test))]
-    fn note_server_at(&self, now_ms: i64, sent: Sent, answered_us: i64) {
-        if self.is_injected() {
-            return;
+    pub(crate) fn note_server_at(&self, now_ms: i64, elapsed_us: i64, wall_us: i64) {
+        if !self.is_injected() {
+            self.told_us.store(elapsed_us, Ordering::Relaxed);
+            self.told_wall_us.store(wall_us, Ordering::Relaxed);
+            self.server_start_us
+                .store(now_ms.saturating_mul(1000).saturating_sub(elapsed_us), Ordering::Release);
+            let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_a_servers() && sent.at_us < told.answered_us {
-            return;
-        }
-        *told = Told { sent, answered_us };
-        self.server_start_us
-            .store(now_ms.saturating_mul(1000).saturating_sub(answered_us), Ordering::Release);
-        let _ = self.kind.compare_exchange(SYSTEM, SERVER, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// The server has told `now_ms`, and then the machine was suspended for long.
-    #[cfg(all(test, feature = "remote"))]
-    pub(crate) fn note_server_and_suspend(&self, now_ms: i64) {
-        self.note_server_at(now_ms, Sent { wall_us: 0, ..Sent::now() }, elapsed_us());
     }
 
     /// The server's time when the monotonic clock is at what `elapsed_us` says, which is read after the start: the other way
@@ -329,48 +297,25 @@ mod tests {
         assert!(clock.now_ms() > 1_600_000_000_000);
     }
 
-    fn sent(at_us: i64) -> Sent {
-        Sent { at_us, wall_us: 0 }
-    }
-
     #[test]
     fn a_servers_clock_goes_on_from_what_it_has_told_last() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, sent(90_000), 100_000);
+        clock.note_server_at(5_000, 100_000, 0);
         assert_eq!(clock.server_at(|| 100_000), 5_000);
         assert_eq!(clock.server_at(|| 100_999), 5_000);
         assert_eq!(clock.server_at(|| 350_000), 5_250);
-        clock.note_server_at(5_200, sent(290_000), 360_000); // was on its way for long
+        clock.note_server_at(5_200, 360_000, 0); // was on its way for long
         assert_eq!(clock.server_at(|| 360_000), 5_200);
         assert!(!clock.is_the_systems());
-        clock.note_server_at(3_000, sent(360_000), 370_000); // was set back
-        assert_eq!(clock.server_at(|| 370_000), 3_000);
-        // Nonsense does no harm.
-        for (now_ms, at, answered) in
-            [(i64::MIN, 370_000, i64::MAX), (i64::MAX, i64::MAX, i64::MIN), (0, 5, 1)]
-        {
-            clock.note_server_at(now_ms, sent(at), answered);
-            assert!(clock.server_at(|| answered) >= 0);
-        }
     }
 
     #[test]
-    fn an_answer_on_another_connection_that_may_be_older_than_the_last_one_does_not_count() {
+    fn what_another_thread_notes_while_a_servers_clock_is_asked_is_not_reckoned_from_before() {
         let clock = Clock::default();
-        clock.note_server_at(5_000, sent(99_000), 100_000);
-        clock.note_server_at(4_998, sent(99_999), 160_000);
-        assert_eq!(clock.server_at(|| 160_000), 5_060);
-        clock.note_server_at(5_001, sent(100_001), 161_000);
-        assert_eq!(clock.server_at(|| 161_000), 5_001);
-    }
-
-    #[test]
-    fn what_another_thread_notes_while_the_clock_is_asked_is_not_reckoned_from_before() {
-        let clock = Clock::default();
-        clock.note_server_at(5_000, sent(99_000), 100_000);
+        clock.note_server_at(5_000, 100_000, 0);
         // This thread has just looked at the monotonic clock, and then another was told the time, slowly.
         let now_ms = clock.server_at(|| {
-            clock.note_server_at(5_001, sent(100_100), 160_000);
+            clock.note_server_at(5_001, 160_000, 0);
             100_001
         });
         assert_eq!(now_ms, 5_000);
@@ -381,7 +326,7 @@ mod tests {
         let clock = Clock::default();
         assert!(!clock.is_stale()); // it is the system's
         let (told, wall) = (5_000_000, 1_700_000_000_000_000);
-        clock.note_server_at(5_000, Sent { at_us: told, wall_us: wall }, told + 50_000_000); // it counts when it was asked
+        clock.note_server_at(5_000, told, wall);
         for (passed, by_wall, is_stale) in [
             (0, 0, false),
             (59_000_000, 59_000_000, false),
@@ -398,7 +343,7 @@ mod tests {
     fn an_injected_clock_does_not_ask_a_server() {
         let clock = Clock::default();
         clock.inject(Some(Arc::new(|| 7)));
-        clock.note_server_at(1_000, sent(0), 0);
+        clock.note_server_at(1_000, 0, 0);
         assert_eq!(clock.now_ms(), 7);
     }
 

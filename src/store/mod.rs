@@ -81,10 +81,12 @@ impl Store {
         Store::with_clock(path, config, Arc::default())
     }
 
-    /// Opens a second connection to the file of a store, which uses that one's clock.
+    /// Opens a second connection to the file of a store, which uses that one's clock; on a server, one of its own: by an answer
+    /// on another connection, which may be an older one, this one's clock would be set back.
     pub(crate) fn open_beside(shared: &Shared, path: &Path, config: &Config) -> Result<Store> {
         shared.check_path(path)?; // an open would make another store there
-        let beside = Store::with_clock(Some(path), config, Arc::clone(&shared.clock))?;
+        let clock = if shared.clock.is_a_servers() { Arc::default() } else { Arc::clone(&shared.clock) };
+        let beside = Store::with_clock(Some(path), config, clock)?;
         // The file that has the name now may be another one.
         if beside.shared.file == shared.file { Ok(beside) } else { Err(gone()) }
     }

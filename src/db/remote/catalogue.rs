@@ -110,7 +110,7 @@ impl Db {
     fn settings(&self, family: &str) -> Result<Row> {
         let rows = self.query(Again::Read, SETTINGS, &[&family.as_bytes()])?;
         let row = rows.into_iter().next().ok_or_else(|| no_longer_exists(family))?;
-        self.note_server(row.try_get(3).map_err(|_| strange())?);
+        self.clock.note_server(row.try_get(3).map_err(|_| strange())?);
         Ok(row)
     }
 

@@ -356,7 +356,7 @@ impl Contents<'_> {
         check_key(key)?;
         let row = self.ask(Again::Read, text.on(self.db), &[&self.name(), &key])?;
         let now_ms = unix_ms(column(&row, 0)?);
-        self.db.note_server(now_ms);
+        self.db.clock.note_server(now_ms);
         Ok((row, now_ms))
     }
 
@@ -369,7 +369,7 @@ impl Contents<'_> {
     /// Tells the clock what time it is at the server, which is the first column.
     fn note_time(self, row: Option<&Row>) -> Result<()> {
         if let Some(row) = row {
-            self.db.note_server(column(row, 0)?);
+            self.db.clock.note_server(column(row, 0)?);
         }
         Ok(())
     }

@@ -56,8 +56,7 @@ impl Db {
         crate::db::watch_forks()?;
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
         let mut session = Session::open(settings, config)?;
-        let (now_ms, sent) = session.opened();
-        clock.note_server(now_ms, sent); // before anything else takes time
+        clock.note_server(session.opened_ms()); // before anything else takes time
         session.limit_opening();
         let is_unsettled = schema::ensure(&mut session, config.read_only)?;
         let db = Db {
@@ -72,11 +71,6 @@ impl Db {
         }
         db.session.borrow_mut().limit = None;
         Ok(db)
-    }
-
-    /// The server has told the time with its last answer.
-    fn note_server(&self, now_ms: i64) {
-        self.clock.note_server(now_ms, self.session.borrow().sent);
     }
 
     /// What a second connection is opened with.

@@ -14,7 +14,6 @@ use super::pauses::Pauses;
 use super::plan::PLANNER;
 use super::schema::NOW_MS;
 use super::url::Settings;
-use crate::clock::Sent;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -111,10 +110,8 @@ pub(super) struct Session {
     pub(super) limit: Option<Instant>,
     /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
     pub(super) is_unsettled: bool,
-    /// When that was sent which was answered last.
-    pub(super) sent: Sent,
-    /// The server's time at the first connection, and when the question was sent.
-    opened: Option<(i64, Sent)>,
+    /// The server's time at the first connection.
+    opened_ms: Option<i64>,
 }
 
 impl Session {
@@ -130,8 +127,7 @@ impl Session {
             block: Block::None,
             limit: None,
             is_unsettled: false,
-            sent: Sent::now(),
-            opened: None,
+            opened_ms: None,
         };
         session.run_alone(Again::Read, |_| Ok(())).map_err(Failure::at_open)?;
         Ok(session)
@@ -169,9 +165,9 @@ impl Session {
         done
     }
 
-    /// The server's time when the session was opened, and when the question was sent.
-    pub(super) fn opened(&self) -> (i64, Sent) {
-        self.opened.unwrap_or((0, self.sent))
+    /// The server's time when the session was opened.
+    pub(super) fn opened_ms(&self) -> i64 {
+        self.opened_ms.unwrap_or_default()
     }
 
     /// The schema of the store.
@@ -244,7 +240,6 @@ impl Session {
     }
 
     fn run_in_block<R>(&mut self, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
-        self.sent = Sent::now();
         self.link_in_use().and_then(f).map_err(|failure| self.fail_block(failure))
     }
 
@@ -335,11 +330,7 @@ impl Session {
                 self.drop_link();
             }
             let (had_link, limit) = (self.link.is_some(), self.limit);
-            let done = self.link().map(drop).and_then(|()| {
-                self.sent = Sent::now();
-                self.link_in_use()?.within(limit, &f)
-            });
-            let failure = match done {
+            let failure = match self.link().and_then(|link| link.within(limit, &f)) {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
@@ -428,10 +419,9 @@ impl Session {
         if link.backend.is_some() {
             link.line.execute(PLANNER).map_err(unsent)?;
         }
-        if self.opened.is_none() {
-            let sent = Sent::now();
+        if self.opened_ms.is_none() {
             let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
-            self.opened = now.and_then(|text| Some((text.parse().ok()?, sent)));
+            self.opened_ms = now.and_then(|text| text.parse().ok());
         }
         // What comes now may have to wait: for a statement that is to end, for a standby.
         link.line.limit(self.limit).map_err(unsent)?;

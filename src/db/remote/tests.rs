@@ -8,7 +8,6 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use super::*;
-use crate::clock::Sent;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
 use crate::expiry::Expiry;
@@ -402,10 +401,10 @@ fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
         if let Some(write) = write {
             store.begin(write).unwrap();
         }
-        store.shared().clock.note_server_and_suspend(5_000);
+        store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
         let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
         assert!(end > 1_600_000_000_000, "{end}");
-        store.shared().clock.note_server_and_suspend(5_000);
+        store.shared().clock.note_server_at(5_000, 0, 0);
         assert!(store.now_ms() > 1_600_000_000_000);
         if write.is_some() {
             store.rollback().unwrap();
@@ -413,8 +412,18 @@ fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
     }
     // Nobody is asked without need.
     let (before, at) = (store.now_ms(), std::time::Instant::now());
-    store.shared().clock.note_server(before - 50_000, Sent::now());
+    store.shared().clock.note_server(before - 50_000);
     assert!(store.now_ms() < before - 50_000 + at.elapsed().as_millis() as i64 + 1_000);
+}
+
+#[test]
+fn what_a_second_connection_is_told_does_not_set_the_clock_of_the_first() {
+    let store = crate::Store::open(Server::shared().url("beside")).unwrap();
+    let shared = store.shared();
+    let path = shared.with(|db| Ok(db.path())).unwrap().unwrap();
+    let beside = crate::Store::open_beside(shared, &path, &Config::new()).unwrap();
+    beside.shared().clock.note_server(5_000);
+    assert!(shared.clock.now_ms() > 1_600_000_000_000);
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl Db {
 
     fn note_time(&self, now_ms: Option<String>) {
         if let Some(now_ms) = now_ms.and_then(|text| text.parse().ok()) {
-            self.note_server(now_ms);
+            self.clock.note_server(now_ms);
         }
     }
 
