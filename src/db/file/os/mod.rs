@@ -6,9 +6,9 @@
 //! their names, forks.
 //!
 //! The rest is the same everywhere: `presence.rs` how processes that share a file know of each other, `opened.rs` the files
-//! a connection has open, `vfs.rs` the VFS that they are opened by, `frames.rs` what that keeps of a WAL until a commit is
-//! whole, `wal_index.rs` what SQLite keeps in shared memory, `journal.rs` a journal that we write, `wipe.rs` what of a page
-//! is unused, `handed_over.rs` the syncs that the kernel makes meanwhile.
+//! a connection has open, `vfs.rs` the VFS that they are opened by, `vfs/` its methods, `frames.rs` what it keeps of a WAL
+//! until a commit is whole, `wal_index.rs` what SQLite keeps in shared memory, `journal.rs` a journal that we write,
+//! `wipe.rs` what of a page is unused, `handed_over.rs` the syncs that the kernel makes meanwhile.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 
