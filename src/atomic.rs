@@ -1,6 +1,141 @@
-//! Atomic numbers of 64 bits, which some processors of 32 bits do not have (mips, ARMv5): there they are behind locks.
+//! Atomic numbers of 64 bits, which some processors of 32 bits do not have (mips, ARMv5): there each is two halves behind
+//! one lock, which a fork takes, so that no child inherits it locked.
 
 #[cfg(not(target_has_atomic = "64"))]
-pub(crate) use portable_atomic::{AtomicI64, AtomicU64};
+pub(crate) use halves::{AtomicI64, AtomicU64};
 #[cfg(target_has_atomic = "64")]
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64};
+
+/// Waits until no thread is inside one of these numbers, and keeps them all out: around a fork, when every other lock is
+/// taken. The thread itself may use none until [`after_fork`].
+#[cfg(unix)]
+pub(crate) fn before_fork() {
+    #[cfg(any(test, not(target_has_atomic = "64")))]
+    halves::LOCK.shut();
+}
+
+/// In both processes: the numbers can be used again.
+#[cfg(unix)]
+pub(crate) fn after_fork() {
+    #[cfg(any(test, not(target_has_atomic = "64")))]
+    halves::LOCK.open();
+}
+
+#[cfg(any(test, not(target_has_atomic = "64")))]
+pub(crate) mod halves {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use crate::fork::Gate;
+
+    /// The lock of all: held for some instructions, in which nothing else is called. (A gate, since a child can open it.)
+    pub(super) static LOCK: Gate = Gate::new();
+
+    #[derive(Default)]
+    struct Halves(AtomicU32, AtomicU32);
+
+    impl Halves {
+        const fn new(value: u64) -> Halves {
+            Halves(AtomicU32::new((value >> 32) as u32), AtomicU32::new(value as u32))
+        }
+
+        /// Exchanges the number for what `change` makes of it, and answers what it was. The lock orders it all, more strictly
+        /// than any `Ordering` asks.
+        fn update(&self, change: impl FnOnce(u64) -> u64) -> u64 {
+            LOCK.shut();
+            let halves = [&self.0, &self.1].map(|half| u64::from(half.load(Ordering::Relaxed)));
+            let was = halves[0] << 32 | halves[1];
+            let new = change(was);
+            self.0.store((new >> 32) as u32, Ordering::Relaxed);
+            self.1.store(new as u32, Ordering::Relaxed);
+            LOCK.open();
+            was
+        }
+    }
+
+    /// As std's, as far as it is used here.
+    #[derive(Default)]
+    pub(crate) struct AtomicU64(Halves);
+
+    #[cfg_attr(target_has_atomic = "64", allow(dead_code, reason = "used on other processors"))]
+    impl AtomicU64 {
+        pub(crate) const fn new(value: u64) -> AtomicU64 {
+            AtomicU64(Halves::new(value))
+        }
+
+        pub(crate) fn load(&self, _: Ordering) -> u64 {
+            self.0.update(|value| value)
+        }
+
+        pub(crate) fn store(&self, value: u64, _: Ordering) {
+            self.0.update(|_| value);
+        }
+
+        pub(crate) fn fetch_add(&self, more: u64, _: Ordering) -> u64 {
+            self.0.update(|value| value.wrapping_add(more))
+        }
+    }
+
+    /// As std's, as far as it is used here.
+    #[derive(Default)]
+    pub(crate) struct AtomicI64(Halves);
+
+    #[cfg_attr(target_has_atomic = "64", allow(dead_code, reason = "used on other processors"))]
+    impl AtomicI64 {
+        pub(crate) const fn new(value: i64) -> AtomicI64 {
+            AtomicI64(Halves::new(value as u64))
+        }
+
+        pub(crate) fn load(&self, _: Ordering) -> i64 {
+            self.0.update(|value| value) as i64
+        }
+
+        pub(crate) fn store(&self, value: i64, _: Ordering) {
+            self.0.update(|_| value as u64);
+        }
+
+        pub(crate) fn fetch_max(&self, other: i64, _: Ordering) -> i64 {
+            self.0.update(|value| (value as i64).max(other) as u64) as i64
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        const ANY: Ordering = Ordering::Relaxed;
+
+        #[test]
+        fn numbers_of_two_halves_are_whole_and_lose_nothing_between_threads() {
+            let (sum, latest) = (AtomicU64::new(u64::from(u32::MAX) - 10), AtomicI64::new(-7));
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (sum, latest) = (&sum, &latest);
+                    scope.spawn(move || {
+                        for n in 0..2_000_i64 {
+                            sum.fetch_add(1 << 31, ANY);
+                            assert!(latest.fetch_max(n << 30 | thread, ANY) <= (1_999 << 30 | 3));
+                        }
+                    });
+                }
+            });
+            assert_eq!(sum.load(ANY), u64::from(u32::MAX) - 10 + 8_000 * (1 << 31));
+            assert_eq!(latest.load(ANY), 1_999 << 30 | 3);
+        }
+
+        #[test]
+        fn numbers_of_two_halves_are_those_of_std() {
+            for value in [i64::MIN, -1, 0, 1, i64::from(u32::MAX), 1 << 32, i64::MAX] {
+                let (ours, theirs) = (AtomicI64::new(value), std::sync::atomic::AtomicI64::new(value));
+                for other in [i64::MIN, -2, 0, 1 << 40, i64::MAX] {
+                    assert_eq!(ours.fetch_max(other, ANY), theirs.fetch_max(other, ANY));
+                    assert_eq!(ours.load(ANY), theirs.load(ANY));
+                }
+                let (ours, theirs) = (AtomicU64::default(), std::sync::atomic::AtomicU64::default());
+                ours.store(value as u64, ANY);
+                theirs.store(value as u64, ANY);
+                assert_eq!(ours.fetch_add(u64::MAX - 3, ANY), theirs.fetch_add(u64::MAX - 3, ANY));
+                assert_eq!(ours.load(ANY), theirs.load(ANY));
+            }
+        }
+    }
+}

@@ -4,9 +4,9 @@
 //! which they are nested elsewhere. After, in both processes, it lets them go. In the child, first, every handle
 //! becomes an inherited one, and every open file and mapping of SQLite's goes.
 //!
-//! The locks are: those of whoever sets the library up; SQLite's static mutexes; and the gate of the process's lists,
-//! within which alone those are locked (`fork.rs`). All other locks belong to a handle, and an inherited handle is
-//! refused before any of its locks is touched.
+//! The locks are: those of whoever sets the library up; SQLite's static mutexes; the gate of the process's lists,
+//! within which alone those are locked (`fork.rs`); and, where the processor has no atomics of 64 bits, the lock of those
+//! (`atomic.rs`). All other locks belong to a handle, and an inherited handle is refused before any of its locks is touched.
 //!
 //! `vfork` and `posix_spawn` run no handlers, and need none: the child only calls `exec`, and all descriptors are
 //! closed by that.
@@ -18,6 +18,7 @@ use std::time::Duration;
 use rusqlite::ffi;
 
 use super::{files, maps};
+use crate::atomic;
 use crate::db::file::os::{SETTING_UP, is_set_up};
 use crate::error::{Error, Result};
 use crate::fork::{LISTS, begin_generation};
@@ -77,15 +78,18 @@ extern "C" fn before() {
         }
     }
     LISTS.shut();
+    atomic::before_fork();
 }
 
 extern "C" fn in_parent() {
+    atomic::after_fork();
     LISTS.open();
     leave_static_mutexes();
     SETTING_UP.open();
 }
 
 extern "C" fn in_child() {
+    atomic::after_fork();
     let_go();
     LISTS.open();
     leave_static_mutexes();
