@@ -311,6 +311,11 @@ fn an_iterator_sees_the_transaction_it_is_in_and_outlives_it() {
     run_scenario("tests/c/api_transactions.c", "iterators");
 }
 
+#[test]
+fn a_transaction_that_is_longer_than_a_part_of_shared_memory_loses_nothing() {
+    run_scenario("tests/c/api_transactions.c", "a_long_one");
+}
+
 // ---- maintenance --------------------------------------------------------------------------------
 
 #[test]

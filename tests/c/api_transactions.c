@@ -322,8 +322,32 @@ static void iterators_at(const struct place *p)
 }
 BOTH_FORMS(iterators)
 
+/* A transaction whose index in shared memory has more than one part: 4062 pages fill the first. */
+static void a_long_one(void)
+{
+    enum { KEYS = 4500 };
+    static char value[3000];
+    struct place a = {open_at("test.db", NULL), NULL};
+    OK(kvstore_begin(a.kv, 1));
+    for (int i = 0; i < KEYS; i++) {
+        memset(value, 'a' + i % 26, sizeof value);
+        OK(kvstore_put(a.kv, &i, sizeof i, value, sizeof value));
+    }
+    OK(kvstore_commit(a.kv));
+    for (int i = 0; i < KEYS; i++) {
+        void *found = NULL;
+        int n = -1;
+        OK(kvstore_get(a.kv, &i, sizeof i, &found, &n));
+        CHECK(n == (int)sizeof value && *(char *)found == 'a' + i % 26);
+        kvstore_free(found);
+    }
+    OK(kvstore_integrity_check(a.kv, NULL));
+    OK(kvstore_close(a.kv));
+}
+
 SCENARIOS({"commit", commit}, {"rollback", rollback}, {"one_at_a_time", one_at_a_time},
           {"read_transaction", read_transaction}, {"what_write_means", what_write_means},
           {"errors_inside", errors_inside}, {"atomic_over_families", atomic_over_families},
           {"a_second_handle", a_second_handle}, {"a_snapshot_stays", a_snapshot_stays},
-          {"busy_timeout", busy_timeout}, {"iterators", iterators})
+          {"busy_timeout", busy_timeout}, {"iterators", iterators},
+          {"a_long_one", a_long_one})

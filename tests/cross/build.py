@@ -22,8 +22,12 @@ def run(command, log, **options):
         raise Failed(f"{' '.join(map(str, command[:4]))} ... ended with {done.returncode}, see {log}:\n{end}")
 
 
-def environment(target):
-    """What cargo, and the compilation of SQLite, are told of a target."""
+def environment(target, is_quick):
+    """What cargo, and the compilation of SQLite, are told of a target.
+
+    SQLite is compiled with both sorts of a `struct stat` that glibc has on 32 bits: in the release with the compiler's own,
+    in quick builds with times of 64 bits, which newer compilers of Debian have by themselves.
+    """
     name = target.triple.replace("-", "_")
     said = dict(os.environ)
     for variable in ("CARGO_TARGET_DIR", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "RUSTFLAGS", "LIBSQLITE3_FLAGS", "TARGETS"):
@@ -41,6 +45,9 @@ def environment(target):
         f"AR_{name}": target.tool("ar"),
         f"CARGO_TARGET_{name.upper()}_LINKER": target.cc,
     }
+    if is_quick and target.bits == 32 and not target.musl:
+        flags = [ROOT / "packaging/sqlite-flags", "-D_TIME_BITS=64"]
+        said["LIBSQLITE3_FLAGS"] = subprocess.run(flags, check=True, capture_output=True, text=True).stdout.strip()
     if target.musl:
         # A shared library that uses the libc of its program, and the start files of the compiler.
         said[f"CARGO_TARGET_{name.upper()}_RUSTFLAGS"] = "-Ctarget-feature=-crt-static -Clink-self-contained=no"
@@ -64,7 +71,7 @@ def installed(target, is_quick, engine):
 
 def library(target, is_quick, engine):
     """Builds the library, and gives the folder it is installed in."""
-    said = environment(target)
+    said = environment(target, is_quick)
     if engine == "sql":
         said["KVSTORE_ENGINE"] = "sql"
     prefix = installed(target, is_quick, engine)

@@ -24,6 +24,7 @@ class Target:
     loader: str = ""  # where Debian's cross package has it; programs that this machine runs name it
     is_host: bool = False
     links_static: bool = True  # whether the scenarios are linked with the static library, too
+    bits: int = 64
 
     def tool(self, name):
         return f"{self.gcc}-{name}"
@@ -64,8 +65,8 @@ ALL = {
     target.name: target
     for target in (
         glibc("aarch64", "aarch64-unknown-linux-gnu", "aarch64-linux-gnu", "arm64", qemu="aarch64"),
-        glibc("armv7", "armv7-unknown-linux-gnueabihf", "arm-linux-gnueabihf", "armhf", qemu="arm"),
-        glibc("i686", "i686-unknown-linux-gnu", "i686-linux-gnu", "i386", loader="ld-linux.so.2"),
+        glibc("armv7", "armv7-unknown-linux-gnueabihf", "arm-linux-gnueabihf", "armhf", qemu="arm", bits=32),
+        glibc("i686", "i686-unknown-linux-gnu", "i686-linux-gnu", "i386", loader="ld-linux.so.2", bits=32),
         Target("x86_64-musl", "x86_64-unknown-linux-musl", "x86_64-linux-gnu", "", musl="amd64"),
         Target(
             "aarch64-musl", "aarch64-unknown-linux-musl", "aarch64-linux-gnu",
@@ -73,8 +74,11 @@ ALL = {
         ),
         glibc("riscv64gc", "riscv64gc-unknown-linux-gnu", "riscv64-linux-gnu", "riscv64", qemu="riscv64"),
         glibc("s390x", "s390x-unknown-linux-gnu", "s390x-linux-gnu", "s390x", qemu="s390x"),
-        glibc("mipsel", "mipsel-unknown-linux-gnu", "mipsel-linux-gnu", "mipsel", qemu="mipsel", links_static=False),
-        glibc("armv5te", "armv5te-unknown-linux-gnueabi", "arm-linux-gnueabi", "armel", qemu="arm"),
+        glibc(
+            "mipsel", "mipsel-unknown-linux-gnu", "mipsel-linux-gnu", "mipsel",
+            qemu="mipsel", links_static=False, bits=32,
+        ),
+        glibc("armv5te", "armv5te-unknown-linux-gnueabi", "arm-linux-gnueabi", "armel", qemu="arm", bits=32),
     )
 }  # fmt: skip
 

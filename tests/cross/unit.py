@@ -18,7 +18,7 @@ def run(target):
         # Not by a flag of the linker: with other flags all of Rust's library would be built once more.
         runner = [f"{target.libc}/{target.loader}", "--library-path", str(target.libc)]
     name = target.triple.upper().replace("-", "_")
-    said = build.environment(target) | {f"CARGO_TARGET_{name}_RUNNER": " ".join(runner)}
+    said = build.environment(target, is_quick=True) | {f"CARGO_TARGET_{name}_RUNNER": " ".join(runner)}
     left_out = LEFT_OUT if target.qemu else {}
     log = WORK / "logs" / f"{target.name}-unit"
     flags = build.cargo_flags(target, is_quick=True)

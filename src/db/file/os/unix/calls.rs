@@ -1,7 +1,8 @@
 //! The system calls that SQLite's unix VFS makes through us, and how they are put in their place.
 //!
 //! Each ends in the call that was there before: the C library's, or that of whoever replaced it first. So the widths
-//! of `off_t` and `struct stat` are SQLite's own.
+//! of `off_t` and `struct stat` are SQLite's own. Of a `struct stat` only the device is touched, with which it begins on Linux:
+//! on 32 bits what comes after it depends on how SQLite was compiled (`_TIME_BITS`, which some compilers set by themselves).
 //!
 //! SQLite calls `fcntl` and `mremap` as variadic functions, which Rust cannot define. Fixed ones are sound on Linux:
 //! its C calling conventions (x86-64, i386, arm, aarch64, riscv, s390x, powerpc, mips, loongarch) pass an integer
@@ -17,18 +18,21 @@ use rusqlite::ffi;
 use super::lock::Flock;
 use super::{files, lock, maps};
 
-/// As SQLite has it, which is compiled for large files.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(super) type Stat = libc::stat64;
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(super) type Stat = libc::stat;
+/// How a `struct stat` of SQLite's begins. What comes after that is not the same in all.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[repr(C)]
+pub(super) struct Stat {
+    st_dev: Device,
+}
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+type Stat = libc::stat;
 /// Its `st_dev`.
-#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "mips"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "mips", target_arch = "mips32r6")))]
 pub(super) type Device = std::ffi::c_ulong;
 #[cfg(all(target_os = "android", target_pointer_width = "32"))]
 pub(super) type Device = std::ffi::c_ulonglong;
 #[cfg(not(any(
-    all(target_os = "linux", target_env = "gnu", target_arch = "mips"),
+    all(target_os = "linux", target_env = "gnu", any(target_arch = "mips", target_arch = "mips32r6")),
     all(target_os = "android", target_pointer_width = "32")
 )))]
 pub(super) type Device = libc::dev_t;
@@ -171,14 +175,12 @@ unsafe extern "C" fn stat(path: *const c_char, to: *mut Stat) -> c_int {
 
 unsafe extern "C" fn fstat(fd: c_int, to: *mut Stat) -> c_int {
     let Some(before) = before() else { return not_installed() };
+    files::make_longer(fd);
     // SAFETY: as in `stat`.
     unsafe {
         let code = (before.fstat)(fd, to);
         if code == 0 {
             (*to).st_dev = files::device_of(fd, (*to).st_dev);
-            if let Some(length) = files::made_longer(fd, (*to).st_size as i64) {
-                (*to).st_size = length as _;
-            }
         }
         code
     }
@@ -191,6 +193,10 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> 
         Some(own) if files::owns_its_locks(fd) => unsafe {
             lock::fcntl(before, fd, own, &mut *argument.cast::<Flock>())
         },
+        None if files::owns_its_locks(fd) && !lock::is_no_lock(command) => {
+            set_errno(libc::EINVAL);
+            -1
+        }
         // SAFETY: passed on as it came.
         _ => unsafe { (before.fcntl)(fd, command, argument) },
     }

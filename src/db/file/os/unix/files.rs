@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use super::calls::{self, Before, Device, set_errno};
 use super::lock;
+use super::status::Status;
 use crate::atomic::AtomicU64;
 use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
@@ -139,24 +140,26 @@ pub(in crate::db::file::os) fn making_longer<R>(length: i64, f: impl FnOnce() ->
     done
 }
 
-/// Makes shared memory as long as `making_longer` says, where SQLite has just asked how long it is; the new length.
-/// SQLite itself writes a byte into each page, a call for each, so that the disk has room for it; this takes a third of
-/// the time. What cannot be written is left to SQLite, which answers the error.
-pub(super) fn made_longer(fd: c_int, length: i64) -> Option<i64> {
+/// Makes shared memory as long as `making_longer` says, where SQLite is about to ask how long it is. SQLite itself writes a
+/// byte into each page, a call for each, so that the disk has room for it; this takes a third of the time. What cannot be
+/// written is left to SQLite, which answers the error.
+pub(super) fn make_longer(fd: c_int) {
     let wanted = LENGTH.get();
     let is_shared_memory =
         |fd| slot(fd).is_some_and(|slot| slot.flags.load(Ordering::Relaxed) & SHARED_MEMORY != 0);
-    if length >= wanted || !is_shared_memory(fd) {
-        return None;
+    if wanted == 0 || !is_shared_memory(fd) {
+        return;
     }
-    let mut at = length;
+    let Ok(Status { length: mut at, .. }) = Status::of(fd) else { return };
     while at < wanted {
         let part = vfs::zeros(wanted - at);
         // SAFETY: an open file and so many bytes.
         let written = unsafe { libc::pwrite(fd, part.as_ptr().cast(), part.len(), at as _) };
-        at += i64::try_from(written).ok().filter(|written| *written > 0)?;
+        match i64::try_from(written) {
+            Ok(written) if written > 0 => at += written,
+            _ => return,
+        }
     }
-    Some(wanted)
 }
 
 /// The device SQLite is shown of an open file: with locks of its own, one that nobody else has.
@@ -183,26 +186,15 @@ fn may_carry_locks(path: &[u8], flags: c_int) -> bool {
     flags & libc::O_EXCL == 0 && ![&b"-wal"[..], b"-journal"].iter().any(|suffix| path.ends_with(suffix))
 }
 
-/// What `fstat` says of a descriptor.
-fn look(fd: c_int) -> Option<libc::stat> {
-    let mut found = std::mem::MaybeUninit::uninit();
-    // SAFETY: room for the answer, which is whole after success.
-    unsafe { (libc::fstat(fd, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
-}
-
 /// Whether a file is at a path.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }
 
-pub(super) fn identity_of(found: &libc::stat) -> FileIdentity {
-    (found.st_dev as u64, found.st_ino as u64)
-}
-
 /// Whether a descriptor is still the file it was opened as: somebody else may have closed it, and the number may be
 /// another file's by now.
 fn is_still(fd: c_int, slot: &Slot) -> bool {
-    look(fd).is_some_and(|found| identity_of(&found) == slot.identity())
+    Status::of(fd).is_ok_and(|found| found.file == slot.identity())
 }
 
 /// Opens a file for SQLite: one that is parked, or anew.
@@ -245,12 +237,9 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
 
 /// Enters a descriptor that was opened just now in the table, if it is a regular file.
 fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
-    let Some(found) = look(fd) else { return };
-    if found.st_mode as u32 & libc::S_IFMT as u32 != libc::S_IFREG as u32 {
-        return;
-    }
+    let Some(found) = Status::of(fd).ok().filter(Status::is_regular) else { return };
     let Some(slot) = slot_to_fill(fd) else { return };
-    let (device, inode) = identity_of(&found);
+    let (device, inode) = found.file;
     slot.device.store(device, Ordering::Relaxed);
     slot.inode.store(inode, Ordering::Relaxed);
     let access = u8::try_from(flags & libc::O_ACCMODE).unwrap_or(0);
@@ -340,7 +329,7 @@ fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
 
 /// Whether a descriptor is still the file it was opened as, and that has a name: what has none, nobody can open again.
 fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
-    look(fd).is_some_and(|found| identity_of(&found) == slot.identity() && found.st_nlink > 0)
+    Status::of(fd).is_ok_and(|found| found.file == slot.identity() && found.names > 0)
 }
 
 fn close_parked(before: &Before, fd: c_int) {
@@ -437,7 +426,7 @@ fn is_dead(fd: c_int) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return flags >= 0 && flags & libc::O_PATH != 0;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    return flags >= 0 && look(fd).is_some_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFCHR);
+    return flags >= 0 && Status::of(fd).is_ok_and(|found| found.is_character_device());
 }
 
 /// Opens what takes the place of inherited descriptors: a child may have no descriptor left.
@@ -543,20 +532,19 @@ impl OsFile {
 
     /// Which file it is.
     pub(crate) fn identity(&self) -> io::Result<FileIdentity> {
-        look(self.fd).map(|found| identity_of(&found)).ok_or_else(io::Error::last_os_error)
+        Status::of(self.fd).map(|found| found.file)
     }
 
     /// Which file it is, and how many names it has.
     pub(in crate::db::file) fn identity_and_names(&self) -> io::Result<(FileIdentity, u64)> {
-        let found = look(self.fd).ok_or_else(io::Error::last_os_error)?;
-        Ok((identity_of(&found), found.st_nlink as u64))
+        Status::of(self.fd).map(|found| (found.file, found.names))
     }
 
     /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
     /// (Where there are no locks of its own nobody can be asked.)
     pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
         let alone = !owns_its_locks(self.fd) || self.keeps_others_out();
-        alone && look(self.fd).is_some_and(|found| found.st_size == 0)
+        alone && Status::of(self.fd).is_ok_and(|found| found.length == 0)
     }
 
     /// Whether nobody else is inside SQLite with it, which is open for writing; if so nobody comes in before this is

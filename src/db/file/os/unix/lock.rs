@@ -7,13 +7,11 @@ use std::ffi::c_int;
 
 use super::calls::{Before, errno, set_errno};
 
-/// As SQLite has it, which is compiled for large files.
-#[cfg(all(target_os = "linux", target_env = "gnu", not(target_arch = "mips")))]
-pub(super) type Flock = libc::flock64;
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+/// On Linux of 32 bits SQLite's is the `struct flock64` of the kernel (asm-generic/fcntl.h), since it is compiled for large
+/// files: that has no other name in Android's C library, and the crate libc does not have it for all processors.
+#[cfg(not(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32")))]
 pub(super) type Flock = libc::flock;
-/// `struct flock64` (bits/fcntl.h), which the crate libc does not have.
-#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "mips"))]
+#[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Flock {
@@ -28,13 +26,17 @@ pub(super) struct Flock {
 mod system {
     use std::ffi::c_int;
 
-    /// SQLite's commands: on 32-bit systems with the GNU library, those for large files (fcntl.h of the processor's
-    /// folder asm, or of asm-generic).
-    const LARGE: bool = cfg!(all(target_pointer_width = "32", target_env = "gnu"));
-    const FIRST_LARGE: c_int = if cfg!(target_arch = "mips") { 33 } else { 12 };
+    /// SQLite's commands: on 32-bit processors those for large files, whatever the C library (fcntl.h of the processor's
+    /// folder asm, or of asm-generic). Where a processor of 64 bits runs with pointers of 32 there is one sort only.
+    const LARGE: bool = cfg!(all(target_pointer_width = "32", not(target_arch = "x86_64")));
+    const FIRST_LARGE: c_int =
+        if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) { 33 } else { 12 };
     const GETLK: c_int = if LARGE { FIRST_LARGE } else { libc::F_GETLK };
     const SETLK: c_int = if LARGE { FIRST_LARGE + 1 } else { libc::F_SETLK };
     const SETLKW: c_int = if LARGE { FIRST_LARGE + 2 } else { libc::F_SETLKW };
+    /// musl has no others, and these names for them.
+    const _: () =
+        assert!(!LARGE || !cfg!(target_env = "musl") || GETLK == libc::F_GETLK && SETLK == libc::F_SETLK);
 
     /// Whether SQLite's call of `fcntl` may be taken by a function of three parameters (see `calls.rs`).
     pub(crate) const CAN_REPLACE_FCNTL: bool = true;
@@ -49,6 +51,13 @@ mod system {
             SETLKW => Some(libc::F_OFD_SETLKW),
             _ => None,
         }
+    }
+
+    /// Whether SQLite asks this of files: of those with locks of their own nothing else may be answered, for it would be a
+    /// lock that this does not know, and so one of the process, which keeps nobody out here.
+    #[inline]
+    pub(crate) fn is_no_lock(command: c_int) -> bool {
+        matches!(command, libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_SETFL)
     }
 }
 
@@ -71,6 +80,10 @@ mod system {
     pub(crate) fn own_command(_: c_int) -> Option<c_int> {
         None
     }
+
+    pub(crate) fn is_no_lock(_: c_int) -> bool {
+        true
+    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -83,7 +96,7 @@ mod own {
 }
 
 use own::{EXIST, OWN_GETLK, OWN_SETLK};
-pub(super) use system::{CAN_REPLACE_FCNTL, own_command};
+pub(super) use system::{CAN_REPLACE_FCNTL, is_no_lock, own_command};
 
 /// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
 pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);

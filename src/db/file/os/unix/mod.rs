@@ -15,7 +15,7 @@
 //! - A forked child finds every inherited descriptor dead and every inherited mapping empty, and opens anew.
 //!
 //! `calls.rs` has the system calls, `files.rs` the list of open files, `lock.rs` the locks, `maps.rs` the mappings,
-//! `forks.rs` what happens around a fork, `place.rs` directories and names.
+//! `forks.rs` what happens around a fork, `place.rs` directories and names, `status.rs` what the system says of a file.
 
 mod calls;
 mod files;
@@ -23,6 +23,7 @@ mod forks;
 mod lock;
 mod maps;
 mod place;
+mod status;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::files::FileIdentity;
+use super::status::Status;
 
 /// The place of a file.
 pub(in crate::db::file) struct Place {
@@ -160,21 +161,8 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
 
 /// What has a name in a directory; a symbolic link is looked at itself.
 fn look(directory: &File, name: &CString) -> io::Result<State> {
-    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-    let flags = libc::AT_SYMLINK_NOFOLLOW;
-    // SAFETY: an open directory, a C string, and room for the answer, which is whole after success.
-    let found = unsafe {
-        match libc::fstatat(directory.as_raw_fd(), name.as_ptr(), found.as_mut_ptr(), flags) {
-            0 => found.assume_init(),
-            _ => return Err(io::Error::last_os_error()),
-        }
-    };
-    Ok(State {
-        file: super::files::identity_of(&found),
-        size: found.st_size as i64,
-        modified: (found.st_mtime as i64, found.st_mtime_nsec as i64),
-        changed: (found.st_ctime as i64, found.st_ctime_nsec as i64),
-    })
+    let Status { file, length, modified, changed, .. } = Status::at(directory.as_raw_fd(), name)?;
+    Ok(State { file, size: length, modified, changed })
 }
 
 /// Reads bytes of a file, all of them.

@@ -6,11 +6,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::ffi;
 
 use super::*;
+use crate::atomic::halves::AtomicU64;
 use crate::db::file::os::frames::Frames;
 use crate::db::file::os::*;
 
@@ -255,6 +257,24 @@ fn a_forked_child_sees_the_locks_of_its_parent_and_takes_its_own() {
         let own = file(&path);
         is_locked(&own, 7) && !set(&own, libc::F_RDLCK as c_int, 7) && set(&own, libc::F_WRLCK as c_int, 8)
     }));
+}
+
+#[test]
+fn a_forked_child_finds_no_number_of_64_bits_locked_where_those_have_a_lock() {
+    super::watch_forks().unwrap();
+    let (number, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    number.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let all = (0..200).all(|_| in_child(|| number.fetch_add(1, Ordering::Relaxed) < u64::MAX));
+        done.store(true, Ordering::Relaxed);
+        assert!(all);
+    });
 }
 
 /// A WAL as SQLite would have written it itself, and one through [`Frames`]: each byte of the file, the calls, and
