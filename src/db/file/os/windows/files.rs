@@ -40,7 +40,37 @@ pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
 }
 
 /// Which file it is.
+///
+/// # Errors
+/// If the file system does not tell.
 pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
+    told_apart(long_number(file), || {
+        let found = look(file)?;
+        let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
+        Ok((found.dwVolumeSerialNumber.into(), number))
+    })
+}
+
+/// Which file it is by its number of 128 bits, or of 64 if it has no such. A number that is no file's (MS-FSCC, chapters
+/// 2.1.9 and 2.1.10) is none: 0 is answered by file systems without numbers, and ones only for files without one.
+pub(super) fn told_apart(
+    long: Option<FileIdentity>,
+    short: impl FnOnce() -> io::Result<(u64, u64)>,
+) -> io::Result<FileIdentity> {
+    if let Some(identity) = long.filter(|(_, number)| ![0, u128::MAX].contains(number)) {
+        return Ok(identity);
+    }
+    match short()? {
+        (_, 0 | u64::MAX) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "its file system does not tell files apart: keep the store on another drive",
+        )),
+        (volume, number) => Ok((volume, number.into())),
+    }
+}
+
+/// What is answered by file systems that know numbers of 128 bits.
+fn long_number(file: &File) -> Option<FileIdentity> {
     // SAFETY: a struct of integers.
     let mut found: FILE_ID_INFO = unsafe { zeroed() };
     let size = size_of::<FILE_ID_INFO>() as u32;
@@ -48,13 +78,7 @@ pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
     let known = unsafe {
         GetFileInformationByHandleEx(file.as_raw_handle(), FileIdInfo, (&raw mut found).cast(), size)
     };
-    if known != 0 {
-        return Ok((found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)));
-    }
-    // File systems with numbers of 64 bits.
-    let found = look(file)?;
-    let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
-    Ok((found.dwVolumeSerialNumber.into(), number.into()))
+    (known != 0).then(|| (found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)))
 }
 
 /// Opens a file, or what has its name, to look at it from outside: nobody is in the way of that.

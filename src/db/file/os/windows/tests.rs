@@ -1,8 +1,9 @@
 //! The pieces of this room by themselves.
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 
+use super::files::told_apart;
 use super::*;
 use crate::db::file::os::Presence;
 
@@ -30,6 +31,23 @@ fn two_files_have_two_identities_and_one_by_two_names_has_one() {
     fs::hard_link(&path, &link).unwrap();
     assert_eq!(file(&link).identity_and_names().unwrap(), (this, 2));
     assert!(is_at(&link, this) && is_at(&path, this) && !is_at(&other, this));
+}
+
+#[test]
+fn a_number_that_is_no_files_tells_no_file_from_another() {
+    let unasked = || unreachable!("the long number is enough");
+    assert_eq!(told_apart(Some((1, 2)), unasked).unwrap(), (1, 2));
+    assert_eq!(told_apart(Some((1, u64::MAX.into())), unasked).unwrap(), (1, u64::MAX.into()));
+    for none in [None, Some((1, 0)), Some((1, u128::MAX))] {
+        assert_eq!(told_apart(none, || Ok((3, 4))).unwrap(), (3, 4));
+        assert_eq!(told_apart(none, || Ok((0, 1))).unwrap(), (0, 1), "a volume may have any number");
+        for short in [0, u64::MAX] {
+            let refused = told_apart(none, || Ok((3, short))).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        }
+        let failed = told_apart(none, || Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::BrokenPipe);
+    }
 }
 
 #[test]
