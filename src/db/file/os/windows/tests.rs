@@ -62,6 +62,32 @@ fn locks_belong_to_one_handle() {
     assert!(!first.is_empty_and_mine());
 }
 
+/// A second handle on the same open file keeps the locks of one that is closed, as the system may for a while.
+#[test]
+fn locks_are_gone_when_their_file_is_dropped_and_not_when_the_system_comes_to_it() {
+    let (_folder, path) = scratch();
+    let still_open = |file: &OsFile| file.file.try_clone().unwrap();
+    let first = file(&path);
+    assert!(first.keeps_others_out());
+    let handle = still_open(&first);
+    drop(first);
+    assert!(file(&path).keeps_others_out());
+    drop(handle);
+
+    let first = file(&path);
+    assert!(first.keeps_files_beside() && first.keeps_files_beside());
+    let handle = still_open(&first);
+    drop(first);
+    assert!(file(&path).keeps_others_out());
+    drop(handle);
+
+    let (first, second) = (file(&path), file(&path));
+    let (_, mark) = (Mark::on(&first).unwrap(), Mark::on(&second).unwrap());
+    let _handle = still_open(&first);
+    drop(first);
+    assert!(mark.is_alone(&second));
+}
+
 #[test]
 fn marks_see_each_other_and_not_themselves() {
     let (_folder, path) = scratch();
