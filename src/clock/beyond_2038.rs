@@ -23,7 +23,8 @@ fn in_32_bits() -> Option<SystemTime> {
 
 /// The number of `clock_gettime64`, the same on all processors of 32 bits (asm-generic/unistd.h), on MIPS counted from
 /// 4000. The libc crate has it for a few of them.
-const CLOCK_GETTIME64: libc::c_long = if cfg!(target_arch = "mips") { 4403 } else { 403 };
+const CLOCK_GETTIME64: libc::c_long =
+    if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) { 4403 } else { 403 };
 
 /// `struct __kernel_timespec`.
 #[repr(C)]

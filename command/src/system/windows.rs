@@ -2,13 +2,14 @@
 //! directory is in says who may read it: nothing here looks at access control lists.
 
 use std::env;
+use std::ffi::OsStr;
 #[cfg(feature = "encryption")]
 use std::ffi::OsString;
 #[cfg(feature = "encryption")]
 use std::fs::Metadata;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::{Component, Path, PathBuf, Prefix};
+use std::path::{Component, Path, PathBuf, Prefix, absolute};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -45,22 +46,32 @@ pub fn shows_colors() -> bool {
     ratatui::crossterm::ansi_support::supports_ansi()
 }
 
-/// Names that are devices in every directory.
-const DEVICES: [&str; 24] = [
-    "AUX", "COM1", "COM2", "COM3", "COM4", "COM5", "COM6", "COM7", "COM8", "COM9", "CON", "CONIN$",
-    "CONOUT$", "LPT1", "LPT2", "LPT3", "LPT4", "LPT5", "LPT6", "LPT7", "LPT8", "LPT9", "NUL", "PRN",
+/// Names that are devices in every directory. (The digits in superscript are of Latin-1.)
+const DEVICES: [&str; 30] = [
+    "AUX", "COM1", "COM2", "COM3", "COM4", "COM5", "COM6", "COM7", "COM8", "COM9", "COM¹", "COM²", "COM³",
+    "CON", "CONIN$", "CONOUT$", "LPT1", "LPT2", "LPT3", "LPT4", "LPT5", "LPT6", "LPT7", "LPT8", "LPT9",
+    "LPT¹", "LPT²", "LPT³", "NUL", "PRN",
 ];
 
 /// Whether that is the name of something that is neither a file nor a folder. (Of pipes, too: a look at one would take
 /// the place of who is to read it.)
 pub fn is_device(path: &Path) -> bool {
-    let is_reserved = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| DEVICES.iter().any(|device| device.eq_ignore_ascii_case(name)));
+    // Since Windows 11 most of these names are files' all the same: the system says what this one is here.
+    is_among_devices(path)
+        || path.file_name().is_some_and(may_be_device)
+            && absolute(path).is_ok_and(|path| is_among_devices(&path))
+}
+
+fn is_among_devices(path: &Path) -> bool {
     let prefix = path.components().next();
-    is_reserved
-        || matches!(prefix, Some(Component::Prefix(prefix)) if matches!(prefix.kind(), Prefix::DeviceNS(_)))
+    matches!(prefix, Some(Component::Prefix(prefix)) if matches!(prefix.kind(), Prefix::DeviceNS(_)))
+}
+
+/// Whether a system takes that name for a device: before Windows 11 also with an extension, or with a colon after it.
+fn may_be_device(name: &OsStr) -> bool {
+    let mut parts = name.as_encoded_bytes().split(|byte| b".:".contains(byte));
+    let name = parts.next().unwrap_or_default().trim_ascii_end();
+    DEVICES.iter().any(|device| device.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// A path, for people and programs: without the `\\?\` of real paths, unless it is too long for most programs then.
@@ -139,6 +150,33 @@ pub fn create_own_file(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_may_be_a_devices_whatever_its_extension_is() {
+        let devices =
+            "NUL,nul.txt,aux.db,COM1.db,Lpt9.tar.gz,con .txt,prn. .,NUL...,nul:,aux:a,COM¹,com².db,LPT³ .x";
+        for name in devices.split(',') {
+            assert!(may_be_device(name.as_ref()), "{name}");
+        }
+        for name in ",.nul, nul,null,a.nul,COM,COM0,COM10.db,COM⁴,lpt,nul_.db".split(',') {
+            assert!(!may_be_device(name.as_ref()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_a_device_the_system_says() {
+        assert!(is_device(Path::new(r"\\.\pipe\none")) && is_device(Path::new("NUL")));
+        for file in [r"\\?\C:\nul.db", r"\\?\C:\NUL", r"\\?\UNC\host\share\aux"] {
+            assert!(!is_device(Path::new(file)), "{file}");
+        }
+        // Files since Windows 11, and before that the device.
+        for name in ["nul.txt", "NUL .db", "Nul..a"] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
+            let is_file = fs::write(&path, "a").is_ok() && fs::read_dir(folder.path()).unwrap().count() == 1;
+            assert_eq!(is_device(&path), !is_file, "{name}");
+        }
+    }
 
     #[test]
     fn real_paths_are_shown_as_people_write_them() {

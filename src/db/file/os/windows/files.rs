@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::mem::zeroed;
+use std::mem::{self, zeroed};
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::os::windows::io::AsRawHandle;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ID_INFO, FILE_READ_ATTRIBUTES, FileIdInfo, GetFileInformationByHandle,
@@ -40,7 +41,37 @@ pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
 }
 
 /// Which file it is.
+///
+/// # Errors
+/// If the file system does not tell.
 pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
+    told_apart(long_number(file), || {
+        let found = look(file)?;
+        let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
+        Ok((found.dwVolumeSerialNumber.into(), number))
+    })
+}
+
+/// Which file it is by its number of 128 bits, or of 64 if it has no such. A number that is no file's (MS-FSCC, chapters
+/// 2.1.9 and 2.1.10) is none: 0 is answered by file systems without numbers, and ones only for files without one.
+pub(super) fn told_apart(
+    long: Option<FileIdentity>,
+    short: impl FnOnce() -> io::Result<(u64, u64)>,
+) -> io::Result<FileIdentity> {
+    if let Some(identity) = long.filter(|(_, number)| ![0, u128::MAX].contains(number)) {
+        return Ok(identity);
+    }
+    match short()? {
+        (_, 0 | u64::MAX) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "its file system does not tell files apart: keep the store on another drive",
+        )),
+        (volume, number) => Ok((volume, number.into())),
+    }
+}
+
+/// What is answered by file systems that know numbers of 128 bits.
+fn long_number(file: &File) -> Option<FileIdentity> {
     // SAFETY: a struct of integers.
     let mut found: FILE_ID_INFO = unsafe { zeroed() };
     let size = size_of::<FILE_ID_INFO>() as u32;
@@ -48,13 +79,7 @@ pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
     let known = unsafe {
         GetFileInformationByHandleEx(file.as_raw_handle(), FileIdInfo, (&raw mut found).cast(), size)
     };
-    if known != 0 {
-        return Ok((found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)));
-    }
-    // File systems with numbers of 64 bits.
-    let found = look(file)?;
-    let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
-    Ok((found.dwVolumeSerialNumber.into(), number.into()))
+    (known != 0).then(|| (found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)))
 }
 
 /// Opens a file, or what has its name, to look at it from outside: nobody is in the way of that.
@@ -110,19 +135,39 @@ fn unlock(file: &File, which: Part) {
 
 /// A file that is opened beside SQLite. It keeps nobody from deleting it.
 pub(crate) struct OsFile {
-    file: File,
+    pub(super) file: File,
+    /// What is locked until this is dropped, as often as it is locked.
+    kept: Mutex<Vec<Part>>,
+}
+
+/// Unlocks: what a handle still has locked when it is closed, the system unlocks when it comes to it (`LockFileEx`).
+impl Drop for OsFile {
+    fn drop(&mut self) {
+        for which in mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+            unlock(&self.file, which);
+        }
+    }
 }
 
 impl OsFile {
     /// Opens a file for reading or for both; `create`: makes it if it is not there, with the rights of its directory.
     pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
         let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
-        Ok(OsFile { file })
+        Ok(OsFile { file, kept: Mutex::default() })
     }
 
     /// Reads up to `buffer`'s length from the beginning of the file; fewer bytes only at its end.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         read_at(&self.file, buffer, 0)
+    }
+
+    /// Locks bytes until this is dropped; says whether it could.
+    fn keep(&self, which: Part, flags: u32) -> bool {
+        let is_kept = lock(&self.file, which, flags);
+        if is_kept {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(which);
+        }
+        is_kept
     }
 
     /// Whether its locks are its own: all are.
@@ -148,13 +193,13 @@ impl OsFile {
 
     /// Whether nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
     pub(in crate::db::file) fn keeps_others_out(&self) -> bool {
-        lock(&self.file, DATABASE, LOCKFILE_EXCLUSIVE_LOCK)
+        self.keep(DATABASE, LOCKFILE_EXCLUSIVE_LOCK)
     }
 
     /// Is inside SQLite with it as a reader is, until this is dropped: meanwhile nobody who closes it removes its WAL
     /// and its shared memory. `false` if somebody keeps others out.
     pub(in crate::db::file) fn keeps_files_beside(&self) -> bool {
-        lock(&self.file, SHARED, 0)
+        self.keep(SHARED, 0)
     }
 
     /// Whether somebody is inside SQLite with it, or that cannot be found out: to ask would be to lock it, and in the way
@@ -198,7 +243,7 @@ impl Mark {
             }
             first + bytes.hash_one(attempt) % length
         });
-        let byte = tried.find(|byte| lock(&file.file, (*byte, 1), LOCKFILE_EXCLUSIVE_LOCK))?;
+        let byte = tried.find(|byte| file.keep((*byte, 1), LOCKFILE_EXCLUSIVE_LOCK))?;
         Some(Mark { byte })
     }
 

@@ -1,8 +1,9 @@
 //! The pieces of this room by themselves.
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 
+use super::files::told_apart;
 use super::*;
 use crate::db::file::os::Presence;
 
@@ -33,6 +34,23 @@ fn two_files_have_two_identities_and_one_by_two_names_has_one() {
 }
 
 #[test]
+fn a_number_that_is_no_files_tells_no_file_from_another() {
+    let unasked = || unreachable!("the long number is enough");
+    assert_eq!(told_apart(Some((1, 2)), unasked).unwrap(), (1, 2));
+    assert_eq!(told_apart(Some((1, u64::MAX.into())), unasked).unwrap(), (1, u64::MAX.into()));
+    for none in [None, Some((1, 0)), Some((1, u128::MAX))] {
+        assert_eq!(told_apart(none, || Ok((3, 4))).unwrap(), (3, 4));
+        assert_eq!(told_apart(none, || Ok((0, 1))).unwrap(), (0, 1), "a volume may have any number");
+        for short in [0, u64::MAX] {
+            let refused = told_apart(none, || Ok((3, short))).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        }
+        let failed = told_apart(none, || Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::BrokenPipe);
+    }
+}
+
+#[test]
 fn locks_belong_to_one_handle() {
     let (_folder, path) = scratch();
     let (first, second) = (file(&path), file(&path));
@@ -42,6 +60,32 @@ fn locks_belong_to_one_handle() {
     let first = file(&path);
     assert!(first.keeps_others_out() && !file(&path).keeps_files_beside());
     assert!(!first.is_empty_and_mine());
+}
+
+/// A second handle on the same open file keeps the locks of one that is closed, as the system may for a while.
+#[test]
+fn locks_are_gone_when_their_file_is_dropped_and_not_when_the_system_comes_to_it() {
+    let (_folder, path) = scratch();
+    let still_open = |file: &OsFile| file.file.try_clone().unwrap();
+    let first = file(&path);
+    assert!(first.keeps_others_out());
+    let handle = still_open(&first);
+    drop(first);
+    assert!(file(&path).keeps_others_out());
+    drop(handle);
+
+    let first = file(&path);
+    assert!(first.keeps_files_beside() && first.keeps_files_beside());
+    let handle = still_open(&first);
+    drop(first);
+    assert!(file(&path).keeps_others_out());
+    drop(handle);
+
+    let (first, second) = (file(&path), file(&path));
+    let (_, mark) = (Mark::on(&first).unwrap(), Mark::on(&second).unwrap());
+    let _handle = still_open(&first);
+    drop(first);
+    assert!(mark.is_alone(&second));
 }
 
 #[test]
