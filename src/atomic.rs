@@ -30,7 +30,7 @@ pub(crate) mod halves {
     /// The lock of all: held for some instructions, in which nothing else is called. (A gate, since a child can open it.)
     pub(super) static LOCK: Gate = Gate::new();
 
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     struct Halves(AtomicU32, AtomicU32);
 
     impl Halves {
@@ -53,7 +53,7 @@ pub(crate) mod halves {
     }
 
     /// As std's, as far as it is used here.
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     pub(crate) struct AtomicU64(Halves);
 
     #[cfg_attr(target_has_atomic = "64", allow(dead_code, reason = "used on other processors"))]
@@ -76,7 +76,7 @@ pub(crate) mod halves {
     }
 
     /// As std's, as far as it is used here.
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     pub(crate) struct AtomicI64(Halves);
 
     #[cfg_attr(target_has_atomic = "64", allow(dead_code, reason = "used on other processors"))]
