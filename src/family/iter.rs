@@ -224,7 +224,21 @@ impl Cursor {
             self.load(place.map_or(From::Start, From::After))?;
             return self.settle(self.at);
         }
+        let has_end = |entry: &ChunkEntry| entry.expire_ms().is_some();
+        if self.hides_expired() && self.chunk.get(self.at + 1).is_some_and(has_end) {
+            self.freshen_clock()?;
+        }
         self.settle(self.at + 1)
+    }
+
+    /// For a move that judges entries it has read ahead. If it fails, so has the move.
+    fn freshen_clock(&mut self) -> Result<()> {
+        let fresh = self.family.shared.freshen_clock();
+        if fresh.is_err() {
+            (self.read_to, self.more) = (self.place(), true);
+            self.forget();
+        }
+        fresh
     }
 
     /// Moves to the next entry if that was read ahead and has not expired; otherwise does nothing.
