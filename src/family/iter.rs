@@ -55,7 +55,8 @@ impl Direction {
 /// A position in a family that moves over live entries.
 ///
 /// A cursor is made at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). It never
-/// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]). Outside a
+/// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]); what it has read ahead from
+/// a server it judges by the store's clock, which is late by as long as the newest answer was on its way. Outside a
 /// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
 /// others commit; inside one, the transaction's view.
 ///
