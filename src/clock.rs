@@ -143,8 +143,9 @@ impl Clock {
     }
 
     /// Whether a server tells it the time.
+    #[inline]
     pub(crate) fn is_a_servers(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) == SERVER
+        cfg!(any(feature = "remote", test)) && self.kind.load(Ordering::Relaxed) == SERVER
     }
 
     pub(crate) fn is_injected(&self) -> bool {
@@ -160,6 +161,7 @@ impl Clock {
 
     /// Whether the server is to be asked for the time before this clock is relied on: it has not told it for long, or the machine
     /// was suspended since, in which the monotonic clock stood still. (Somebody may also have set the machine's clock.)
+    #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.is_a_servers() && self.is_stale_at(elapsed_us(), wall_us())
     }

@@ -55,7 +55,8 @@ impl Direction {
 /// A position in a family that moves over live entries.
 ///
 /// A cursor is made at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). It never
-/// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]). Outside a
+/// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]); what it has read ahead from
+/// a server it judges by the store's clock, which is late by as long as the newest answer was on its way. Outside a
 /// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
 /// others commit; inside one, the transaction's view.
 ///
@@ -224,7 +225,21 @@ impl Cursor {
             self.load(place.map_or(From::Start, From::After))?;
             return self.settle(self.at);
         }
+        let has_end = |entry: &ChunkEntry| entry.expire_ms().is_some();
+        if self.hides_expired() && self.chunk.get(self.at + 1).is_some_and(has_end) {
+            self.freshen_clock()?;
+        }
         self.settle(self.at + 1)
+    }
+
+    /// For a move that judges entries it has read ahead. If it fails, so has the move.
+    fn freshen_clock(&mut self) -> Result<()> {
+        let fresh = self.family.shared.freshen_clock();
+        if fresh.is_err() {
+            (self.read_to, self.more) = (self.place(), true);
+            self.forget();
+        }
+        fresh
     }
 
     /// Moves to the next entry if that was read ahead and has not expired; otherwise does nothing.

@@ -218,6 +218,13 @@ impl Shared {
         self.clock.now_ms()
     }
 
+    /// To be called before entries that were read ahead are judged by the clock: a server that has not told its time lately
+    /// is asked for it, and if it cannot be, the call fails.
+    #[inline]
+    pub(crate) fn freshen_clock(&self) -> Result<()> {
+        if self.clock.is_stale() { self.with(|db| db.note_time()) } else { Ok(()) }
+    }
+
     /// What another connection to the file is to be opened with.
     pub(crate) fn config_now(&self) -> Result<Config> {
         #[cfg(feature = "encryption")]

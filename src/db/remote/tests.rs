@@ -11,6 +11,7 @@ use super::*;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
 use crate::expiry::Expiry;
+use crate::family::{Cursor, Direction, KeyRange};
 
 #[path = "../../../tests/common/server.rs"]
 #[allow(unreachable_pub)]
@@ -414,6 +415,90 @@ fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
     let (before, at) = (store.now_ms(), std::time::Instant::now());
     store.shared().clock.note_server(before - 50_000);
     assert!(store.now_ms() < before - 50_000 + at.elapsed().as_millis() as i64 + 1_000);
+}
+
+/// Until [`a_day_passes`] the server has the time of the machine.
+fn server_of_two_days() -> Server {
+    let server = Server::start(&["allow_system_table_mods=on"]);
+    for (name, volatility) in
+        [("clock_timestamp", "VOLATILE"), ("statement_timestamp", "STABLE"), ("now", "STABLE")]
+    {
+        server.sql(&format!(
+            "ALTER FUNCTION pg_catalog.{name}() RENAME TO real_{name};
+             CREATE FUNCTION pg_catalog.{name}() RETURNS timestamptz LANGUAGE plpgsql {volatility} AS $$
+             BEGIN RETURN pg_catalog.real_{name}() + interval '1 day' * \
+                 (SELECT count(size) FROM pg_catalog.pg_stat_file('a_day', true)); END $$"
+        ));
+    }
+    server
+}
+
+/// While the machine of these stores was suspended: their clocks stand where they were, and this machine's wall clock does not.
+fn a_day_passes(server: &Server, stores: &[&crate::Store]) {
+    let was_ms = |store: &crate::Store| store.shared().clock.now_ms();
+    server.write("a_day", "");
+    for store in stores {
+        store.shared().clock.note_server_at(was_ms(store), 0, 0);
+    }
+}
+
+#[test]
+fn what_was_read_ahead_before_the_machine_was_suspended_is_not_shown_when_it_has_died_since() {
+    type Walk = fn(&mut Cursor) -> Vec<u8>;
+    let next: Walk = |cursor| {
+        assert!(cursor.next().unwrap());
+        cursor.key().unwrap().to_vec()
+    };
+    let fetch: Walk = |cursor| cursor.fetch(100).unwrap().next().unwrap().key.to_vec();
+    let server = &server_of_two_days();
+    let mut walks = Vec::new();
+    for (number, walk) in [next, fetch].into_iter().enumerate() {
+        for direction in [Direction::Forward, Direction::Reverse] {
+            for writes in [false, true] {
+                let store =
+                    crate::Store::open(server.url(&format!("walk_{number}_{direction:?}_{writes}"))).unwrap();
+                for key in ["1", "2", "3", "7", "8", "9"] {
+                    store.put_ttl(key, "", Duration::from_secs(3600)).unwrap();
+                }
+                store.put("5", "").unwrap();
+                let mut cursor = store.cursor(KeyRange::all(), direction);
+                assert!(cursor.first().unwrap());
+                if writes {
+                    store.delete("none").unwrap();
+                }
+                walks.push((store, cursor, walk));
+            }
+        }
+    }
+    a_day_passes(server, &walks.iter().map(|(store, ..)| store).collect::<Vec<_>>());
+    let shown: Vec<_> = walks.iter_mut().map(|(_, cursor, walk)| walk(cursor)).collect();
+    assert_eq!(shown, vec![b"5"; 8]);
+}
+
+#[test]
+fn a_walk_that_cannot_ask_the_server_for_its_time_fails_and_goes_on_later() {
+    let server = Server::shared();
+    let store = crate::Store::open(server.url("no_time") + "&application_name=no_time").unwrap();
+    for key in ["1", "2", "3"] {
+        store.put_ttl(key, "", Duration::from_secs(3600)).unwrap();
+    }
+    store.begin(false).unwrap();
+    let [mut moved, mut fetched] = [(); 2].map(|()| store.cursor(KeyRange::all(), Direction::Forward));
+    assert!(moved.first().unwrap() && fetched.first().unwrap());
+    server.sql(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'no_time'",
+    );
+    store.shared().clock.note_server_at(5_000, 0, 0);
+    assert_eq!(moved.next().unwrap_err().kind(), ErrorKind::Io);
+    assert!(!moved.is_valid());
+    assert_eq!(fetched.fetch(9).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(fetched.key(), Some(&b"1"[..]));
+    store.rollback().unwrap();
+    assert!(moved.next().unwrap());
+    assert_eq!(moved.key(), Some(&b"2"[..]));
+    for key in [b"1", b"2"] {
+        assert_eq!(fetched.fetch(1).unwrap().next().unwrap().key, key);
+    }
 }
 
 #[test]

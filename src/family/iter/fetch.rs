@@ -59,7 +59,7 @@ impl Cursor {
             }
         }
         loop {
-            let (at, now_ms) = (self.at, self.now());
+            let (at, now_ms) = (self.at, self.now()?);
             let (end, live) = self.pass(at, max, now_ms);
             // The entry to be at afterwards, which is not to be dead.
             let (next, _) = self.pass(end, 0, now_ms);
@@ -127,9 +127,13 @@ impl Cursor {
     }
 
     /// The time by which entries of the chunk are dead, if one is.
-    fn now(&self) -> Option<i64> {
-        let first_end = self.chunk.first_end().filter(|_| self.hides_expired())?;
-        Some(self.family.shared.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms))
+    fn now(&self) -> Result<Option<i64>> {
+        let shared = &self.family.shared;
+        let Some(first_end) = self.chunk.first_end().filter(|_| self.hides_expired()) else {
+            return Ok(None);
+        };
+        shared.freshen_clock()?;
+        Ok(Some(shared.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms)))
     }
 
     /// How far so many live entries reach from here on, and how many there are; of none, the next live one is the end.

@@ -59,7 +59,8 @@ constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
 /// `std::ranges::input_range`, and a borrowed one. Used by one thread at a time.
 ///
 /// **Fast or fresh.** The range (begin() and end(), and so a range-for and all algorithms) fetches up to 64 entries at
-/// a time, a fraction of the work of moving to each. All of them are alive when they are fetched. What is written,
+/// a time, a fraction of the work of moving to each. All of them are alive when they are fetched (on a server: as the
+/// store handle knows its time, which is late by as long as its newest answer was on its way). What is written,
 /// rolled back or expires while they are shown is seen from the next 64 on: from there, outside a transaction, what
 /// this store has written, and what others have committed, sooner or later. To see every entry as it is when the walk
 /// comes to it, move row by row:
