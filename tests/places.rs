@@ -1,5 +1,6 @@
 //! A store's file and its names: renamed directories, odd paths, links, files that are deleted or replaced while they
 //! are open, opens that fail, and places where nothing can be written.
+#![allow(clippy::disallowed_methods, reason = "not on Android")]
 #![allow(unsafe_code)] // `fsync`, which is recorded here
 
 mod common;

@@ -34,6 +34,7 @@ struct Timespec {
 }
 
 /// `None`: the kernel is older than Linux 5.1.
+#[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn in_64_bits() -> Option<SystemTime> {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the call takes a clock and room for the answer.

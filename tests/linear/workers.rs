@@ -2,6 +2,7 @@
 //!
 //! All workers of a run, in whatever process, use the same few keys at the same time, and go on to the next
 //! ones after some milliseconds: so keys are fought over, and the history of each is short.
+#![allow(clippy::disallowed_methods, reason = "not on Android")]
 
 #[path = "chores.rs"]
 mod chores;

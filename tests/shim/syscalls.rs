@@ -1,5 +1,6 @@
 //! System calls that do not go through the VFS. The program's own definitions come before those of the C library,
 //! for SQLite and for Rust's `std::fs`.
+#![allow(clippy::disallowed_methods, reason = "not on Android")]
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
 use std::os::unix::ffi::OsStrExt;

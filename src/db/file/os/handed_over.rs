@@ -99,6 +99,7 @@ pub(super) fn forget_the_queue() {
 }
 
 #[cfg(target_os = "linux")]
+#[allow(clippy::disallowed_methods, reason = "not on Android")]
 mod kernel {
     use crate::atomic::AtomicI64;
     use std::ffi::{c_long, c_ulong};

@@ -240,6 +240,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 fn rename(from: &CString, to: &CString) -> Option<c_int> {
     // SAFETY: C strings. (Of the kernel: glibc has the function since 2.28 only.)
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[allow(clippy::disallowed_methods, reason = "not on Android")]
     return Some(unsafe {
         let (from, to, here) = (from.as_ptr(), to.as_ptr(), libc::AT_FDCWD);
         libc::syscall(libc::SYS_renameat2, here, from, here, to, libc::RENAME_NOREPLACE) as c_int

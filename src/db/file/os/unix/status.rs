@@ -3,7 +3,8 @@
 //! Asked in 64 bits also on Linux of 32 bits, where `fstat` has no room for a time after January 2038 and, in the C
 //! library's old form, for a length of 2 GiB or a long inode number: it fails with EOVERFLOW then, whatever was asked
 //! for. There `statx` is asked (statx(2); Linux 4.11), and where the kernel does not have it or a filter refuses it, the
-//! form for large files.
+//! form for large files. (Not on Android: before Android 11 an application that asks for `statx` is ended, and its `fstat`
+//! is for large files.)
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -45,9 +46,9 @@ impl Status {
     }
 }
 
-#[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
+#[cfg(all(target_os = "linux", target_pointer_width = "32"))]
 use large::look;
-#[cfg(not(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32")))]
+#[cfg(not(all(target_os = "linux", target_pointer_width = "32")))]
 use plain::look;
 
 /// Makes a [`Status`] of a C library's struct.
@@ -79,7 +80,7 @@ macro_rules! ask {
     }};
 }
 
-#[cfg(not(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32")))]
+#[cfg(not(all(target_os = "linux", target_pointer_width = "32")))]
 mod plain {
     use super::*;
 
@@ -88,7 +89,7 @@ mod plain {
     }
 }
 
-#[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
+#[cfg(all(target_os = "linux", target_pointer_width = "32"))]
 mod large {
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -146,6 +147,7 @@ mod large {
         before_statx(fd, name)
     }
 
+    #[allow(clippy::disallowed_methods, reason = "not on Android")]
     pub(super) fn statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         let mut found = std::mem::MaybeUninit::<Statx>::uninit();
         let (name, flags) = name.map_or((c"", EMPTY_PATH), |name| (name, libc::AT_SYMLINK_NOFOLLOW));
@@ -168,13 +170,13 @@ mod large {
         })
     }
 
-    #[cfg(any(target_env = "gnu", target_os = "android"))]
+    #[cfg(target_env = "gnu")]
     pub(super) fn before_statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         ask!(libc::fstat64, libc::fstatat64, fd, name)
     }
 
     /// musl has large files only.
-    #[cfg(not(any(target_env = "gnu", target_os = "android")))]
+    #[cfg(not(target_env = "gnu"))]
     pub(super) fn before_statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         ask!(libc::fstat, libc::fstatat, fd, name)
     }
@@ -197,7 +199,7 @@ mod tests {
         let ways = [by_name, by_fd];
         #[allow(unused_mut, reason = "elsewhere there is one way")]
         let mut seen: Vec<_> = ways.iter().map(|(fd, name)| look(*fd, *name).unwrap()).collect();
-        #[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
+        #[cfg(all(target_os = "linux", target_pointer_width = "32"))]
         for (fd, name) in ways {
             seen.push(large::statx(fd, name).unwrap());
         }
@@ -227,7 +229,7 @@ mod tests {
         );
     }
 
-    #[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
+    #[cfg(all(target_os = "linux", target_pointer_width = "32"))]
     #[test]
     fn without_statx_a_long_file_is_seen_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
