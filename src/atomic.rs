@@ -97,45 +97,47 @@ pub(crate) mod halves {
             self.0.update(|value| (value as i64).max(other) as u64) as i64
         }
     }
+}
 
-    #[cfg(test)]
-    mod tests {
-        use super::*;
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
 
-        const ANY: Ordering = Ordering::Relaxed;
+    use super::halves::{AtomicI64, AtomicU64};
 
-        #[test]
-        fn numbers_of_two_halves_are_whole_and_lose_nothing_between_threads() {
-            let (sum, latest) = (AtomicU64::new(u64::from(u32::MAX) - 10), AtomicI64::new(-7));
-            std::thread::scope(|scope| {
-                for thread in 0..4 {
-                    let (sum, latest) = (&sum, &latest);
-                    scope.spawn(move || {
-                        for n in 0..2_000_i64 {
-                            sum.fetch_add(1 << 31, ANY);
-                            assert!(latest.fetch_max(n << 30 | thread, ANY) <= (1_999 << 30 | 3));
-                        }
-                    });
-                }
-            });
-            assert_eq!(sum.load(ANY), u64::from(u32::MAX) - 10 + 8_000 * (1 << 31));
-            assert_eq!(latest.load(ANY), 1_999 << 30 | 3);
-        }
+    const ANY: Ordering = Ordering::Relaxed;
 
-        #[test]
-        fn numbers_of_two_halves_are_those_of_std() {
-            for value in [i64::MIN, -1, 0, 1, i64::from(u32::MAX), 1 << 32, i64::MAX] {
-                let (ours, theirs) = (AtomicI64::new(value), std::sync::atomic::AtomicI64::new(value));
-                for other in [i64::MIN, -2, 0, 1 << 40, i64::MAX] {
-                    assert_eq!(ours.fetch_max(other, ANY), theirs.fetch_max(other, ANY));
-                    assert_eq!(ours.load(ANY), theirs.load(ANY));
-                }
-                let (ours, theirs) = (AtomicU64::default(), std::sync::atomic::AtomicU64::default());
-                ours.store(value as u64, ANY);
-                theirs.store(value as u64, ANY);
-                assert_eq!(ours.fetch_add(u64::MAX - 3, ANY), theirs.fetch_add(u64::MAX - 3, ANY));
+    #[test]
+    fn numbers_of_two_halves_are_whole_and_lose_nothing_between_threads() {
+        let (sum, latest) = (AtomicU64::new(u64::from(u32::MAX) - 10), AtomicI64::new(-7));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (sum, latest) = (&sum, &latest);
+                scope.spawn(move || {
+                    for n in 0..2_000_i64 {
+                        sum.fetch_add(1 << 31, ANY);
+                        assert!(latest.fetch_max(n << 30 | thread, ANY) <= (1_999 << 30 | 3));
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.load(ANY), u64::from(u32::MAX) - 10 + 8_000 * (1 << 31));
+        assert_eq!(latest.load(ANY), 1_999 << 30 | 3);
+    }
+
+    #[test]
+    fn numbers_of_two_halves_are_those_of_std() {
+        for value in [i64::MIN, -1, 0, 1, i64::from(u32::MAX), 1 << 32, i64::MAX] {
+            let (ours, theirs) = (AtomicI64::new(value), std::sync::atomic::AtomicI64::new(value));
+            for other in [i64::MIN, -2, 0, 1 << 40, i64::MAX] {
+                assert_eq!(ours.fetch_max(other, ANY), theirs.fetch_max(other, ANY));
                 assert_eq!(ours.load(ANY), theirs.load(ANY));
             }
+            let (ours, theirs) = (AtomicU64::default(), std::sync::atomic::AtomicU64::default());
+            ours.store(value as u64, ANY);
+            theirs.store(value as u64, ANY);
+            assert_eq!(ours.fetch_add(u64::MAX - 3, ANY), theirs.fetch_add(u64::MAX - 3, ANY));
+            assert_eq!(ours.load(ANY), theirs.load(ANY));
         }
     }
 }
