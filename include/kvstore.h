@@ -320,7 +320,8 @@ typedef struct {
      */
     int busyTimeout;
     /**
-     * N > 0: a passive checkpoint after every N write commits; 0: automatic, by the length of the WAL, see walPages.
+     * N > 0: a passive checkpoint after every N write commits (in a store that has a limit, also by the length of the WAL);
+     * 0: automatic, by the length of the WAL, see walPages.
      */
     int walSizeLimit;
     /**
@@ -359,7 +360,7 @@ typedef struct {
      * and those of one transaction.
      * A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
      * its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
-     * more. For small flash. Not used where walSizeLimit is set.
+     * more. For small flash. Where walSizeLimit is set, used only in a store that has a limit.
      */
     int walPages;
     /**
@@ -1433,7 +1434,7 @@ int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
  * family's handle may be closed before the commit.
  *
  * Errors: KVSTORE_ERROR (a NULL pointer, a bad length, a negative expire_ms, a family of another store
- * handle), KVSTORE_MISUSE (the batch, the family or the store is closed). Nothing is added then.
+ * handle), KVSTORE_MISUSE (the batch, the family or the store is closed), KVSTORE_NOMEM. Nothing is added then.
  */
 int kvstore_batch_put(KVBatch *b,
                       KVColumnFamily *cf,

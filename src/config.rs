@@ -233,7 +233,8 @@ impl Config {
         self
     }
 
-    /// Checkpoint the WAL after every `commits` write commits, instead of by its size. At least 1.
+    /// Checkpoint the WAL after every `commits` write commits, instead of by its size; in a store that has a limit, by its size
+    /// as well. At least 1.
     #[must_use]
     pub fn checkpoint_every(mut self, commits: u32) -> Config {
         self.file.checkpoint_every = Some(commits);

@@ -52,6 +52,7 @@ mod family;
 mod ffi;
 mod fork;
 mod info;
+mod memory;
 mod options;
 mod place;
 mod recovery;

@@ -20,8 +20,10 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// The modules everybody may know. They know each other only.
-const COMMON: &[&str] =
-    &["atomic", "clock", "config", "error", "expiry", "fork", "info", "options", "place", "secret", "unwind"];
+const COMMON: &[&str] = &[
+    "atomic", "clock", "config", "error", "expiry", "fork", "info", "memory", "options", "place", "secret",
+    "unwind",
+];
 
 /// Where `unsafe` may be: folders and files.
 const UNSAFE: &[&str] = &[

@@ -13,12 +13,17 @@ pub(super) fn now() -> SystemTime {
     in_32_bits().or_else(in_64_bits).unwrap_or_else(SystemTime::now)
 }
 
-/// By the libc crate, which knows 32 bits: the vDSO answers, at little cost. `None`: the time does not fit.
+/// By the libc crate, which knows 32 bits: the vDSO answers, at little cost. `None`: the time does not fit. (A glibc before
+/// 2.31 does not say so, but answers what is left of it in 32 bits, as the kernel does: a time before 1970.)
 fn in_32_bits() -> Option<SystemTime> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: room for the answer.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) } != 0;
-    if failed { None } else { from_1970(time.tv_sec.into(), time.tv_nsec.into()) }
+    if failed { None } else { that_fits(time.tv_sec.into(), time.tv_nsec.into()) }
+}
+
+fn that_fits(seconds: i64, nanoseconds: i64) -> Option<SystemTime> {
+    if seconds < 0 { None } else { from_1970(seconds, nanoseconds) }
 }
 
 /// The number of `clock_gettime64`, the same on all processors of 32 bits (asm-generic/unistd.h), on MIPS counted from
@@ -60,6 +65,12 @@ mod tests {
             before <= narrow && narrow <= wide && wide <= after,
             "{before:?} {narrow:?} {wide:?} {after:?}"
         );
+    }
+
+    #[test]
+    fn what_is_left_in_32_bits_of_a_time_after_2038_is_none() {
+        assert_eq!(that_fits((2_215_694_400_i64 as i32).into(), 0), None);
+        assert_eq!(that_fits(0, 5), Some(UNIX_EPOCH + Duration::from_nanos(5)));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Rows read ahead: what a home of the data gives as "the next rows". They are copied out, so that nothing of the
 //! home stays open between two chunks.
 
+use crate::error::Result;
+use crate::memory;
+
 /// How much one chunk may be.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
@@ -120,19 +123,28 @@ impl Chunk {
     }
 
     /// Adds an entry.
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) {
+    ///
+    /// # Errors
+    /// `NoMemory`; it is not added then.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
+        memory::reserve(&mut self.bytes, key.len().saturating_add(value.len()))?;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.push(start, key.len(), value.len(), expire_ms);
+        Ok(())
     }
 
     /// The same for a value that follows its key in memory.
+    ///
+    /// # Errors
+    /// As [`add`](Chunk::add).
     #[inline]
-    pub(crate) fn add_joined(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) {
+    pub(crate) fn add_joined(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(both);
+        memory::extend(&mut self.bytes, both)?;
         self.push(start, key.len(), both.len() - key.len(), expire_ms);
+        Ok(())
     }
 
     /// Adds entries that are all in `piece`, at most `most`: `decode` writes them, with places in the chunk where

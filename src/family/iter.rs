@@ -20,6 +20,7 @@ use crate::expiry::{self, Expiry};
 #[allow(unused_imports)] // named in documentation
 use crate::family::Family;
 use crate::family::Target;
+use crate::memory;
 
 /// Rows in the first chunk; the next ones are four times as long, up to [`MAX_ROWS`].
 const FIRST_ROWS: usize = 128;
@@ -537,7 +538,9 @@ impl Iterator for Iter {
         if let Err(e) = moved {
             return Some(Err(e));
         }
-        Some(Ok((self.cursor.key()?.to_vec(), self.cursor.value()?.to_vec())))
+        let (key, value) = (self.cursor.key()?.to_vec(), memory::copy_of(self.cursor.value()?));
+        self.ended = value.is_err();
+        Some(value.map(|value| (key, value)))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::config::check_key;
 use crate::db::{Contents, Found, Tables, Times, View};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
+use crate::memory;
 use crate::options::PutOptions;
 use crate::shared::Shared;
 pub use iter::{Cursor, Direction, Entry, Fetched, Iter};
@@ -181,7 +182,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_with(key, |value, _| value.to_vec())
+        self.get_with(key, |value, _| memory::copy_of(value))?.transpose()
     }
 
     /// Shows the value of a key and its end of life to `visit`, without a copy. `visit` must not
@@ -210,8 +211,9 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn get_ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Ttl)>> {
-        let found = self.get_with(key, |value, expiry| (value.to_vec(), expiry))?;
-        Ok(found.map(|(value, expiry)| (value, self.ttl_of_live(expiry))))
+        let found =
+            self.get_with(key, |value, expiry| memory::copy_of(value).map(|value| (value, expiry)))?;
+        Ok(found.transpose()?.map(|(value, expiry)| (value, self.ttl_of_live(expiry))))
     }
 
     /// Whether a key is there and alive.

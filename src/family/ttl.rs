@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::expiry::{self, Condition, Expiry};
 use crate::family::Family;
+use crate::memory;
 
 impl Family {
     /// Changes the end of life of a live key, if `condition` holds; says whether it did, or `None` if
@@ -46,7 +47,7 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn get_and_expire(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<Option<Vec<u8>>> {
-        self.get_and_expire_with(key, expiry, |value| Ok(value.to_vec()))
+        self.get_and_expire_with(key, expiry, memory::copy_of)
     }
 
     /// The same, showing the value to `visit` without a copy, before anything is changed. `visit` must

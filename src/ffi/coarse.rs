@@ -17,8 +17,9 @@ fn now_ms() -> Option<i64> {
     if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) } != 0 {
         return None;
     }
-    #[allow(clippy::useless_conversion)] // narrower on 32-bit systems
-    i64::from(time.tv_sec).checked_mul(1000)
+    #[allow(clippy::useless_conversion)]
+    // narrower on 32-bit systems, where it is before 1970 when it does not fit
+    i64::from(time.tv_sec).checked_mul(1000).filter(|coarse_ms| *coarse_ms >= 0)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -177,7 +177,7 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
 /// family's handle may be closed before the commit.
 ///
 /// Errors: KVSTORE_ERROR (a NULL pointer, a bad length, a negative expire_ms, a family of another store
-/// handle), KVSTORE_MISUSE (the batch, the family or the store is closed). Nothing is added then.
+/// handle), KVSTORE_MISUSE (the batch, the family or the store is closed), KVSTORE_NOMEM. Nothing is added then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_put(
     b: *mut KVBatch,

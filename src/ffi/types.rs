@@ -81,7 +81,8 @@ pub struct KVStoreConfig {
     /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
     /// open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
     pub busyTimeout: c_int,
-    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, by the length of the WAL, see walPages.
+    /// N > 0: a passive checkpoint after every N write commits (in a store that has a limit, also by the length of the WAL);
+    /// 0: automatic, by the length of the WAL, see walPages.
     pub walSizeLimit: c_int,
     /// Ignored.
     pub allowEncrypted: c_int,
@@ -106,7 +107,7 @@ pub struct KVStoreConfig {
     /// and those of one transaction.
     /// A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
     /// its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
-    /// more. For small flash. Not used where walSizeLimit is set.
+    /// more. For small flash. Where walSizeLimit is set, used only in a store that has a limit.
     pub walPages: c_int,
     /// Non-zero: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
     /// the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the

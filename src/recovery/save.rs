@@ -13,6 +13,7 @@ use crate::clock::system_now_ms;
 use crate::config::{Config, MAX_VALUE_SIZE_LIMIT, SyncLevel};
 use crate::error::Result;
 use crate::expiry::{self, Expiry};
+use crate::memory;
 use crate::options::{Eviction, Limit, PutOptions};
 use crate::store::Store;
 
@@ -165,7 +166,7 @@ impl Rows<'_, '_> {
         if value.len() > MAX_VALUE_SIZE_LIMIT {
             return Err("its value is longer than one can be");
         }
-        Ok(value.to_vec())
+        memory::copy_of(value).map_err(|_| memory::NONE_LEFT)
     }
 }
 
@@ -177,7 +178,7 @@ impl Visitor for Rows<'_, '_> {
             return Ok(());
         }
         let value = match row.value {
-            Where::Here(value) => Ok(value.to_vec()),
+            Where::Here(value) => memory::copy_of(value).map_err(|_| memory::NONE_LEFT),
             Where::OutOfLine(id) => self.large(id),
         };
         match value {

@@ -11,6 +11,7 @@ use super::record::first_blob;
 use super::survey::Survey;
 use super::trust::Trust;
 use crate::error::Result;
+use crate::memory;
 
 /// Deeper is no tree: SQLite itself goes no further down than 20 pages.
 const DEEPEST: usize = 24;
@@ -293,7 +294,8 @@ impl Forest<'_> {
             return Err(BROKEN);
         }
         let mut left = usize::try_from(left).map_err(|_| BROKEN)?;
-        let mut record = local.to_vec();
+        let mut record = memory::copy_of(local).map_err(|_| memory::NONE_LEFT)?;
+        memory::reserve(&mut record, left).map_err(|_| memory::NONE_LEFT)?;
         let (mut link, mut from, mut next) = (Link::Overflow, page, cell.overflow);
         while left > 0 {
             if let Claim::Refused(_) = self.map.claim(self.image, link, from, next) {

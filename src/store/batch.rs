@@ -8,6 +8,7 @@ use crate::db::BatchWrite;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;
+use crate::memory;
 use crate::options::PutOptions;
 use crate::shared::Shared;
 
@@ -48,7 +49,7 @@ impl WriteBatch {
         let (key, value) = (key.as_ref(), value.as_ref());
         family.check_entry(key, value, expiry)?;
         let family = self.family(family)?;
-        let (key, value) = (self.keep(key), self.keep(value));
+        let (key, value) = self.keep(key, value)?;
         let options = PutOptions::new().expiry(expiry);
         self.writes.push(Write { family, key, action: Action::Put(value, options) });
         Ok(())
@@ -62,7 +63,7 @@ impl WriteBatch {
         let key = key.as_ref();
         family.check_key(key)?;
         let family = self.family(family)?;
-        let key = self.keep(key);
+        let (key, _) = self.keep(key, &[])?;
         self.writes.push(Write { family, key, action: Action::Delete });
         Ok(())
     }
@@ -109,10 +110,14 @@ impl WriteBatch {
         Ok(self.families.len() - 1)
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+    fn keep(&mut self, key: &[u8], value: &[u8]) -> Result<(Range<usize>, Range<usize>)> {
+        let room = memory::reserve(&mut self.bytes, key.len().saturating_add(value.len()));
+        self.shared.count_failure(room)?;
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        start..self.bytes.len()
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        Ok((start..middle, middle..self.bytes.len()))
     }
 
     /// Commits the batch in one transaction, or as part of the open one. It is empty afterwards, but only

@@ -286,6 +286,21 @@ fn every_family_tracks_writes_where_the_oldest_go() {
 }
 
 #[test]
+fn the_wal_of_a_store_with_a_limit_is_bounded_also_where_checkpoints_go_by_commits() {
+    for config in engines() {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&config.checkpoint_every(100_000));
+        store.set_limit(Some(Limit::new(96 * 4096, Eviction::Soonest))).unwrap();
+        for n in 0..1000 {
+            store.put_until(numbered(n), [1; 100], Expiry::At(NOW * 2)).unwrap();
+        }
+        let most = 32 + (2 * 16 + 200) * (4096 + 24);
+        let wal = std::fs::metadata(scratch.wal()).unwrap().len();
+        assert!(wal <= most, "{wal}");
+    }
+}
+
+#[test]
 fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
     for page_size in [512, 1024, 4096, 16_384, 65_536] {
         for (eviction, config) in EVICTING.into_iter().zip(engines()) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kvstore::{CheckpointMode, Config, Expiry, Result, Store};
+use kvstore::{CheckpointMode, Config, Direction, Expiry, KeyRange, Result, Store};
 
 use super::{Tally, did, is_long, limit, memory_of, play};
 
@@ -25,9 +25,19 @@ pub fn no_memory(dir: &Path) {
             // Address space that is left, beside what the allocator still has.
             limit(libc::RLIMIT_AS, Some(address_space() + (room << 20)));
             let mut ran = |what: &str, result: Result<()>| tally.ran(what, result);
-            // No copy in Rust, whose allocator gives no second chance.
             let read = store.get_with("old", |found, _| assert!(found == value));
             ran("get", read.map(|found| assert!(found.is_some())));
+            // What copies a value in Rust, too.
+            ran("get a copy", store.get("old").map(|found| assert!(found.unwrap() == value)));
+            ran("walk", store.iter().try_for_each(|entry| entry.map(|(_, found)| assert!(found == value))));
+            let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
+            ran("move", cursor.first().map(|moved| assert!(moved && cursor.value().unwrap() == value)));
+            drop(cursor);
+            let mut batch = store.batch();
+            let added =
+                ran("add to a batch", batch.put(store.default_family(), "batch", &value, Expiry::Never));
+            assert_eq!(batch.len(), usize::from(added));
+            drop(batch);
             let put = ran("put", store.put_until("new", &value, Expiry::At(i64::MAX)));
             store.begin(true).unwrap();
             let other = ran("put", store.put("other", &value));

@@ -39,7 +39,8 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
     // The file counts only once it is whole and synced, so it needs no journal on the way.
     target
         .execute_batch(
-            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;",
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \
+             PRAGMA cache_size = 32;",
         )
         .map_err(translate)?;
     // Inside a transaction every step reads the same snapshot, and nothing restarts the copy.

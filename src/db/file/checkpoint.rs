@@ -274,19 +274,22 @@ impl Db {
         checkpoints.commits = checkpoints.commits.saturating_add(1);
     }
 
-    /// Whether the WAL is to be checkpointed now, by what the commits so far have done.
+    /// Whether the WAL is to be checkpointed now, by what the commits so far have done. In a store that has a limit its length
+    /// counts in any case: it takes room, too.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
         match self.checkpoints.every {
-            Some(every) => self.checkpoints.commits >= every,
-            None => self.wal_is_long(),
+            Some(every) if self.checkpoints.commits >= every => true,
+            Some(_) if self.checkpoints.for_limit.is_none() => false,
+            _ => self.wal_is_long(),
         }
     }
 
     /// Whether the WAL was to be checkpointed long ago.
     pub(crate) fn checkpoint_is_overdue(&self) -> bool {
         match self.checkpoints.every {
-            Some(every) => self.checkpoints.commits / 2 >= every,
-            None => self.wal_frames() >= self.checkpoints.limit.most(),
+            Some(every) if self.checkpoints.commits / 2 >= every => true,
+            Some(_) if self.checkpoints.for_limit.is_none() => false,
+            _ => self.wal_frames() >= self.checkpoints.limit.most(),
         }
     }
 

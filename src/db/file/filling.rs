@@ -106,12 +106,10 @@ impl<'a> Filling<'a> {
 #[inline]
 pub(super) fn copy(key: &[u8], expire_ms: Option<i64>, row: &RowView<'_>, chunk: &mut Chunk) -> Result<()> {
     if chunk.limits().keys_only {
-        chunk.add(key, &[], expire_ms);
-        return Ok(());
+        return chunk.add(key, &[], expire_ms);
     }
     match row.key_and_value() {
         Some(both) => chunk.add_joined(key, both, expire_ms),
         None => row.value(|value| chunk.add(key, value, expire_ms))?,
     }
-    Ok(())
 }

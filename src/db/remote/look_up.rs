@@ -278,7 +278,7 @@ impl Contents<'_> {
             for row in &rows {
                 let enough = match column::<Option<&[u8]>>(row, 3)? {
                     Some(value) => {
-                        chunk.add(key(row)?, value, column(row, 2)?);
+                        chunk.add(key(row)?, value, column(row, 2)?)?;
                         chunk.is_full()
                     }
                     None => {
@@ -320,7 +320,7 @@ impl Contents<'_> {
         put_in_order(&mut rows, |a, b| entry(a).ok().cmp(&entry(b).ok()));
         for row in &rows {
             let (expire_ms, key) = entry(row)?;
-            chunk.add(key, column(row, 3)?, Some(expire_ms));
+            chunk.add(key, column(row, 3)?, Some(expire_ms))?;
             if chunk.is_full() {
                 return Ok(Some((expire_ms, key.to_vec())));
             }

@@ -18,6 +18,7 @@ use crate::db::{BatchWrite, Tables, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::expiry::Expiry;
 use crate::family::{Cursor, Direction, Family, KeyRange};
+use crate::memory;
 use crate::options::{Eviction, Limit, PutOptions};
 
 /// A batch is full with so many rows or bytes, or after that time: so much is done again after a cut.
@@ -585,13 +586,15 @@ impl Reader {
             self.half = self
                 .cursor
                 .fetch(ROWS)?
-                .map(|entry| Row {
-                    key: entry.key.to_vec(),
-                    value: entry.value.unwrap_or_default().to_vec(),
-                    expiry: entry.expiry,
-                    written_ms: None,
+                .map(|entry| {
+                    Ok(Row {
+                        key: entry.key.to_vec(),
+                        value: memory::copy_of(entry.value.unwrap_or_default())?,
+                        expiry: entry.expiry,
+                        written_ms: None,
+                    })
                 })
-                .collect();
+                .collect::<Result<_>>()?;
             self.is_at_end = self.half.is_empty();
         }
         if self.tracks && !self.half.is_empty() {
