@@ -122,6 +122,10 @@ scenarios! {
     get_many_reads_in_the_order_of_the_keys
     erase_says_whether_the_key_was_there
     erase_many_answers_how_many_were_there
+    keys_that_a_range_makes_as_it_goes_are_kept_for_the_call
+    keys_of_a_walk_are_kept_for_the_call
+    keys_that_stay_are_not_copied
+    a_range_of_keys_that_closes_the_store_is_told_so
     erase_range_and_clear_take_all_that_is_in_them
     a_family_has_keys_of_its_own
     families_are_made_opened_listed_and_dropped
