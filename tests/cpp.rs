@@ -294,6 +294,41 @@ fn each_header_says_in_its_first_lines_what_it_is_for() {
     }
 }
 
+#[test]
+fn the_headers_compile_where_windows_h_has_made_macros_of_their_names() {
+    let folder = root().join("bindings/cpp/include/kvstore");
+    let headers = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text: String = headers.map(|header| fs::read_to_string(header).unwrap()).collect();
+    // First, because those of this library need not bear such macros.
+    let standard: BTreeSet<_> =
+        text.lines().filter(|line| line.starts_with("#include <") && !line.contains('.')).collect();
+    assert!(standard.contains("#include <limits>"), "{standard:?}");
+    let mut program = String::new();
+    for include in standard {
+        let name = include.trim_start_matches("#include ");
+        program += &format!("#if __has_include({name})\n{include}\n#endif\n");
+    }
+    program += "#define min(a, b) (((a) < (b)) ? (a) : (b))\n\
+                #define max(a, b) (((a) > (b)) ? (a) : (b))\n\
+                #define small char\n\
+                #define near\n#define far\n#define interface struct\n#define hyper long long\n\
+                #define IN\n#define OUT\n#define OPTIONAL\n#define ERROR 0\n#define DELETE 0x10000L\n\
+                #include <kvstore.hpp>\n\
+                static_assert(max(1, 2) == 2 && min(1, 2) == 1 && sizeof(small) == 1, \"\");\n\
+                #undef small\n\
+                bool is_small(const kvstore::config& how);\n\
+                bool is_small(const kvstore::config& how) { return how.small; }\n\
+                int main() { return kvstore::expiry(kvstore::never).never_expires() ? 0 : 1; }\n";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("macros.cpp");
+    fs::write(&file, program).unwrap();
+    for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
+        for standard in STANDARDS {
+            run(cpp(&compiler, standard).arg("-fsyntax-only").arg(&file));
+        }
+    }
+}
+
 /// The functions that kvstore.h declares, by the compiler's own reading of it.
 fn declared(directory: &Path) -> BTreeSet<String> {
     let file = directory.join("declared.cpp");

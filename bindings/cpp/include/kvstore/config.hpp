@@ -11,6 +11,10 @@
 #include <cstdint>
 #include <optional>
 
+// Microsoft's rpcndr.h, which windows.h may include, has it as a macro for char; what it was, it is again below.
+#pragma push_macro("small")
+#undef small
+
 namespace kvstore {
 
 /// How commits are kept apart from reads.
@@ -61,7 +65,7 @@ struct config {
     /// it must have it.
     bool secure_delete = false;
     /// Other defaults for what is 0 or nullopt, for little memory and little flash: 32 cache_pages, no memory map, 64 wal_pages,
-    /// and no read snapshot between calls.
+    /// and no read snapshot between calls. (On Windows `small` may be a macro, of rpcndr.h: a program that names this undefines it first.)
     bool small = false;
 };
 
@@ -97,5 +101,7 @@ inline KVStoreConfig c_config(const config& from) noexcept {
 /// @endcond
 
 } // namespace kvstore
+
+#pragma pop_macro("small")
 
 #endif
