@@ -122,6 +122,10 @@ scenarios! {
     get_many_reads_in_the_order_of_the_keys
     erase_says_whether_the_key_was_there
     erase_many_answers_how_many_were_there
+    keys_that_a_range_makes_as_it_goes_are_kept_for_the_call
+    keys_of_a_walk_are_kept_for_the_call
+    keys_that_stay_are_not_copied
+    a_range_of_keys_that_closes_the_store_is_told_so
     erase_range_and_clear_take_all_that_is_in_them
     a_family_has_keys_of_its_own
     families_are_made_opened_listed_and_dropped
@@ -287,6 +291,41 @@ fn each_header_says_in_its_first_lines_what_it_is_for() {
         let text = fs::read_to_string(&header).unwrap();
         assert!(text.starts_with("/// @file\n/// "), "{}", header.display());
         assert!(text.lines().count() <= 700, "{} is too long: split it", header.display());
+    }
+}
+
+#[test]
+fn the_headers_compile_where_windows_h_has_made_macros_of_their_names() {
+    let folder = root().join("bindings/cpp/include/kvstore");
+    let headers = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text: String = headers.map(|header| fs::read_to_string(header).unwrap()).collect();
+    // First, because those of this library need not bear such macros.
+    let standard: BTreeSet<_> =
+        text.lines().filter(|line| line.starts_with("#include <") && !line.contains('.')).collect();
+    assert!(standard.contains("#include <limits>"), "{standard:?}");
+    let mut program = String::new();
+    for include in standard {
+        let name = include.trim_start_matches("#include ");
+        program += &format!("#if __has_include({name})\n{include}\n#endif\n");
+    }
+    program += "#define min(a, b) (((a) < (b)) ? (a) : (b))\n\
+                #define max(a, b) (((a) > (b)) ? (a) : (b))\n\
+                #define small char\n\
+                #define near\n#define far\n#define interface struct\n#define hyper long long\n\
+                #define IN\n#define OUT\n#define OPTIONAL\n#define ERROR 0\n#define DELETE 0x10000L\n\
+                #include <kvstore.hpp>\n\
+                static_assert(max(1, 2) == 2 && min(1, 2) == 1 && sizeof(small) == 1, \"\");\n\
+                #undef small\n\
+                bool is_small(const kvstore::config& how);\n\
+                bool is_small(const kvstore::config& how) { return how.small; }\n\
+                int main() { return kvstore::expiry(kvstore::never).never_expires() ? 0 : 1; }\n";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("macros.cpp");
+    fs::write(&file, program).unwrap();
+    for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
+        for standard in STANDARDS {
+            run(cpp(&compiler, standard).arg("-fsyntax-only").arg(&file));
+        }
     }
 }
 

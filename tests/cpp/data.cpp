@@ -2,7 +2,12 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <list>
+#include <sstream>
+#include <type_traits>
 #if __cplusplus >= 202002L
+#include <ranges>
 #include <span>
 #endif
 
@@ -146,6 +151,204 @@ SCENARIO(erase_many_answers_how_many_were_there) {
     CHECK(db.erase_many(std::vector<std::string>()) == 0);
     THROWS(error, db.erase_many({"c", ""}));
     CHECK(db.count() == 1 && db.exists("c"));
+}
+
+namespace {
+
+// A key that no string has room for in itself.
+std::string long_key(int n) { return "a key that is longer than what a string holds in itself: " + std::to_string(n); }
+
+// An iterator of one pass, which counts, and shows what `Make` makes of the number.
+template <class Make>
+struct counting {
+    using iterator_category = std::input_iterator_tag;
+    using reference = std::invoke_result_t<Make&, int>;
+    using value_type = std::decay_t<reference>;
+    using pointer = void;
+    using difference_type = std::ptrdiff_t;
+
+    reference operator*() const { return make(n); }
+    counting& operator++() {
+        n++;
+        return *this;
+    }
+    bool operator!=(const counting& other) const { return n != other.n; }
+
+    mutable Make make;
+    int n;
+};
+
+template <class Make>
+struct counted {
+    counting<Make> begin() const { return {make, 1}; }
+    counting<Make> end() const { return {make, past}; }
+
+    Make make;
+    int past;
+};
+template <class Make>
+counted(Make, int) -> counted<Make>;
+
+// Shows all keys in the same place: the one before is overwritten.
+template <class Shown>
+struct in_one_place {
+    Shown operator()(int n) {
+        last = long_key(n);
+        return last;
+    }
+
+    std::string last;
+};
+
+// Owns its bytes, and cannot even be moved.
+struct pinned {
+    explicit pinned(int n) : bytes(long_key(n)) {}
+    pinned(const pinned&) = delete;
+    pinned& operator=(const pinned&) = delete;
+    operator std::string_view() const noexcept { return bytes; }
+
+    std::string bytes;
+};
+
+// Whether what a range shows are the keys 1, 2 and 3, for a read and for a deletion.
+template <class Keys>
+bool are_1_2_3(const Keys& keys, const Keys& again) {
+    kvstore::store db(":memory:");
+    for (int n = 1; n <= 4; n++) {
+        db.put(long_key(n), std::to_string(n));
+    }
+    const auto got = db.get_many(keys);
+    const bool read = got.size() == 3 && got[0] == "1" && got[1] == "2" && got[2] == "3";
+    return read && db.erase_many(again) == 3 && db.count() == 1 && db.contains(long_key(4));
+}
+template <class Keys>
+bool are_1_2_3(const Keys& keys) {
+    return are_1_2_3(keys, keys);
+}
+
+} // namespace
+
+SCENARIO(keys_that_a_range_makes_as_it_goes_are_kept_for_the_call) {
+    CHECK(are_1_2_3(counted{[](int n) { return long_key(n); }, 4}));
+    CHECK(are_1_2_3(counted{[](int n) -> const std::string { return long_key(n); }, 4}));
+    CHECK(are_1_2_3(counted{[](int n) { return pinned(n); }, 4}));
+    CHECK(are_1_2_3(counted{in_one_place<const std::string&>(), 4}));
+    CHECK(are_1_2_3(counted{in_one_place<std::string_view>(), 4}));
+    CHECK(are_1_2_3(counted{in_one_place<kvstore::bytes_view>(), 4}));
+    CHECK(are_1_2_3(counted{[](int n) {
+        const std::string key = long_key(n);
+        return std::vector<unsigned char>(key.begin(), key.end());
+    }, 4}));
+    kvstore::store short_keys(":memory:"); // which strings hold in themselves
+    for (int n = 1; n <= 100; n++) {
+        short_keys.put(std::to_string(n), "");
+    }
+    CHECK(short_keys.erase_many(counted{[](int n) { return std::to_string(n); }, 100}) == 99);
+    CHECK(short_keys.count() == 1 && short_keys.contains("100"));
+#if __cplusplus >= 202002L
+    const auto of = [](auto make) { return std::views::iota(1, 4) | std::views::transform(make); };
+    CHECK(are_1_2_3(of([](int n) { return long_key(n); })));
+    CHECK(are_1_2_3(of([](int n) -> const std::string { return long_key(n); })));
+    CHECK(are_1_2_3(of([](int n) { return pinned(n); })));
+    CHECK(are_1_2_3(of([](int n) {
+        std::array<char, 58> key{};
+        long_key(n).copy(key.data(), key.size());
+        return key;
+    })));
+    kvstore::store values(":memory:");
+    for (int n = 1; n < 4; n++) {
+        values.put(std::to_string(n), long_key(n));
+    }
+    CHECK(are_1_2_3(of([&](int n) { return *values.get_buffer(std::to_string(n)); }))); // only moved
+    const auto words = [](std::istream& in) {
+        return std::ranges::subrange(std::istream_iterator<std::string>(in), std::istream_iterator<std::string>());
+    };
+    std::istringstream first("one two three");
+    std::istringstream second("one two three");
+    const auto words_of = words(first);
+    kvstore::store db(":memory:");
+    db.put("two", "2");
+    CHECK(db.get_many(words_of)[1] == "2" && db.erase_many(words(second)) == 1);
+#endif
+}
+
+SCENARIO(keys_of_a_walk_are_kept_for_the_call) {
+    struct walk_of {
+        kvstore::position<kvstore::key_view> first;
+        auto begin() const { return first; }
+        auto end() const { return decltype(first)(); }
+    };
+    kvstore::store from(":memory:");
+    kvstore::store to(":memory:");
+    constexpr std::size_t rows = 3000; // more than are read ahead at a time
+    from.transaction([&] {
+        to.transaction([&] {
+            for (int n = 0; n < static_cast<int>(rows); n++) {
+                from.put(long_key(n), "");
+                to.put(long_key(n), std::to_string(n));
+            }
+        });
+    });
+    to.put("other", "stays");
+    auto keys = from.keys();
+    const auto got = to.get_many(walk_of{keys.begin()});
+    auto again = from.keys();
+    std::size_t n = 0;
+    for (auto at = again.begin(); at != again.end(); ++at, ++n) {
+        CHECK(got[n] && long_key(std::stoi(*got[n])) == *at);
+    }
+    CHECK(n == rows && got.size() == rows);
+    auto all = from.keys();
+    CHECK(to.erase_many(walk_of{all.begin()}) == rows && to.count() == 1 && to.contains("other"));
+#if __cplusplus >= 202002L
+    auto range = from.keys();
+    CHECK(from.erase_many(std::ranges::subrange(range.begin(), range.end())) == rows && from.count() == 0);
+#endif
+}
+
+// What C would be given for the keys of a range, if it is where the range has them.
+template <class Keys>
+static bool is_passed_as_it_is(const Keys& keys, const void* first) {
+    return kvstore::detail::c_keys<Keys>(keys).data.at(0) == first;
+}
+
+SCENARIO(keys_that_stay_are_not_copied) {
+    const std::vector<std::string> strings{long_key(1), long_key(2)};
+    const std::list<std::string_view> views{strings[0]};
+    const std::vector<std::byte> bytes(60);
+    const std::array<std::vector<std::byte>, 1> array{bytes};
+    const char* const pointers[] = {strings[0].c_str()};
+    const std::string c_array[] = {long_key(1)};
+    const char texts[][4] = {"one", "two"};
+    const std::initializer_list<kvstore::bytes_view> listed{strings[0]};
+    CHECK(is_passed_as_it_is(strings, strings[0].data()));
+    CHECK(is_passed_as_it_is(views, strings[0].data()));
+    CHECK(is_passed_as_it_is(array, array[0].data()));
+    CHECK(is_passed_as_it_is(pointers, pointers[0]));
+    CHECK(is_passed_as_it_is(c_array, c_array[0].data()));
+    CHECK(is_passed_as_it_is(texts, texts[0]));
+    CHECK(is_passed_as_it_is(listed, strings[0].data()));
+#if __cplusplus >= 202002L
+    const auto shown_as = [&](auto what) { return strings | std::views::transform(what); };
+    CHECK(is_passed_as_it_is(shown_as([](auto& key) { return std::string_view(key); }), strings[0].data()));
+    CHECK(is_passed_as_it_is(shown_as([](auto& key) { return kvstore::bytes_view(key); }), strings[0].data()));
+    CHECK(is_passed_as_it_is(shown_as([](auto& key) { return kvstore::key_view(key); }), strings[0].data()));
+    CHECK(is_passed_as_it_is(shown_as([](auto& key) { return key.c_str(); }), strings[0].data()));
+    CHECK(is_passed_as_it_is(shown_as([](auto& key) { return std::as_bytes(std::span(key)); }), strings[0].data()));
+    CHECK(is_passed_as_it_is(shown_as([](auto& key) -> auto& { return key; }), strings[0].data()));
+    CHECK(is_passed_as_it_is(strings | std::views::reverse, strings[1].data()));
+#endif
+}
+
+SCENARIO(a_range_of_keys_that_closes_the_store_is_told_so) {
+    for (const bool reading : {true, false}) {
+        kvstore::store db(":memory:");
+        const auto close = [&db](int n) {
+            db.close();
+            return long_key(n);
+        };
+        THROWS(misuse, reading ? db.get_many(counted{close, 3}).size() : db.erase_many(counted{close, 3}));
+    }
 }
 
 SCENARIO(erase_range_and_clear_take_all_that_is_in_them) {

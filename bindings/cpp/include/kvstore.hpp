@@ -27,6 +27,7 @@
 
 #include "kvstore/batch.hpp"
 #include "kvstore/bytes.hpp"
+#include "kvstore/config.hpp"
 #include "kvstore/entry.hpp"
 #include "kvstore/error.hpp"
 #include "kvstore/family.hpp"

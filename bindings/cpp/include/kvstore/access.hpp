@@ -7,11 +7,19 @@
 #include <kvstore.h>
 
 #include <cstdint>
+#include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if __cplusplus >= 202002L
+#include <ranges>
+#endif
 
 #include "bytes.hpp"
 #include "error.hpp"
@@ -83,21 +91,73 @@ struct c_value : c_bytes {
     c_value(bytes_view value) : c_bytes(value, "value") {}
 };
 
-/// Keys for C, of a range of anything a bytes_view can be made from.
+namespace found_by_range_for {
+using std::begin;
+/// What a range-for walks with over a Range.
+template <class Range>
+using iterator_of = decltype(begin(std::declval<const Range&>()));
+} // namespace found_by_range_for
+
+/// What an iterator says that it is: by iterator_concept if it has one, as in C++20, and by its category otherwise.
+template <class Iterator, class = void>
+struct says_forward : std::false_type {};
+template <class Iterator>
+struct says_forward<Iterator, std::void_t<typename std::iterator_traits<Iterator>::iterator_category>>
+    : std::is_base_of<std::forward_iterator_tag, typename std::iterator_traits<Iterator>::iterator_category> {};
+template <class Iterator, class = void>
+struct is_multi_pass : says_forward<Iterator> {};
+template <class Iterator>
+struct is_multi_pass<Iterator, std::void_t<typename Iterator::iterator_concept>>
+    : std::is_base_of<std::forward_iterator_tag, typename Iterator::iterator_concept> {};
+
+/// Whether a T is known to have its bytes elsewhere, so that they stay when it goes.
+template <class T>
+inline constexpr bool is_view =
+    std::is_pointer_v<T> || std::is_same_v<T, bytes_view> ||
+    (std::is_base_of_v<std::string_view, T> && std::is_trivially_copyable_v<T>); // a part_view, too
+#if __cplusplus >= 202002L // such as a span
+template <std::ranges::borrowed_range T>
+inline constexpr bool is_view<T> = true;
+#endif
+
+/// Keys for C, of a range of anything a bytes_view can be made from. A key that does not stay when the range moves on
+/// is kept: a value as it is, and a copy of what an iterator of one pass shows, which may be in the iterator's memory.
+template <class Keys>
 struct c_keys {
-    template <class Keys>
     explicit c_keys(const Keys& keys) {
-        for (const auto& key : keys) {
-            const c_key k{bytes_view(key)};
-            data.push_back(k.data);
-            sizes.push_back(k.size);
+        for (auto&& key : keys) {
+            if constexpr (stays) {
+                add(bytes_view(key));
+            } else if constexpr (std::is_same_v<kept, value>) {
+                add(bytes_view(kept_.emplace_back(static_cast<shown&&>(key))));
+            } else {
+                add(bytes_view(kept_.emplace_back(bytes_view(key).view())));
+            }
         }
         count = c_length(data.size(), "list of keys");
     }
+    c_keys(const c_keys&) = delete;
+    c_keys& operator=(const c_keys&) = delete;
 
     std::vector<const void*> data;
     std::vector<int> sizes;
     int count = 0;
+
+private:
+    using iterator = found_by_range_for::iterator_of<Keys>;
+    using shown = decltype(*std::declval<iterator&>());
+    using value = std::remove_cv_t<shown>; ///< If it is a reference, that.
+    static constexpr bool stays = is_multi_pass<iterator>::value && (std::is_reference_v<shown> || is_view<value>);
+    static constexpr bool is_kept_as_it_is = is_multi_pass<iterator>::value && std::is_move_constructible_v<value>;
+    using kept = std::conditional_t<!stays && is_kept_as_it_is, value, std::string>;
+
+    void add(bytes_view key) {
+        const c_key k(key);
+        data.push_back(k.data);
+        sizes.push_back(k.size);
+    }
+
+    std::conditional_t<stays, std::tuple<>, std::deque<kept>> kept_; ///< A deque: nothing in it is ever moved.
 };
 
 /// The session of a store or a family, and its handle.

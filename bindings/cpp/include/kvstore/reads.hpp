@@ -82,11 +82,11 @@ public:
     }
 
     /// Reads several values from one snapshot, in the order of the keys: `nullopt` for each that is missing.
-    /// `keys` is a range of anything a bytes_view can be made from.
+    /// `keys` is a range of anything a bytes_view can be made from, also one that makes its keys as it goes.
     template <class Keys>
     [[nodiscard]] std::vector<std::optional<std::string>> get_many(const Keys& keys) const {
+        const detail::c_keys<Keys> k(keys); // first: it runs what makes the keys, which may close the store
         const detail::session& session = this->usable();
-        const detail::c_keys k(keys);
         std::vector<void*> values(k.data.size());
         std::vector<int> value_sizes(k.data.size());
         session.check(kvstore_cf_get_many(

@@ -35,7 +35,8 @@ inline constexpr never_t never{};
 /// @cond
 namespace detail {
 
-inline constexpr std::int64_t max_ms = std::numeric_limits<std::int64_t>::max();
+// Each max is in brackets: windows.h has it as a macro.
+inline constexpr std::int64_t max_ms = (std::numeric_limits<std::int64_t>::max)();
 
 /// count * num / den, rounded up, at most max_ms.
 constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uint64_t den) {
@@ -108,7 +109,7 @@ public:
     constexpr explicit expiry(time_point at) noexcept : at_(at) {}
 
     /// Whether the key never expires.
-    constexpr bool never_expires() const noexcept { return at_ == time_point::max(); }
+    constexpr bool never_expires() const noexcept { return at_ == (time_point::max)(); }
     /// The moment from which on the key is gone; `time_point::max()` for never.
     constexpr time_point at() const noexcept { return at_; }
 
@@ -120,7 +121,7 @@ public:
     friend constexpr bool operator<(const expiry& a, const expiry& b) noexcept { return a.at_ < b.at_; }
 
 private:
-    time_point at_ = time_point::max();
+    time_point at_ = (time_point::max)();
 };
 
 /// What is left of a key's life, as an answer: a TTL, or for ever. A missing key is not a time_left, but the
@@ -138,7 +139,7 @@ public:
     constexpr explicit time_left(std::chrono::milliseconds left) noexcept : left_(left) {}
 
     /// Whether the key never expires.
-    constexpr bool never_expires() const noexcept { return left_ == std::chrono::milliseconds::max(); }
+    constexpr bool never_expires() const noexcept { return left_ == (std::chrono::milliseconds::max)(); }
     /// The time that is left, 0 if the key has just expired; `milliseconds::max()` for one that never does.
     constexpr std::chrono::milliseconds duration() const noexcept { return left_; }
 
@@ -156,7 +157,7 @@ public:
     }
 
 private:
-    std::chrono::milliseconds left_ = std::chrono::milliseconds::max();
+    std::chrono::milliseconds left_ = (std::chrono::milliseconds::max)();
 };
 
 /// @cond

@@ -101,11 +101,11 @@ public:
     }
 
     /// Deletes keys, all in one transaction, and answers how many were alive. `keys` is a range of anything a bytes_view can
-    /// be made from.
+    /// be made from, also one that makes its keys as it goes.
     template <class Keys>
     std::uint64_t erase_many(const Keys& keys) {
+        const detail::c_keys<Keys> k(keys); // first: it runs what makes the keys, which may close the store
         const detail::session& session = this->usable();
-        const detail::c_keys k(keys);
         std::int64_t n = 0;
         session.check(kvstore_cf_delete_many(this->cf_, k.count, k.data.data(), k.sizes.data(), &n));
         return static_cast<std::uint64_t>(n);
