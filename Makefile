@@ -269,6 +269,15 @@ all: lib $(if $(WITH_COMMAND),command)
 
 lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
+# cargo's C is compiled to machine code, whatever the CFLAGS of a distribution say: bytecode of GCC's LTO means nothing to
+# "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables.
+RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
+from_outside = $(filter environment command,$(origin $(1)))
+define without_lto
+$(RUNS_CARGO): override export $(1) := $(if $(call from_outside,$(1)),$$(value $(1)) )-fno-lto
+endef
+$(foreach name,CFLAGS $(filter TARGET_CFLAGS HOST_CFLAGS CFLAGS_%,$(.VARIABLES)),$(eval $(call without_lto,$(name))))
+
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
 	$(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
@@ -278,6 +287,10 @@ $(STAGE)/built: $(SOURCES)
 $(STAGE)/$(SHARED): $(STAGE)/built
 	cp '$(CARGO_OUT)/$(LINK_NAME)' '$@.tmp'
 	mv '$@.tmp' '$@'
+
+# An object that the linker cannot read, as of a compiler that makes bytecode, it passes over in silence.
+has_sqlite = @! grep -E '^(sqlite3|sqlcipher)' '$(1)' || { echo 'libkvstore.a would lack these functions of SQLite:' \
+    'was it compiled to bytecode (-flto in CC or in a wrapper of it)?' >&2; exit 1; }
 
 ifeq ($(APPLE),)
 # cargo's static library shows all of SQLite and of Rust's library to the linker. Here its members become
@@ -305,6 +318,7 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(LD) -r -d $(GC_MEMBERS) $(APART) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
 	$(NM) -u '$(STAGE)/members.o' | sed 's/.* //' >'$(STAGE)/undefined'
+	$(call has_sqlite,$(STAGE)/undefined)
 	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' --strip-unneeded-symbols='$(STAGE)/undefined' \
 	    '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
 	rm -f '$(STAGE)/members.o' '$@.tmp'
@@ -500,6 +514,8 @@ windows-lib:
 	    grep -v -e "$$imports" members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d imports.a
 	$(WINDOWS_TOOLS)ld -r --force-group-allocation --wrap=_tls_used -T packaging/localise.ld '@$(WINDOWS_STATIC)/roots' \
 	    -o '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/code.a'
+	$(WINDOWS_TOOLS)nm -u '$(WINDOWS_STATIC)/members.o' | sed 's/.* //' >'$(WINDOWS_STATIC)/undefined'
+	$(call has_sqlite,$(WINDOWS_STATIC)/undefined)
 	$(WINDOWS_TOOLS)objcopy --redefine-sym __wrap__tls_used=_tls_used --keep-global-symbols='$(WINDOWS_STATIC)/symbols' \
 	    --set-section-flags '.rdata$$.refptr*=alloc,load,readonly,data,contents' \
 	    '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/kvstore.o'

@@ -1,6 +1,7 @@
-//! What the Makefile would run for other machines, and what it refuses. Nothing is built.
+//! What the Makefile would run for other machines, and what it refuses. Of the library nothing is built.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -20,7 +21,10 @@ fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let of_cargo = name.starts_with("CARGO") && name != "CARGO_HOME";
-        if of_cargo || ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUSTFLAGS", "DESTDIR"].contains(&&*name) {
+        let of_c =
+            ["CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS"].contains(&&*name) || name.starts_with("CFLAGS_");
+        if of_cargo || of_c || ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUSTFLAGS", "DESTDIR"].contains(&&*name)
+        {
             command.env_remove(name);
         }
     }
@@ -161,4 +165,92 @@ fn each_command_that_make_help_names_is_one() {
         assert!(help.contains(&format!("make {goal} ")), "{goal}");
         assert!(makefile.contains(&format!("\n{goal}:")), "{goal}");
     }
+}
+
+/// What cargo would be told: its arguments are of no interest here.
+fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let cargo = folder.path().join("cargo");
+    fs::write(
+        &cargo,
+        "#!/usr/bin/env python3\nimport os\nfor pair in os.environ.items(): print('%s=%s' % pair)\nexit(1)\n",
+    )
+    .unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    let cargo = format!("CARGO={}", cargo.display());
+    let target = format!("TARGET_DIR={}", folder.path().join("target").display());
+    let goal = goal.replace("target/nowhere", folder.path().join("target").to_str().unwrap());
+    let output = make(&[&[&*cargo, &*target, &*goal], arguments].concat(), variables);
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let flags = text.lines().filter(|line| line.split('=').next().unwrap().contains("CFLAGS"));
+    flags.fold(String::new(), |all, line| all + line + "\n")
+}
+
+#[test]
+fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
+    for goal in ["lib", "target/nowhere/install/kvstore"] {
+        assert_eq!(flags_of_cargo(goal, &[], &[]), "CFLAGS=-fno-lto\n", "those of Cargo.toml are left");
+    }
+    let flags = "-O2 -flto=auto -DA='$x y'";
+    for (arguments, variables) in [(vec![], vec![("CFLAGS", flags)]), (vec!["CFLAGS=-Os -flto"], vec![])] {
+        let told = flags_of_cargo("lib", &arguments, &variables);
+        let given = if arguments.is_empty() { flags } else { "-Os -flto" };
+        assert_eq!(told, format!("CFLAGS={given} -fno-lto\n"));
+    }
+    // Those for one machine come after the others, or in their place.
+    for name in
+        ["TARGET_CFLAGS", "HOST_CFLAGS", "CFLAGS_x86_64_unknown_linux_gnu", "CFLAGS_x86_64-unknown-linux-gnu"]
+    {
+        let told = flags_of_cargo("lib", &[], &[(name, "-flto")]);
+        assert!(told.lines().any(|line| line == format!("{name}=-flto -fno-lto")), "{told}");
+    }
+}
+
+/// The Makefile's steps from a static library of cargo's to the one that is installed; here of two objects, one of which
+/// stands for SQLite and is compiled with `flags`.
+fn static_library_of(folder: &Path, flags: &[&str]) -> Output {
+    let out = folder.join("install/release");
+    fs::create_dir_all(&out).unwrap();
+    let run = |name: &str, arguments: &[&str]| {
+        said(&Command::new(name).args(arguments).current_dir(&out).output().unwrap());
+    };
+    let api = "int sqlite3_two(int);\n__attribute__((visibility(\"default\")))\n\
+               int kvstore_two(int a) { return sqlite3_two(a); }\n";
+    let sqlite = "#include <stdlib.h>\nint sqlite3_two(int a) { return 2 * a + 0 * rand(); }\n";
+    for (name, text, flags) in [("api.c", api, &[][..]), ("sqlite.c", sqlite, flags)] {
+        fs::write(out.join(name), text).unwrap();
+        run(
+            "gcc",
+            &[&["-O2", "-g", "-fPIC", "-ffunction-sections", "-fvisibility=hidden", "-c", name], flags]
+                .concat(),
+        );
+    }
+    run("gcc", &["-shared", "api.o", "-o", "libkvstore.so"]);
+    run("ar", &["rcs", "libkvstore.a", "api.o", "sqlite.o"]);
+    fs::write(folder.join("install/built"), "").unwrap();
+    let target = format!("TARGET_DIR={}", folder.display());
+    make(&[&target, &format!("{}/install/libkvstore.a", folder.display())], &[])
+}
+
+#[test]
+fn a_static_library_has_sqlite_as_machine_code_or_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, program, library] =
+        ["program.c", "program", "install/libkvstore.a"].map(|name| folder.path().join(name));
+    fs::write(&source, "int kvstore_two(int); int main(void) { return kvstore_two(2) != 4; }\n").unwrap();
+    for flags in [&[][..], &["-flto=auto", "-ffat-lto-objects"]] {
+        said(&static_library_of(folder.path(), flags));
+        for flags in [&[][..], &["-flto=auto"]] {
+            let files = [&*source, &library, Path::new("-o"), &program];
+            said(&Command::new("gcc").args(flags).args(files).output().unwrap());
+            assert!(Command::new(&program).status().unwrap().success());
+        }
+        fs::remove_file(&library).unwrap();
+    }
+    let refused = static_library_of(folder.path(), &["-flto=auto", "-fno-fat-lto-objects"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("would lack these functions of SQLite"), "{text}");
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("\nsqlite3_two\n"));
+    assert!(!library.exists());
 }
