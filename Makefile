@@ -278,8 +278,15 @@ $(RUNS_CARGO): override export $(1) := $(if $(call from_outside,$(1)),$$(value $
 endef
 $(foreach name,CFLAGS $(filter TARGET_CFLAGS HOST_CFLAGS CFLAGS_%,$(.VARIABLES)),$(eval $(call without_lto,$(name))))
 
+# The crate libsqlite3-sys takes an SQLite of the system's if this variable is set, whatever else is asked for.
+own_sqlite = $(if $(filter undefined,$(origin LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$(if \
+    $(filter 0,$(LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$(error LIBSQLITE3_SYS_USE_PKG_CONFIG=$(LIBSQLITE3_SYS_USE_PKG_CONFIG): \
+    it has to be 0, or not to be set: with the SQLite of the system only the slower engine can be built, and libkvstore.a \
+    would lack it)))
+
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
+	$(own_sqlite)
 	$(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
 	    -- $(NAME_FLAGS)
 	touch '$@'
@@ -330,6 +337,7 @@ endif
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
 $(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
+	$(own_sqlite)
 	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
@@ -503,6 +511,7 @@ install-windows: windows-lib $(if $(WITH_COMMAND),install-windows-command)
 # sections; "_tls_used", of the C library, is one that "ld -r" wants to have here already, so it has another name
 # meanwhile; and a COMDAT section of one symbol keeps its flag. --plugin: of an LLVM that cannot read Rust's bitcode.
 windows-lib:
+	$(own_sqlite)
 	$(WINDOWS_CARGO) --lib
 	rm -rf '$(WINDOWS_STATIC)'
 	mkdir -p '$(WINDOWS_STATIC)'

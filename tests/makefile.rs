@@ -23,7 +23,10 @@ fn without_settings(command: &mut Command) -> &mut Command {
         let of_cargo = name.starts_with("CARGO") && name != "CARGO_HOME";
         let of_c =
             ["CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS"].contains(&&*name) || name.starts_with("CFLAGS_");
-        if of_cargo || of_c || ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUSTFLAGS", "DESTDIR"].contains(&&*name)
+        if of_cargo
+            || of_c
+            || ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUSTFLAGS", "DESTDIR", "LIBSQLITE3_SYS_USE_PKG_CONFIG"]
+                .contains(&&*name)
         {
             command.env_remove(name);
         }
@@ -153,6 +156,23 @@ fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
     let windows = make(&["-n", "install-windows", "REMOTE=1"], &[]);
     assert!(String::from_utf8_lossy(&windows.stderr).contains("no stores on servers on Windows"));
     assert!(!windows.status.success());
+}
+
+#[test]
+fn an_sqlite_of_the_system_is_refused_before_anything_is_compiled() {
+    let name = "LIBSQLITE3_SYS_USE_PKG_CONFIG";
+    for goal in ["lib", "command", "windows-lib"] {
+        for value in ["1", ""] {
+            let refused = make(&["-n", goal], &[(name, value)]);
+            let text = String::from_utf8_lossy(&refused.stderr);
+            assert!(
+                !refused.status.success() && text.contains(&format!("{name}={value}: it has to be 0")),
+                "{text}"
+            );
+            assert!(!String::from_utf8_lossy(&refused.stdout).contains("cargo"));
+        }
+        said(&make(&["-n", goal], &[(name, "0")]));
+    }
 }
 
 #[test]

@@ -117,6 +117,9 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
     }
     assert_eq!(functions.matches("() {").count(), 2, "{functions}");
     assert_eq!(functions.matches("export RUSTFLAGS=").count(), 2, "{functions}");
+    // The class asks for the SQLite of the system, and bitbake exports a docdir that is everybody's.
+    assert_eq!(functions.matches("export LIBSQLITE3_SYS_USE_PKG_CONFIG=0\n").count(), 2, "{functions}");
+    assert!(rest.contains(" docdir=${docdir}/${BPN} "), "{rest}");
     output(Command::new("sh").arg("-n").arg("-c").arg(&functions));
     for line in rest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let is_assignment = line.contains(" = \"") || line.contains(" += \"");
