@@ -85,7 +85,12 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     }
     // Another value of the variable would take the place of Buildroot's.
     assert_eq!(said.matches("RUSTFLAGS").count(), 3, "{said}");
-    assert!(packaging("firmware/profile.toml").exists());
+    // What it sets in the environment (CARGO_PROFILE_RELEASE_...) outranks Cargo.toml, but not this file.
+    let profile = fs::read_to_string(packaging("firmware/profile.toml")).unwrap();
+    let cargo = fs::read_to_string(packaging("../Cargo.toml")).unwrap();
+    for line in ["lto = \"fat\"\n", "codegen-units = 1\n"] {
+        assert!(profile.contains(line) && cargo.contains(line), "{line}");
+    }
     let choice = fs::read_to_string(packaging("buildroot/kvstore/Config.in")).unwrap();
     let ways = ["config ", "\tbool ", "\tdepends on ", "\tselect ", "\thelp", "\t  ", "comment ", ""];
     for line in choice.lines() {
