@@ -396,13 +396,18 @@ INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/$(LINK_NAME) $(lib
     $(cmakedir)/kvstoreConfig.cmake $(cmakedir)/kvstoreConfigVersion.cmake \
     $(addprefix $(includedir)/,$(C_HEADERS) $(CPP_HEADERS)) \
     $(mandir)/man3/kvstore.3 \
-    $(addprefix $(docdir)/,$(DOCUMENTS)) $(INSTALLED_COMMAND)
+    $(addprefix $(docdir)/,$(DOCUMENTS)) $(if $(WITH_COMMAND),$(INSTALLED_COMMAND))
 
 # Where each shell looks for the completions of what is installed.
 BASH_COMPLETION = $(datarootdir)/bash-completion/completions/kvstore
 ZSH_COMPLETION = $(datarootdir)/zsh/site-functions/_kvstore
 FISH_COMPLETION = $(datarootdir)/fish/vendor_completions.d/kvstore.fish
-INSTALLED_COMMAND = $(bindir)/kvstore $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+INSTALLED_COMMAND = $(bindir)/kvstore $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION) \
+    $(mandir)/man1/kvstore.1 $(PAGES:%=$(mandir)/man1/kvstore-%.1)
+# What has a page: the commands (command/src/cli.rs), and those below one of them.
+PAGES := backup cas check checkpoint clean compact completions copy count decrypt del dump encrypt exists expire expiring \
+    families families-create families-drop families-set get import incr info limit load ls next persist purge put recover \
+    rekey repair scan shell sweep sync touch ttl watch
 
 # The folders that are ours alone, the inner ones first.
 OWN_FOLDERS = $(cmakedir) $(addprefix $(includedir)/,$(filter-out ./,$(call inner_first,$(CPP_HEADERS)))) \
@@ -467,8 +472,7 @@ install-strip:
 	$(MAKE) install INSTALL_STRIP=1
 
 uninstall:
-	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)') '$(DESTDIR)$(mandir)'/man1/kvstore.1 \
-	    '$(DESTDIR)$(mandir)'/man1/kvstore-*.1
+	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)')
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ] && [ -z "$$(ls -A "$$folder")" ]; then rmdir "$$folder"; fi; done
 

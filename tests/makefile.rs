@@ -175,6 +175,38 @@ fn an_sqlite_of_the_system_is_refused_before_anything_is_compiled() {
     }
 }
 
+/// What `make uninstall` would remove.
+fn removed(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+    let plan = said(&make(&[&["-n", "uninstall", "PREFIX=/usr"], arguments].concat(), variables));
+    let names = plan.replace("\\\n", " ");
+    let names = names.lines().next().unwrap().strip_prefix("rm -f ").unwrap().split_whitespace();
+    names.map(|name| name.trim_matches('\'').to_owned()).collect()
+}
+
+#[test]
+fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_the_command() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("command/src/cli.rs");
+    let source = fs::read_to_string(source).unwrap();
+    let commands = source.lines().skip_while(|line| *line != "pub enum Command {").skip(1);
+    let commands = commands.take_while(|line| *line != "}").filter(|line| line.ends_with("),"));
+    let commands = commands.map(|line| line.trim().split('(').next().unwrap().to_lowercase());
+    let commands = commands.filter(|name| name != "man"); // hidden, and without a page
+    let mut pages: Vec<_> = commands.map(|name| format!("/usr/share/man/man1/kvstore-{name}.1")).collect();
+    pages.push("/usr/share/man/man1/kvstore.1".to_owned());
+    pages.sort();
+    assert!(pages.len() > 30);
+    // Those of what is below a command, as "families create", tests/install.rs sees.
+    let is_of_command = |name: &String| name.contains("/man1/") && name.matches('-').count() < 2;
+    let mut found: Vec<_> = removed(&[], &[]).into_iter().filter(is_of_command).collect();
+    found.sort();
+    assert_eq!(found, pages);
+
+    let without = removed(&["COMMAND=no"], &[]);
+    let of_command = ["/usr/bin/", "/man1/", "completion", "/zsh/"];
+    assert!(!without.iter().any(|name| of_command.iter().any(|part| name.contains(part))), "{without:?}");
+    assert!(without.contains(&"/usr/lib/libkvstore.a".to_owned()));
+}
+
 #[test]
 fn each_command_that_make_help_names_is_one() {
     let help = said(&make(&["help"], &[]));
