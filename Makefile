@@ -372,6 +372,10 @@ MANDIR ?= $(datarootdir)/man
 mandir ?= $(MANDIR)
 DOCDIR ?= $(datarootdir)/doc/kvstore
 docdir ?= $(DOCDIR)
+# bitbake exports the folder that all packages share. What is below ours is ours, for uninstall too.
+ifeq ($(notdir $(patsubst %/,%,$(docdir))),doc)
+override docdir := $(patsubst %/,%,$(docdir))/kvstore
+endif
 PKGCONFIGDIR ?= $(libdir)/pkgconfig
 pkgconfigdir ?= $(PKGCONFIGDIR)
 CMAKEDIR ?= $(libdir)/cmake/kvstore

@@ -25,8 +25,18 @@ fn without_settings(command: &mut Command) -> &mut Command {
             ["CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS"].contains(&&*name) || name.starts_with("CFLAGS_");
         if of_cargo
             || of_c
-            || ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUSTFLAGS", "DESTDIR", "LIBSQLITE3_SYS_USE_PKG_CONFIG"]
-                .contains(&&*name)
+            || [
+                "MAKEFLAGS",
+                "MAKELEVEL",
+                "docdir",
+                "DOCDIR",
+                "COMMAND",
+                "MFLAGS",
+                "RUSTFLAGS",
+                "DESTDIR",
+                "LIBSQLITE3_SYS_USE_PKG_CONFIG",
+            ]
+            .contains(&&*name)
         {
             command.env_remove(name);
         }
@@ -205,6 +215,22 @@ fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_th
     let of_command = ["/usr/bin/", "/man1/", "completion", "/zsh/"];
     assert!(!without.iter().any(|name| of_command.iter().any(|part| name.contains(part))), "{without:?}");
     assert!(without.contains(&"/usr/lib/libkvstore.a".to_owned()));
+}
+
+#[test]
+fn the_folder_of_all_packages_documentation_is_not_taken_for_our_own() {
+    for (arguments, variables, folder) in [
+        (vec![], vec![], "/usr/share/doc/kvstore"),
+        (vec![], vec![("docdir", "/usr/share/doc")], "/usr/share/doc/kvstore"),
+        (vec![], vec![("DOCDIR", "/usr/share/doc/")], "/usr/share/doc/kvstore"),
+        (vec!["docdir=/opt/doc"], vec![], "/opt/doc/kvstore"),
+        (vec![], vec![("docdir", "/usr/share/doc/kvstore-0.1")], "/usr/share/doc/kvstore-0.1"),
+        (vec!["DOCDIR=/usr/share/doc/libkvstore-dev"], vec![], "/usr/share/doc/libkvstore-dev"),
+    ] {
+        let names = removed(&arguments, &variables);
+        let name = names.iter().find(|name| name.ends_with("/LICENSE-MIT"));
+        assert_eq!(name, Some(&format!("{folder}/LICENSE-MIT")));
+    }
 }
 
 #[test]
