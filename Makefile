@@ -2,6 +2,10 @@
 # (all, install, uninstall) install nothing on the machine that builds.
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# make has lists of words, and a folder with a space in its name would be two.
+ifneq ($(words $(TARGET_DIR)),1)
+$(error the folder to build in must have no spaces in its name, and CARGO_TARGET_DIR is $(TARGET_DIR))
+endif
 BUILT := $(TARGET_DIR)/release
 CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
@@ -381,7 +385,7 @@ pkgconfigdir ?= $(PKGCONFIGDIR)
 CMAKEDIR ?= $(libdir)/cmake/kvstore
 cmakedir ?= $(CMAKEDIR)
 
-# make has lists of words, and a folder with a space in its name would be two.
+# As for TARGET_DIR.
 ifneq ($(words $(DESTDIR)$(bindir)$(libdir)$(includedir)$(datarootdir)$(mandir)$(docdir)$(pkgconfigdir)$(cmakedir)),1)
 $(error the folders to install to must be given, without spaces in their names)
 endif

@@ -234,6 +234,18 @@ fn the_folder_of_all_packages_documentation_is_not_taken_for_our_own() {
 }
 
 #[test]
+fn a_folder_with_a_space_in_its_name_is_refused() {
+    for (arguments, variables, text) in [
+        (vec!["TARGET_DIR=/tmp/a b"], vec![], "CARGO_TARGET_DIR is /tmp/a b"),
+        (vec!["DESTDIR=/tmp/a b"], vec![], "without spaces"),
+    ] {
+        let refused = make(&[&["-n", "lib"], &*arguments].concat(), &variables);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(text) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn each_command_that_make_help_names_is_one() {
     let help = said(&make(&["help"], &[]));
     let makefile = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).unwrap();
