@@ -2,6 +2,10 @@
 # (all, install, uninstall) install nothing on the machine that builds.
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# make has lists of words, and a folder with a space in its name would be two.
+ifneq ($(words $(TARGET_DIR)),1)
+$(error the folder to build in must have no spaces in its name, and CARGO_TARGET_DIR is $(TARGET_DIR))
+endif
 BUILT := $(TARGET_DIR)/release
 CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
@@ -269,8 +273,24 @@ all: lib $(if $(WITH_COMMAND),command)
 
 lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
+# cargo's C is compiled to machine code, whatever the CFLAGS of a distribution say: bytecode of GCC's LTO means nothing to
+# "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables.
+RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
+from_outside = $(filter environment command,$(origin $(1)))
+define without_lto
+$(RUNS_CARGO): override export $(1) := $(if $(call from_outside,$(1)),$$(value $(1)) )-fno-lto
+endef
+$(foreach name,CFLAGS $(filter TARGET_CFLAGS HOST_CFLAGS CFLAGS_%,$(.VARIABLES)),$(eval $(call without_lto,$(name))))
+
+# The crate libsqlite3-sys takes an SQLite of the system's if this variable is set, whatever else is asked for.
+own_sqlite = $(if $(filter undefined,$(origin LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$(if \
+    $(filter 0,$(LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$(error LIBSQLITE3_SYS_USE_PKG_CONFIG=$(LIBSQLITE3_SYS_USE_PKG_CONFIG): \
+    it has to be 0, or not to be set: with the SQLite of the system only the slower engine can be built, and libkvstore.a \
+    would lack it)))
+
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
+	$(own_sqlite)
 	$(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
 	    -- $(NAME_FLAGS)
 	touch '$@'
@@ -278,6 +298,10 @@ $(STAGE)/built: $(SOURCES)
 $(STAGE)/$(SHARED): $(STAGE)/built
 	cp '$(CARGO_OUT)/$(LINK_NAME)' '$@.tmp'
 	mv '$@.tmp' '$@'
+
+# An object that the linker cannot read, as of a compiler that makes bytecode, it passes over in silence.
+has_sqlite = @! grep -E '^(sqlite3|sqlcipher)' '$(1)' || { echo 'libkvstore.a would lack these functions of SQLite:' \
+    'was it compiled to bytecode (-flto in CC or in a wrapper of it)?' >&2; exit 1; }
 
 ifeq ($(APPLE),)
 # cargo's static library shows all of SQLite and of Rust's library to the linker. Here its members become
@@ -305,6 +329,7 @@ $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
 	$(LD) -r -d $(GC_MEMBERS) $(APART) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
 	$(NM) -u '$(STAGE)/members.o' | sed 's/.* //' >'$(STAGE)/undefined'
+	$(call has_sqlite,$(STAGE)/undefined)
 	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' --strip-unneeded-symbols='$(STAGE)/undefined' \
 	    '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
 	rm -f '$(STAGE)/members.o' '$@.tmp'
@@ -316,6 +341,7 @@ endif
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
 $(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
+	$(own_sqlite)
 	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
@@ -350,12 +376,16 @@ MANDIR ?= $(datarootdir)/man
 mandir ?= $(MANDIR)
 DOCDIR ?= $(datarootdir)/doc/kvstore
 docdir ?= $(DOCDIR)
+# bitbake exports the folder that all packages share. What is below ours is ours, for uninstall too.
+ifeq ($(notdir $(patsubst %/,%,$(docdir))),doc)
+override docdir := $(patsubst %/,%,$(docdir))/kvstore
+endif
 PKGCONFIGDIR ?= $(libdir)/pkgconfig
 pkgconfigdir ?= $(PKGCONFIGDIR)
 CMAKEDIR ?= $(libdir)/cmake/kvstore
 cmakedir ?= $(CMAKEDIR)
 
-# make has lists of words, and a folder with a space in its name would be two.
+# As for TARGET_DIR.
 ifneq ($(words $(DESTDIR)$(bindir)$(libdir)$(includedir)$(datarootdir)$(mandir)$(docdir)$(pkgconfigdir)$(cmakedir)),1)
 $(error the folders to install to must be given, without spaces in their names)
 endif
@@ -374,13 +404,18 @@ INSTALLED = $(libdir)/$(SHARED) $(libdir)/$(SONAME) $(libdir)/$(LINK_NAME) $(lib
     $(cmakedir)/kvstoreConfig.cmake $(cmakedir)/kvstoreConfigVersion.cmake \
     $(addprefix $(includedir)/,$(C_HEADERS) $(CPP_HEADERS)) \
     $(mandir)/man3/kvstore.3 \
-    $(addprefix $(docdir)/,$(DOCUMENTS)) $(INSTALLED_COMMAND)
+    $(addprefix $(docdir)/,$(DOCUMENTS)) $(if $(WITH_COMMAND),$(INSTALLED_COMMAND))
 
 # Where each shell looks for the completions of what is installed.
 BASH_COMPLETION = $(datarootdir)/bash-completion/completions/kvstore
 ZSH_COMPLETION = $(datarootdir)/zsh/site-functions/_kvstore
 FISH_COMPLETION = $(datarootdir)/fish/vendor_completions.d/kvstore.fish
-INSTALLED_COMMAND = $(bindir)/kvstore $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+INSTALLED_COMMAND = $(bindir)/kvstore $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION) \
+    $(mandir)/man1/kvstore.1 $(PAGES:%=$(mandir)/man1/kvstore-%.1)
+# What has a page: the commands (command/src/cli.rs), and those below one of them.
+PAGES := backup cas check checkpoint clean compact completions copy count decrypt del dump encrypt exists expire expiring \
+    families families-create families-drop families-set get import incr info limit load ls next persist purge put recover \
+    rekey repair scan shell sweep sync touch ttl watch
 
 # The folders that are ours alone, the inner ones first.
 OWN_FOLDERS = $(cmakedir) $(addprefix $(includedir)/,$(filter-out ./,$(call inner_first,$(CPP_HEADERS)))) \
@@ -445,8 +480,7 @@ install-strip:
 	$(MAKE) install INSTALL_STRIP=1
 
 uninstall:
-	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)') '$(DESTDIR)$(mandir)'/man1/kvstore.1 \
-	    '$(DESTDIR)$(mandir)'/man1/kvstore-*.1
+	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(file)')
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ] && [ -z "$$(ls -A "$$folder")" ]; then rmdir "$$folder"; fi; done
 
@@ -489,6 +523,7 @@ install-windows: windows-lib $(if $(WITH_COMMAND),install-windows-command)
 # sections; "_tls_used", of the C library, is one that "ld -r" wants to have here already, so it has another name
 # meanwhile; and a COMDAT section of one symbol keeps its flag. --plugin: of an LLVM that cannot read Rust's bitcode.
 windows-lib:
+	$(own_sqlite)
 	$(WINDOWS_CARGO) --lib
 	rm -rf '$(WINDOWS_STATIC)'
 	mkdir -p '$(WINDOWS_STATIC)'
@@ -500,6 +535,8 @@ windows-lib:
 	    grep -v -e "$$imports" members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d imports.a
 	$(WINDOWS_TOOLS)ld -r --force-group-allocation --wrap=_tls_used -T packaging/localise.ld '@$(WINDOWS_STATIC)/roots' \
 	    -o '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/code.a'
+	$(WINDOWS_TOOLS)nm -u '$(WINDOWS_STATIC)/members.o' | sed 's/.* //' >'$(WINDOWS_STATIC)/undefined'
+	$(call has_sqlite,$(WINDOWS_STATIC)/undefined)
 	$(WINDOWS_TOOLS)objcopy --redefine-sym __wrap__tls_used=_tls_used --keep-global-symbols='$(WINDOWS_STATIC)/symbols' \
 	    --set-section-flags '.rdata$$.refptr*=alloc,load,readonly,data,contents' \
 	    '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/kvstore.o'

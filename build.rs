@@ -37,13 +37,20 @@ const SQLITE_FLAGS: [&str; 5] = [
     "-DSQLITE_TEMP_STORE=3",
 ];
 
+/// By this, libsqlite3-sys links an SQLite of the system's, though its feature `bundled` asks for another.
+const SYSTEMS_SQLITE: &str = "LIBSQLITE3_SYS_USE_PKG_CONFIG";
+
 /// What keeps the `btree` engine out, if anything does.
 fn without_btree_engine() -> Option<Reason> {
-    for variable in ["LIBSQLITE3_FLAGS", "KVSTORE_ENGINE", "DEP_SQLITE3_INCLUDE"] {
+    let variables = ["LIBSQLITE3_FLAGS", "KVSTORE_ENGINE", "DEP_SQLITE3_INCLUDE", SYSTEMS_SQLITE];
+    for variable in variables {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     if std::env::var("KVSTORE_ENGINE").as_deref() == Ok("sql") {
         return Some(Reason::Asked);
+    }
+    if std::env::var_os(SYSTEMS_SQLITE).is_some_and(|value| value != "0") {
+        return Some(Reason::System);
     }
     let flags = std::env::var("LIBSQLITE3_FLAGS").unwrap_or_default();
     let missing =
@@ -61,6 +68,7 @@ fn without_btree_engine() -> Option<Reason> {
 
 enum Reason {
     Asked,
+    System,
     Flags(String),
     Version,
 }
@@ -71,6 +79,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match without_btree_engine() {
         None => println!("cargo::rustc-cfg=kvstore_btree"),
         Some(Reason::Asked) => {}
+        Some(Reason::System) => println!(
+            "cargo::warning={without}: {SYSTEMS_SQLITE} is set, by which the SQLite of the system is linked; unset it, or \
+             set it to 0"
+        ),
         Some(Reason::Flags(missing)) => println!(
             "cargo::warning={without}: SQLite is compiled without {missing}. Flags of your own come beside those of \
              .cargo/config.toml by LIBSQLITE3_FLAGS=\"$(packaging/sqlite-flags -D...)\""

@@ -54,7 +54,9 @@ impl Ndk {
         let path = format!("{}:{}", self.path("path").display(), std::env::var("PATH").unwrap());
         command.args(arguments).env("PATH", path).env("ANDROID_NDK_HOME", self.folder.path());
         command.env("OUT", self.path("out")).env("CALLS", self.path("calls"));
-        command.env_remove("ANDROID_API").env_remove("CARGOFLAGS");
+        for name in ["ANDROID_API", "CARGOFLAGS", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
+            command.env_remove(name);
+        }
         command
     }
 }
@@ -76,6 +78,19 @@ fn cargo_is_told_the_compiler_and_the_linker_of_the_ndk() {
         format!("CARGO_TARGET_AARCH64_LINUX_ANDROID_LINKER={bin}/aarch64-linux-android24-clang"),
         "CARGO_TARGET_AARCH64_LINUX_ANDROID_RUSTFLAGS=-Clink-arg=-Wl,-z,max-page-size=16384".to_owned(),
     ] {
+        assert!(output.lines().any(|found| found == line), "{line}\n{output}");
+    }
+    // cargo takes the flags of one variable: what is in it already, and ours.
+    for (name, given, between) in [
+        ("RUSTFLAGS", "-Copt-level=1", " "),
+        ("RUSTFLAGS", "", " "),
+        ("CARGO_ENCODED_RUSTFLAGS", "-Copt-level=1", "\x1f"),
+        ("CARGO_ENCODED_RUSTFLAGS", "", ""),
+        ("CARGO_TARGET_AARCH64_LINUX_ANDROID_RUSTFLAGS", "-Copt-level=1", " "),
+    ] {
+        let mut with_flags = ndk.command("ndk", &["aarch64-linux-android", "env"]);
+        let output = said(&run(with_flags.env(name, given)));
+        let line = format!("{name}={given}{between}-Clink-arg=-Wl,-z,max-page-size=16384");
         assert!(output.lines().any(|found| found == line), "{line}\n{output}");
     }
     // Rust and clang call one of them otherwise; and nothing with 32 bits has such pages.

@@ -461,6 +461,36 @@ fn a_cmake_project_finds_the_package_also_where_it_was_moved_to() {
 }
 
 #[test]
+fn a_cmake_project_without_a_language_finds_the_shared_library() {
+    let Some(installed) = Installed::new() else { return };
+    let folder = installed.work.path();
+    for (language, components, targets) in [
+        ("NONE", "", "shared"),
+        ("NONE", "COMPONENTS shared", "shared"),
+        ("C", "COMPONENTS shared", "shared"),
+        ("C", "COMPONENTS static", "shared static"),
+        ("C", "OPTIONAL_COMPONENTS static", "shared static"),
+        ("CXX", "", "shared static"),
+    ] {
+        let project = format!(
+            "cmake_minimum_required(VERSION 3.20)\nproject(p {language})\n\
+             find_package(kvstore CONFIG REQUIRED {components})\nset(targets shared)\n\
+             if(NOT TARGET kvstore::kvstore)\nset(targets none)\nendif()\n\
+             if(TARGET kvstore::kvstore_static)\nset(targets \"${{targets}} static\")\nendif()\n\
+             if(Threads_FOUND AND NOT TARGET kvstore::kvstore_static)\nset(targets \"and threads\")\nendif()\n\
+             message(STATUS \"there is: ${{targets}}.\")\n"
+        );
+        fs::write(folder.join("CMakeLists.txt"), project).unwrap();
+        let mut cmake = Command::new("cmake");
+        cmake.arg("-S").arg(folder).arg("-B").arg(folder.join(format!("in-{language}")));
+        cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", installed.prefix.path().display()));
+        let output = String::from_utf8(run(&mut cmake).stdout).unwrap();
+        assert!(output.contains(&format!("there is: {targets}.")), "{language} {components}: {output}");
+        assert!(!output.contains("Threads"), "{output}");
+    }
+}
+
+#[test]
 fn cmake_gets_no_package_of_another_major_version_or_an_older_one() {
     let Some(installed) = Installed::new() else { return };
     let folder = installed.work.path();

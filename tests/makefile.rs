@@ -1,6 +1,7 @@
-//! What the Makefile would run for other machines, and what it refuses. Nothing is built.
+//! What the Makefile would run for other machines, and what it refuses. Of the library nothing is built.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -20,7 +21,23 @@ fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let of_cargo = name.starts_with("CARGO") && name != "CARGO_HOME";
-        if of_cargo || ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUSTFLAGS", "DESTDIR"].contains(&&*name) {
+        let of_c =
+            ["CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS"].contains(&&*name) || name.starts_with("CFLAGS_");
+        if of_cargo
+            || of_c
+            || [
+                "MAKEFLAGS",
+                "MAKELEVEL",
+                "docdir",
+                "DOCDIR",
+                "COMMAND",
+                "MFLAGS",
+                "RUSTFLAGS",
+                "DESTDIR",
+                "LIBSQLITE3_SYS_USE_PKG_CONFIG",
+            ]
+            .contains(&&*name)
+        {
             command.env_remove(name);
         }
     }
@@ -152,6 +169,83 @@ fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
 }
 
 #[test]
+fn an_sqlite_of_the_system_is_refused_before_anything_is_compiled() {
+    let name = "LIBSQLITE3_SYS_USE_PKG_CONFIG";
+    for goal in ["lib", "command", "windows-lib"] {
+        for value in ["1", ""] {
+            let refused = make(&["-n", goal], &[(name, value)]);
+            let text = String::from_utf8_lossy(&refused.stderr);
+            assert!(
+                !refused.status.success() && text.contains(&format!("{name}={value}: it has to be 0")),
+                "{text}"
+            );
+            assert!(!String::from_utf8_lossy(&refused.stdout).contains("cargo"));
+        }
+        said(&make(&["-n", goal], &[(name, "0")]));
+    }
+}
+
+/// What `make uninstall` would remove.
+fn removed(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+    let plan = said(&make(&[&["-n", "uninstall", "PREFIX=/usr"], arguments].concat(), variables));
+    let names = plan.replace("\\\n", " ");
+    let names = names.lines().next().unwrap().strip_prefix("rm -f ").unwrap().split_whitespace();
+    names.map(|name| name.trim_matches('\'').to_owned()).collect()
+}
+
+#[test]
+fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_the_command() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("command/src/cli.rs");
+    let source = fs::read_to_string(source).unwrap();
+    let commands = source.lines().skip_while(|line| *line != "pub enum Command {").skip(1);
+    let commands = commands.take_while(|line| *line != "}").filter(|line| line.ends_with("),"));
+    let commands = commands.map(|line| line.trim().split('(').next().unwrap().to_lowercase());
+    let commands = commands.filter(|name| name != "man"); // hidden, and without a page
+    let mut pages: Vec<_> = commands.map(|name| format!("/usr/share/man/man1/kvstore-{name}.1")).collect();
+    pages.push("/usr/share/man/man1/kvstore.1".to_owned());
+    pages.sort();
+    assert!(pages.len() > 30);
+    // Those of what is below a command, as "families create", tests/install.rs sees.
+    let is_of_command = |name: &String| name.contains("/man1/") && name.matches('-').count() < 2;
+    let mut found: Vec<_> = removed(&[], &[]).into_iter().filter(is_of_command).collect();
+    found.sort();
+    assert_eq!(found, pages);
+
+    let without = removed(&["COMMAND=no"], &[]);
+    let of_command = ["/usr/bin/", "/man1/", "completion", "/zsh/"];
+    assert!(!without.iter().any(|name| of_command.iter().any(|part| name.contains(part))), "{without:?}");
+    assert!(without.contains(&"/usr/lib/libkvstore.a".to_owned()));
+}
+
+#[test]
+fn the_folder_of_all_packages_documentation_is_not_taken_for_our_own() {
+    for (arguments, variables, folder) in [
+        (vec![], vec![], "/usr/share/doc/kvstore"),
+        (vec![], vec![("docdir", "/usr/share/doc")], "/usr/share/doc/kvstore"),
+        (vec![], vec![("DOCDIR", "/usr/share/doc/")], "/usr/share/doc/kvstore"),
+        (vec!["docdir=/opt/doc"], vec![], "/opt/doc/kvstore"),
+        (vec![], vec![("docdir", "/usr/share/doc/kvstore-0.1")], "/usr/share/doc/kvstore-0.1"),
+        (vec!["DOCDIR=/usr/share/doc/libkvstore-dev"], vec![], "/usr/share/doc/libkvstore-dev"),
+    ] {
+        let names = removed(&arguments, &variables);
+        let name = names.iter().find(|name| name.ends_with("/LICENSE-MIT"));
+        assert_eq!(name, Some(&format!("{folder}/LICENSE-MIT")));
+    }
+}
+
+#[test]
+fn a_folder_with_a_space_in_its_name_is_refused() {
+    for (arguments, variables, text) in [
+        (vec!["TARGET_DIR=/tmp/a b"], vec![], "CARGO_TARGET_DIR is /tmp/a b"),
+        (vec!["DESTDIR=/tmp/a b"], vec![], "without spaces"),
+    ] {
+        let refused = make(&[&["-n", "lib"], &*arguments].concat(), &variables);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(text) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn each_command_that_make_help_names_is_one() {
     let help = said(&make(&["help"], &[]));
     let makefile = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).unwrap();
@@ -161,4 +255,92 @@ fn each_command_that_make_help_names_is_one() {
         assert!(help.contains(&format!("make {goal} ")), "{goal}");
         assert!(makefile.contains(&format!("\n{goal}:")), "{goal}");
     }
+}
+
+/// What cargo would be told: its arguments are of no interest here.
+fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let cargo = folder.path().join("cargo");
+    fs::write(
+        &cargo,
+        "#!/usr/bin/env python3\nimport os\nfor pair in os.environ.items(): print('%s=%s' % pair)\nexit(1)\n",
+    )
+    .unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    let cargo = format!("CARGO={}", cargo.display());
+    let target = format!("TARGET_DIR={}", folder.path().join("target").display());
+    let goal = goal.replace("target/nowhere", folder.path().join("target").to_str().unwrap());
+    let output = make(&[&[&*cargo, &*target, &*goal], arguments].concat(), variables);
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let flags = text.lines().filter(|line| line.split('=').next().unwrap().contains("CFLAGS"));
+    flags.fold(String::new(), |all, line| all + line + "\n")
+}
+
+#[test]
+fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
+    for goal in ["lib", "target/nowhere/install/kvstore"] {
+        assert_eq!(flags_of_cargo(goal, &[], &[]), "CFLAGS=-fno-lto\n", "those of Cargo.toml are left");
+    }
+    let flags = "-O2 -flto=auto -DA='$x y'";
+    for (arguments, variables) in [(vec![], vec![("CFLAGS", flags)]), (vec!["CFLAGS=-Os -flto"], vec![])] {
+        let told = flags_of_cargo("lib", &arguments, &variables);
+        let given = if arguments.is_empty() { flags } else { "-Os -flto" };
+        assert_eq!(told, format!("CFLAGS={given} -fno-lto\n"));
+    }
+    // Those for one machine come after the others, or in their place.
+    for name in
+        ["TARGET_CFLAGS", "HOST_CFLAGS", "CFLAGS_x86_64_unknown_linux_gnu", "CFLAGS_x86_64-unknown-linux-gnu"]
+    {
+        let told = flags_of_cargo("lib", &[], &[(name, "-flto")]);
+        assert!(told.lines().any(|line| line == format!("{name}=-flto -fno-lto")), "{told}");
+    }
+}
+
+/// The Makefile's steps from a static library of cargo's to the one that is installed; here of two objects, one of which
+/// stands for SQLite and is compiled with `flags`.
+fn static_library_of(folder: &Path, flags: &[&str]) -> Output {
+    let out = folder.join("install/release");
+    fs::create_dir_all(&out).unwrap();
+    let run = |name: &str, arguments: &[&str]| {
+        said(&Command::new(name).args(arguments).current_dir(&out).output().unwrap());
+    };
+    let api = "int sqlite3_two(int);\n__attribute__((visibility(\"default\")))\n\
+               int kvstore_two(int a) { return sqlite3_two(a); }\n";
+    let sqlite = "#include <stdlib.h>\nint sqlite3_two(int a) { return 2 * a + 0 * rand(); }\n";
+    for (name, text, flags) in [("api.c", api, &[][..]), ("sqlite.c", sqlite, flags)] {
+        fs::write(out.join(name), text).unwrap();
+        run(
+            "gcc",
+            &[&["-O2", "-g", "-fPIC", "-ffunction-sections", "-fvisibility=hidden", "-c", name], flags]
+                .concat(),
+        );
+    }
+    run("gcc", &["-shared", "api.o", "-o", "libkvstore.so"]);
+    run("ar", &["rcs", "libkvstore.a", "api.o", "sqlite.o"]);
+    fs::write(folder.join("install/built"), "").unwrap();
+    let target = format!("TARGET_DIR={}", folder.display());
+    make(&[&target, &format!("{}/install/libkvstore.a", folder.display())], &[])
+}
+
+#[test]
+fn a_static_library_has_sqlite_as_machine_code_or_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, program, library] =
+        ["program.c", "program", "install/libkvstore.a"].map(|name| folder.path().join(name));
+    fs::write(&source, "int kvstore_two(int); int main(void) { return kvstore_two(2) != 4; }\n").unwrap();
+    for flags in [&[][..], &["-flto=auto", "-ffat-lto-objects"]] {
+        said(&static_library_of(folder.path(), flags));
+        for flags in [&[][..], &["-flto=auto"]] {
+            let files = [&*source, &library, Path::new("-o"), &program];
+            said(&Command::new("gcc").args(flags).args(files).output().unwrap());
+            assert!(Command::new(&program).status().unwrap().success());
+        }
+        fs::remove_file(&library).unwrap();
+    }
+    let refused = static_library_of(folder.path(), &["-flto=auto", "-fno-fat-lto-objects"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("would lack these functions of SQLite"), "{text}");
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("\nsqlite3_two\n"));
+    assert!(!library.exists());
 }

@@ -85,7 +85,12 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     }
     // Another value of the variable would take the place of Buildroot's.
     assert_eq!(said.matches("RUSTFLAGS").count(), 3, "{said}");
-    assert!(packaging("firmware/profile.toml").exists());
+    // What it sets in the environment (CARGO_PROFILE_RELEASE_...) outranks Cargo.toml, but not this file.
+    let profile = fs::read_to_string(packaging("firmware/profile.toml")).unwrap();
+    let cargo = fs::read_to_string(packaging("../Cargo.toml")).unwrap();
+    for line in ["lto = \"fat\"\n", "codegen-units = 1\n"] {
+        assert!(profile.contains(line) && cargo.contains(line), "{line}");
+    }
     let choice = fs::read_to_string(packaging("buildroot/kvstore/Config.in")).unwrap();
     let ways = ["config ", "\tbool ", "\tdepends on ", "\tselect ", "\thelp", "\t  ", "comment ", ""];
     for line in choice.lines() {
@@ -117,6 +122,9 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
     }
     assert_eq!(functions.matches("() {").count(), 2, "{functions}");
     assert_eq!(functions.matches("export RUSTFLAGS=").count(), 2, "{functions}");
+    // The class asks for the SQLite of the system, and bitbake exports a docdir that is everybody's.
+    assert_eq!(functions.matches("export LIBSQLITE3_SYS_USE_PKG_CONFIG=0\n").count(), 2, "{functions}");
+    assert!(rest.contains(" docdir=${docdir}/${BPN} "), "{rest}");
     output(Command::new("sh").arg("-n").arg("-c").arg(&functions));
     for line in rest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let is_assignment = line.contains(" = \"") || line.contains(" += \"");

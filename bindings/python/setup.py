@@ -24,6 +24,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Mapping
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -112,6 +113,16 @@ def runs(command: list[str]) -> bool:
         return False
 
 
+def without_lto(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with flags for C that ask for link-time optimisation, changed: rustc cannot list what is in GCC's bytecode."""
+    flags = {
+        name: text
+        for name, text in environment.items()
+        if name in ("CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS") or name.startswith("CFLAGS_")
+    }
+    return {name: f"{text} -fno-lto" for name, text in flags.items() if "-flto" in text}
+
+
 def built(crate: Path, *what: str) -> list[Path]:
     """The files of a build by cargo."""
     cargo = os.environ.get("CARGO") or shutil.which("cargo")
@@ -135,7 +146,7 @@ def built(crate: Path, *what: str) -> list[Path]:
     target = build_windows.cargo_target()
     what = (*what, *FEATURES[ENCRYPTION], *REMOTE_FEATURES[REMOTE], *(["--target", target] if target else []))
     build = [cargo, "build", "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
-    environment = {**os.environ, **build_windows.cargo_environment()}
+    environment = {**os.environ, **build_windows.cargo_environment(), **without_lto(os.environ)}
     done = subprocess.run(build, cwd=crate, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"kvstore: {' '.join(build)} failed in {crate}")

@@ -14,18 +14,21 @@ CARGO_DISABLE_BITBAKE_VENDORING = "1"
 # Its Makefile builds in the tree; the compilers are those that the class has told cargo of.
 B = "${S}"
 EXTRA_OEMAKE = " \
-    COMMAND=no PREFIX=${prefix} LIBDIR=${libdir} INCLUDEDIR=${includedir} DATADIR=${datadir} \
+    COMMAND=no PREFIX=${prefix} LIBDIR=${libdir} INCLUDEDIR=${includedir} DATADIR=${datadir} docdir=${docdir}/${BPN} \
     CARGO_BUILD_TARGET=${RUST_HOST_SYS} \
     'CARGOFLAGS=--locked --offline --config packaging/firmware/profile.toml' \
     'LD=${LD}' 'AR=${AR}' 'NM=${NM}' 'OBJCOPY=${OBJCOPY}' STRIP=true \
 "
 
+# SQLite is compiled in, as the Makefile asks; the class (cargo_common, before do_compile) wants the system's.
 do_compile() {
     export RUSTFLAGS="${RUSTFLAGS}"
+    export LIBSQLITE3_SYS_USE_PKG_CONFIG=0
     oe_runmake lib
 }
 
 do_install() {
     export RUSTFLAGS="${RUSTFLAGS}"
+    export LIBSQLITE3_SYS_USE_PKG_CONFIG=0
     oe_runmake install DESTDIR=${D}
 }
