@@ -305,15 +305,3 @@ static PyType_Slot rows_slots[] = {
 };
 
 static PyType_Spec rows_spec = {"kvstore._kvstore.Rows", sizeof(Rows), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, rows_slots};
-
-int kvpy_add_rows(void)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type = PyType_FromSpec(&rows_spec);
-    PyObject *module = PyImport_AddModule("kvstore._kvstore");
-    int done = type != NULL && module != NULL && PyObject_SetAttrString(module, "Rows", type) == 0;
-    Py_XDECREF(type);
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return done;
-}

@@ -172,7 +172,7 @@ class BuildExtension(build_ext):
         ext.sources = [str(source)]
         ext.include_dirs = [str(crate / "include"), str(HERE)]
         ext.extra_objects = [str(library)]
-        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "blocks.c")]
+        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "blocks.c", "module.c")]
         ext.depends = [str(library), str(crate / "include" / "kvstore.h"), *ours]
         ext.extra_compile_args = ["-fvisibility=hidden"]
         # SQLite is inside: none of its names may be seen from outside, nor bind to another copy's.

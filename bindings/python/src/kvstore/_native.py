@@ -32,8 +32,7 @@ ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
 
-if not lib.kvpy_add_rows() or not lib.kvpy_add_handles() or not lib.kvpy_add_blocks():
-    raise ImportError("kvstore: the types of iterators and handles, or the ends of blocks, cannot be made")
+_kvstore.complete(_kvstore)  # in each interpreter
 #: The iterator of rows.c.
 Rows: Any = _kvstore.Rows
 #: The look-up of handles.c.
