@@ -69,9 +69,9 @@ static int handles_grow(Handles *self)
 /* keep(cf): this is the thread's from now on. Returns the thread's number. */
 static PyObject *handles_keep(PyObject *object, PyObject *cf)
 {
-    Handles *self = (Handles *)object;
     unsigned long thread = handles_thread();
 #ifndef Py_GIL_DISABLED /* else nobody would keep one thread from reading what another one changes */
+    Handles *self = (Handles *)object;
     HandlesEntry *entry = &self->entries[thread & self->mask];
     PyObject *before;
     while (entry->thread != 0 && entry->thread != thread && self->mask + 1 < HANDLES_MOST) {

@@ -4,6 +4,7 @@ would be told is looked at."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -51,7 +52,9 @@ def makefile(file: Path, variable: str, *settings: str) -> str:
         pytest.skip("there is no make")
     show = f"--eval=show-variable: ; @echo '$({variable})'"
     command = [make, "--no-print-directory", "-s", "-f", str(file), show, "show-variable", *settings]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    others = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ENCRYPTION", "REMOTE")  # of a make that runs the tests
+    alone = {name: value for name, value in os.environ.items() if name not in others}
+    return subprocess.run(command, cwd=ROOT, env=alone, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def frameworks(arguments: list[str]) -> list[str]:
