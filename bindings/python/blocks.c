@@ -71,18 +71,3 @@ static PyMethodDef blocks_functions[] = {
     {"__exit__", blocks_exit, METH_VARARGS,
      "__exit__($self, kind, error, traceback, /)\n--\n\nEnds the block, also if an interrupt comes meanwhile."},
 };
-
-int kvpy_add_blocks(void)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *module = PyImport_AddModule("kvstore._kvstore");
-    PyObject *surely = PyCFunction_New(&blocks_functions[0], NULL);
-    PyObject *leave = PyDescr_NewMethod(&PyBaseObject_Type, &blocks_functions[1]);
-    int done = module != NULL && surely != NULL && leave != NULL && PyObject_SetAttrString(module, "surely", surely) == 0
-        && PyObject_SetAttrString(module, "leave", leave) == 0;
-    Py_XDECREF(surely);
-    Py_XDECREF(leave);
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return done;
-}

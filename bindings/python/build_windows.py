@@ -18,8 +18,10 @@ from typing import Any, Optional
 
 #: What KVSTORE_TARGET may be.
 TARGET = "x86_64-pc-windows-gnu"
-#: What Rust's library wants of the system: `rustc --print native-static-libs`. The Makefile has the same list.
+#: What Rust's library wants of the system: `rustc --print native-static-libs`. The Makefile has the same lists.
 LIBRARIES = ["kernel32", "ntdll", "userenv", "ws2_32", "dbghelp", "advapi32"]
+#: What an OpenSSL inside wants beside.
+ENCRYPTION_LIBRARIES = ["crypt32", "user32"]
 #: The processors that Windows' Pythons are for, and what Rust calls them.
 _PROCESSORS = {"win-amd64": "x86_64", "win32": "i686", "win-arm64": "aarch64"}
 
@@ -130,9 +132,9 @@ def strip() -> Optional[str]:
     return shutil.which("strip") if is_gnu() else None
 
 
-def prepare(command: Any, ext: Any) -> None:
+def prepare(command: Any, ext: Any, encryption: bool) -> None:
     """Has build_ext compile and link as Windows wants it. ``command`` has its compiler."""
-    ext.libraries = list(LIBRARIES)
+    ext.libraries = [*LIBRARIES, *(ENCRYPTION_LIBRARIES if encryption else [])]
     if not is_gnu():
         ext.extra_compile_args = []
         ext.extra_link_args = ["/OPT:REF", "/OPT:ICF"]
@@ -160,7 +162,7 @@ def _cross(command: Any, ext: Any) -> None:
     command.compiler.set_include_dirs([str(headers)])
     command.compiler.set_library_dirs([str(work)])
     command.compiler.set_runtime_library_dirs([])
-    ext.libraries = ["python3", *LIBRARIES]
+    ext.libraries = ["python3", *ext.libraries]
 
 
 def _import_library(headers: Path, folder: Path) -> None:

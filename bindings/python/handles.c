@@ -19,10 +19,10 @@ typedef struct {
     /** At a thread's number, as far as the mask goes. */
     HandlesEntry *entries;
     unsigned long mask;
+    /** The interned "cf" of its interpreter: since CPython 3.12 each may have another, which ends with it. */
+    PyObject *cf_name;
     HandlesEntry few[HANDLES_FEW];
 } Handles;
-
-static PyObject *handles_cf_name;
 
 /* The number of this thread. Unlike the system's it is never given again. */
 static unsigned long handles_thread(void)
@@ -40,7 +40,9 @@ static PyObject *handles_getattro(PyObject *object, PyObject *name)
     unsigned long thread;
     HandlesEntry *entry;
     PyObject *found;
-    if (name != handles_cf_name) return PyObject_GenericGetAttr(object, name);
+    /* By its address, as names in code are: to compare texts takes longer than all the rest. */
+    if (name != self->cf_name && (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "cf") != 0))
+        return PyObject_GenericGetAttr(object, name);
     thread = handles_thread();
     entry = &self->entries[thread & self->mask];
     found = entry->thread == thread ? entry->cf : Py_None;
@@ -67,9 +69,9 @@ static int handles_grow(Handles *self)
 /* keep(cf): this is the thread's from now on. Returns the thread's number. */
 static PyObject *handles_keep(PyObject *object, PyObject *cf)
 {
-    Handles *self = (Handles *)object;
     unsigned long thread = handles_thread();
 #ifndef Py_GIL_DISABLED /* else nobody would keep one thread from reading what another one changes */
+    Handles *self = (Handles *)object;
     HandlesEntry *entry = &self->entries[thread & self->mask];
     PyObject *before;
     while (entry->thread != 0 && entry->thread != thread && self->mask + 1 < HANDLES_MOST) {
@@ -114,6 +116,11 @@ static PyObject *handles_new(PyTypeObject *type, PyObject *args, PyObject *names
     if (self == NULL) return NULL;
     self->entries = self->few;
     self->mask = HANDLES_FEW - 1;
+    self->cf_name = PyUnicode_InternFromString("cf");
+    if (self->cf_name == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
     return (PyObject *)self;
 }
 
@@ -124,6 +131,7 @@ static void handles_dealloc(PyObject *object)
     unsigned long i;
     for (i = 0; i <= self->mask; i++) Py_CLEAR(self->entries[i].cf);
     if (self->entries != self->few) free(self->entries);
+    Py_CLEAR(self->cf_name);
     PyObject_Free(object);
     Py_DECREF(type);
 }
@@ -143,17 +151,3 @@ static PyType_Slot handles_slots[] = {
 };
 
 static PyType_Spec handles_spec = {"kvstore._kvstore.Handles", sizeof(Handles), 0, Py_TPFLAGS_DEFAULT, handles_slots};
-
-int kvpy_add_handles(void)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type = PyType_FromSpec(&handles_spec);
-    PyObject *module = PyImport_AddModule("kvstore._kvstore");
-    int done;
-    handles_cf_name = PyUnicode_InternFromString("cf");
-    done = type != NULL && module != NULL && handles_cf_name != NULL && PyObject_SetAttrString(module, "Handles", type) == 0;
-    Py_XDECREF(type);
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return done;
-}

@@ -86,7 +86,19 @@ static void rows_end(Rows *self)
     PyErr_Restore(type, value, traceback);
 }
 
-/* 1: no write since `it` was made. */
+/* The first element of `changes`, with a reference; NULL: an exception. */
+static PyObject *rows_change(const Rows *self)
+{
+#ifdef Py_GIL_DISABLED /* another thread may put the next one there between the look and the reference; no stable ABI */
+    return PyList_GetItemRef(self->changes, 0);
+#else
+    PyObject *change = PyList_GetItem(self->changes, 0);
+    Py_XINCREF(change);
+    return change;
+#endif
+}
+
+/* 1: no write since `it` was made. (Only compared, so borrowed: while `seen` lives, no other has its address.) */
 static int rows_unwritten(const Rows *self)
 {
     return self->seen != NULL && PyList_GetItem(self->changes, 0) == self->seen;
@@ -122,9 +134,8 @@ static int rows_begin(Rows *self)
         if (PyList_Append(self->scans, Py_None) < 0) return -1;
         self->counted = 1;
     }
-    seen = PyList_GetItem(self->changes, 0); /* before the read: what is written from now on is noticed */
+    seen = rows_change(self); /* before the read: what is written from now on is noticed */
     if (seen == NULL) return -1;
-    Py_INCREF(seen);
     before = self->seen;
     self->seen = seen;
     self->thread = PyThread_get_thread_ident();
@@ -305,15 +316,3 @@ static PyType_Slot rows_slots[] = {
 };
 
 static PyType_Spec rows_spec = {"kvstore._kvstore.Rows", sizeof(Rows), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, rows_slots};
-
-int kvpy_add_rows(void)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type = PyType_FromSpec(&rows_spec);
-    PyObject *module = PyImport_AddModule("kvstore._kvstore");
-    int done = type != NULL && module != NULL && PyObject_SetAttrString(module, "Rows", type) == 0;
-    Py_XDECREF(type);
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return done;
-}

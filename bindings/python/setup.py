@@ -6,7 +6,7 @@ Environment:
   KVSTORE_COMMAND      use this program as the command; with KVSTORE_STATIC_LIB alone, the wheel has no command
   KVSTORE_ENCRYPTION   "vendored" (default): with encrypted stores, and an OpenSSL inside, which is built with perl and
                        make; "system": with the OpenSSL of the system; "no": without
-  KVSTORE_REMOTE       "yes" (default): with stores on PostgreSQL servers; "no": without
+  KVSTORE_REMOTE       "yes" (default): with stores on PostgreSQL servers; "no" (default for Windows): without
   KVSTORE_TARGET       "x86_64-pc-windows-gnu" on another system: a wheel for Windows, by mingw-w64 (see build_windows.py)
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
@@ -33,6 +33,7 @@ from setuptools.command.sdist import sdist
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # PEP 517 builds do not have this directory on the path
 
+import build_apple  # noqa: E402
 import build_native  # noqa: E402
 import build_windows  # noqa: E402
 
@@ -64,8 +65,8 @@ def description() -> str:
 #: How the library encrypts, and the feature of the crates that says so.
 ENCRYPTION = os.environ.get("KVSTORE_ENCRYPTION") or "vendored"
 FEATURES = {"vendored": ["--features=encryption-vendored-openssl"], "system": ["--features=encryption"], "no": []}
-#: Whether stores can be on a server, and the feature that says so.
-REMOTE = os.environ.get("KVSTORE_REMOTE") or "yes"
+#: Whether stores can be on a server, and the feature that says so. For Windows that part of the library does not build.
+REMOTE = os.environ.get("KVSTORE_REMOTE") or ("no" if build_windows.for_windows() else "yes")
 REMOTE_FEATURES = {"yes": ["--features=remote"], "no": []}
 
 
@@ -183,14 +184,14 @@ class BuildExtension(build_ext):
         ext.sources = [str(source)]
         ext.include_dirs = [str(crate / "include"), str(HERE)]
         ext.extra_objects = [str(library)]
-        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "blocks.c")]
+        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "blocks.c", "module.c")]
         ext.depends = [str(library), str(crate / "include" / "kvstore.h"), *ours]
         ext.extra_compile_args = ["-fvisibility=hidden"]
         # SQLite is inside: none of its names may be seen from outside, nor bind to another copy's.
         if build_windows.for_windows():
-            build_windows.prepare(self, ext)
+            build_windows.prepare(self, ext, ENCRYPTION != "no")
         elif sys.platform == "darwin":
-            ext.extra_link_args = ["-Wl,-exported_symbol,_PyInit__kvstore", "-Wl,-dead_strip"]
+            build_apple.prepare(ext, ENCRYPTION, REMOTE != "no")
         else:
             exported = source.with_suffix(".map")
             exported.write_text("{ global: PyInit__kvstore; local: *; };\n", encoding="utf-8")

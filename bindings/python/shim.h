@@ -59,12 +59,3 @@ int kvpy_fill(KVIterator *it, int max_rows, kvpy_chunk *chunk);
 
 /** Frees what a chunk has in memory. */
 void kvpy_free_chunk(kvpy_chunk *chunk);
-
-/** Adds the type of rows.c to the extension module, as Rows; returns 1 if it has. */
-int kvpy_add_rows(void);
-
-/** Adds the type of handles.c to the extension module, as Handles; returns 1 if it has. */
-int kvpy_add_handles(void);
-
-/** Adds the functions of blocks.c to the extension module, as surely and leave; returns 1 if it has. */
-int kvpy_add_blocks(void);

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import assert_clean, run_python
 
 import kvstore
 import kvstore.aio
@@ -47,6 +48,42 @@ def test_not_found_is_a_key_error_and_codes_differ() -> None:
     assert len(set(codes)) == len(codes)
     assert kvstore.NotFoundError("x").code == 12
     assert kvstore.MisuseError("x").code == 21
+
+
+TWO_GIB = """
+import kvstore
+try:
+    long = bytes(2**31)  # no memory is behind it until somebody looks at it
+except (MemoryError, OverflowError):
+    raise SystemExit(0)
+for keys in bytes, str:
+    db = kvstore.open(":memory:", keys=keys)
+    calls = {
+        "a key": [
+            lambda: db.get(long), lambda: db[long], lambda: long in db, lambda: db.put(long, "v"), lambda: db.put(long, "v", 60),
+            lambda: db.put(long, "v", if_absent=True), lambda: db.__setitem__(long, "v"), lambda: db.delete(long),
+            lambda: db.add(long, "v"), lambda: db.pop(long), lambda: db.ttl(long), lambda: db.get_many([long]),
+        ],
+        "a value": [
+            lambda: db.put("k", long), lambda: db.put("k", long, expire_at=1e10), lambda: db.put("k", long, keep_ttl=True),
+            lambda: db.__setitem__("k", long), lambda: db.__setitem__(("k", 60), long), lambda: db.add("k", long),
+        ],
+    }
+    for what in calls:
+        for number, call in enumerate(calls[what]):
+            try:
+                call()
+                print(keys, what, number, "nothing")
+            except Exception as error:
+                if type(error) is not ValueError or str(error) != what + " of 2147483648 bytes is too long":
+                    print(keys, what, number, type(error), str(error)[:200])
+    assert len(db) == 0 and db.put("k", "v") and db.get("k") == b"v"
+"""
+
+
+def test_what_is_longer_than_a_length_in_c_is_a_value_error(tmp_path: Path) -> None:
+    # In a process of its own: a report of pytest's would show the bytes.
+    assert_clean(run_python(TWO_GIB, cwd=tmp_path), "")
 
 
 def test_what_the_library_refuses_as_wrong_is_an_error_and_a_value_error(db: kvstore.Store) -> None:

@@ -600,11 +600,12 @@ def test_each_thread_finds_its_own_handle_and_no_other(db: kvstore.Store) -> Non
         return before, handles.cf
 
     assert together(*[lambda n=n: look(f"{n}") for n in range(20)]) == [(False, f"{n}") for n in range(20)]
-    assert handles.cf == "main"
+    assert handles.cf == getattr(handles, "".join(["c", "f"])) == "main"  # also by a name that is another object
     handles.drop(None)
     assert handles.cf is None
     handles.drop(None)
-    for wrong in (lambda: handles.drop("1"), lambda: handles.drop(-1), lambda: Handles(1), lambda: handles.no_such):
+    for wrong in (lambda: handles.drop("1"), lambda: handles.drop(-1), lambda: Handles(1), lambda: handles.no_such,
+                  lambda: Handles.__getattribute__(handles, 1)):  # fmt: skip
         with pytest.raises((TypeError, OverflowError, AttributeError)):
             wrong()
 

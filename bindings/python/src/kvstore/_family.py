@@ -13,7 +13,7 @@ from kvstore._expiry import ExpiryMethods
 from kvstore._handle import not_found, show_as
 from kvstore._iteration import ITEMS, Range, scan
 from kvstore._many import ManyMethods
-from kvstore._native import Data, K, V, ffi, lib, taken, to_bytes
+from kvstore._native import Data, K, V, ffi, lib, refuse_long, taken, to_bytes
 from kvstore._ranges import RangeMethods
 from kvstore._reopen import reduced_family
 from kvstore._time import Duration, Moment, ttl_ms
@@ -147,7 +147,11 @@ class Family(
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
-        n = _get(cf, key, len(key), buffer)
+        try:
+            n = _get(cf, key, len(key), buffer)
+        except OverflowError:
+            refuse_long(key)
+            raise
         if n >= 0:
             value = view[:n]
             _buffers.append(pair)
@@ -169,7 +173,11 @@ class Family(
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
-        n = _get(cf, key, len(key), buffer)
+        try:
+            n = _get(cf, key, len(key), buffer)
+        except OverflowError:
+            refuse_long(key)
+            raise
         if n >= 0:
             value: V = view[:n]
             _buffers.append(pair)
@@ -234,14 +242,19 @@ class Family(
         if type(value) is not bytes:
             value = to_bytes(value, "a value")
         if keep_ttl or if_absent or if_present:
+            refuse_long(key, value)
             return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
-        if ttl is None and expire_at is None:
-            rc = _put(cf, key, len(key), value, len(value))
-        else:
-            rc = self._put_until(cf, key, value, ttl, expire_at)
+        try:
+            if ttl is None and expire_at is None:
+                rc = _put(cf, key, len(key), value, len(value))
+            else:
+                rc = self._put_until(cf, key, value, ttl, expire_at)
+        except OverflowError:
+            refuse_long(key, value)
+            raise
         if rc:
             self._fail(rc)
         if self._scans:
@@ -311,7 +324,11 @@ class Family(
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
-        rc = _put(cf, key, len(key), value, len(value))
+        try:
+            rc = _put(cf, key, len(key), value, len(value))
+        except OverflowError:
+            refuse_long(key, value)
+            raise
         if rc:
             self._fail(rc)
         if self._scans:
@@ -339,7 +356,11 @@ class Family(
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
-        rc = _delete(cf, key, len(key))
+        try:
+            rc = _delete(cf, key, len(key))
+        except OverflowError:
+            refuse_long(key)
+            raise
         self._shared.changed()
         if rc:
             if rc == _NOTFOUND:
@@ -357,7 +378,11 @@ class Family(
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
-        found: int = _exists(cf, key, len(key))
+        try:
+            found: int = _exists(cf, key, len(key))
+        except OverflowError:
+            refuse_long(key)
+            raise
         if found < 0:
             self._fail(-found)
         return found == 1

@@ -26,14 +26,16 @@ else:  # what has a name in every Python, for tools that look at annotations
     Data = Union[str, bytes, bytearray, memoryview]
     K, V = TypeVar("K"), TypeVar("V")
 
-__all__ = ["NULL", "Data", "Handles", "K", "Rows", "V", "check", "ffi", "leave", "lib", "surely", "taken", "to_bytes"]
+__all__ = [
+    "NULL", "Data", "Handles", "K", "Rows", "V",
+    "check", "ffi", "leave", "lib", "refuse_long", "surely", "taken", "to_bytes",
+]  # fmt: skip
 
 ffi: Any = _kvstore.ffi
 lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
 
-if not lib.kvpy_add_rows() or not lib.kvpy_add_handles() or not lib.kvpy_add_blocks():
-    raise ImportError("kvstore: the types of iterators and handles, or the ends of blocks, cannot be made")
+_kvstore.complete(_kvstore)  # in each interpreter
 #: The iterator of rows.c.
 Rows: Any = _kvstore.Rows
 #: The look-up of handles.c.
@@ -83,8 +85,15 @@ def to_bytes(data: Data, what: str = "a key") -> bytes:
             raise TypeError(f"{what} must be contiguous in memory; this {type(data).__name__} is not")
         result = view.tobytes()
     if len(result) > _MAX_LENGTH:
-        raise ValueError(f"{what} of {len(result)} bytes is too long")
+        raise ValueError(f"{what} of {len(result)} bytes is too long") from None
     return result
+
+
+def refuse_long(key: bytes, value: bytes = b"") -> None:
+    """Raises what to_bytes does of more than 2 GiB: after an OverflowError of a call that was made, for speed, with bytes
+    that it has not looked at."""
+    to_bytes(key)
+    to_bytes(value, "a value")
 
 
 def taken(data: Any, length: int) -> bytes:

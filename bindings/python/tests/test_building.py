@@ -1,0 +1,99 @@
+"""What setup.py has the extension linked with on systems that no test here runs on. It is not built: what setuptools
+would be told is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import PYTHON, ROOT, assert_clean, run_python
+
+#: SYSTEM LIBRARY FOLDER: what build_ext gets, and the default of KVSTORE_REMOTE. No C source is made.
+PROGRAM = """
+import json, runpy, sys
+import setuptools, setuptools.command.build_ext
+system, library, folder = sys.argv[1:]
+told = {}
+setuptools.setup = lambda **settings: None
+setuptools.command.build_ext.build_ext.build_extension = lambda self, ext: told.update(vars(ext))
+sys.platform = system
+setup = runpy.run_path("setup.py")
+import build_native, build_windows
+build_native.ffibuilder = lambda crate: type("Builder", (), {"emit_c_code": lambda self, path: None})()
+build = setup["BuildExtension"](setuptools.Distribution())
+build.build_temp = folder
+build.build_extension(setuptools.Extension("kvstore._kvstore", []))
+print(json.dumps({"remote": setup["REMOTE"], **{n: told[n] for n in ("libraries", "library_dirs", "extra_link_args")}}))
+"""
+
+
+def told(system: str, folder: Path, library: str = "libkvstore.a", **environment: str) -> dict[str, Any]:
+    pytest.importorskip("setuptools")
+    (folder / library).touch()
+    clean = dict.fromkeys(
+        ["KVSTORE_TARGET", "KVSTORE_ENCRYPTION", "KVSTORE_REMOTE", "OPENSSL_DIR", "OPENSSL_LIB_DIR", "OPENSSL_INCLUDE_DIR"], ""
+    )
+    given = {**clean, "KVSTORE_STATIC_LIB": str(folder / library), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    done = run_python(PROGRAM, system, library, str(folder), cwd=PYTHON, env=given)
+    assert_clean(done)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def makefile(file: Path, variable: str, *settings: str) -> str:
+    """What a variable of a Makefile is."""
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("there is no make")
+    show = f"--eval=show-variable: ; @echo '$({variable})'"
+    command = [make, "--no-print-directory", "-s", "-f", str(file), show, "show-variable", *settings]
+    others = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ENCRYPTION", "REMOTE")  # of a make that runs the tests
+    alone = {name: value for name, value in os.environ.items() if name not in others}
+    return subprocess.run(command, cwd=ROOT, env=alone, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def frameworks(arguments: list[str]) -> list[str]:
+    return [name for flag, name in zip(arguments, arguments[1:]) if flag == "-framework"]
+
+
+@pytest.mark.parametrize("library", ["libkvstore.a", "kvstore.lib"])
+@pytest.mark.parametrize("encryption, made", [("", "vendored"), ("vendored", "vendored"), ("no", "no")])
+def test_on_windows_it_is_linked_as_by_the_makefile(library: str, encryption: str, made: str, tmp_path: Path) -> None:
+    expected = makefile(ROOT / "Makefile", "WINDOWS_NATIVE", f"ENCRYPTION={made}").split(";")
+    assert len(expected) >= 6
+    assert told("win32", tmp_path, library, KVSTORE_ENCRYPTION=encryption)["libraries"] == expected
+
+
+def test_stores_on_servers_are_not_in_what_is_built_for_windows_which_has_none(tmp_path: Path) -> None:
+    assert told("win32", tmp_path)["remote"] == "no"
+    assert told("win32", tmp_path, KVSTORE_REMOTE="yes")["remote"] == "yes", "who asks for them is told by the compiler"
+    assert told("darwin", tmp_path)["remote"] == "yes"
+
+
+@pytest.mark.parametrize("remote, feature", [("", "remote"), ("yes", "remote"), ("no", "")])
+def test_on_macos_it_is_linked_as_by_the_makefile(remote: str, feature: str, tmp_path: Path) -> None:
+    expected = makefile(ROOT / "packaging" / "apple" / "macho.mk", "NATIVE", f"FEATURE={feature}").split()
+    got = told("darwin", tmp_path, KVSTORE_REMOTE=remote)
+    assert [f"-l{name}" for name in got["libraries"]] == [flag for flag in expected if flag.startswith("-l")]
+    assert frameworks(got["extra_link_args"]) == frameworks(expected)
+    assert "-Wl,-exported_symbol,_PyInit__kvstore" in got["extra_link_args"]
+
+
+def test_on_macos_the_systems_encryption_is_its_own_or_the_openssl_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "openssl" / "lib").mkdir(parents=True)
+    folder = str(tmp_path / "openssl")
+    without = {"KVSTORE_ENCRYPTION": "system", "KVSTORE_REMOTE": "no"}
+    own = told("darwin", tmp_path, **without)
+    assert frameworks(own["extra_link_args"]) == ["Security", "CoreFoundation"]
+    assert "crypto" not in own["libraries"]
+    named = told("darwin", tmp_path, **without, OPENSSL_DIR=folder)
+    assert frameworks(named["extra_link_args"]) == []
+    assert (named["libraries"][-1], named["library_dirs"]) == ("crypto", [str(tmp_path / "openssl" / "lib")])
+    named = told("darwin", tmp_path, **without, OPENSSL_LIB_DIR="/there/lib", OPENSSL_INCLUDE_DIR="/there/include")
+    assert (named["libraries"][-1], named["library_dirs"]) == ("crypto", [str(Path("/there/lib"))])
+    assert told("darwin", tmp_path, OPENSSL_DIR=folder)["library_dirs"] == [], "the default has one of its own inside"
