@@ -274,23 +274,21 @@ impl Db {
         checkpoints.commits = checkpoints.commits.saturating_add(1);
     }
 
-    /// Whether the WAL is to be checkpointed now, by what the commits so far have done. In a store that has a limit its length
-    /// counts in any case: it takes room, too.
+    /// Whether the WAL is to be checkpointed now, by what the commits so far have done.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
-        match self.checkpoints.every {
-            Some(every) if self.checkpoints.commits >= every => true,
-            Some(_) if self.checkpoints.for_limit.is_none() => false,
-            _ => self.wal_is_long(),
-        }
+        self.checkpoints.every.is_some_and(|every| self.checkpoints.commits >= every)
+            || self.length_of_wal_counts() && self.wal_is_long()
+    }
+
+    /// Whether checkpoints go by the length of the WAL. In a store that has a limit they do in any case: it takes room, too.
+    fn length_of_wal_counts(&self) -> bool {
+        self.checkpoints.every.is_none() || self.checkpoints.for_limit.is_some()
     }
 
     /// Whether the WAL was to be checkpointed long ago.
     pub(crate) fn checkpoint_is_overdue(&self) -> bool {
-        match self.checkpoints.every {
-            Some(every) if self.checkpoints.commits / 2 >= every => true,
-            Some(_) if self.checkpoints.for_limit.is_none() => false,
-            _ => self.wal_frames() >= self.checkpoints.limit.most(),
-        }
+        self.checkpoints.every.is_some_and(|every| self.checkpoints.commits / 2 >= every)
+            || self.length_of_wal_counts() && self.wal_frames() >= self.checkpoints.limit.most()
     }
 
     pub(crate) fn wal_is_long(&self) -> bool {
