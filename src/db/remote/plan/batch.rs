@@ -184,7 +184,7 @@ impl Db {
             false => self.write_on_time(write, lock, has_written),
         }?;
         if let Some(missing) = missing(&rows)? {
-            let missing = usize::try_from(missing - 1).ok().and_then(|at| lists.families.get(at));
+            let missing = missing.checked_sub(1).and_then(|at| lists.families.get(usize::try_from(at).ok()?));
             return Err(no_longer_exists(missing.copied().unwrap_or_default()));
         }
         Ok(deleted + count(rows.first().ok_or_else(strange)?, 1)?)

@@ -227,6 +227,30 @@ fn a_key_dies_by_the_servers_clock_with_nobody_touching_it() {
     assert_eq!(family.purge(i64::MAX, 256).unwrap().counted, 1);
 }
 
+/// Two families of one name, which a constraint keeps from being: each row is answered twice. What C gets is written by the
+/// rows' numbers.
+#[test]
+fn a_list_of_keys_is_answered_row_by_row_or_not_at_all() {
+    let db = store("lost_constraint", &["f"]);
+    let family = db.contents("f");
+    family.put(b"a", b"1", &PutOptions::new()).unwrap();
+    let keys: [&[u8]; 2] = [b"a", b"b"];
+    let look = || {
+        let mut seen = Vec::new();
+        let done = family.get_many(&keys, |number, found| seen.push((number, found.live().is_some())));
+        done.map(|()| seen)
+    };
+    assert_eq!(look().unwrap(), [(0, true), (1, false)]);
+    assert_eq!(family.write_times(&keys).unwrap(), [None, None]);
+    Server::shared().sql(
+        "ALTER TABLE lost_constraint.kvstore_family DROP CONSTRAINT kvstore_family_name_key; \
+         INSERT INTO lost_constraint.kvstore_family (name, created_ms) VALUES ('f', 1)",
+    );
+    for e in [look().map(drop).unwrap_err(), family.write_times(&keys).map(drop).unwrap_err()] {
+        assert!(e.kind() == ErrorKind::Error && e.to_string().contains("is it PostgreSQL?"), "{e}");
+    }
+}
+
 #[test]
 fn a_get_and_expire_whose_visit_fails_changes_nothing() {
     let db = store("visit_fails", &["f"]);
