@@ -195,7 +195,12 @@ impl Contents<'_> {
             return Ok(None);
         }
         let (value, old_ms) = (column::<&[u8]>(&row, 1)?, column::<Option<i64>>(&row, 2)?);
-        let undo = || drop(self.undo_expire(key, value, old_ms, expiry)); // it is `visit` whose failure is told
+        let was_removed = column::<bool>(&row, 3)?;
+        // It is `visit` whose failure is told.
+        let undo = || match was_removed {
+            true => drop(self.undo_removal(key, value, old_ms)),
+            false => drop(self.undo_expire(key, value, old_ms, expiry)),
+        };
         or_undo((), |()| visit(value), |()| undo()).inspect_err(|_| undo()).map(Some)
     }
 
@@ -210,8 +215,11 @@ impl Contents<'_> {
 
     fn undo_expire(self, key: &[u8], value: &[u8], old_ms: Option<i64>, given: Expiry) -> Result<()> {
         let params: [&(dyn ToSql + Sync); 5] = [&self.name(), &key, &value, &old_ms, &given.millis()];
-        self.ask(Again::Yes, UNDO_EXPIRE, &params)?;
-        // If the end had come already, the row was removed.
+        self.ask(Again::Yes, UNDO_EXPIRE, &params).map(drop)
+    }
+
+    /// The same where the end had come already. Only then is the row made again: another client may have deleted it otherwise.
+    fn undo_removal(self, key: &[u8], value: &[u8], old_ms: Option<i64>) -> Result<()> {
         let options = PutOptions::new().expiry(Expiry::of_row(old_ms)).if_absent();
         self.put(key, value, &options).map(drop)
     }

@@ -268,6 +268,23 @@ fn a_get_and_expire_whose_visit_fails_changes_nothing() {
 }
 
 #[test]
+fn what_another_client_deletes_while_a_get_and_expire_fails_stays_deleted() {
+    let (db, other) = (store("deleted_meanwhile", &["f"]), open("deleted_meanwhile"));
+    let family = db.contents("f");
+    for (new, comes_back) in [(Expiry::At(FAR + 1), false), (Expiry::Never, false), (Expiry::At(PAST), true)]
+    {
+        family.put(b"key", b"1", &until(FAR)).unwrap();
+        let fail = |_: &[u8]| -> Result<()> {
+            // What the call itself has removed is not there for others.
+            assert_eq!(other.contents("f").delete(b"key").unwrap(), !comes_back);
+            Err(Error::no_memory("no"))
+        };
+        assert_eq!(family.get_and_expire(b"key", new, fail).unwrap_err().kind(), ErrorKind::NoMemory);
+        assert_eq!(value(family, b"key").is_some(), comes_back, "{new:?}");
+    }
+}
+
+#[test]
 fn of_many_who_write_an_absent_key_one_has_done_it() {
     let db = store("if_absent", &["f"]);
     let won = AtomicU64::new(0);
