@@ -12,6 +12,7 @@ use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
 use crate::expiry::Expiry;
 use crate::family::{Cursor, Direction, KeyRange};
+use crate::options::PutOptions;
 
 #[path = "../../../tests/common/server.rs"]
 #[allow(unreachable_pub)]
