@@ -92,6 +92,10 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     if let Some(error) = error.as_db_error() {
         return of_server(error);
     }
+    if is_unsendable(error) {
+        let text = format!("the statement could not be sent ({}): nothing was done", summary(error));
+        return Failure::new(Sort::Refused, Error::invalid(text));
+    }
     if let Some(error) = error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
         return broken(said(error));
     }
@@ -101,6 +105,13 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     // Parameters or columns that do not fit a statement, an answer that cannot be read.
     let text = format!("the statement could not be run: {}", summary(error));
     Failure::new(Sort::Refused, Error::failed(text))
+}
+
+/// Whether the driver could not write a request down: it is too long, or has what no message can have. Nothing was sent then,
+/// though the cause is an `io::Error`, too.
+fn is_unsendable(error: &tokio_postgres::Error) -> bool {
+    let summary = summary(error);
+    summary.starts_with("error encoding message") || summary.starts_with("error serializing parameter")
 }
 
 /// What went wrong, without what an inner error may quote.

@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
+use super::plan::size::check_keys;
 use super::plan::sql::{Text, live, ms, with_family};
 use super::plan::{Contents, before, check_key, column, count, from, strange};
 use super::session::Again;
@@ -214,6 +215,7 @@ impl Contents<'_> {
         if keys.is_empty() {
             return Ok(());
         }
+        check_keys(&keys)?;
         let mut rows = self.rows(GET_MANY.on(self.db), &[&self.name(), &keys])?;
         put_in_order(&mut rows, |a, b| column::<i64>(a, 3).ok().cmp(&column(b, 3).ok()));
         check_numbers(&rows, 3, keys.len())?;
@@ -226,6 +228,7 @@ impl Contents<'_> {
 
     /// When each of these live keys was written, if that is known.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        check_keys(keys)?;
         let mut rows = self.rows(WRITE_TIMES, &[&self.name(), &keys])?;
         put_in_order(&mut rows, |a, b| column::<i64>(a, 0).ok().cmp(&column(b, 0).ok()));
         check_numbers(&rows, 0, keys.len())?;

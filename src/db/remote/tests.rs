@@ -232,6 +232,15 @@ fn a_connection_that_was_ended_between_calls_is_made_anew_for_every_kind_of_call
 }
 
 #[test]
+fn a_statement_that_cannot_be_written_down_is_refused_and_the_connection_is_kept() {
+    let db = open(&Server::shared().url("unsendable"));
+    let first = pid(&db);
+    let e = db.query(Again::Read, "SELECT '\0'", &[]).unwrap_err();
+    assert!(e.kind() == ErrorKind::Error && !e.to_string().contains("broke"), "{:?} {e}", e.kind());
+    assert_eq!(pid(&db), first);
+}
+
+#[test]
 fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
     let server = Server::shared();
     let mut db = open(&server.url("ended_inside"));

@@ -284,6 +284,34 @@ fn what_another_client_deletes_while_a_get_and_expire_fails_stays_deleted() {
     }
 }
 
+/// One value many times, so that it takes no memory here.
+#[test]
+fn more_at_once_than_a_server_takes_is_refused_and_the_transaction_goes_on() {
+    let mut db = store("too_much", &["f"]);
+    let (value, tables) = (vec![0; 2 << 20], Tables::of("f"));
+    let keys: Vec<_> = (0..600_u64).map(u64::to_be_bytes).collect();
+    let options = PutOptions::new();
+    let write = |key| BatchWrite { family: &tables, key, put: Some((&value[..], &options)) };
+    let writes: Vec<_> = keys.iter().map(|key| write(&key[..])).collect();
+    let key: &[u8] = &[b'k'; MAX_KEY_SIZE];
+    let many = vec![key; 1 << 19];
+    let refusals = |db: &Db| {
+        for e in [
+            db.write_batch(&writes).unwrap_err(),
+            db.contents("f").get_many(&many, |_, _| ()).unwrap_err(),
+            db.contents("f").write_times(&many).unwrap_err(),
+        ] {
+            assert!(e.kind() == ErrorKind::Error && e.to_string().contains("in parts"), "{e}");
+        }
+    };
+    refusals(&db);
+    db.begin_write().unwrap();
+    db.write_batch(&writes[..2]).unwrap();
+    refusals(&db);
+    db.commit().unwrap();
+    assert_eq!(db.contents("f").count().unwrap(), 2);
+}
+
 #[test]
 fn of_many_who_write_an_absent_key_one_has_done_it() {
     let db = store("if_absent", &["f"]);
