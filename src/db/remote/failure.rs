@@ -41,6 +41,9 @@ pub(super) struct Failure {
 /// Another transaction had the lock longer than this one was to wait.
 const WAITED: &str = "55P03";
 
+/// What the server cannot do, or not where it is, or not any more.
+pub(super) const NOT_SUPPORTED: &str = "0A000";
+
 impl Failure {
     /// Whether it is that others had a lock for longer than the statement was to wait.
     pub(super) fn is_of_wait(&self) -> bool {
@@ -63,6 +66,15 @@ pub(super) fn unsent(failure: Failure) -> Failure {
         Sort::Broken | Sort::Ambiguous => Failure { sort: Sort::Unreachable, ..failure },
         _ => failure,
     }
+}
+
+/// What is said by a server that only reads, as a standby does.
+pub(super) fn only_reads(why: &str) -> Failure {
+    let text = format!(
+        "the server only reads ({why}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one that can \
+         write is found, with a busy timeout longer than a failover takes"
+    );
+    Failure::new(Sort::Standby, Error::read_only(text))
 }
 
 /// The longest text of a server's that is shown, in characters.
@@ -209,13 +221,10 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
             ),
         ),
         "57014" => refused(Error::busy(format!("the server gave the statement up ({message}): retry"))),
-        "25006" => (
-            Sort::Standby,
-            Error::read_only(format!(
-                "the server only reads ({message}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one \
-                 that can write is found, with a busy timeout longer than a failover takes"
-            )),
-        ),
+        "25006" => {
+            let failure = only_reads(message);
+            (failure.sort, failure.error)
+        }
         "42501" => refused(Error::read_only(format!(
             "the role of this connection lacks a right ({message}): who writes needs USAGE on the schema, and SELECT, INSERT, \
              UPDATE and DELETE on its tables; GRANT that, or connect as another role"

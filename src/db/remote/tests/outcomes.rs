@@ -226,6 +226,9 @@ fn the_primary_is_found_before_and_after_a_failover() {
     let e = put(&open(&only), "k").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
     assert!(e.to_string().contains("name all servers in the URL"), "{e}");
+    let e = open(&only).begin_write().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    assert!(e.to_string().contains("name all servers in the URL"), "{e}");
     db.begin_write().unwrap();
     put(&db, "lost").unwrap();
     primary.stop("immediate");
