@@ -173,8 +173,21 @@ fn of_server(error: &DbError) -> Failure {
     if error.code().code() == OUT_OF_MEMORY && is_shared {
         return no_room_for_locks(&shown(error.message()));
     }
+    if is_forgotten(error.code().code(), error.file(), error.message()) {
+        return Failure {
+            code: error.code().code().to_owned(),
+            ..Failure::new(Sort::Forgotten, Error::failed(shown(error.message())))
+        };
+    }
     let (sort, translated) = of_code(error.code().code(), &shown(error.message()), is_fatal(error));
     Failure { code: error.code().code().to_owned(), ..Failure::new(sort, translated) }
+}
+
+/// Whether it is about a statement that has to be prepared again: the server does not know it, or it answers something else
+/// now. Of the latter only the file of the server's source says so in all languages; other servers have other files.
+fn is_forgotten(code: &str, file: Option<&str>, message: &str) -> bool {
+    code == "26000"
+        || (code == NOT_SUPPORTED && (file == Some("plancache.c") || message.contains("cached plan")))
 }
 
 /// After such an error the server closes the connection.
@@ -191,9 +204,6 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     match code {
         "40003" => {
             return (Sort::Ambiguous, Error::io(format!("the server does not know the outcome ({message})")));
-        }
-        "26000" | "0A000" if message.contains("prepared statement") || message.contains("cached plan") => {
-            return (Sort::Forgotten, Error::failed(message));
         }
         "57P03" | "57P05" | "53300" => {
             let text = format!("the server takes no connection now ({message})");

@@ -157,6 +157,27 @@ fn a_server_with_types_of_its_own_is_left_before_they_use_up_the_stack() {
 }
 
 #[test]
+fn a_statement_that_the_server_has_forgotten_is_known_in_any_language() {
+    for (code, file, text, sort) in [
+        ("26000", "prepare.c", "vorbereitete Anweisung »s1« existiert nicht", Sort::Forgotten),
+        ("0A000", "plancache.c", "gespeicherter Plan darf den Ergebnistyp nicht ändern", Sort::Forgotten),
+        ("0A000", "", "cached plan must not change result type", Sort::Forgotten),
+        ("0A000", "guc.c", "das geht hier nicht", Sort::Refused),
+    ] {
+        let report = format!("SERROR\0VERROR\0C{code}\0M{text}\0F{file}\0\0");
+        let fake = Fake::answering(move |kind, _| match kind {
+            b'P' => prepared(&[], &[20]),
+            b'B' => message(b'E', report.as_bytes()),
+            _ => Vec::new(),
+        });
+        let mut line = fake.line();
+        let statement = line.prepare("SELECT 1").unwrap_or_else(|failure| panic!("{failure:?}"));
+        let failure = line.query(&statement, &[]).unwrap_err();
+        assert_eq!(failure.sort, sort, "{code} {text}: {failure:?}");
+    }
+}
+
+#[test]
 fn what_a_server_sends_without_an_end_during_the_log_in_is_left_early() {
     for (name, endless) in [
         ("settings", message(b'S', b"name\0value\0")),
