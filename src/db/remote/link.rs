@@ -122,7 +122,10 @@ impl Link {
                 let (Some(server), Some(pid), Some(started)) = (next(), next(), next()) else {
                     return Ok(None);
                 };
-                Ok(Some(Backend { server, pid, started }))
+                // They become parts of a statement, perhaps on another server.
+                let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+                let is_plain = !started.contains(['\'', '\\']);
+                Ok(Some(Backend { server, pid, started }).filter(|_| is_number && is_plain))
             }
             Ok(None) => Ok(None),
             Err(failure) if failure.sort == Sort::Refused => Ok(None),

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::db::remote::failure::Sort;
 use crate::db::remote::line::Line;
+use crate::db::remote::link::Link;
 use crate::db::remote::url::{Environment, Settings};
 
 /// What speaks as a server does, as far as somebody has told it to.
@@ -153,6 +154,27 @@ fn a_server_with_types_of_its_own_is_left_before_they_use_up_the_stack() {
             .unwrap();
         let text = failure.error.to_string();
         assert!(failure.sort == Sort::Broken && text.contains("no PostgreSQL gives"), "{name}: {failure:?}");
+    }
+}
+
+/// What a server says it is called is told to another one later, in a statement.
+#[test]
+fn a_server_that_calls_a_backend_what_is_a_statement_is_taken_for_one_that_cannot_tell() {
+    let since = "2026-01-02 03:04:05.678901+00";
+    for (pid, started, is_known) in [
+        ("17", since, true),
+        ("17 OR true", since, false),
+        ("", since, false),
+        ("17", "'; DROP TABLE kvstore_row; --", false),
+        ("17", "x\\", false),
+    ] {
+        let columns = [(); 4].map(|()| [&b"c\0"[..], &[0; 18]].concat()).concat();
+        let row = one_row(&[Some(b"1 00000001"), Some(pid.as_bytes()), Some(started.as_bytes()), None]);
+        let row = row.get(5..).unwrap().to_vec(); // in this protocol nothing is bound
+        let told = [message(b'T', &[&[0, 4], &columns[..]].concat()), row].concat();
+        let fake = Fake::answering(move |kind, _| if kind == b'Q' { told.clone() } else { Vec::new() });
+        let backend = Link::of(fake.line()).who_am_i().unwrap_or_else(|failure| panic!("{failure:?}"));
+        assert_eq!(backend.is_some(), is_known, "{pid} {started}: {backend:?}");
     }
 }
 
