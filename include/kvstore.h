@@ -1470,7 +1470,8 @@ int kvstore_batch_clear(KVBatch *b);
  * Commits a batch: all of it in one transaction (or as part of the open one), or nothing. The batch is
  * empty afterwards, but only on success, and can be used again.
  *
- * Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile.
+ * Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile, or if the store is on a server and
+ * the batch has more than it takes at once (1008 MiB).
  */
 int kvstore_batch_commit(KVBatch *b);
 

@@ -13,7 +13,7 @@ use super::data::on_family;
 use super::handle::{self, Single};
 use super::ranges::key_range;
 use super::types::{KVBatch, KVColumnFamily, KVStore};
-use crate::WriteBatch;
+use crate::{Error, ErrorKind, WriteBatch};
 
 /// Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
 /// `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0.
@@ -79,18 +79,24 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
             give_nothing();
             let wanted: Vec<&[u8]> =
                 (0..count).map(|n| key(*keys.add(n), *lens.add(n))).collect::<Outcome<_>>()?;
-            let mut complete = true;
+            let (mut complete, mut fits) = (true, true);
             let done = family.get_many_with(wanted, |n, value| {
-                if let Some(value) = value {
+                if n >= count {
+                    fits = false; // whatever the store says, the arrays end here
+                } else if let Some(value) = value {
                     let copy = malloc_copy(value);
                     complete &= !copy.is_null();
                     give(n, copy, if copy.is_null() { -1 } else { c_length(value.len()) });
                 }
             });
-            if done.is_err() || !complete {
+            if done.is_err() || !complete || !fits {
                 (0..count).for_each(|n| libc::free(*values.add(n)));
                 give_nothing();
                 done?;
+                if !fits {
+                    let text = "the store has answered more values than it was asked for: nothing was read";
+                    return Err(Error::new(ErrorKind::Error, text).into());
+                }
                 return Err(no_memory().into());
             }
             Ok(KVSTORE_OK)
@@ -252,7 +258,8 @@ pub unsafe extern "C" fn kvstore_batch_clear(b: *mut KVBatch) -> c_int {
 /// Commits a batch: all of it in one transaction (or as part of the open one), or nothing. The batch is
 /// empty afterwards, but only on success, and can be used again.
 ///
-/// Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile.
+/// Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile, or if the store is on a server and
+/// the batch has more than it takes at once (1008 MiB).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_commit(b: *mut KVBatch) -> c_int {
     // SAFETY: as documented.

@@ -41,6 +41,9 @@ pub(super) struct Failure {
 /// Another transaction had the lock longer than this one was to wait.
 const WAITED: &str = "55P03";
 
+/// What the server cannot do, or not where it is, or not any more.
+pub(super) const NOT_SUPPORTED: &str = "0A000";
+
 impl Failure {
     /// Whether it is that others had a lock for longer than the statement was to wait.
     pub(super) fn is_of_wait(&self) -> bool {
@@ -63,6 +66,15 @@ pub(super) fn unsent(failure: Failure) -> Failure {
         Sort::Broken | Sort::Ambiguous => Failure { sort: Sort::Unreachable, ..failure },
         _ => failure,
     }
+}
+
+/// What is said by a server that only reads, as a standby does.
+pub(super) fn only_reads(why: &str) -> Failure {
+    let text = format!(
+        "the server only reads ({why}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one that can \
+         write is found, with a busy timeout longer than a failover takes"
+    );
+    Failure::new(Sort::Standby, Error::read_only(text))
 }
 
 /// The longest text of a server's that is shown, in characters.
@@ -92,6 +104,10 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     if let Some(error) = error.as_db_error() {
         return of_server(error);
     }
+    if is_unsendable(error) {
+        let text = format!("the statement could not be sent ({}): nothing was done", summary(error));
+        return Failure::new(Sort::Refused, Error::invalid(text));
+    }
     if let Some(error) = error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
         return broken(said(error));
     }
@@ -101,6 +117,13 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     // Parameters or columns that do not fit a statement, an answer that cannot be read.
     let text = format!("the statement could not be run: {}", summary(error));
     Failure::new(Sort::Refused, Error::failed(text))
+}
+
+/// Whether the driver could not write a request down: it is too long, or has what no message can have. Nothing was sent then,
+/// though the cause is an `io::Error`, too.
+fn is_unsendable(error: &tokio_postgres::Error) -> bool {
+    let summary = summary(error);
+    summary.starts_with("error encoding message") || summary.starts_with("error serializing parameter")
 }
 
 /// What went wrong, without what an inner error may quote.
@@ -150,8 +173,21 @@ fn of_server(error: &DbError) -> Failure {
     if error.code().code() == OUT_OF_MEMORY && is_shared {
         return no_room_for_locks(&shown(error.message()));
     }
+    if is_forgotten(error.code().code(), error.file(), error.message()) {
+        return Failure {
+            code: error.code().code().to_owned(),
+            ..Failure::new(Sort::Forgotten, Error::failed(shown(error.message())))
+        };
+    }
     let (sort, translated) = of_code(error.code().code(), &shown(error.message()), is_fatal(error));
     Failure { code: error.code().code().to_owned(), ..Failure::new(sort, translated) }
+}
+
+/// Whether it is about a statement that has to be prepared again: the server does not know it, or it answers something else
+/// now. Of the latter only the file of the server's source says so in all languages; other servers have other files.
+fn is_forgotten(code: &str, file: Option<&str>, message: &str) -> bool {
+    code == "26000"
+        || (code == NOT_SUPPORTED && (file == Some("plancache.c") || message.contains("cached plan")))
 }
 
 /// After such an error the server closes the connection.
@@ -168,9 +204,6 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     match code {
         "40003" => {
             return (Sort::Ambiguous, Error::io(format!("the server does not know the outcome ({message})")));
-        }
-        "26000" | "0A000" if message.contains("prepared statement") || message.contains("cached plan") => {
-            return (Sort::Forgotten, Error::failed(message));
         }
         "57P03" | "57P05" | "53300" => {
             let text = format!("the server takes no connection now ({message})");
@@ -198,13 +231,10 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
             ),
         ),
         "57014" => refused(Error::busy(format!("the server gave the statement up ({message}): retry"))),
-        "25006" => (
-            Sort::Standby,
-            Error::read_only(format!(
-                "the server only reads ({message}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one \
-                 that can write is found, with a busy timeout longer than a failover takes"
-            )),
-        ),
+        "25006" => {
+            let failure = only_reads(message);
+            (failure.sort, failure.error)
+        }
         "42501" => refused(Error::read_only(format!(
             "the role of this connection lacks a right ({message}): who writes needs USAGE on the schema, and SELECT, INSERT, \
              UPDATE and DELETE on its tables; GRANT that, or connect as another role"

@@ -14,8 +14,8 @@ use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Connection, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::types::{self, ToSql};
+use tokio_postgres::{AsyncMessage, Client, Column, Connection, Row, SimpleQueryMessage, Statement};
 
 use super::failure::{Failure, MOST_CHARS, Sort, broken, cut, said, shown, summary, translate};
 use super::tls;
@@ -48,6 +48,9 @@ pub(super) struct Line {
     socket: Arc<Socket>,
     has_ended: bool,
 }
+
+/// How often a server may be asked something when a statement is prepared. Once is enough, and TLS may have something to say.
+const MOST_TURNS: u32 = 8;
 
 /// A row as the simple protocol answers it.
 pub(super) type Texts = Vec<Option<String>>;
@@ -140,9 +143,20 @@ impl Line {
         self.has_ended
     }
 
+    /// All types of the library's statements are PostgreSQL's own, which the driver knows. Of others it asks the server, and of
+    /// what they are made of, each from within the last question: that has to end before the stack does.
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
-        let Line { client, traffic, driver, has_ended, .. } = self;
-        run(driver, traffic.as_mut(), has_ended, client.prepare(sql))
+        let Line { client, traffic, driver, socket, has_ended } = self;
+        socket.limit_turns(Some(MOST_TURNS));
+        let prepared = run(driver, traffic.as_mut(), has_ended, client.prepare(sql));
+        socket.limit_turns(None);
+        let statement = prepared?;
+        let columns = statement.columns().iter().map(Column::type_);
+        if statement.params().iter().chain(columns).any(|kind| types::Type::from_oid(kind.oid()).is_none()) {
+            *has_ended = true; // the driver would build the next ones on those it has asked for
+            return Err(broken("an answer that no PostgreSQL gives: a type of the server's own"));
+        }
+        Ok(statement)
     }
 
     pub(super) fn query(

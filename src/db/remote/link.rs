@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::{Row, Statement, types::ToSql};
 
-use super::failure::{Failure, Sort, unsent};
+use super::failure::{Failure, NOT_SUPPORTED, Sort, only_reads, unsent};
 use super::line::Line;
 use super::pauses::Pauses;
 use crate::error::{Error, Result};
@@ -122,11 +122,25 @@ impl Link {
                 let (Some(server), Some(pid), Some(started)) = (next(), next(), next()) else {
                     return Ok(None);
                 };
-                Ok(Some(Backend { server, pid, started }))
+                // They become parts of a statement, perhaps on another server.
+                let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+                let is_plain = !started.contains(['\'', '\\']);
+                Ok(Some(Backend { server, pid, started }).filter(|_| is_number && is_plain))
             }
             Ok(None) => Ok(None),
             Err(failure) if failure.sort == Sort::Refused => Ok(None),
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// A standby refuses to begin a transaction that writes as something it cannot do, and says in words only why.
+    pub(super) fn of_standby(&mut self, failure: Failure) -> Failure {
+        if failure.code != NOT_SUPPORTED {
+            return failure;
+        }
+        match self.line.ask("SELECT pg_is_in_recovery()::text") {
+            Ok(Some(answer)) if answer == "true" => only_reads("it is a standby"),
+            _ => failure,
         }
     }
 

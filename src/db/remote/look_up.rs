@@ -13,8 +13,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::catalogue::no_longer_exists;
+use super::plan::size::check_keys;
 use super::plan::sql::{Text, live, ms, with_family};
-use super::plan::{Contents, before, check_key, column, count, from};
+use super::plan::{Contents, before, check_key, column, count, from, strange};
 use super::session::Again;
 use crate::clock::unix_ms;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
@@ -214,8 +215,10 @@ impl Contents<'_> {
         if keys.is_empty() {
             return Ok(());
         }
+        check_keys(&keys)?;
         let mut rows = self.rows(GET_MANY.on(self.db), &[&self.name(), &keys])?;
         put_in_order(&mut rows, |a, b| column::<i64>(a, 3).ok().cmp(&column(b, 3).ok()));
+        check_numbers(&rows, 3, keys.len())?;
         self.note_time(rows.first())?;
         for (number, row) in rows.iter().enumerate() {
             visit(number, found(column(row, 2)?, column(row, 1)?));
@@ -225,8 +228,10 @@ impl Contents<'_> {
 
     /// When each of these live keys was written, if that is known.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        check_keys(keys)?;
         let mut rows = self.rows(WRITE_TIMES, &[&self.name(), &keys])?;
         put_in_order(&mut rows, |a, b| column::<i64>(a, 0).ok().cmp(&column(b, 0).ok()));
+        check_numbers(&rows, 0, keys.len())?;
         rows.iter().map(|row| column(row, 1)).collect()
     }
 
@@ -399,6 +404,13 @@ fn put_in_order(rows: &mut [Row], order: impl Fn(&Row, &Row) -> Ordering) {
     if !rows.is_sorted_by(|a, b| order(a, b).is_le()) {
         rows.sort_by(order);
     }
+}
+
+/// Refuses rows that are not one for each of so many keys, by the numbers in column `at`: who asked takes them by their place,
+/// in C to write to memory of the caller's.
+fn check_numbers(rows: &[Row], at: usize, keys: usize) -> Result<()> {
+    let is_its_place = |(place, row)| column::<i64>(row, at).is_ok_and(|number| number == place);
+    if rows.len() == keys && (1..).zip(rows).all(is_its_place) { Ok(()) } else { Err(strange()) }
 }
 
 /// Every statement, for a test of the plans.

@@ -23,6 +23,7 @@
 
 mod batch;
 mod late;
+pub(super) mod size;
 pub(super) mod sql;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use crate::error::{Error, Result};
 use crate::expiry::{Condition, Expiry};
 use crate::options::{Presence, PutOptions};
 use crate::unwind::or_undo;
+use size::check_size;
 pub(super) use sql::PLANNER;
 use sql::{
     AGAIN, BY_DEFAULT, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE,
@@ -79,6 +81,7 @@ impl Contents<'_> {
     /// Writes a value as `options` say; tells whether it did.
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         check_key(key)?;
+        check_size([key.len(), value.len()])?;
         let (name, expire_ms, written_ms) = (self.name(), options.expiry.millis(), options.written_ms);
         let life_ms = options.ttl_ms.or(options.default_ttl.then_some(BY_DEFAULT));
         let params: [&(dyn ToSql + Sync); 7] =
@@ -134,12 +137,14 @@ impl Contents<'_> {
         expiry: Expiry,
     ) -> Result<bool> {
         check_key(key)?;
+        check_size([key.len(), expected.len(), value.len()])?;
         self.decide(Again::No, SWAP, &[&self.name(), &key, &expected, &value, &expiry.millis()])
     }
 
     /// Deletes a key if it is alive and its value is `expected`; says whether it did.
     pub(crate) fn compare_and_delete(self, key: &[u8], expected: &[u8]) -> Result<bool> {
         check_key(key)?;
+        check_size([key.len(), expected.len()])?;
         self.decide(Again::No, DELETE_IF_EQUAL, &[&self.name(), &key, &expected])
     }
 
@@ -195,7 +200,12 @@ impl Contents<'_> {
             return Ok(None);
         }
         let (value, old_ms) = (column::<&[u8]>(&row, 1)?, column::<Option<i64>>(&row, 2)?);
-        let undo = || drop(self.undo_expire(key, value, old_ms, expiry)); // it is `visit` whose failure is told
+        let was_removed = column::<bool>(&row, 3)?;
+        // It is `visit` whose failure is told.
+        let undo = || match was_removed {
+            true => drop(self.undo_removal(key, value, old_ms)),
+            false => drop(self.undo_expire(key, value, old_ms, expiry)),
+        };
         or_undo((), |()| visit(value), |()| undo()).inspect_err(|_| undo()).map(Some)
     }
 
@@ -209,9 +219,13 @@ impl Contents<'_> {
     }
 
     fn undo_expire(self, key: &[u8], value: &[u8], old_ms: Option<i64>, given: Expiry) -> Result<()> {
+        check_size([key.len(), value.len()])?;
         let params: [&(dyn ToSql + Sync); 5] = [&self.name(), &key, &value, &old_ms, &given.millis()];
-        self.ask(Again::Yes, UNDO_EXPIRE, &params)?;
-        // If the end had come already, the row was removed.
+        self.ask(Again::Yes, UNDO_EXPIRE, &params).map(drop)
+    }
+
+    /// The same where the end had come already. Only then is the row made again: another client may have deleted it otherwise.
+    fn undo_removal(self, key: &[u8], value: &[u8], old_ms: Option<i64>) -> Result<()> {
         let options = PutOptions::new().expiry(Expiry::of_row(old_ms)).if_absent();
         self.put(key, value, &options).map(drop)
     }

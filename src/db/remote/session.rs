@@ -532,7 +532,8 @@ pub(super) fn unknown(failure: Failure) -> Failure {
         "{}: whether the call was done is unknown; look at the store before you run it again",
         failure.error
     );
-    Failure { error: Error::io(text).of_server(), ..failure }
+    // By the code of a wait it would be taken for one that has done nothing.
+    Failure { error: Error::io(text).of_server(), code: String::new(), ..failure }
 }
 
 impl Db {

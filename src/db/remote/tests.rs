@@ -12,6 +12,7 @@ use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
 use crate::expiry::Expiry;
 use crate::family::{Cursor, Direction, KeyRange};
+use crate::options::PutOptions;
 
 #[path = "../../../tests/common/server.rs"]
 #[allow(unreachable_pub)]
@@ -228,6 +229,15 @@ fn a_connection_that_was_ended_between_calls_is_made_anew_for_every_kind_of_call
         }
         assert_ne!(pid(&db), old);
     }
+}
+
+#[test]
+fn a_statement_that_cannot_be_written_down_is_refused_and_the_connection_is_kept() {
+    let db = open(&Server::shared().url("unsendable"));
+    let first = pid(&db);
+    let e = db.query(Again::Read, "SELECT '\0'", &[]).unwrap_err();
+    assert!(e.kind() == ErrorKind::Error && !e.to_string().contains("broke"), "{:?} {e}", e.kind());
+    assert_eq!(pid(&db), first);
 }
 
 #[test]

@@ -34,15 +34,13 @@ impl Session {
             let rest = if link.backend.is_some() { on_postgres } else { "" };
             let sql =
                 format!("BEGIN ISOLATION LEVEL {kind}; SET LOCAL lock_timeout = {wait}; {rest}; {question}");
-            link.line
-                .ask(&sql)
-                .inspect_err(|failure| {
-                    // It may have failed after BEGIN.
-                    if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
-                        let _ = link.line.execute("ROLLBACK");
-                    }
-                })
-                .map_err(unsent)
+            link.line.ask(&sql).map_err(|failure| {
+                if matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
+                    return unsent(failure);
+                }
+                let _ = link.line.execute("ROLLBACK"); // it may have failed after BEGIN
+                unsent(link.of_standby(failure))
+            })
         };
         let answer = self.run_with(Again::Yes, Patience::Own, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;

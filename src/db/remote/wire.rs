@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -39,15 +39,26 @@ struct Limit {
     bytes: usize,
 }
 
+/// [Turns](Socket::limit_turns) without a limit.
+const NO_LIMIT: u32 = u32::MAX;
+
 pub(super) struct Socket {
     stream: Stream,
     limit: Mutex<Option<Limit>>,
+    turns: AtomicU32,
+    /// Whether the server had the last word.
+    has_read: AtomicBool,
 }
 
 impl Socket {
     /// Sets a stream up for [`write`](Socket::write).
     pub(super) fn new(stream: Stream) -> io::Result<Socket> {
-        let socket = Socket { stream, limit: Mutex::default() };
+        let socket = Socket {
+            stream,
+            limit: Mutex::default(),
+            turns: AtomicU32::new(NO_LIMIT),
+            has_read: AtomicBool::new(false),
+        };
         #[cfg(target_vendor = "apple")]
         socket.as_ref().set_nosigpipe(true)?;
         Ok(socket)
@@ -68,6 +79,25 @@ impl Socket {
     pub(super) fn lift_limit(&self) -> io::Result<()> {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.set_timeout(None)
+    }
+
+    /// From now on something may be sent after an answer, or a part of one, so often; `None`: as often as one likes. However
+    /// slow the way is, one request is one turn.
+    pub(super) fn limit_turns(&self, turns: Option<u32>) {
+        self.turns.store(turns.unwrap_or(NO_LIMIT), Ordering::Relaxed);
+    }
+
+    /// Before each write.
+    fn within_turns(&self) -> io::Result<()> {
+        let is_turn = self.has_read.swap(false, Ordering::Relaxed);
+        match self.turns.load(Ordering::Relaxed) {
+            left if !is_turn || left == NO_LIMIT => Ok(()),
+            0 => Err(io::Error::other("an answer that no PostgreSQL gives: it takes ever more questions")),
+            left => {
+                self.turns.store(left - 1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
     }
 
     /// Before each read and write. Returns how many bytes may be read.
@@ -114,6 +144,7 @@ impl Socket {
                 // What a timeout is called here.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(read) => {
+                    self.has_read.store(true, Ordering::Relaxed);
                     if let Some(limit) = &mut *self.limit.lock().unwrap_or_else(PoisonError::into_inner) {
                         limit.bytes = limit.bytes.saturating_sub(read);
                     }
@@ -130,6 +161,7 @@ impl Socket {
         const QUIETLY: libc::c_int = 0; // a setting of the socket there
         #[cfg(not(target_vendor = "apple"))]
         const QUIETLY: libc::c_int = libc::MSG_NOSIGNAL;
+        self.within_turns()?;
         loop {
             self.within_limit()?;
             match self.as_ref().send_with_flags(bytes, QUIETLY) {

@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::size::{BESIDE_KEY, check_size};
 use super::sql::{BY_DEFAULT, Text, after, and_locked, came, clock, live};
 use super::{Db, check_key, column, count, strange};
 use crate::db::BatchWrite;
@@ -174,6 +175,7 @@ impl Db {
             }
         }
         let lists = Lists::of(&folded);
+        lists.check_size()?;
         let (sql, params) = lists.statement(self);
         let write = || self.session.borrow_mut().query_at_once(Again::Yes, sql, &params);
         let lock = || self.lock(&lists.names, &lists.numbers, &lists.keys);
@@ -184,7 +186,7 @@ impl Db {
             false => self.write_on_time(write, lock, has_written),
         }?;
         if let Some(missing) = missing(&rows)? {
-            let missing = usize::try_from(missing - 1).ok().and_then(|at| lists.families.get(at));
+            let missing = missing.checked_sub(1).and_then(|at| lists.families.get(usize::try_from(at).ok()?));
             return Err(no_longer_exists(missing.copied().unwrap_or_default()));
         }
         Ok(deleted + count(rows.first().ok_or_else(strange)?, 1)?)
@@ -239,6 +241,13 @@ impl<'a> Lists<'a> {
             lists.written.push(options.and_then(|options| options.written_ms));
         }
         lists
+    }
+
+    fn check_size(&self) -> Result<()> {
+        let values = self.values.iter().map(|value| value.map_or(0, <[u8]>::len));
+        let of_key =
+            |(key, value): (&&[u8], usize)| BESIDE_KEY.saturating_add(key.len()).saturating_add(value);
+        check_size(self.keys.iter().zip(values).map(of_key))
     }
 
     fn puts(&self) -> bool {

@@ -401,12 +401,12 @@ pub(super) const EXPIRE: &str = concat!(
     "), 0) END FROM f"
 );
 
-/// Shows the old end, too, for the one who has to undo it.
+/// Shows the old end, too, and whether the row was removed, for the one who has to undo it.
 pub(super) const GET_AND_EXPIRE: &str = concat!(
     change_end!("true", "r.value"),
     "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 WHEN r.key IS NOT NULL AND ",
     live!(came!()),
-    " THEN 2 ELSE 0 END, (SELECT value FROM w UNION ALL SELECT value FROM d), r.expire_ms ",
+    " THEN 2 ELSE 0 END, (SELECT value FROM w UNION ALL SELECT value FROM d), r.expire_ms, EXISTS (SELECT FROM d) ",
     "FROM f LEFT JOIN kvstore_row r ON ",
     row!()
 );

@@ -227,6 +227,30 @@ fn a_key_dies_by_the_servers_clock_with_nobody_touching_it() {
     assert_eq!(family.purge(i64::MAX, 256).unwrap().counted, 1);
 }
 
+/// Two families of one name, which a constraint keeps from being: each row is answered twice. What C gets is written by the
+/// rows' numbers.
+#[test]
+fn a_list_of_keys_is_answered_row_by_row_or_not_at_all() {
+    let db = store("lost_constraint", &["f"]);
+    let family = db.contents("f");
+    family.put(b"a", b"1", &PutOptions::new()).unwrap();
+    let keys: [&[u8]; 2] = [b"a", b"b"];
+    let look = || {
+        let mut seen = Vec::new();
+        let done = family.get_many(&keys, |number, found| seen.push((number, found.live().is_some())));
+        done.map(|()| seen)
+    };
+    assert_eq!(look().unwrap(), [(0, true), (1, false)]);
+    assert_eq!(family.write_times(&keys).unwrap(), [None, None]);
+    Server::shared().sql(
+        "ALTER TABLE lost_constraint.kvstore_family DROP CONSTRAINT kvstore_family_name_key; \
+         INSERT INTO lost_constraint.kvstore_family (name, created_ms) VALUES ('f', 1)",
+    );
+    for e in [look().map(drop).unwrap_err(), family.write_times(&keys).map(drop).unwrap_err()] {
+        assert!(e.kind() == ErrorKind::Error && e.to_string().contains("is it PostgreSQL?"), "{e}");
+    }
+}
+
 #[test]
 fn a_get_and_expire_whose_visit_fails_changes_nothing() {
     let db = store("visit_fails", &["f"]);
@@ -241,6 +265,51 @@ fn a_get_and_expire_whose_visit_fails_changes_nothing() {
     let panics = || family.get_and_expire(b"key", Expiry::At(FAR + 9), |_| -> Result<()> { panic!("on") });
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
     assert_eq!(family.times(b"key").unwrap().live().unwrap().expiry, Expiry::At(FAR));
+}
+
+#[test]
+fn what_another_client_deletes_while_a_get_and_expire_fails_stays_deleted() {
+    let (db, other) = (store("deleted_meanwhile", &["f"]), open("deleted_meanwhile"));
+    let family = db.contents("f");
+    for (new, comes_back) in [(Expiry::At(FAR + 1), false), (Expiry::Never, false), (Expiry::At(PAST), true)]
+    {
+        family.put(b"key", b"1", &until(FAR)).unwrap();
+        let fail = |_: &[u8]| -> Result<()> {
+            // What the call itself has removed is not there for others.
+            assert_eq!(other.contents("f").delete(b"key").unwrap(), !comes_back);
+            Err(Error::no_memory("no"))
+        };
+        assert_eq!(family.get_and_expire(b"key", new, fail).unwrap_err().kind(), ErrorKind::NoMemory);
+        assert_eq!(value(family, b"key").is_some(), comes_back, "{new:?}");
+    }
+}
+
+/// One value many times, so that it takes no memory here.
+#[test]
+fn more_at_once_than_a_server_takes_is_refused_and_the_transaction_goes_on() {
+    let mut db = store("too_much", &["f"]);
+    let (value, tables) = (vec![0; 2 << 20], Tables::of("f"));
+    let keys: Vec<_> = (0..600_u64).map(u64::to_be_bytes).collect();
+    let options = PutOptions::new();
+    let write = |key| BatchWrite { family: &tables, key, put: Some((&value[..], &options)) };
+    let writes: Vec<_> = keys.iter().map(|key| write(&key[..])).collect();
+    let key: &[u8] = &[b'k'; MAX_KEY_SIZE];
+    let many = vec![key; 1 << 19];
+    let refusals = |db: &Db| {
+        for e in [
+            db.write_batch(&writes).unwrap_err(),
+            db.contents("f").get_many(&many, |_, _| ()).unwrap_err(),
+            db.contents("f").write_times(&many).unwrap_err(),
+        ] {
+            assert!(e.kind() == ErrorKind::Error && e.to_string().contains("in parts"), "{e}");
+        }
+    };
+    refusals(&db);
+    db.begin_write().unwrap();
+    db.write_batch(&writes[..2]).unwrap();
+    refusals(&db);
+    db.commit().unwrap();
+    assert_eq!(db.contents("f").count().unwrap(), 2);
 }
 
 #[test]

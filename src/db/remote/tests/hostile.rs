@@ -5,6 +5,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
 
 use super::*;
+use crate::db::remote::failure::Sort;
+use crate::db::remote::line::Line;
+use crate::db::remote::link::Link;
+use crate::db::remote::url::{Environment, Settings};
 
 /// What speaks as a server does, as far as somebody has told it to.
 struct Fake {
@@ -39,6 +43,36 @@ impl Fake {
         })
     }
 
+    /// Logs everybody in, and answers each message of the client's as `answer` says, which gets its type and the rest. The
+    /// end of an answer is sent after it.
+    fn answering(answer: impl Fn(u8, &[u8]) -> Vec<u8> + Send + 'static) -> Fake {
+        Fake::new(move |client| {
+            client.write_all(&[&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat())?;
+            let mut answers = Vec::new();
+            loop {
+                let (mut kind, mut length) = ([0], [0; 4]);
+                client.read_exact(&mut kind)?;
+                client.read_exact(&mut length)?;
+                let mut body = vec![0; u32::from_be_bytes(length) as usize - 4];
+                client.read_exact(&mut body)?;
+                answers.extend(answer(kind[0], &body));
+                if matches!(kind[0], b'S' | b'Q') {
+                    answers.extend(message(b'Z', b"I"));
+                    client.write_all(&answers)?;
+                    answers.clear();
+                }
+            }
+        })
+    }
+
+    /// A connection, and no store on it.
+    fn line(&self) -> Line {
+        let settings = Settings::of(&self.url(), &Environment::of_process()).unwrap();
+        let line = Line::connect(&settings, false).unwrap_or_else(|failure| panic!("{failure:?}"));
+        line.limit(None).unwrap();
+        line
+    }
+
     fn url(&self) -> String {
         format!("postgresql://u@/d?connect_timeout=1&host={}", self.folder.path().display())
     }
@@ -68,6 +102,101 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 /// An error or a notice.
 fn report(kind: u8, code: &str, text: &str) -> Vec<u8> {
     message(kind, format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0").as_bytes())
+}
+
+/// What a statement is told to take and to answer, by the numbers of the types.
+fn prepared(parameters: &[u32], columns: &[u32]) -> Vec<u8> {
+    let count = |of: &[u32]| i16::try_from(of.len()).unwrap().to_be_bytes().to_vec();
+    let (mut takes, mut gives) = (count(parameters), count(columns));
+    takes.extend(parameters.iter().flat_map(|oid| oid.to_be_bytes()));
+    for oid in columns {
+        gives.extend([&b"c\0"[..], &[0; 6], &oid.to_be_bytes(), &[0; 8]].concat());
+    }
+    [message(b'1', b""), message(b't', &takes), message(b'T', &gives)].concat()
+}
+
+/// A row, after which there is no other.
+fn one_row(columns: &[Option<&[u8]>]) -> Vec<u8> {
+    let mut row = i16::try_from(columns.len()).unwrap().to_be_bytes().to_vec();
+    for column in columns {
+        row.extend(column.map_or(-1, |bytes| i32::try_from(bytes.len()).unwrap()).to_be_bytes());
+        row.extend(column.unwrap_or_default());
+    }
+    [message(b'2', b""), message(b'D', &row), message(b'C', b"SELECT 1\0")].concat()
+}
+
+/// The driver asks for a type it does not know, and for what that is made of, and for what the answers to that are made of.
+#[test]
+fn a_server_with_types_of_its_own_is_left_before_they_use_up_the_stack() {
+    // By PostgreSQL's numbers, what is answered of a type: its name, sort, element, range, what it is a domain over, schema, table.
+    const OF_TYPE: [u32; 7] = [19, 18, 26, 26, 26, 19, 26];
+    const ITS_OWN: u32 = 99_999;
+    for (name, asked, over) in [("domain over domain", 26, 1), ("of itself", ITS_OWN, 1), ("one", 26, 0)] {
+        let known = AtomicU32::new(ITS_OWN);
+        let fake = Fake::answering(move |kind, body| match kind {
+            b'P' if body.windows(18).any(|part| part == b"pg_catalog.pg_type") => {
+                prepared(&[asked], &OF_TYPE)
+            }
+            b'P' => prepared(&[ITS_OWN], &[20]),
+            b'B' => {
+                let next = ((known.fetch_add(1, Ordering::Relaxed) + 1) * over).to_be_bytes();
+                let none = &[0; 4];
+                one_row(&[Some(b"t"), Some(b"d"), Some(none), None, Some(&next), Some(b"s"), Some(none)])
+            }
+            _ => Vec::new(),
+        });
+        let mut line = fake.line();
+        let failure = thread::Builder::new()
+            .stack_size(512 << 10)
+            .spawn(move || line.prepare("SELECT $1").map(drop).unwrap_err())
+            .unwrap()
+            .join()
+            .unwrap();
+        let text = failure.error.to_string();
+        assert!(failure.sort == Sort::Broken && text.contains("no PostgreSQL gives"), "{name}: {failure:?}");
+    }
+}
+
+/// What a server says it is called is told to another one later, in a statement.
+#[test]
+fn a_server_that_calls_a_backend_what_is_a_statement_is_taken_for_one_that_cannot_tell() {
+    let since = "2026-01-02 03:04:05.678901+00";
+    for (pid, started, is_known) in [
+        ("17", since, true),
+        ("17 OR true", since, false),
+        ("", since, false),
+        ("17", "'; DROP TABLE kvstore_row; --", false),
+        ("17", "x\\", false),
+    ] {
+        let columns = [(); 4].map(|()| [&b"c\0"[..], &[0; 18]].concat()).concat();
+        let row = one_row(&[Some(b"1 00000001"), Some(pid.as_bytes()), Some(started.as_bytes()), None]);
+        let row = row.get(5..).unwrap().to_vec(); // in this protocol nothing is bound
+        let told = [message(b'T', &[&[0, 4], &columns[..]].concat()), row].concat();
+        let fake = Fake::answering(move |kind, _| if kind == b'Q' { told.clone() } else { Vec::new() });
+        let backend = Link::of(fake.line()).who_am_i().unwrap_or_else(|failure| panic!("{failure:?}"));
+        assert_eq!(backend.is_some(), is_known, "{pid} {started}: {backend:?}");
+    }
+}
+
+#[test]
+fn a_statement_that_the_server_has_forgotten_is_known_in_any_language() {
+    for (code, file, text, sort) in [
+        ("26000", "prepare.c", "vorbereitete Anweisung »s1« existiert nicht", Sort::Forgotten),
+        ("0A000", "plancache.c", "gespeicherter Plan darf den Ergebnistyp nicht ändern", Sort::Forgotten),
+        ("0A000", "", "cached plan must not change result type", Sort::Forgotten),
+        ("0A000", "guc.c", "das geht hier nicht", Sort::Refused),
+    ] {
+        let report = format!("SERROR\0VERROR\0C{code}\0M{text}\0F{file}\0\0");
+        let fake = Fake::answering(move |kind, _| match kind {
+            b'P' => prepared(&[], &[20]),
+            b'B' => message(b'E', report.as_bytes()),
+            _ => Vec::new(),
+        });
+        let mut line = fake.line();
+        let statement = line.prepare("SELECT 1").unwrap_or_else(|failure| panic!("{failure:?}"));
+        let failure = line.query(&statement, &[]).unwrap_err();
+        assert_eq!(failure.sort, sort, "{code} {text}: {failure:?}");
+    }
 }
 
 #[test]

@@ -145,6 +145,27 @@ fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() 
     assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
 }
 
+/// Others have the row as soon as the first try is done: the server is told to say so.
+#[test]
+fn a_write_that_may_be_done_is_unknown_also_if_others_have_the_row_then() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let config = Config::new().busy_timeout(Duration::from_millis(200));
+    let db = Db::open(&proxy.url("unknown_then_locked"), &config, Arc::default()).unwrap();
+    db.contents("default").put(b"other", b"", &PutOptions::new()).unwrap(); // prepares it
+    server.sql(
+        "SET search_path = unknown_then_locked; CREATE SEQUENCE tries; CREATE FUNCTION locked_later() RETURNS trigger \
+         LANGUAGE plpgsql AS $$BEGIN IF nextval('unknown_then_locked.tries') > 1 THEN RAISE 'locked' USING ERRCODE = '55P03'; \
+         END IF; RETURN NEW; END$$; CREATE TRIGGER locked_later BEFORE INSERT ON kvstore_row FOR EACH ROW \
+         EXECUTE FUNCTION locked_later()",
+    );
+    proxy.rule(Rule::SwallowAllAnswers);
+    let e = db.contents("default").put(b"k", b"", &PutOptions::new()).unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{:?} {e}", e.kind());
+    assert_eq!(puts(server, "unknown_then_locked", "k"), 1);
+    assert!(server.sql("SELECT last_value > 1 FROM unknown_then_locked.tries") == "t", "it was not locked");
+}
+
 #[test]
 fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
     let server = Server::shared();
@@ -203,6 +224,9 @@ fn the_primary_is_found_before_and_after_a_failover() {
     assert_eq!(number(&reader, Again::Yes, "SELECT pg_is_in_recovery()::int::bigint").unwrap(), 1);
     let only = format!("postgresql://postgres@/postgres?host={}&schema=s", standby.folder().display());
     let e = put(&open(&only), "k").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+    assert!(e.to_string().contains("name all servers in the URL"), "{e}");
+    let e = open(&only).begin_write().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
     assert!(e.to_string().contains("name all servers in the URL"), "{e}");
     db.begin_write().unwrap();
