@@ -277,9 +277,16 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 # "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables.
 RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
 from_outside = $(filter environment command,$(origin $(1)))
-define without_lto
-$(RUNS_CARGO): override export $(1) := $(if $(call from_outside,$(1)),$$(value $(1)) )-fno-lto
+# (With one modifier a line: Apple's make 3.81 knows no more. What comes from outside is exported by itself, and a value that
+# one target has of it if that is said.)
+define after_outside
+$(RUNS_CARGO): override $(1) := $$(value $(1)) -fno-lto
+export $(1)
 endef
+define alone
+$(RUNS_CARGO): export $(1) := -fno-lto
+endef
+without_lto = $(if $(call from_outside,$(1)),$(call after_outside,$(1)),$(call alone,$(1)))
 $(foreach name,CFLAGS $(filter TARGET_CFLAGS HOST_CFLAGS CFLAGS_%,$(.VARIABLES)),$(eval $(call without_lto,$(name))))
 
 # The crate libsqlite3-sys takes an SQLite of the system's if this variable is set, whatever else is asked for.

@@ -297,6 +297,72 @@ fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
     }
 }
 
+/// What a line for make, without a tab at its beginning, asks of a make that is younger than Apple's, which is GNU make 3.81.
+fn asks_for_a_later_make(line: &str) -> Option<String> {
+    const LATER: [&str; 12] = [
+        "::=",
+        "!=",
+        "&:",
+        ".ONESHELL",
+        ".RECIPEPREFIX",
+        ".SHELLSTATUS",
+        ".EXTRA_PREREQS",
+        ".WAIT",
+        "$(file ",
+        "$(let ",
+        "$(intcmp ",
+        "$(guile ",
+    ];
+    if let Some(later) = LATER.into_iter().find(|later| line.contains(later)) {
+        return Some(later.to_owned());
+    }
+    let words: Vec<_> = line.split_whitespace().take_while(|word| !word.ends_with('=')).collect();
+    let modifiers = words.iter().filter(|word| ["override", "export", "unexport"].contains(word));
+    if modifiers.count() > 1 {
+        return Some("several modifiers".to_owned());
+    }
+    // "define NAME" has no sign of an assignment yet.
+    let of_define = words.contains(&"define") && words.len() > 1 && line.trim_end().ends_with('=');
+    let later = words.iter().find(|word| ["private", "undefine"].contains(word));
+    later.map(|word| (*word).to_owned()).or(of_define.then(|| "define with a sign".to_owned()))
+}
+
+#[test]
+fn the_make_of_a_mac_can_read_what_is_written_for_it() {
+    let refused = [
+        "all: override export CFLAGS := -O2",
+        "$(GOALS): export override $(1) = x",
+        "lib: private A := b",
+        "undefine A",
+        "define A =",
+        "A ::= b",
+        "A != uname",
+        "a b &: c",
+        "A := $(file <b)",
+        "override define A :=",
+    ];
+    for line in refused {
+        assert!(asks_for_a_later_make(line).is_some(), "{line}");
+    }
+    for name in ["Makefile", "packaging/apple/macho.mk"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with(['\t', '#'])) {
+            assert_eq!(asks_for_a_later_make(line), None, "{name}:{}: {line}", at + 1);
+        }
+    }
+}
+
+#[test]
+fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
+    let show = "--eval=show: ; @env";
+    let own = |variables: &[(&str, &str)]| {
+        let text = said(&make(&[show, "show"], variables));
+        text.lines().find_map(|line| line.strip_prefix("CFLAGS=").map(str::to_owned))
+    };
+    assert_eq!(own(&[]), None);
+    assert_eq!(own(&[("CFLAGS", "-Os")]), Some("-Os".to_owned()));
+}
+
 /// The Makefile's steps from a static library of cargo's to the one that is installed; here of two objects, one of which
 /// stands for SQLite and is compiled with `flags`.
 fn static_library_of(folder: &Path, flags: &[&str]) -> Output {
