@@ -445,12 +445,14 @@ FILL = sed \
     -e 's|@crypto@|$(if $(NEEDS_CRYPTO), -lcrypto)|' -e 's|@crypto_target@|$(if $(NEEDS_CRYPTO),;crypto)|' \
     -e 's|@soname@|$(IMPORTED_NAME)|' -e 's|@shared_library@|$(SHARED)|'
 
-# Makes the folder of a file that is to be installed: BSD's install has no -D.
+# Makes folders to install into. One that is there keeps its mode, which "install -d" would change.
+make_folders = for folder in $(foreach folder,$(1),'$(DESTDIR)$(folder)'); do \
+    [ -d "$$folder" ] || $(INSTALL) -d "$$folder" || exit; done
+# The same for the folder of a file: BSD's install has no -D.
 make_folder_of = folder=$$(dirname $(1)) && { [ -d "$$folder" ] || $(INSTALL) -d "$$folder"; }
 
 install: lib $(if $(WITH_COMMAND),install-command)
-	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(cmakedir)' \
-	    '$(DESTDIR)$(includedir)' '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(docdir)'
+	$(call make_folders,$(libdir) $(pkgconfigdir) $(cmakedir) $(includedir) $(mandir)/man3 $(docdir))
 	$(INSTALL_PROGRAM) '$(STAGE)/$(SHARED)' '$(DESTDIR)$(libdir)/$(SHARED)'
 	ln -sf $(SHARED) '$(DESTDIR)$(libdir)/$(SONAME)'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/$(LINK_NAME)'
@@ -475,7 +477,7 @@ endif
 	    $(INSTALL_DATA) "$$document" "$$to" || exit; done
 
 install-command: command
-	$(INSTALL) -d '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man1'
+	$(call make_folders,$(bindir) $(mandir)/man1)
 	$(INSTALL_PROGRAM) '$(STAGE)/kvstore' '$(DESTDIR)$(bindir)/kvstore'
 	$(INSTALL_DATA) '$(STAGE)'/manual/*.1 '$(DESTDIR)$(mandir)/man1'
 	for to in $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION); do $(call make_folder_of,'$(DESTDIR)'"$$to") || exit; done
@@ -514,7 +516,7 @@ WINDOWS_STATIC = $(CARGO_DIR)/$(WINDOWS)/static
 
 # The DLL with its import library, the static library, the headers and the CMake package; the command, if it is wanted.
 install-windows: windows-lib $(if $(WITH_COMMAND),install-windows-command)
-	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin' '$(DESTDIR)$(prefix)/lib/cmake/kvstore' '$(DESTDIR)$(prefix)/include'
+	$(call make_folders,$(prefix)/bin $(prefix)/lib $(prefix)/lib/cmake/kvstore $(prefix)/include)
 	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.dll' '$(DESTDIR)$(prefix)/bin'
 	$(INSTALL_DATA) '$(WINDOWS_OUT)/libkvstore.dll.a' '$(WINDOWS_STATIC)/libkvstore.a' '$(DESTDIR)$(prefix)/lib'
 	$(FILL_WINDOWS) packaging/kvstoreConfig.windows.cmake.in >'$(DESTDIR)$(prefix)/lib/cmake/kvstore/kvstoreConfig.cmake'
@@ -553,7 +555,7 @@ windows-lib:
 
 install-windows-command:
 	$(WINDOWS_CARGO) --package kvstore-cli --bin kvstore
-	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin'
+	$(call make_folders,$(prefix)/bin)
 	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.exe' '$(DESTDIR)$(prefix)/bin'
 
 # ---- For devices with little flash (docs/firmware.md) ----------------------------------------------------

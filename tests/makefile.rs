@@ -257,6 +257,35 @@ fn each_command_that_make_help_names_is_one() {
     }
 }
 
+/// By the lines of the plan that make folders, below a root whose folders have modes of their own.
+#[test]
+fn installing_leaves_the_modes_of_folders_that_are_there() {
+    for goal in ["install", "install-windows"] {
+        let root = tempfile::tempdir().unwrap();
+        let theirs = ["usr", "usr/bin", "usr/lib", "usr/include", "usr/share/man/man3", "usr/share/man/man1"];
+        for (name, mode) in theirs.iter().zip([0o700, 0o750, 0o2775, 0o711, 0o1777, 0o700]) {
+            let folder = root.path().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let modes = || theirs.map(|name| fs::metadata(root.path().join(name)).unwrap().permissions().mode());
+        let before = modes();
+        let destination = format!("DESTDIR={}", root.path().display());
+        let plan = said(&make(&["-n", goal, "PREFIX=/usr", &destination], &[]));
+        let plan = plan.replace("\\\n", " ");
+        let steps: Vec<_> =
+            plan.lines().filter(|line| line.contains("install -d") && !line.contains("install -m")).collect();
+        assert!(steps.len() >= 2, "{plan}");
+        for step in steps {
+            said(&Command::new("sh").args(["-c", step]).output().unwrap());
+        }
+        assert_eq!(modes(), before, "{goal}");
+        for made in ["usr/lib/cmake/kvstore", "usr/include"] {
+            assert!(root.path().join(made).is_dir(), "{goal}: {made}");
+        }
+    }
+}
+
 /// What cargo would be told: its arguments are of no interest here.
 fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
