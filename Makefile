@@ -295,10 +295,16 @@ own_sqlite = $(if $(filter undefined,$(origin LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$
     it has to be 0, or not to be set: with the SQLite of the system only the slower engine can be built, and libkvstore.a \
     would lack it)))
 
+# The OpenSSL of ENCRYPTION=vendored has a make of its own, to which what was given to this one is not meant: by DESTDIR it
+# would be installed into the packager's. What stays is where "make -j" says who else compiles; by pipes, as before make 4.4, it
+# tells only makes of its own.
+# (By env, because a shell loses variables such as CFLAGS_x86_64-unknown-linux-gnu.)
+ALONE = env -u MFLAGS -u MAKEOVERRIDES MAKEFLAGS='$(filter --jobserver-auth=fifo:%,$(MAKEFLAGS))'
+
 # One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
 $(STAGE)/built: $(SOURCES)
 	$(own_sqlite)
-	$(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
+	$(ALONE) $(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
 	    -- $(NAME_FLAGS)
 	touch '$@'
 
@@ -349,7 +355,7 @@ command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
 $(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
 	$(own_sqlite)
-	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
+	$(ALONE) $(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
 
@@ -510,7 +516,7 @@ WINDOWS_OUT = $(CARGO_DIR)/$(WINDOWS)/release
 FILL_WINDOWS := sed -e 's|@native@|$(WINDOWS_NATIVE)|' -e 's|@pointer_size@|8|' -e 's|@version@|$(VERSION)|' \
     -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|'
 
-WINDOWS_CARGO = CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
+WINDOWS_CARGO = $(ALONE) CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
     $(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --target $(WINDOWS) --target-dir '$(CARGO_DIR)'
 WINDOWS_STATIC = $(CARGO_DIR)/$(WINDOWS)/static
 

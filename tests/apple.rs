@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Of Xcode and rustup; and of those that any BSD has, what is needed.
-const TOOLS: [&str; 37] = [
+const TOOLS: [&str; 38] = [
     "cargo",
     "rustup",
     "nm",
@@ -35,6 +35,7 @@ const TOOLS: [&str; 37] = [
     "cp",
     "dirname",
     "echo",
+    "env",
     "find",
     "head",
     "install",

@@ -103,7 +103,8 @@ fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
     assert!(cargo_of(&firmware).contains("-crt-static"), "{firmware}");
     for elsewhere in [vec!["-n", "lib"], vec!["-n", "lib", "CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu"]] {
         let command = cargo_of(&said(&make(&elsewhere, &[])));
-        assert!(command.starts_with("cargo rustc ") && !command.contains("rustflags"), "{command}");
+        let alone = "env -u MFLAGS -u MAKEOVERRIDES MAKEFLAGS='' cargo rustc ";
+        assert!(command.starts_with(alone) && !command.contains("rustflags"), "{command}");
     }
 }
 
@@ -286,8 +287,8 @@ fn installing_leaves_the_modes_of_folders_that_are_there() {
     }
 }
 
-/// What cargo would be told: its arguments are of no interest here.
-fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+/// The environment that cargo would have: its arguments are of no interest here.
+fn told_to_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let cargo = folder.path().join("cargo");
     fs::write(
@@ -301,7 +302,11 @@ fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) ->
     let goal = goal.replace("target/nowhere", folder.path().join("target").to_str().unwrap());
     let output = make(&[&[&*cargo, &*target, &*goal], arguments].concat(), variables);
     assert!(!output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let text = told_to_cargo(goal, arguments, variables);
     let flags = text.lines().filter(|line| line.split('=').next().unwrap().contains("CFLAGS"));
     flags.fold(String::new(), |all, line| all + line + "\n")
 }
@@ -390,6 +395,28 @@ fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
     };
     assert_eq!(own(&[]), None);
     assert_eq!(own(&[("CFLAGS", "-Os")]), Some("-Os".to_owned()));
+}
+
+/// OpenSSL, which cargo builds by make, would be installed into the DESTDIR of ours.
+#[test]
+fn what_was_given_to_make_is_not_given_to_the_make_that_cargo_runs() {
+    let given = ["ENCRYPTION=vendored", "DESTDIR=/nowhere", "LIBDIR=/usr/lib64"];
+    for goal in [
+        "lib",
+        "target/nowhere/install-encryption-vendored-openssl/kvstore",
+        "windows-lib",
+        "install-windows-command",
+    ] {
+        for jobs in [&[][..], &["-j2"]] {
+            let text = told_to_cargo(goal, &[&given, jobs].concat(), &[]);
+            let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+            let flags = of("MAKEFLAGS").unwrap_or_else(|| panic!("{text}"));
+            // With "-j" make 4.4 and later say where cargo can see how many compile.
+            assert!(flags.is_empty() || flags.starts_with("--jobserver-auth=fifo:"), "{goal}: {flags}");
+            assert!(!flags.contains(' '), "{goal}: {flags}");
+            assert_eq!((of("MFLAGS"), of("MAKEOVERRIDES")), (None, None), "{goal}");
+        }
+    }
 }
 
 /// The Makefile's steps from a static library of cargo's to the one that is installed; here of two objects, one of which
