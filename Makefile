@@ -273,10 +273,32 @@ all: lib $(if $(WITH_COMMAND),command)
 
 lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
+# What cargo asks of the environment is built anew if it is another than that of the last build; what is not given may be as it
+# was, because "make all CFLAGS=-Os && sudo make install" has it once only. With SETTINGS_STAY=no it may not. One setting is one
+# word here, with \_ for a space; what was built keeps them in a file.
+from_outside = $(filter environment command,$(origin $(1)))
+SETTINGS := CARGOFLAGS CFLAGS CPPFLAGS LDFLAGS TARGET_CFLAGS KVSTORE_ENGINE LIBSQLITE3_FLAGS RUSTFLAGS \
+    CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS $(sort $(filter CFLAGS_% CARGO_TARGET_%_RUSTFLAGS,$(.VARIABLES)))
+SETTINGS_STAY ?= yes
+define newline
+
+
+endef
+space := $(nothing) $(nothing)
+tab := $(nothing)	$(nothing)
+as_word = $(1)=$(subst $(newline),\n,$(subst $(tab),\t,$(subst $(space),\_,$(subst \,\\,$(value $(1))))))
+GIVEN := $(foreach name,$(SETTINGS),$(if $(call from_outside,$(name)),$(name)))
+GIVEN_WORDS := $(foreach name,$(GIVEN),$(if $(value $(name)),$(call as_word,$(name))))
+keep_settings = @printf '%s\n' '$(subst ','\'',$(GIVEN_WORDS))' >'$(1)'
+differs_from = $(if $(filter no,$(SETTINGS_STAY)),$(subst <$(GIVEN_WORDS)>,,<$(1)>),$(foreach name,$(GIVEN),$(if $(value $(name)),\
+    $(if $(findstring $(space)$(call as_word,$(name))$(space),$(space)$(1)$(space)),,$(name)),\
+    $(findstring $(space)$(name)=,$(space)$(1)))))
+anew = $(if $(strip $(call differs_from,$(shell cat '$(1)' 2>/dev/null))),settings-have-changed)
+.PHONY: settings-have-changed
+
 # cargo's C is compiled to machine code, whatever the CFLAGS of a distribution say: bytecode of GCC's LTO means nothing to
 # "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables.
 RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
-from_outside = $(filter environment command,$(origin $(1)))
 # (With one modifier a line: Apple's make 3.81 knows no more. What comes from outside is exported by itself, and a value that
 # one target has of it if that is said.)
 define after_outside
@@ -301,12 +323,12 @@ own_sqlite = $(if $(filter undefined,$(origin LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$
 # (By env, because a shell loses variables such as CFLAGS_x86_64-unknown-linux-gnu.)
 ALONE = env -u MFLAGS -u MAKEOVERRIDES MAKEFLAGS='$(filter --jobserver-auth=fifo:%,$(MAKEFLAGS))'
 
-# One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
-$(STAGE)/built: $(SOURCES)
+# One run of cargo makes both. cargo leaves a file alone that would not change, so this one has the time.
+$(STAGE)/built: $(SOURCES) $(call anew,$(STAGE)/built)
 	$(own_sqlite)
 	$(ALONE) $(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
 	    -- $(NAME_FLAGS)
-	touch '$@'
+	$(call keep_settings,$@)
 
 $(STAGE)/$(SHARED): $(STAGE)/built
 	cp '$(CARGO_OUT)/$(LINK_NAME)' '$@.tmp'
@@ -353,11 +375,12 @@ endif
 
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
-$(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
+$(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml $(call anew,$(STAGE)/kvstore.settings)
 	$(own_sqlite)
 	$(ALONE) $(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
+	$(call keep_settings,$@.settings)
 
 # What the command says about itself. Who builds for another machine names a kvstore that runs on this one.
 RUN_COMMAND ?= $(STAGE)/kvstore
@@ -575,7 +598,7 @@ SMALL_STD := -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
 
 firmware:
 	@[ -n '$(TARGET)' ] || { echo 'make firmware TARGET=...: for which machine, as Rust calls it ("rustc --print target-list")' >&2; exit 2; }
-	CARGO_BUILD_TARGET='$(TARGET)' $(MAKE) install COMMAND=no INSTALL_STRIP=1 TARGET_DIR='$(FIRMWARE)/build' \
+	CARGO_BUILD_TARGET='$(TARGET)' $(MAKE) install COMMAND=no INSTALL_STRIP=1 SETTINGS_STAY=no TARGET_DIR='$(FIRMWARE)/build' \
 	    CARGOFLAGS='$(CARGOFLAGS) --config packaging/firmware/profile.toml $(if $(filter small,$(STD)),$(SMALL_STD))' \
 	    PREFIX=/usr DESTDIR='$(abspath $(FIRMWARE))/$(TARGET)'
 	@cd '$(FIRMWARE)/$(TARGET)/usr/lib' && ls -l libkvstore.a libkvstore.*$(NUMBER)*

@@ -21,8 +21,17 @@ fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let of_cargo = name.starts_with("CARGO") && name != "CARGO_HOME";
-        let of_c =
-            ["CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS"].contains(&&*name) || name.starts_with("CFLAGS_");
+        let of_c = [
+            "CFLAGS",
+            "CPPFLAGS",
+            "LDFLAGS",
+            "TARGET_CFLAGS",
+            "HOST_CFLAGS",
+            "KVSTORE_ENGINE",
+            "LIBSQLITE3_FLAGS",
+        ]
+        .contains(&&*name)
+            || name.starts_with("CFLAGS_");
         if of_cargo
             || of_c
             || [
@@ -395,6 +404,90 @@ fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
     };
     assert_eq!(own(&[]), None);
     assert_eq!(own(&[("CFLAGS", "-Os")]), Some("-Os".to_owned()));
+}
+
+/// A folder to build in, with a cargo that makes empty files and counts its runs; or fails.
+struct Builds(tempfile::TempDir);
+
+impl Builds {
+    fn new() -> Builds {
+        let builds = Builds(tempfile::tempdir().unwrap());
+        let cargo = builds.0.path().join("cargo");
+        let out = builds.0.path().join("install/release");
+        fs::create_dir_all(&out).unwrap();
+        fs::write(out.join("kvstore"), "").unwrap();
+        fs::write(&cargo, "#!/bin/sh\necho run >>\"${0%/*}/runs\"\n[ \"${FAILS:-}\" = \"\" ]\n").unwrap();
+        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        builds
+    }
+
+    /// How often cargo is run by `make install/FILE`.
+    fn runs(&self, file: &str, arguments: &[&str], variables: &[(&str, &str)]) -> usize {
+        let _ = fs::remove_file(self.0.path().join("runs"));
+        let folder = self.0.path().display();
+        let cargo = format!("CARGO={folder}/cargo");
+        let [target, goal] = [format!("TARGET_DIR={folder}"), format!("{folder}/install/{file}")];
+        let done = make(&[&[&*cargo, &*target, &*goal], arguments].concat(), variables);
+        let fails = variables.iter().any(|(name, _)| *name == "FAILS");
+        assert_eq!(done.status.success(), !fails, "{}", String::from_utf8_lossy(&done.stderr));
+        fs::read_to_string(self.0.path().join("runs")).map_or(0, |runs| runs.lines().count())
+    }
+}
+
+#[test]
+fn what_is_built_is_built_anew_with_other_settings_and_stays_if_none_are_given() {
+    let settings = [
+        ("LIBSQLITE3_FLAGS", "-DSQLITE_PRIVATE= -D_TIME_BITS=64"),
+        ("CFLAGS", "-Os -DA='$x\\ y'\t%"),
+        ("KVSTORE_ENGINE", "sql"),
+        ("CFLAGS_x86_64-unknown-linux-gnu", "-Os"),
+        ("RUSTFLAGS", "-Copt-level=1\n-g"),
+    ];
+    for (file, settings) in [("built", &settings[..]), ("kvstore", &settings[..1])] {
+        let builds = Builds::new();
+        let runs = |variables: &[(&str, &str)]| builds.runs(file, &[], variables);
+        assert_eq!([runs(&[]), runs(&[])], [1, 0]);
+        for &(name, value) in settings {
+            assert_eq!(
+                [runs(&[(name, value)]), runs(&[(name, value)]), runs(&[])],
+                [1, 0, 0],
+                "{file}: {name}"
+            );
+            let longer = [value, "x"].concat();
+            assert_eq!(
+                [runs(&[(name, &longer)]), runs(&[(name, value)]), runs(&[(name, value)])],
+                [1, 1, 0],
+                "{name}"
+            );
+            assert_eq!([runs(&[(name, "")]), runs(&[(name, "")]), runs(&[])], [1, 0, 0], "{file}: {name}");
+        }
+        let flags = |flags: &str, variables: &[(&str, &str)]| {
+            builds.runs(file, &[&format!("CARGOFLAGS={flags}")], variables)
+        };
+        assert_eq!(
+            [flags("--locked -Zx", &[]), flags("--locked -Zx", &[]), flags("--locked", &[])],
+            [1, 0, 1]
+        );
+        // A build that failed is none.
+        let [engine, fails] = [("KVSTORE_ENGINE", "sql"), ("FAILS", "1")];
+        assert_eq!([runs(&[engine, fails]), runs(&[engine]), runs(&[engine])], [1, 1, 0]);
+    }
+}
+
+/// Its user tries them one after another.
+#[test]
+fn firmware_is_built_with_the_settings_that_are_given_and_with_no_earlier_ones() {
+    let builds = Builds::new();
+    let runs = |variables: &[(&str, &str)]| builds.runs("built", &["SETTINGS_STAY=no"], variables);
+    let engine = [("KVSTORE_ENGINE", "sql")];
+    assert_eq!(
+        [runs(&[]), runs(&[]), runs(&engine), runs(&engine), runs(&[]), runs(&[])],
+        [1, 0, 1, 0, 1, 0]
+    );
+    let plan = |std: &str| said(&make(&["-n", "firmware", &MUSL.replace("CARGO_BUILD_", ""), std], &[]));
+    assert!(plan("STD=prebuilt").contains(" SETTINGS_STAY=no "));
+    let settings = |std: &str| plan(std).lines().find(|line| line.contains("printf")).unwrap().to_owned();
+    assert_ne!(settings("STD=prebuilt"), settings("STD=small"));
 }
 
 /// OpenSSL, which cargo builds by make, would be installed into the DESTDIR of ours.
