@@ -346,14 +346,18 @@ ifeq ($(APPLE),)
 # .eh_frame, and a panic would end the program (-Wl,--gc-sections leaves it out of the program). What only the parts that
 # are left out have asked of the system is still in ld's list of symbols, and no longer weak: it is taken out, or another
 # library in Rust could not be linked beside.
-PROCESSOR := $(or $(FOR),$(shell uname -m))
-GC_MEMBERS := $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
+#
+# What is built is for the compiler's own processor, unless another is named: a kernel of 64 bits may run a system of 32.
+HOST = $(shell $(or $(RUSTC),rustc) -vV 2>/dev/null | sed -n 's/^host: //p')
+PROCESSOR = $(or $(FOR),$(HOST),$(KERNEL))
+KERNEL := $(shell uname -m)
+GC_MEMBERS = $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
 # On ARM functions of one name stay in sections of their own: where one of them is left out, ld would give the unwinding
 # entries of the others offsets before the section's beginning, at which the linker of the program crashes.
-APART := $(if $(filter arm% thumb%,$(PROCESSOR)),--unique='.text.*' --unique='.ARM.ex*')
+APART = $(if $(filter arm% thumb%,$(PROCESSOR)),--unique='.text.*' --unique='.ARM.ex*')
 
 # On MIPS the linker takes calls of functions that were made local for calls of global ones: there it is cargo's own library.
-ifneq ($(filter mips%,$(PROCESSOR)),)
+ifneq ($(filter mips%,$(or $(FOR),$(KERNEL))),)
 $(STAGE)/libkvstore.a: $(STAGE)/built
 	cp '$(CARGO_OUT)/libkvstore.a' '$@.tmp'
 	mv '$@.tmp' '$@'

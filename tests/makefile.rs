@@ -41,6 +41,7 @@ fn without_settings(command: &mut Command) -> &mut Command {
                 "DOCDIR",
                 "COMMAND",
                 "MFLAGS",
+                "RUSTC",
                 "RUSTFLAGS",
                 "DESTDIR",
                 "LIBSQLITE3_SYS_USE_PKG_CONFIG",
@@ -152,6 +153,33 @@ fn on_mips_the_static_library_is_that_of_cargo() {
         "{plan}"
     );
     assert!(!plan.contains("-r --gc-sections"), "{plan}");
+}
+
+/// As on a Raspberry Pi, whose system may have 32 bits where its kernel has 64.
+#[test]
+fn the_static_library_is_made_for_the_processor_of_the_compiler_and_not_for_that_of_the_kernel() {
+    let tools = tempfile::tempdir().unwrap();
+    let tool = |name: &str, text: &str| {
+        let path = tools.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let is_for_arm = |kernel: &str, rustc: &str, named: &str| {
+        tool("uname", &format!("case $1 in -m) echo {kernel} ;; *) echo Linux ;; esac"));
+        tool("rustc", rustc);
+        let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+        said(&make(&["-n", "lib", named], &[("PATH", &path)])).contains("--unique='.ARM.ex*'")
+    };
+    let of =
+        |host: &str| format!("[ \"$1\" = -vV ] && printf 'rustc 1.96.0\\nhost: {host}\\nrelease: 1.96.0\\n'");
+    let [arm, aarch64] = [of("armv7-unknown-linux-gnueabihf"), of("aarch64-unknown-linux-gnu")];
+    assert!(is_for_arm("aarch64", &arm, "CROSS="));
+    assert!(!is_for_arm("armv7l", &aarch64, "CROSS="));
+    assert!(is_for_arm("armv7l", "exit 1", "CROSS="), "who has no compiler has a kernel");
+    assert!(!is_for_arm("aarch64", "exit 1", "CROSS="));
+    assert!(is_for_arm("aarch64", &aarch64, MUSL), "another machine is asked for");
+    tool("another", &arm);
+    assert!(is_for_arm("aarch64", &aarch64, &format!("RUSTC={}", tools.path().join("another").display())));
 }
 
 #[test]
