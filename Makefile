@@ -267,6 +267,7 @@ endif
 
 # The command can be left out: COMMAND=no.
 COMMAND ?= yes
+$(call one_of,COMMAND,0 no 1 yes)
 WITH_COMMAND := $(filter-out 0 no,$(COMMAND))
 
 all: lib $(if $(WITH_COMMAND),command)

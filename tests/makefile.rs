@@ -188,6 +188,8 @@ fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
         ("ENCRYPTION=foo", "0 no 1 yes vendored"),
         ("REMOTE=off", "0 no 1 yes"),
         ("STD=tiny", "prebuilt small"),
+        ("COMMAND=false", "0 no 1 yes"),
+        ("COMMAND=NO", "0 no 1 yes"),
     ] {
         let refused = make(&["-n", "lib", value], &[]);
         let text = String::from_utf8_lossy(&refused.stderr);
@@ -200,6 +202,11 @@ fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
         ["ENCRYPTION=", "ENCRYPTION=vendored", "ENCRYPTION=no", "REMOTE=0", "REMOTE=yes", "STD=small"]
     {
         said(&make(&["-n", "lib", value], &[]));
+    }
+    for (value, is_built) in
+        [("COMMAND=1", true), ("COMMAND=yes", true), ("COMMAND=0", false), ("COMMAND=", false)]
+    {
+        assert_eq!(said(&make(&["-n", "all", value], &[])).contains("--bin kvstore"), is_built, "{value}");
     }
     let windows = make(&["-n", "install-windows", "REMOTE=1"], &[]);
     assert!(String::from_utf8_lossy(&windows.stderr).contains("no stores on servers on Windows"));
