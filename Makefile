@@ -298,16 +298,18 @@ anew = $(if $(strip $(call differs_from,$(shell cat '$(1)' 2>/dev/null))),settin
 .PHONY: settings-have-changed
 
 # cargo's C is compiled to machine code, whatever the CFLAGS of a distribution say: bytecode of GCC's LTO means nothing to
-# "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables.
+# "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables, but not from CPPFLAGS, which
+# come before those of CFLAGS, as make itself has them.
 RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
 # (With one modifier a line: Apple's make 3.81 knows no more. What comes from outside is exported by itself, and a value that
 # one target has of it if that is said.)
+cppflags = $(if $(filter CFLAGS,$(1)),$(if $(call from_outside,CPPFLAGS),$$(value CPPFLAGS) ))
 define after_outside
-$(RUNS_CARGO): override $(1) := $$(value $(1)) -fno-lto
+$(RUNS_CARGO): override $(1) := $(cppflags)$$(value $(1)) -fno-lto
 export $(1)
 endef
 define alone
-$(RUNS_CARGO): export $(1) := -fno-lto
+$(RUNS_CARGO): export $(1) := $(cppflags)-fno-lto
 endef
 without_lto = $(if $(call from_outside,$(1)),$(call after_outside,$(1)),$(call alone,$(1)))
 $(foreach name,CFLAGS $(filter TARGET_CFLAGS HOST_CFLAGS CFLAGS_%,$(.VARIABLES)),$(eval $(call without_lto,$(name))))
@@ -317,6 +319,10 @@ own_sqlite = $(if $(filter undefined,$(origin LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$
     $(filter 0,$(LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$(error LIBSQLITE3_SYS_USE_PKG_CONFIG=$(LIBSQLITE3_SYS_USE_PKG_CONFIG): \
     it has to be 0, or not to be set: with the SQLite of the system only the slower engine can be built, and libkvstore.a \
     would lack it)))
+
+# For the linker of the shared library and of the command, and of nothing that is built to run while it is built. What kind of
+# file it makes, cargo says.
+LINK_FLAGS = $(addprefix -Clink-arg=,$(filter-out -static --static -static-pie -pie -no-pie -shared,$(LDFLAGS)))
 
 # The OpenSSL of ENCRYPTION=vendored has a make of its own, to which what was given to this one is not meant: by DESTDIR it
 # would be installed into the packager's. What stays is where "make -j" says who else compiles; by pipes, as before make 4.4, it
@@ -328,7 +334,7 @@ ALONE = env -u MFLAGS -u MAKEOVERRIDES MAKEFLAGS='$(filter --jobserver-auth=fifo
 $(STAGE)/built: $(SOURCES) $(call anew,$(STAGE)/built)
 	$(own_sqlite)
 	$(ALONE) $(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
-	    -- $(NAME_FLAGS)
+	    -- $(NAME_FLAGS) $(LINK_FLAGS)
 	$(call keep_settings,$@)
 
 $(STAGE)/$(SHARED): $(STAGE)/built
@@ -382,7 +388,8 @@ command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
 $(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml $(call anew,$(STAGE)/kvstore.settings)
 	$(own_sqlite)
-	$(ALONE) $(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
+	$(ALONE) $(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)' \
+	    $(if $(LINK_FLAGS),-- $(LINK_FLAGS))
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
 	$(call keep_settings,$@.settings)

@@ -441,6 +441,36 @@ fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
     assert_eq!(own(&[("CFLAGS", "-Os")]), Some("-Os".to_owned()));
 }
 
+#[test]
+fn flags_of_the_preprocessor_come_before_those_of_the_compiler() {
+    let flags = ("CPPFLAGS", "-D_TIME_BITS=64 -DA='$x y'");
+    let told = |arguments: &[&str], variables: &[(&str, &str)]| flags_of_cargo("lib", arguments, variables);
+    let of_c = |text: &str| text.lines().find(|line| line.starts_with("CFLAGS=")).unwrap().to_owned();
+    assert_eq!(of_c(&told(&[], &[flags])), format!("CFLAGS={} -fno-lto", flags.1));
+    assert_eq!(of_c(&told(&[], &[flags, ("CFLAGS", "-Os")])), format!("CFLAGS={} -Os -fno-lto", flags.1));
+    assert_eq!(of_c(&told(&["CPPFLAGS=-DB", "CFLAGS=-g"], &[])), "CFLAGS=-DB -g -fno-lto");
+    // The crate cc takes those of CFLAGS and then those for one machine.
+    let both = told(&[], &[flags, ("TARGET_CFLAGS", "-Os")]);
+    assert!(both.lines().any(|line| line == "TARGET_CFLAGS=-Os -fno-lto"), "{both}");
+    assert_eq!(of_c(&flags_of_cargo("windows-lib", &["CPPFLAGS=-DB"], &[])), "CFLAGS=-DB -fno-lto");
+}
+
+#[test]
+fn flags_of_the_linker_are_for_the_shared_library_and_the_command() {
+    let flags = "-Wl,-z,now -static-libgcc -static -pie -L/opt/lib";
+    let plan = said(&make(&["-n", "all"], &[("LDFLAGS", flags)])).replace("\\\n", " ");
+    let of = |what: &str| {
+        let line = plan.lines().find(|line| line.contains(" rustc ") && line.contains(what)).unwrap();
+        line.split_once(" -- ").unwrap().1.trim().to_owned()
+    };
+    let linked = "-Clink-arg=-Wl,-z,now -Clink-arg=-static-libgcc -Clink-arg=-L/opt/lib";
+    assert_eq!(of("--lib"), format!("-Clink-arg=-Wl,-soname,libkvstore.so.0 {linked}"));
+    assert_eq!(of("--bin kvstore"), linked);
+    assert_eq!(plan.matches("/opt/lib").count(), 4, "and in what is kept of the settings: {plan}");
+    // Those of this machine mean nothing to mingw-w64.
+    assert!(!said(&make(&["-n", "windows-lib"], &[("LDFLAGS", flags)])).contains("/opt/lib"));
+}
+
 /// A folder to build in, with a cargo that makes empty files and counts its runs; or fails.
 struct Builds(tempfile::TempDir);
 
