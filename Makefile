@@ -279,7 +279,8 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 # word here, with \_ for a space; what was built keeps them in a file.
 from_outside = $(filter environment command,$(origin $(1)))
 SETTINGS := CARGOFLAGS CFLAGS CPPFLAGS LDFLAGS TARGET_CFLAGS KVSTORE_ENGINE LIBSQLITE3_FLAGS RUSTFLAGS \
-    CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS $(sort $(filter CFLAGS_% CARGO_TARGET_%_RUSTFLAGS,$(.VARIABLES)))
+    CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS $(sort $(filter CFLAGS_% CARGO_TARGET_%_RUSTFLAGS \
+    %OPENSSL_DIR %OPENSSL_LIB_DIR %OPENSSL_INCLUDE_DIR,$(.VARIABLES)))
 SETTINGS_STAY ?= yes
 define newline
 
