@@ -356,16 +356,16 @@ ifeq ($(APPLE),)
 # library in Rust could not be linked beside.
 #
 # What is built is for the compiler's own processor, unless another is named: a kernel of 64 bits may run a system of 32.
-HOST = $(shell $(or $(RUSTC),rustc) -vV 2>/dev/null | sed -n 's/^host: //p')
-PROCESSOR = $(or $(FOR),$(HOST),$(KERNEL))
-KERNEL := $(shell uname -m)
+OWN_TRIPLE = $(shell $(or $(RUSTC),rustc) -vV 2>/dev/null | sed -n 's/^host: //p')
+PROCESSOR = $(or $(FOR),$(OWN_TRIPLE),$(OWN_KERNEL))
+OWN_KERNEL := $(shell uname -m)
 GC_MEMBERS = $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
 # On ARM functions of one name stay in sections of their own: where one of them is left out, ld would give the unwinding
 # entries of the others offsets before the section's beginning, at which the linker of the program crashes.
 APART = $(if $(filter arm% thumb%,$(PROCESSOR)),--unique='.text.*' --unique='.ARM.ex*')
 
 # On MIPS the linker takes calls of functions that were made local for calls of global ones: there it is cargo's own library.
-ifneq ($(filter mips%,$(or $(FOR),$(KERNEL))),)
+ifneq ($(filter mips%,$(or $(FOR),$(OWN_KERNEL))),)
 $(STAGE)/libkvstore.a: $(STAGE)/built
 	cp '$(CARGO_OUT)/libkvstore.a' '$@.tmp'
 	mv '$@.tmp' '$@'

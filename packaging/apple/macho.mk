@@ -34,8 +34,8 @@ POINTER_SIZE = od -An -tu1 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 == 206 ? 
 # On a Mac ENCRYPTION=1 encrypts by its own CommonCrypto, unless an OpenSSL is named, now or when it was built.
 KEPT = $(if $(filter no,$(SETTINGS_STAY)),,$(shell cat '$(STAGE)/built' 2>/dev/null))
 named = $(or $($(FOR_UPPER)_$(1)),$($(1)),$(filter $(1)=% $(FOR_UPPER)_$(1)=%,$(KEPT)))
-OPENSSL = $(or $(call named,OPENSSL_DIR),$(and $(call named,OPENSSL_LIB_DIR),$(call named,OPENSSL_INCLUDE_DIR)))
-OWN_CRYPTO = $(if $(and $(filter encryption,$(FEATURE)),$(filter Darwin,$(SYSTEM))),$(if $(OPENSSL),,yes))
+NAMED_OPENSSL = $(or $(call named,OPENSSL_DIR),$(and $(call named,OPENSSL_LIB_DIR),$(call named,OPENSSL_INCLUDE_DIR)))
+OWN_CRYPTO = $(if $(and $(filter encryption,$(FEATURE)),$(filter Darwin,$(SYSTEM))),$(if $(NAMED_OPENSSL),,yes))
 NEEDS_CRYPTO = $(if $(OWN_CRYPTO),,$(filter encryption,$(FEATURE)))
 FRAMEWORKS = $(if $(filter remote,$(FEATURE))$(OWN_CRYPTO),Security CoreFoundation)
 NATIVE = $(strip -liconv -lSystem -lc -lm $(foreach name,$(FRAMEWORKS),-framework $(name)))
