@@ -10,7 +10,7 @@ KVSTORE_SOURCE = kvstore-$(KVSTORE_VERSION).tar.gz
 # folder (BR2_DL_DIR), or name the folder it is in.
 KVSTORE_SITE = $(BR2_EXTERNAL_KVSTORE_PATH)/dist
 KVSTORE_SITE_METHOD = file
-KVSTORE_LICENSE = MIT or Apache-2.0
+KVSTORE_LICENSE = MIT or Apache-2.0, vendored dependencies licenses probably not listed
 KVSTORE_LICENSE_FILES = LICENSE LICENSE-APACHE LICENSE-MIT
 KVSTORE_INSTALL_STAGING = YES
 KVSTORE_DEPENDENCIES = host-rustc
