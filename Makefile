@@ -267,19 +267,52 @@ endif
 
 # The command can be left out: COMMAND=no.
 COMMAND ?= yes
+$(call one_of,COMMAND,0 no 1 yes)
 WITH_COMMAND := $(filter-out 0 no,$(COMMAND))
 
 all: lib $(if $(WITH_COMMAND),command)
 
 lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 
-# cargo's C is compiled to machine code, whatever the CFLAGS of a distribution say: bytecode of GCC's LTO means nothing to
-# "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables.
-RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
+# What cargo asks of the environment is built anew if it is another than that of the last build; what is not given may be as it
+# was, because "make all CFLAGS=-Os && sudo make install" has it once only. With SETTINGS_STAY=no it may not. One setting is one
+# word here, with \_ for a space; what was built keeps them in a file.
 from_outside = $(filter environment command,$(origin $(1)))
-define without_lto
-$(RUNS_CARGO): override export $(1) := $(if $(call from_outside,$(1)),$$(value $(1)) )-fno-lto
+SETTINGS := CARGOFLAGS CFLAGS CPPFLAGS LDFLAGS TARGET_CFLAGS KVSTORE_ENGINE LIBSQLITE3_FLAGS RUSTFLAGS \
+    CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS $(sort $(filter CFLAGS_% CARGO_TARGET_%_RUSTFLAGS \
+    %OPENSSL_DIR %OPENSSL_LIB_DIR %OPENSSL_INCLUDE_DIR,$(.VARIABLES)))
+SETTINGS_STAY ?= yes
+define newline
+
+
 endef
+space := $(nothing) $(nothing)
+tab := $(nothing)	$(nothing)
+as_word = $(1)=$(subst $(newline),\n,$(subst $(tab),\t,$(subst $(space),\_,$(subst \,\\,$(value $(1))))))
+GIVEN := $(foreach name,$(SETTINGS),$(if $(call from_outside,$(name)),$(name)))
+GIVEN_WORDS := $(foreach name,$(GIVEN),$(if $(value $(name)),$(call as_word,$(name))))
+keep_settings = @printf '%s\n' '$(subst ','\'',$(GIVEN_WORDS))' >'$(1)'
+differs_from = $(if $(filter no,$(SETTINGS_STAY)),$(subst <$(GIVEN_WORDS)>,,<$(1)>),$(foreach name,$(GIVEN),$(if $(value $(name)),\
+    $(if $(findstring $(space)$(call as_word,$(name))$(space),$(space)$(1)$(space)),,$(name)),\
+    $(findstring $(space)$(name)=,$(space)$(1)))))
+anew = $(if $(strip $(call differs_from,$(shell cat '$(1)' 2>/dev/null))),settings-have-changed)
+.PHONY: settings-have-changed
+
+# cargo's C is compiled to machine code, whatever the CFLAGS of a distribution say: bytecode of GCC's LTO means nothing to
+# "ld -r" below, nor to a linker of LLVM's. The crate cc takes flags from all of these variables, but not from CPPFLAGS, which
+# come before those of CFLAGS, as make itself has them.
+RUNS_CARGO := $(STAGE)/built $(STAGE)/kvstore windows-lib install-windows-command
+# (With one modifier a line: Apple's make 3.81 knows no more. What comes from outside is exported by itself, and a value that
+# one target has of it if that is said.)
+cppflags = $(if $(filter CFLAGS,$(1)),$(if $(call from_outside,CPPFLAGS),$$(value CPPFLAGS) ))
+define after_outside
+$(RUNS_CARGO): override $(1) := $(cppflags)$$(value $(1)) -fno-lto
+export $(1)
+endef
+define alone
+$(RUNS_CARGO): export $(1) := $(cppflags)-fno-lto
+endef
+without_lto = $(if $(call from_outside,$(1)),$(call after_outside,$(1)),$(call alone,$(1)))
 $(foreach name,CFLAGS $(filter TARGET_CFLAGS HOST_CFLAGS CFLAGS_%,$(.VARIABLES)),$(eval $(call without_lto,$(name))))
 
 # The crate libsqlite3-sys takes an SQLite of the system's if this variable is set, whatever else is asked for.
@@ -288,12 +321,22 @@ own_sqlite = $(if $(filter undefined,$(origin LIBSQLITE3_SYS_USE_PKG_CONFIG)),,$
     it has to be 0, or not to be set: with the SQLite of the system only the slower engine can be built, and libkvstore.a \
     would lack it)))
 
-# One run of cargo makes both. cargo leaves a file alone that would not change, so its time is set here.
-$(STAGE)/built: $(SOURCES)
+# For the linker of the shared library and of the command, and of nothing that is built to run while it is built. What kind of
+# file it makes, cargo says.
+LINK_FLAGS = $(addprefix -Clink-arg=,$(filter-out -static --static -static-pie -pie -no-pie -shared,$(LDFLAGS)))
+
+# The OpenSSL of ENCRYPTION=vendored has a make of its own, to which what was given to this one is not meant: by DESTDIR it
+# would be installed into the packager's. What stays is where "make -j" says who else compiles; by pipes, as before make 4.4, it
+# tells only makes of its own.
+# (By env, because a shell loses variables such as CFLAGS_x86_64-unknown-linux-gnu.)
+ALONE = env -u MFLAGS -u MAKEOVERRIDES MAKEFLAGS='$(filter --jobserver-auth=fifo:%,$(MAKEFLAGS))'
+
+# One run of cargo makes both. cargo leaves a file alone that would not change, so this one has the time.
+$(STAGE)/built: $(SOURCES) $(call anew,$(STAGE)/built)
 	$(own_sqlite)
-	$(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
-	    -- $(NAME_FLAGS)
-	touch '$@'
+	$(ALONE) $(if $(LIB_ENV),$(LIB_ENV) )$(CARGO) rustc --release $(CARGOFLAGS) $(if $(LIB_FLAGS),$(LIB_FLAGS) )$(FEATURES) --lib --crate-type cdylib,staticlib --target-dir '$(CARGO_DIR)' \
+	    -- $(NAME_FLAGS) $(LINK_FLAGS)
+	$(call keep_settings,$@)
 
 $(STAGE)/$(SHARED): $(STAGE)/built
 	cp '$(CARGO_OUT)/$(LINK_NAME)' '$@.tmp'
@@ -311,14 +354,18 @@ ifeq ($(APPLE),)
 # .eh_frame, and a panic would end the program (-Wl,--gc-sections leaves it out of the program). What only the parts that
 # are left out have asked of the system is still in ld's list of symbols, and no longer weak: it is taken out, or another
 # library in Rust could not be linked beside.
-PROCESSOR := $(or $(FOR),$(shell uname -m))
-GC_MEMBERS := $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
+#
+# What is built is for the compiler's own processor, unless another is named: a kernel of 64 bits may run a system of 32.
+OWN_TRIPLE = $(shell $(or $(RUSTC),rustc) -vV 2>/dev/null | sed -n 's/^host: //p')
+PROCESSOR = $(or $(FOR),$(OWN_TRIPLE),$(OWN_KERNEL))
+OWN_KERNEL := $(shell uname -m)
+GC_MEMBERS = $(if $(findstring riscv,$(PROCESSOR)),,--gc-sections)
 # On ARM functions of one name stay in sections of their own: where one of them is left out, ld would give the unwinding
 # entries of the others offsets before the section's beginning, at which the linker of the program crashes.
-APART := $(if $(filter arm% thumb%,$(PROCESSOR)),--unique='.text.*' --unique='.ARM.ex*')
+APART = $(if $(filter arm% thumb%,$(PROCESSOR)),--unique='.text.*' --unique='.ARM.ex*')
 
 # On MIPS the linker takes calls of functions that were made local for calls of global ones: there it is cargo's own library.
-ifneq ($(filter mips%,$(PROCESSOR)),)
+ifneq ($(filter mips%,$(or $(FOR),$(OWN_KERNEL))),)
 $(STAGE)/libkvstore.a: $(STAGE)/built
 	cp '$(CARGO_OUT)/libkvstore.a' '$@.tmp'
 	mv '$@.tmp' '$@'
@@ -340,11 +387,13 @@ endif
 
 command: $(STAGE)/kvstore $(STAGE)/manual/kvstore.1
 
-$(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml
+$(STAGE)/kvstore: $(SOURCES) $(shell find command/src -name '*.rs') command/Cargo.toml $(call anew,$(STAGE)/kvstore.settings)
 	$(own_sqlite)
-	$(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)'
+	$(ALONE) $(CARGO) rustc --release $(CARGOFLAGS) $(FEATURES) --package kvstore-cli --bin kvstore --target-dir '$(CARGO_DIR)' \
+	    $(if $(LINK_FLAGS),-- $(LINK_FLAGS))
 	cp '$(CARGO_OUT)/kvstore' '$@.tmp'
 	mv '$@.tmp' '$@'
+	$(call keep_settings,$@.settings)
 
 # What the command says about itself. Who builds for another machine names a kvstore that runs on this one.
 RUN_COMMAND ?= $(STAGE)/kvstore
@@ -438,12 +487,14 @@ FILL = sed \
     -e 's|@crypto@|$(if $(NEEDS_CRYPTO), -lcrypto)|' -e 's|@crypto_target@|$(if $(NEEDS_CRYPTO),;crypto)|' \
     -e 's|@soname@|$(IMPORTED_NAME)|' -e 's|@shared_library@|$(SHARED)|'
 
-# Makes the folder of a file that is to be installed: BSD's install has no -D.
+# Makes folders to install into. One that is there keeps its mode, which "install -d" would change.
+make_folders = for folder in $(foreach folder,$(1),'$(DESTDIR)$(folder)'); do \
+    [ -d "$$folder" ] || $(INSTALL) -d "$$folder" || exit; done
+# The same for the folder of a file: BSD's install has no -D.
 make_folder_of = folder=$$(dirname $(1)) && { [ -d "$$folder" ] || $(INSTALL) -d "$$folder"; }
 
 install: lib $(if $(WITH_COMMAND),install-command)
-	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(cmakedir)' \
-	    '$(DESTDIR)$(includedir)' '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(docdir)'
+	$(call make_folders,$(libdir) $(pkgconfigdir) $(cmakedir) $(includedir) $(mandir)/man3 $(docdir))
 	$(INSTALL_PROGRAM) '$(STAGE)/$(SHARED)' '$(DESTDIR)$(libdir)/$(SHARED)'
 	ln -sf $(SHARED) '$(DESTDIR)$(libdir)/$(SONAME)'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/$(LINK_NAME)'
@@ -468,7 +519,7 @@ endif
 	    $(INSTALL_DATA) "$$document" "$$to" || exit; done
 
 install-command: command
-	$(INSTALL) -d '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man1'
+	$(call make_folders,$(bindir) $(mandir)/man1)
 	$(INSTALL_PROGRAM) '$(STAGE)/kvstore' '$(DESTDIR)$(bindir)/kvstore'
 	$(INSTALL_DATA) '$(STAGE)'/manual/*.1 '$(DESTDIR)$(mandir)/man1'
 	for to in $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION); do $(call make_folder_of,'$(DESTDIR)'"$$to") || exit; done
@@ -501,13 +552,13 @@ WINDOWS_OUT = $(CARGO_DIR)/$(WINDOWS)/release
 FILL_WINDOWS := sed -e 's|@native@|$(WINDOWS_NATIVE)|' -e 's|@pointer_size@|8|' -e 's|@version@|$(VERSION)|' \
     -e 's|@version_number@|$(NUMBER)|' -e 's|@major@|$(MAJOR)|'
 
-WINDOWS_CARGO = CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
+WINDOWS_CARGO = $(ALONE) CC_x86_64_pc_windows_gnu='$(WINDOWS_CC)' CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER='$(WINDOWS_CC)' \
     $(CARGO) build --release $(CARGOFLAGS) $(FEATURES) --target $(WINDOWS) --target-dir '$(CARGO_DIR)'
 WINDOWS_STATIC = $(CARGO_DIR)/$(WINDOWS)/static
 
 # The DLL with its import library, the static library, the headers and the CMake package; the command, if it is wanted.
 install-windows: windows-lib $(if $(WITH_COMMAND),install-windows-command)
-	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin' '$(DESTDIR)$(prefix)/lib/cmake/kvstore' '$(DESTDIR)$(prefix)/include'
+	$(call make_folders,$(prefix)/bin $(prefix)/lib $(prefix)/lib/cmake/kvstore $(prefix)/include)
 	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.dll' '$(DESTDIR)$(prefix)/bin'
 	$(INSTALL_DATA) '$(WINDOWS_OUT)/libkvstore.dll.a' '$(WINDOWS_STATIC)/libkvstore.a' '$(DESTDIR)$(prefix)/lib'
 	$(FILL_WINDOWS) packaging/kvstoreConfig.windows.cmake.in >'$(DESTDIR)$(prefix)/lib/cmake/kvstore/kvstoreConfig.cmake'
@@ -546,7 +597,7 @@ windows-lib:
 
 install-windows-command:
 	$(WINDOWS_CARGO) --package kvstore-cli --bin kvstore
-	$(INSTALL) -d '$(DESTDIR)$(prefix)/bin'
+	$(call make_folders,$(prefix)/bin)
 	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.exe' '$(DESTDIR)$(prefix)/bin'
 
 # ---- For devices with little flash (docs/firmware.md) ----------------------------------------------------
@@ -560,7 +611,7 @@ SMALL_STD := -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
 
 firmware:
 	@[ -n '$(TARGET)' ] || { echo 'make firmware TARGET=...: for which machine, as Rust calls it ("rustc --print target-list")' >&2; exit 2; }
-	CARGO_BUILD_TARGET='$(TARGET)' $(MAKE) install COMMAND=no INSTALL_STRIP=1 TARGET_DIR='$(FIRMWARE)/build' \
+	CARGO_BUILD_TARGET='$(TARGET)' $(MAKE) install COMMAND=no INSTALL_STRIP=1 SETTINGS_STAY=no TARGET_DIR='$(FIRMWARE)/build' \
 	    CARGOFLAGS='$(CARGOFLAGS) --config packaging/firmware/profile.toml $(if $(filter small,$(STD)),$(SMALL_STD))' \
 	    PREFIX=/usr DESTDIR='$(abspath $(FIRMWARE))/$(TARGET)'
 	@cd '$(FIRMWARE)/$(TARGET)/usr/lib' && ls -l libkvstore.a libkvstore.*$(NUMBER)*

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Of Xcode and rustup; and of those that any BSD has, what is needed.
-const TOOLS: [&str; 37] = [
+const TOOLS: [&str; 38] = [
     "cargo",
     "rustup",
     "nm",
@@ -35,6 +35,7 @@ const TOOLS: [&str; 37] = [
     "cp",
     "dirname",
     "echo",
+    "env",
     "find",
     "head",
     "install",
@@ -182,6 +183,41 @@ fn a_tree_that_can_be_moved_keeps_the_name_it_was_linked_with() {
     assert!(config.contains(native), "{config}");
     let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
     assert!(pc.contains(" -lm -framework Security -framework CoreFoundation\n"), "{pc}");
+}
+
+/// As libsqlite3-sys decides it, from the same variables.
+#[test]
+fn encrypted_stores_are_linked_with_what_the_system_has_or_with_the_openssl_that_is_named() {
+    let own = " -framework Security -framework CoreFoundation";
+    for (variables, with_openssl) in [
+        (&[][..], false),
+        (&["OPENSSL_LIB_DIR=/opt/ssl/lib"], false),
+        (&["OPENSSL_DIR=/opt/ssl"], true),
+        (&["OPENSSL_LIB_DIR=/opt/ssl/lib", "OPENSSL_INCLUDE_DIR=/opt/ssl/include"], true),
+    ] {
+        let Some(mac) = Mac::new() else { return };
+        let install = ["install", "PREFIX=/opt/kv", "COMMAND=no", "ENCRYPTION=1"];
+        // The second time as by sudo: what it was built with is in it still.
+        for variables in [variables, &[]] {
+            mac.make(&[&install[..], variables].concat());
+            let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
+            let config = mac.staged("opt/kv/lib/cmake/kvstore/kvstoreConfig.cmake");
+            assert_eq!(pc.contains("-lcrypto"), with_openssl, "{pc}");
+            assert_eq!(pc.contains(own), !with_openssl, "{pc}");
+            assert_eq!(config.contains(";crypto"), with_openssl, "{config}");
+            assert_eq!(
+                config.contains(";-framework Security;-framework CoreFoundation"),
+                !with_openssl,
+                "{config}"
+            );
+        }
+        assert_eq!(mac.calls().matches("\ncargo ").count(), 1, "{}", mac.calls());
+    }
+    // An OpenSSL inside wants neither.
+    let Some(mac) = Mac::new() else { return };
+    mac.make(&["install", "PREFIX=/opt/kv", "COMMAND=no", "ENCRYPTION=vendored"]);
+    let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
+    assert!(!pc.contains("-lcrypto") && !pc.contains("-framework"), "{pc}");
 }
 
 #[test]

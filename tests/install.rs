@@ -26,7 +26,9 @@ fn make(target: &str, variables: &[(&str, &Path)]) -> String {
         let is_asked =
             ["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*name) || name.starts_with("CARGO_PROFILE_");
         let of_cargo = name.starts_with("CARGO_") && !is_asked;
-        let of_make = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DESTDIR", "PREFIX", "prefix"].contains(&&*name);
+        // (LIBSQLITE3_FLAGS are those of .cargo/config.toml, which it asks itself.)
+        let of_make = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DESTDIR", "PREFIX", "prefix", "LIBSQLITE3_FLAGS"]
+            .contains(&&*name);
         if of_cargo || of_make {
             make.env_remove(name);
         }

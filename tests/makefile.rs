@@ -21,8 +21,17 @@ fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let of_cargo = name.starts_with("CARGO") && name != "CARGO_HOME";
-        let of_c =
-            ["CFLAGS", "TARGET_CFLAGS", "HOST_CFLAGS"].contains(&&*name) || name.starts_with("CFLAGS_");
+        let of_c = [
+            "CFLAGS",
+            "CPPFLAGS",
+            "LDFLAGS",
+            "TARGET_CFLAGS",
+            "HOST_CFLAGS",
+            "KVSTORE_ENGINE",
+            "LIBSQLITE3_FLAGS",
+        ]
+        .contains(&&*name)
+            || name.starts_with("CFLAGS_");
         if of_cargo
             || of_c
             || [
@@ -32,6 +41,7 @@ fn without_settings(command: &mut Command) -> &mut Command {
                 "DOCDIR",
                 "COMMAND",
                 "MFLAGS",
+                "RUSTC",
                 "RUSTFLAGS",
                 "DESTDIR",
                 "LIBSQLITE3_SYS_USE_PKG_CONFIG",
@@ -103,7 +113,8 @@ fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
     assert!(cargo_of(&firmware).contains("-crt-static"), "{firmware}");
     for elsewhere in [vec!["-n", "lib"], vec!["-n", "lib", "CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu"]] {
         let command = cargo_of(&said(&make(&elsewhere, &[])));
-        assert!(command.starts_with("cargo rustc ") && !command.contains("rustflags"), "{command}");
+        let alone = "env -u MFLAGS -u MAKEOVERRIDES MAKEFLAGS='' cargo rustc ";
+        assert!(command.starts_with(alone) && !command.contains("rustflags"), "{command}");
     }
 }
 
@@ -144,12 +155,41 @@ fn on_mips_the_static_library_is_that_of_cargo() {
     assert!(!plan.contains("-r --gc-sections"), "{plan}");
 }
 
+/// As on a Raspberry Pi, whose system may have 32 bits where its kernel has 64.
+#[test]
+fn the_static_library_is_made_for_the_processor_of_the_compiler_and_not_for_that_of_the_kernel() {
+    let tools = tempfile::tempdir().unwrap();
+    let tool = |name: &str, text: &str| {
+        let path = tools.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let is_for_arm = |kernel: &str, rustc: &str, named: &str| {
+        tool("uname", &format!("case $1 in -m) echo {kernel} ;; *) echo Linux ;; esac"));
+        tool("rustc", rustc);
+        let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+        said(&make(&["-n", "lib", named], &[("PATH", &path)])).contains("--unique='.ARM.ex*'")
+    };
+    let of =
+        |host: &str| format!("[ \"$1\" = -vV ] && printf 'rustc 1.96.0\\nhost: {host}\\nrelease: 1.96.0\\n'");
+    let [arm, aarch64] = [of("armv7-unknown-linux-gnueabihf"), of("aarch64-unknown-linux-gnu")];
+    assert!(is_for_arm("aarch64", &arm, "CROSS="));
+    assert!(!is_for_arm("armv7l", &aarch64, "CROSS="));
+    assert!(is_for_arm("armv7l", "exit 1", "CROSS="), "who has no compiler has a kernel");
+    assert!(!is_for_arm("aarch64", "exit 1", "CROSS="));
+    assert!(is_for_arm("aarch64", &aarch64, MUSL), "another machine is asked for");
+    tool("another", &arm);
+    assert!(is_for_arm("aarch64", &aarch64, &format!("RUSTC={}", tools.path().join("another").display())));
+}
+
 #[test]
 fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
     for (value, allowed) in [
         ("ENCRYPTION=foo", "0 no 1 yes vendored"),
         ("REMOTE=off", "0 no 1 yes"),
         ("STD=tiny", "prebuilt small"),
+        ("COMMAND=false", "0 no 1 yes"),
+        ("COMMAND=NO", "0 no 1 yes"),
     ] {
         let refused = make(&["-n", "lib", value], &[]);
         let text = String::from_utf8_lossy(&refused.stderr);
@@ -162,6 +202,11 @@ fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
         ["ENCRYPTION=", "ENCRYPTION=vendored", "ENCRYPTION=no", "REMOTE=0", "REMOTE=yes", "STD=small"]
     {
         said(&make(&["-n", "lib", value], &[]));
+    }
+    for (value, is_built) in
+        [("COMMAND=1", true), ("COMMAND=yes", true), ("COMMAND=0", false), ("COMMAND=", false)]
+    {
+        assert_eq!(said(&make(&["-n", "all", value], &[])).contains("--bin kvstore"), is_built, "{value}");
     }
     let windows = make(&["-n", "install-windows", "REMOTE=1"], &[]);
     assert!(String::from_utf8_lossy(&windows.stderr).contains("no stores on servers on Windows"));
@@ -257,8 +302,37 @@ fn each_command_that_make_help_names_is_one() {
     }
 }
 
-/// What cargo would be told: its arguments are of no interest here.
-fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+/// By the lines of the plan that make folders, below a root whose folders have modes of their own.
+#[test]
+fn installing_leaves_the_modes_of_folders_that_are_there() {
+    for goal in ["install", "install-windows"] {
+        let root = tempfile::tempdir().unwrap();
+        let theirs = ["usr", "usr/bin", "usr/lib", "usr/include", "usr/share/man/man3", "usr/share/man/man1"];
+        for (name, mode) in theirs.iter().zip([0o700, 0o750, 0o2775, 0o711, 0o1777, 0o700]) {
+            let folder = root.path().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let modes = || theirs.map(|name| fs::metadata(root.path().join(name)).unwrap().permissions().mode());
+        let before = modes();
+        let destination = format!("DESTDIR={}", root.path().display());
+        let plan = said(&make(&["-n", goal, "PREFIX=/usr", &destination], &[]));
+        let plan = plan.replace("\\\n", " ");
+        let steps: Vec<_> =
+            plan.lines().filter(|line| line.contains("install -d") && !line.contains("install -m")).collect();
+        assert!(steps.len() >= 2, "{plan}");
+        for step in steps {
+            said(&Command::new("sh").args(["-c", step]).output().unwrap());
+        }
+        assert_eq!(modes(), before, "{goal}");
+        for made in ["usr/lib/cmake/kvstore", "usr/include"] {
+            assert!(root.path().join(made).is_dir(), "{goal}: {made}");
+        }
+    }
+}
+
+/// The environment that cargo would have: its arguments are of no interest here.
+fn told_to_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let cargo = folder.path().join("cargo");
     fs::write(
@@ -272,7 +346,11 @@ fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) ->
     let goal = goal.replace("target/nowhere", folder.path().join("target").to_str().unwrap());
     let output = make(&[&[&*cargo, &*target, &*goal], arguments].concat(), variables);
     assert!(!output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let text = told_to_cargo(goal, arguments, variables);
     let flags = text.lines().filter(|line| line.split('=').next().unwrap().contains("CFLAGS"));
     flags.fold(String::new(), |all, line| all + line + "\n")
 }
@@ -294,6 +372,208 @@ fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
     {
         let told = flags_of_cargo("lib", &[], &[(name, "-flto")]);
         assert!(told.lines().any(|line| line == format!("{name}=-flto -fno-lto")), "{told}");
+    }
+}
+
+/// What a line for make, without a tab at its beginning, asks of a make that is younger than Apple's, which is GNU make 3.81.
+fn asks_for_a_later_make(line: &str) -> Option<String> {
+    const LATER: [&str; 12] = [
+        "::=",
+        "!=",
+        "&:",
+        ".ONESHELL",
+        ".RECIPEPREFIX",
+        ".SHELLSTATUS",
+        ".EXTRA_PREREQS",
+        ".WAIT",
+        "$(file ",
+        "$(let ",
+        "$(intcmp ",
+        "$(guile ",
+    ];
+    if let Some(later) = LATER.into_iter().find(|later| line.contains(later)) {
+        return Some(later.to_owned());
+    }
+    let words: Vec<_> = line.split_whitespace().take_while(|word| !word.ends_with('=')).collect();
+    let modifiers = words.iter().filter(|word| ["override", "export", "unexport"].contains(word));
+    if modifiers.count() > 1 {
+        return Some("several modifiers".to_owned());
+    }
+    // "define NAME" has no sign of an assignment yet.
+    let of_define = words.contains(&"define") && words.len() > 1 && line.trim_end().ends_with('=');
+    let later = words.iter().find(|word| ["private", "undefine"].contains(word));
+    later.map(|word| (*word).to_owned()).or(of_define.then(|| "define with a sign".to_owned()))
+}
+
+#[test]
+fn the_make_of_a_mac_can_read_what_is_written_for_it() {
+    let refused = [
+        "all: override export CFLAGS := -O2",
+        "$(GOALS): export override $(1) = x",
+        "lib: private A := b",
+        "undefine A",
+        "define A =",
+        "A ::= b",
+        "A != uname",
+        "a b &: c",
+        "A := $(file <b)",
+        "override define A :=",
+    ];
+    for line in refused {
+        assert!(asks_for_a_later_make(line).is_some(), "{line}");
+    }
+    for name in ["Makefile", "packaging/apple/macho.mk"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with(['\t', '#'])) {
+            assert_eq!(asks_for_a_later_make(line), None, "{name}:{}: {line}", at + 1);
+        }
+    }
+}
+
+#[test]
+fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
+    let show = "--eval=show: ; @env";
+    let own = |variables: &[(&str, &str)]| {
+        let text = said(&make(&[show, "show"], variables));
+        text.lines().find_map(|line| line.strip_prefix("CFLAGS=").map(str::to_owned))
+    };
+    assert_eq!(own(&[]), None);
+    assert_eq!(own(&[("CFLAGS", "-Os")]), Some("-Os".to_owned()));
+}
+
+#[test]
+fn flags_of_the_preprocessor_come_before_those_of_the_compiler() {
+    let flags = ("CPPFLAGS", "-D_TIME_BITS=64 -DA='$x y'");
+    let told = |arguments: &[&str], variables: &[(&str, &str)]| flags_of_cargo("lib", arguments, variables);
+    let of_c = |text: &str| text.lines().find(|line| line.starts_with("CFLAGS=")).unwrap().to_owned();
+    assert_eq!(of_c(&told(&[], &[flags])), format!("CFLAGS={} -fno-lto", flags.1));
+    assert_eq!(of_c(&told(&[], &[flags, ("CFLAGS", "-Os")])), format!("CFLAGS={} -Os -fno-lto", flags.1));
+    assert_eq!(of_c(&told(&["CPPFLAGS=-DB", "CFLAGS=-g"], &[])), "CFLAGS=-DB -g -fno-lto");
+    // The crate cc takes those of CFLAGS and then those for one machine.
+    let both = told(&[], &[flags, ("TARGET_CFLAGS", "-Os")]);
+    assert!(both.lines().any(|line| line == "TARGET_CFLAGS=-Os -fno-lto"), "{both}");
+    assert_eq!(of_c(&flags_of_cargo("windows-lib", &["CPPFLAGS=-DB"], &[])), "CFLAGS=-DB -fno-lto");
+}
+
+#[test]
+fn flags_of_the_linker_are_for_the_shared_library_and_the_command() {
+    let flags = "-Wl,-z,now -static-libgcc -static -pie -L/opt/lib";
+    let plan = said(&make(&["-n", "all"], &[("LDFLAGS", flags)])).replace("\\\n", " ");
+    let of = |what: &str| {
+        let line = plan.lines().find(|line| line.contains(" rustc ") && line.contains(what)).unwrap();
+        line.split_once(" -- ").unwrap().1.trim().to_owned()
+    };
+    let linked = "-Clink-arg=-Wl,-z,now -Clink-arg=-static-libgcc -Clink-arg=-L/opt/lib";
+    assert_eq!(of("--lib"), format!("-Clink-arg=-Wl,-soname,libkvstore.so.0 {linked}"));
+    assert_eq!(of("--bin kvstore"), linked);
+    assert_eq!(plan.matches("/opt/lib").count(), 4, "and in what is kept of the settings: {plan}");
+    // Those of this machine mean nothing to mingw-w64.
+    assert!(!said(&make(&["-n", "windows-lib"], &[("LDFLAGS", flags)])).contains("/opt/lib"));
+}
+
+/// A folder to build in, with a cargo that makes empty files and counts its runs; or fails.
+struct Builds(tempfile::TempDir);
+
+impl Builds {
+    fn new() -> Builds {
+        let builds = Builds(tempfile::tempdir().unwrap());
+        let cargo = builds.0.path().join("cargo");
+        let out = builds.0.path().join("install/release");
+        fs::create_dir_all(&out).unwrap();
+        fs::write(out.join("kvstore"), "").unwrap();
+        fs::write(&cargo, "#!/bin/sh\necho run >>\"${0%/*}/runs\"\n[ \"${FAILS:-}\" = \"\" ]\n").unwrap();
+        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        builds
+    }
+
+    /// How often cargo is run by `make install/FILE`.
+    fn runs(&self, file: &str, arguments: &[&str], variables: &[(&str, &str)]) -> usize {
+        let _ = fs::remove_file(self.0.path().join("runs"));
+        let folder = self.0.path().display();
+        let cargo = format!("CARGO={folder}/cargo");
+        let [target, goal] = [format!("TARGET_DIR={folder}"), format!("{folder}/install/{file}")];
+        let done = make(&[&[&*cargo, &*target, &*goal], arguments].concat(), variables);
+        let fails = variables.iter().any(|(name, _)| *name == "FAILS");
+        assert_eq!(done.status.success(), !fails, "{}", String::from_utf8_lossy(&done.stderr));
+        fs::read_to_string(self.0.path().join("runs")).map_or(0, |runs| runs.lines().count())
+    }
+}
+
+#[test]
+fn what_is_built_is_built_anew_with_other_settings_and_stays_if_none_are_given() {
+    let settings = [
+        ("LIBSQLITE3_FLAGS", "-DSQLITE_PRIVATE= -D_TIME_BITS=64"),
+        ("CFLAGS", "-Os -DA='$x\\ y'\t%"),
+        ("KVSTORE_ENGINE", "sql"),
+        ("CFLAGS_x86_64-unknown-linux-gnu", "-Os"),
+        ("RUSTFLAGS", "-Copt-level=1\n-g"),
+    ];
+    for (file, settings) in [("built", &settings[..]), ("kvstore", &settings[..1])] {
+        let builds = Builds::new();
+        let runs = |variables: &[(&str, &str)]| builds.runs(file, &[], variables);
+        assert_eq!([runs(&[]), runs(&[])], [1, 0]);
+        for &(name, value) in settings {
+            assert_eq!(
+                [runs(&[(name, value)]), runs(&[(name, value)]), runs(&[])],
+                [1, 0, 0],
+                "{file}: {name}"
+            );
+            let longer = [value, "x"].concat();
+            assert_eq!(
+                [runs(&[(name, &longer)]), runs(&[(name, value)]), runs(&[(name, value)])],
+                [1, 1, 0],
+                "{name}"
+            );
+            assert_eq!([runs(&[(name, "")]), runs(&[(name, "")]), runs(&[])], [1, 0, 0], "{file}: {name}");
+        }
+        let flags = |flags: &str, variables: &[(&str, &str)]| {
+            builds.runs(file, &[&format!("CARGOFLAGS={flags}")], variables)
+        };
+        assert_eq!(
+            [flags("--locked -Zx", &[]), flags("--locked -Zx", &[]), flags("--locked", &[])],
+            [1, 0, 1]
+        );
+        // A build that failed is none.
+        let [engine, fails] = [("KVSTORE_ENGINE", "sql"), ("FAILS", "1")];
+        assert_eq!([runs(&[engine, fails]), runs(&[engine]), runs(&[engine])], [1, 1, 0]);
+    }
+}
+
+/// Its user tries them one after another.
+#[test]
+fn firmware_is_built_with_the_settings_that_are_given_and_with_no_earlier_ones() {
+    let builds = Builds::new();
+    let runs = |variables: &[(&str, &str)]| builds.runs("built", &["SETTINGS_STAY=no"], variables);
+    let engine = [("KVSTORE_ENGINE", "sql")];
+    assert_eq!(
+        [runs(&[]), runs(&[]), runs(&engine), runs(&engine), runs(&[]), runs(&[])],
+        [1, 0, 1, 0, 1, 0]
+    );
+    let plan = |std: &str| said(&make(&["-n", "firmware", &MUSL.replace("CARGO_BUILD_", ""), std], &[]));
+    assert!(plan("STD=prebuilt").contains(" SETTINGS_STAY=no "));
+    let settings = |std: &str| plan(std).lines().find(|line| line.contains("printf")).unwrap().to_owned();
+    assert_ne!(settings("STD=prebuilt"), settings("STD=small"));
+}
+
+/// OpenSSL, which cargo builds by make, would be installed into the DESTDIR of ours.
+#[test]
+fn what_was_given_to_make_is_not_given_to_the_make_that_cargo_runs() {
+    let given = ["ENCRYPTION=vendored", "DESTDIR=/nowhere", "LIBDIR=/usr/lib64"];
+    for goal in [
+        "lib",
+        "target/nowhere/install-encryption-vendored-openssl/kvstore",
+        "windows-lib",
+        "install-windows-command",
+    ] {
+        for jobs in [&[][..], &["-j2"]] {
+            let text = told_to_cargo(goal, &[&given, jobs].concat(), &[]);
+            let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+            let flags = of("MAKEFLAGS").unwrap_or_else(|| panic!("{text}"));
+            // With "-j" make 4.4 and later say where cargo can see how many compile.
+            assert!(flags.is_empty() || flags.starts_with("--jobserver-auth=fifo:"), "{goal}: {flags}");
+            assert!(!flags.contains(' '), "{goal}: {flags}");
+            assert_eq!((of("MFLAGS"), of("MAKEOVERRIDES")), (None, None), "{goal}");
+        }
     }
 }
 

@@ -31,9 +31,15 @@ NAME_INSTALLED = $(if $(filter @rpath,$(INSTALL_NAME_DIR)),,$(INSTALL_NAME_TOOL)
 POINTER_SIZE = od -An -tu1 -N1 '$(STAGE)/$(SHARED)' | awk '{ print $$1 == 206 ? 4 : 8 }'
 
 # What the static library needs of the system: rustc --print native-static-libs
-FRAMEWORKS := $(if $(filter remote,$(FEATURE)),Security CoreFoundation)
-NATIVE := $(strip -liconv -lSystem -lc -lm $(foreach name,$(FRAMEWORKS),-framework $(name)))
-NATIVE_TARGETS := Threads::Threads;iconv;m$(subst $(nothing) ;,;,$(foreach name,$(FRAMEWORKS),;-framework $(name)))
+# On a Mac ENCRYPTION=1 encrypts by its own CommonCrypto, unless an OpenSSL is named, now or when it was built.
+KEPT = $(if $(filter no,$(SETTINGS_STAY)),,$(shell cat '$(STAGE)/built' 2>/dev/null))
+named = $(or $($(FOR_UPPER)_$(1)),$($(1)),$(filter $(1)=% $(FOR_UPPER)_$(1)=%,$(KEPT)))
+NAMED_OPENSSL = $(or $(call named,OPENSSL_DIR),$(and $(call named,OPENSSL_LIB_DIR),$(call named,OPENSSL_INCLUDE_DIR)))
+OWN_CRYPTO = $(if $(and $(filter encryption,$(FEATURE)),$(filter Darwin,$(SYSTEM))),$(if $(NAMED_OPENSSL),,yes))
+NEEDS_CRYPTO = $(if $(OWN_CRYPTO),,$(filter encryption,$(FEATURE)))
+FRAMEWORKS = $(if $(filter remote,$(FEATURE))$(OWN_CRYPTO),Security CoreFoundation)
+NATIVE = $(strip -liconv -lSystem -lc -lm $(foreach name,$(FRAMEWORKS),-framework $(name)))
+NATIVE_TARGETS = Threads::Threads;iconv;m$(subst $(nothing) ;,;,$(foreach name,$(FRAMEWORKS),;-framework $(name)))
 
 # As on ELF, one object of what the C functions need, in which only those are global. "ld -r" makes the others static, and
 # cannot leave out what nobody calls: the linker of a program does, by -dead_strip. That it did is looked at: a second SQLite

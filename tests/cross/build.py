@@ -72,16 +72,8 @@ def installed(target, is_quick, engine):
 def library(target, is_quick, engine):
     """Builds the library, and gives the folder it is installed in."""
     said = environment(target, is_quick)
-    if engine == "sql":
-        said["KVSTORE_ENGINE"] = "sql"
+    said["KVSTORE_ENGINE"] = engine  # make keeps what is there if it is not told
     prefix = installed(target, is_quick, engine)
-    stage = folder(is_quick) / "install" / target.triple
-    # make does not know that there are two engines.
-    engine_file = stage / "engine"
-    if not engine_file.exists() or engine_file.read_text() != engine:
-        stage.mkdir(parents=True, exist_ok=True)
-        (stage / "built").unlink(missing_ok=True)
-        engine_file.write_text(engine)
     tools = {name.upper(): target.tool(name) for name in ("ld", "nm", "ar", "objcopy", "strip")}
     settings = {
         "COMMAND": "no",
