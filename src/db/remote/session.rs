@@ -9,9 +9,8 @@ use tokio_postgres::{Row, types::ToSql};
 use super::Db;
 use super::failure::{Failure, Sort, unsent};
 use super::line::Line;
-use super::link::{Backend, Link, MAX_DELAY};
+use super::link::{Backend, END_WAIT, Link, MAX_DELAY};
 use super::pauses::Pauses;
-use super::plan::PLANNER;
 use super::schema::NOW_MS;
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
@@ -416,9 +415,7 @@ impl Session {
         let mut link = Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?);
         link.line.execute(&self.set_up).map_err(unsent)?;
         link.backend = link.who_am_i().map_err(unsent)?;
-        if link.backend.is_some() {
-            link.line.execute(PLANNER).map_err(unsent)?;
-        }
+        link.set_planner().map_err(unsent)?;
         if self.opened_ms.is_none() {
             let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
             self.opened_ms = now.and_then(|text| text.parse().ok());
@@ -426,7 +423,7 @@ impl Session {
         // What comes now may have to wait: for a statement that is to end, for a standby.
         link.line.limit(self.limit).map_err(unsent)?;
         if let Some(old) = &self.left_behind {
-            if link.end(old).map_err(unsent)? && !self.read_only {
+            if link.end(old, END_WAIT).map_err(unsent)? && !self.read_only {
                 link.catch_up().map_err(unsent)?;
             }
             self.left_behind = None;
