@@ -657,6 +657,59 @@ fn the_child_of_a_fork_leaves_the_parents_connection_alone_and_opens_its_own() {
     assert_eq!(pid(&db), parents);
 }
 
+/// A process that never closes what it has inherited, until `end` is closed or a minute is over.
+#[allow(unsafe_code)]
+fn stay(end: libc::c_int) -> ! {
+    // SAFETY: room for a byte of the pipe; ends the process.
+    unsafe {
+        libc::alarm(60);
+        let mut byte = 0_u8;
+        libc::read(end, (&raw mut byte).cast(), 1);
+        libc::_exit(0)
+    }
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn the_session_of_a_parent_that_was_killed_ends_although_its_child_goes_on() {
+    let server = Server::shared();
+    open(&server.url("killed"));
+    let url = format!("{}&application_name=killed", server.url("killed"));
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    // SAFETY: the child calls what a program would, and ends by a signal or `_exit`, without the harness's destructors.
+    let parent = unsafe { libc::fork() };
+    if parent == 0 {
+        let _ = std::panic::catch_unwind(|| {
+            // SAFETY: the child's copy, which would keep the pipe open.
+            unsafe { libc::close(ends[1]) };
+            let mut db = open(&url);
+            db.begin_write().unwrap();
+            put(&db, "k").unwrap();
+            // SAFETY: as above.
+            if unsafe { libc::fork() } == 0 {
+                stay(ends[0]);
+            }
+            // SAFETY: kills this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        });
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(1) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for that child, and writes its status there.
+    assert_eq!(unsafe { libc::waitpid(parent, &raw mut status, 0) }, parent);
+    assert!(libc::WIFSIGNALED(status), "{status}");
+    until(|| server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'killed'") == "0");
+    put(&open(&server.url("killed")), "k").unwrap();
+    assert_eq!(puts(server, "killed", "k"), 1);
+    for end in ends {
+        // SAFETY: lets the grandchild go.
+        unsafe { libc::close(end) };
+    }
+}
+
 #[test]
 fn a_closed_handle_leaves_no_session_on_the_server() {
     let server = &Server::start(&[]); // others cut connections of the shared one
