@@ -10,6 +10,7 @@ use super::failure::{Failure, Sort, unsent};
 use super::line::Line;
 use super::pauses::Pauses;
 use super::plan::PLANNER;
+use super::schema::in_schema;
 use crate::error::{Error, Result};
 use crate::fork;
 
@@ -23,6 +24,8 @@ const MAX_STATEMENTS: usize = 300;
 /// A connection that works, as far as is known.
 pub(super) struct Link {
     pub(super) line: Line,
+    /// Of the store.
+    schema: Box<str>,
     statements: HashMap<Box<str>, Statement>,
     /// Whether it waits for locks longer than [`MAX_DELAY`].
     is_patient: bool,
@@ -59,9 +62,10 @@ const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system(
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
 impl Link {
-    pub(super) fn of(line: Line) -> Link {
+    pub(super) fn of(line: Line, schema: &str) -> Link {
         Link {
             line,
+            schema: schema.into(),
             statements: HashMap::new(),
             is_patient: false,
             generation: fork::generation(),
@@ -114,10 +118,20 @@ impl Link {
             self.statements.clear();
         }
         // A connection that breaks here has done nothing yet.
-        let statement = self.line.prepare(sql).map_err(unsent)?;
+        let statement = self.line.prepare(&in_schema(&self.schema, sql)).map_err(unsent)?;
         let done = f(&mut self.line, &statement);
         self.statements.insert(sql.into(), statement);
         done
+    }
+
+    /// Statements without parameters, in one round trip.
+    pub(super) fn execute(&mut self, sql: &str) -> Result<(), Failure> {
+        self.line.execute(&in_schema(&self.schema, sql))
+    }
+
+    /// The first column of what is answered, as a text.
+    pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
+        self.line.ask(&in_schema(&self.schema, sql))
     }
 
     pub(super) fn set_lock_timeout(&mut self, wait: Duration) -> Result<(), Failure> {
@@ -218,7 +232,7 @@ impl Link {
             "UPDATE kvstore_meta SET format = format WHERE one = 1", // where that function is not for all
         ];
         for sql in writes {
-            match self.line.execute(sql) {
+            match self.execute(sql) {
                 // Who may write nothing has written nothing.
                 Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {}
                 done => return done,

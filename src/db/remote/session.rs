@@ -11,7 +11,7 @@ use super::failure::{Failure, Sort, unsent};
 use super::line::Line;
 use super::link::{Backend, END_WAIT, Link, MAX_DELAY};
 use super::pauses::Pauses;
-use super::schema::NOW_MS;
+use super::schema::{NOW_MS, search_path};
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
@@ -209,7 +209,7 @@ impl Session {
 
     /// Statements without parameters and without an answer, together one transaction unless they begin one.
     pub(super) fn execute(&mut self, again: Again, sql: &str) -> Result<()> {
-        self.run(again, |link| link.line.execute(sql))
+        self.run(again, |link| link.execute(sql))
     }
 
     /// Runs what is one round trip, in the open transaction or in one of its own.
@@ -412,7 +412,8 @@ impl Session {
     }
 
     fn connect(&mut self) -> Result<Link, Failure> {
-        let mut link = Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?);
+        let mut link =
+            Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?, &self.settings.schema);
         link.line.execute(&self.set_up).map_err(unsent)?;
         link.backend = link.who_am_i().map_err(unsent)?;
         link.set_planner().map_err(unsent)?;
@@ -480,9 +481,9 @@ impl Drop for Session {
 fn set_up(settings: &Settings, config: &Config) -> String {
     let wait = MAX_DELAY.as_millis();
     let mut sql = format!(
-        "SET search_path = {}; SET default_transaction_isolation = 'read committed'; SET lock_timeout = {wait}; \
+        "{}; SET default_transaction_isolation = 'read committed'; SET lock_timeout = {wait}; \
          SET client_min_messages = warning",
-        quoted(&settings.schema)
+        search_path(&settings.schema)
     );
     if config.read_only {
         sql.push_str("; SET default_transaction_read_only = on");

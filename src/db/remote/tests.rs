@@ -260,6 +260,45 @@ fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
     assert!(db.transaction().check_snapshot().is_ok() && db.families().is_ok());
 }
 
+/// As a pooler does that keeps no session: each statement may come to a connection that another client has set up.
+#[test]
+fn whatever_the_search_path_is_each_call_goes_to_its_own_store() {
+    let server = Server::shared();
+    let others = open(&server.url("others store"));
+    let mut db = open(&server.url("it's my store"));
+    put(&others, "k").unwrap();
+    for path in ["\"others store\"", "nowhere"] {
+        db.query(Again::No, "SELECT set_config('search_path', $1, false)", &[&path]).unwrap();
+        let default = db.contents("default");
+        assert!(!default.delete(b"k").unwrap());
+        db.begin_write().unwrap();
+        put(&db, "k").unwrap();
+        let locked = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowExclusiveLock' AND relation = \
+                      '\"others store\".kvstore_row'::regclass";
+        assert_eq!(number(&db, Again::No, locked).unwrap(), 0);
+        db.commit().unwrap();
+        db.create_family("f").unwrap();
+        db.set_write_tracking("f", true).unwrap();
+        assert!(db.drop_family("f").unwrap());
+        db.integrity_check().unwrap();
+        assert_eq!((puts(server, "\"it's my store\"", "k"), puts(server, "\"others store\"", "k")), (1, 1));
+        assert!(db.contents("default").delete(b"k").unwrap());
+    }
+    assert_eq!(puts(server, "\"others store\"", "k"), 1);
+}
+
+#[test]
+fn whatever_the_search_path_is_a_store_is_made_in_its_schema() {
+    let server = Server::shared();
+    open(&server.url("others store too"));
+    let db = open(&server.url("made here"));
+    server.sql("DROP SCHEMA \"made here\" CASCADE");
+    db.query(Again::No, "SELECT set_config('search_path', '\"others store too\"', false)", &[]).unwrap();
+    schema::ensure(&mut db.session.borrow_mut(), false).unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM \"made here\".kvstore_family"), "1");
+    put(&db, "k").unwrap();
+}
+
 #[test]
 fn a_server_that_is_stopped_is_an_io_error_and_calls_go_on_when_it_is_back() {
     let server = Server::start(&[]);

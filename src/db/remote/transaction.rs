@@ -34,8 +34,7 @@ impl Session {
             let rest = if link.backend.is_some() { on_postgres } else { "" };
             let sql =
                 format!("BEGIN ISOLATION LEVEL {kind}; SET LOCAL lock_timeout = {wait}; {rest}; {question}");
-            link.line
-                .ask(&sql)
+            link.ask(&sql)
                 .inspect_err(|failure| {
                     // It may have failed after BEGIN.
                     if !matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
