@@ -1,6 +1,8 @@
 //! The session against a real server: what it does when connections break, servers stop and clients meet.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -696,16 +698,14 @@ fn the_child_of_a_fork_leaves_the_parents_connection_alone_and_opens_its_own() {
     assert_eq!(pid(&db), parents);
 }
 
-/// A process that never closes what it has inherited, until `end` is closed or a minute is over.
+/// A process that never closes what it has inherited, until the other end is closed or a minute is over.
 #[allow(unsafe_code)]
-fn stay(end: libc::c_int) -> ! {
-    // SAFETY: room for a byte of the pipe; ends the process.
-    unsafe {
-        libc::alarm(60);
-        let mut byte = 0_u8;
-        libc::read(end, (&raw mut byte).cast(), 1);
-        libc::_exit(0)
-    }
+fn stay(mut end: UnixStream) -> ! {
+    // SAFETY: sets a timer.
+    unsafe { libc::alarm(60) };
+    let _ = end.read(&mut [0]);
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
 }
 
 #[test]
@@ -714,21 +714,18 @@ fn the_session_of_a_parent_that_was_killed_ends_although_its_child_goes_on() {
     let server = Server::shared();
     open(&server.url("killed"));
     let url = format!("{}&application_name=killed", server.url("killed"));
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors.
-    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    let (near, far) = UnixStream::pair().unwrap();
     // SAFETY: the child calls what a program would, and ends by a signal or `_exit`, without the harness's destructors.
     let parent = unsafe { libc::fork() };
     if parent == 0 {
-        let _ = std::panic::catch_unwind(|| {
-            // SAFETY: the child's copy, which would keep the pipe open.
-            unsafe { libc::close(ends[1]) };
+        let _ = std::panic::catch_unwind(move || {
+            drop(near); // the child's copy, which would keep the stream open
             let mut db = open(&url);
             db.begin_write().unwrap();
             put(&db, "k").unwrap();
             // SAFETY: as above.
             if unsafe { libc::fork() } == 0 {
-                stay(ends[0]);
+                stay(far);
             }
             // SAFETY: kills this process.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
@@ -743,10 +740,7 @@ fn the_session_of_a_parent_that_was_killed_ends_although_its_child_goes_on() {
     until(|| server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'killed'") == "0");
     put(&open(&server.url("killed")), "k").unwrap();
     assert_eq!(puts(server, "killed", "k"), 1);
-    for end in ends {
-        // SAFETY: lets the grandchild go.
-        unsafe { libc::close(end) };
-    }
+    drop(near); // lets the grandchild go
 }
 
 #[test]
