@@ -19,12 +19,12 @@ use std::ops::Bound;
 use crate::expiry::Expiry;
 use crate::options::PutOptions;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
-#[cfg(feature = "remote")]
-use file::watch_forks;
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
     Tables, gone, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
 };
+#[cfg(feature = "remote")]
+use file::{Mortal, watch_forks};
 pub(crate) use home::{Contents, Db, Due, View};
 pub(crate) use transaction::TransactionState;
 

@@ -48,11 +48,11 @@ pub(crate) use backup::copy;
 pub(crate) use connection::Db;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
-#[cfg(feature = "remote")]
-pub(super) use os::set_up as watch_forks;
 pub(crate) use os::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
 };
+#[cfg(feature = "remote")]
+pub(super) use os::{Mortal, set_up as watch_forks};
 pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 pub(crate) use watch::gone;

@@ -1,6 +1,7 @@
 //! A connection with the statements that are prepared on it, and who is at its other end.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Row, Statement, types::ToSql};
@@ -8,6 +9,8 @@ use tokio_postgres::{Row, Statement, types::ToSql};
 use super::failure::{Failure, NOT_SUPPORTED, Sort, only_reads, unsent};
 use super::line::Line;
 use super::pauses::Pauses;
+use super::plan::PLANNER;
+use super::schema::in_schema;
 use crate::error::{Error, Result};
 use crate::fork;
 
@@ -21,6 +24,8 @@ const MAX_STATEMENTS: usize = 300;
 /// A connection that works, as far as is known.
 pub(super) struct Link {
     pub(super) line: Line,
+    /// Of the store.
+    schema: Box<str>,
     statements: HashMap<Box<str>, Statement>,
     /// Whether it waits for locks longer than [`MAX_DELAY`].
     is_patient: bool,
@@ -37,7 +42,18 @@ pub(super) struct Backend {
     pub(super) server: String,
     pub(super) pid: String,
     pub(super) started: String,
+    /// An advisory lock that it holds as long as it is the connection's: a pooler may give it to another client then.
+    mark: Option<u32>,
 }
+
+/// The first number of the advisory locks by which backends are known: "kvst". The second one is by chance.
+const MARKS: u32 = 0x6b76_7374;
+
+/// How long an earlier connection's backend is waited for.
+pub(super) const END_WAIT: Duration = Duration::from_secs(10);
+
+/// SQLSTATE: the role may not.
+const NO_RIGHT: &str = "42501";
 
 /// What [`Backend`] has. Each of these is PostgreSQL's own.
 const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
@@ -46,9 +62,10 @@ const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system(
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
 impl Link {
-    pub(super) fn of(line: Line) -> Link {
+    pub(super) fn of(line: Line, schema: &str) -> Link {
         Link {
             line,
+            schema: schema.into(),
             statements: HashMap::new(),
             is_patient: false,
             generation: fork::generation(),
@@ -101,10 +118,20 @@ impl Link {
             self.statements.clear();
         }
         // A connection that breaks here has done nothing yet.
-        let statement = self.line.prepare(sql).map_err(unsent)?;
+        let statement = self.line.prepare(&in_schema(&self.schema, sql)).map_err(unsent)?;
         let done = f(&mut self.line, &statement);
         self.statements.insert(sql.into(), statement);
         done
+    }
+
+    /// Statements without parameters, in one round trip.
+    pub(super) fn execute(&mut self, sql: &str) -> Result<(), Failure> {
+        self.line.execute(&in_schema(&self.schema, sql))
+    }
+
+    /// The first column of what is answered, as a text.
+    pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
+        self.line.ask(&in_schema(&self.schema, sql))
     }
 
     pub(super) fn set_lock_timeout(&mut self, wait: Duration) -> Result<(), Failure> {
@@ -125,7 +152,7 @@ impl Link {
                 // They become parts of a statement, perhaps on another server.
                 let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
                 let is_plain = !started.contains(['\'', '\\']);
-                Ok(Some(Backend { server, pid, started }).filter(|_| is_number && is_plain))
+                Ok(Some(Backend { server, pid, started, mark: None }).filter(|_| is_number && is_plain))
             }
             Ok(None) => Ok(None),
             Err(failure) if failure.sort == Sort::Refused => Ok(None),
@@ -144,26 +171,70 @@ impl Link {
         }
     }
 
+    /// Sets the planner up, and marks the backend as this connection's, where the role may do that.
+    pub(super) fn set_planner(&mut self) -> Result<(), Failure> {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        // Not negative, as the server shows it in `pg_locks`.
+        let mark = u32::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
+        let sql = format!("{PLANNER}; SELECT pg_try_advisory_lock_shared({MARKS}, {mark})::text");
+        match self.line.ask(&sql) {
+            Ok(is_held) => {
+                backend.mark = Some(mark).filter(|_| is_held.is_some_and(|held| held == "true"));
+                Ok(())
+            }
+            Err(failure) if failure.sort == Sort::Refused => self.line.execute(PLANNER),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Waits until a backend of an earlier connection is gone, after having told it to go: what it was at may be done until
     /// then, and would come after what this connection is about to do. Returns whether what it has done is on this server.
-    pub(super) fn end(&mut self, old: &Backend) -> Result<bool, Failure> {
-        // On another server, or in another history of it, it can do nothing any more.
-        if self.backend.as_ref().is_none_or(|own| own.server != old.server) {
-            return Ok(false);
+    pub(super) fn end(&mut self, old: &Backend, wait: Duration) -> Result<bool, Failure> {
+        let own = match &self.backend {
+            Some(own) if own.server == old.server => own,
+            // On another server, or in another history of it, it can do nothing any more.
+            _ => return Ok(false),
+        };
+        // A pooler has given it to this connection, when it was done.
+        if (&own.pid, &own.started) == (&old.pid, &old.started) {
+            return Ok(true);
         }
-        let sql = format!(
-            "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity \
-             WHERE pid = {} AND backend_start::text = '{}'",
+        let mut there = format!(
+            "FROM pg_stat_activity a WHERE pid = {} AND backend_start::text = '{}'",
             old.pid, old.started
         );
-        let mut pauses = Pauses::within(Duration::from_secs(10));
-        while self.line.ask(&sql)?.is_some_and(|count| count != "0") {
+        // Without it, it is another client's.
+        if let Some(mark) = old.mark {
+            there.push_str(&format!(
+                " AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND locktype = 'advisory' AND classid = {MARKS} \
+                 AND objid = {mark} AND objsubid = 2)"
+            ));
+        }
+        let mut may_end = true;
+        let mut pauses = Pauses::within(wait);
+        loop {
+            let found = if may_end { "pg_terminate_backend(pid)" } else { "pid" };
+            match self.line.ask(&format!("SELECT count({found})::text {there}")) {
+                Ok(count) if count.as_ref().is_none_or(|count| count == "0") => return Ok(true),
+                Ok(_) => {}
+                // It goes by itself when it is done and misses its client.
+                Err(failure) if may_end && failure.code == NO_RIGHT => {
+                    may_end = false;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            }
             if !pauses.pause() {
-                let text = "a statement of the connection that broke is still at work on the server: retry";
-                return Err(Failure::new(Sort::Unreachable, Error::busy(text)));
+                break;
             }
         }
-        Ok(true)
+        // One that may not be ended, and does not miss its client: what was sent has come by now, or will not come any more.
+        let at_work = format!("SELECT count(pid)::text {there} AND state IS DISTINCT FROM 'idle'");
+        if !may_end && self.line.ask(&at_work)?.is_none_or(|count| count == "0") {
+            return Ok(true);
+        }
+        let text = "a statement of the connection that broke is still at work on the server: retry";
+        Err(Failure::new(Sort::Unreachable, Error::busy(text)))
     }
 
     /// Waits until the synchronous standbys have what a backend has committed that was ended while it waited for them: on this
@@ -175,7 +246,7 @@ impl Link {
             "UPDATE kvstore_meta SET format = format WHERE one = 1", // where that function is not for all
         ];
         for sql in writes {
-            match self.line.execute(sql) {
+            match self.execute(sql) {
                 // Who may write nothing has written nothing.
                 Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {}
                 done => return done,

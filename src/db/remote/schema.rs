@@ -33,11 +33,41 @@ const TABLES: [&str; 6] = [
     "CREATE INDEX IF NOT EXISTS kvstore_row_written ON kvstore_row (family, written_ms, key) WHERE written_ms IS NOT NULL",
 ];
 
+const NAMES: [&str; 4] = ["kvstore_meta", "kvstore_family", "kvstore_row", "kvstore_unsettled"];
+
 /// For how long clients that make the same tables try it again, at most.
 const MAX_TRYING: Duration = Duration::from_secs(30);
 
 /// How often they are made and gone again.
 const MAX_MADE: usize = 10;
+
+/// What makes a schema the one of the names without one. Where a table may not be there, this comes before the statement in
+/// the same request: to who may not look into the schema it says the same as where nothing is.
+pub(super) fn search_path(schema: &str) -> String {
+    format!("SET search_path = {}", quoted(schema))
+}
+
+/// A statement on the tables of a schema. It says which: a pooler that does not keep a session may run it on a connection
+/// with the `search_path` of another store.
+pub(super) fn in_schema(schema: &str, sql: &str) -> String {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut named = String::with_capacity(2 * sql.len());
+    let mut rest = sql;
+    while let Some(at) = rest.find("kvstore_") {
+        let (before, from) = rest.split_at(at);
+        let (name, after) = from.split_at(from.find(|c| !is_of_name(c)).unwrap_or(from.len()));
+        named.push_str(before);
+        if NAMES.contains(&name) && !before.ends_with(|c| is_of_name(c) || c == '.') {
+            let schema = quoted(schema);
+            // The name of a table may also be a text.
+            named.push_str(&if before.ends_with('\'') { schema.replace('\'', "''") } else { schema });
+            named.push('.');
+        }
+        named.push_str(name);
+        rest = after;
+    }
+    named + rest
+}
 
 /// Sees to it that the store is there. Returns whether families are to be [settled](super::Db::settle).
 pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
@@ -93,8 +123,11 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
 
 /// Whether there is a store, of a version that this library reads, and then whether families are to be settled.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
-    let sql = "SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1";
-    let found = session.run_at_open(|line| line.ask_row(sql));
+    let sql = format!(
+        "{}; SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1",
+        search_path(session.schema())
+    );
+    let found = session.run_at_open(|line| line.ask_row(&sql));
     match found.map(|row| row.map(|row| row.into_iter().flatten().collect::<Vec<_>>())) {
         Ok(None) => Ok(None),
         Ok(Some(row)) if row.first().is_some_and(|format| *format == FORMAT.to_string()) => {
@@ -153,6 +186,7 @@ fn make(session: &mut Session) -> Result<(), Failure> {
         env!("CARGO_PKG_VERSION")
     ));
     for step in steps {
+        let step = format!("{}; {step}", search_path(&schema));
         session.run_at_open(|line| line.execute(&step))?;
     }
     Ok(())
@@ -165,4 +199,33 @@ fn make(session: &mut Session) -> Result<(), Failure> {
 fn is_another_at_it(failure: &Failure) -> bool {
     failure.sort == Sort::Conflict && !failure.is_of_wait()
         || matches!(&*failure.code, "23505" | "3F000" | "42P01" | "42P06" | "42P07" | "42710" | "XX000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_names_the_schema_of_each_table_and_of_nothing_else() {
+        for (sql, expected) in [
+            ("SELECT 1", "SELECT 1"),
+            ("LOCK TABLE kvstore_row", "LOCK TABLE \"o'\"\"x\".kvstore_row"),
+            (
+                "UPDATE kvstore_row SET value = kvstore_row.value FROM kvstore_family f",
+                "UPDATE \"o'\"\"x\".kvstore_row SET value = \"o'\"\"x\".kvstore_row.value FROM \"o'\"\"x\".kvstore_family f",
+            ),
+            ("SELECT 'kvstore_meta'::regclass", "SELECT '\"o''\"\"x\".kvstore_meta'::regclass"),
+            ("SAVEPOINT kvstore; SELECT a.kvstore_row, kvstore_rows, kvstore_row_expiry, my_kvstore_row", ""),
+            ("kvstore_unsettled", "\"o'\"\"x\".kvstore_unsettled"),
+        ] {
+            let expected = if expected.is_empty() { sql } else { expected };
+            assert_eq!(in_schema("o'\"x", sql), expected);
+        }
+        for table in TABLES {
+            let is_known = |name: &str| {
+                table.contains(&format!("EXISTS {name} (")) || table.contains(&format!("ON {name} ("))
+            };
+            assert!(NAMES.iter().any(|name| is_known(name)), "{table}");
+        }
+    }
 }

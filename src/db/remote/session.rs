@@ -9,10 +9,9 @@ use tokio_postgres::{Row, types::ToSql};
 use super::Db;
 use super::failure::{Failure, Sort, unsent};
 use super::line::Line;
-use super::link::{Backend, Link, MAX_DELAY};
+use super::link::{Backend, END_WAIT, Link, MAX_DELAY};
 use super::pauses::Pauses;
-use super::plan::PLANNER;
-use super::schema::NOW_MS;
+use super::schema::{NOW_MS, search_path};
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
@@ -210,7 +209,7 @@ impl Session {
 
     /// Statements without parameters and without an answer, together one transaction unless they begin one.
     pub(super) fn execute(&mut self, again: Again, sql: &str) -> Result<()> {
-        self.run(again, |link| link.line.execute(sql))
+        self.run(again, |link| link.execute(sql))
     }
 
     /// Runs what is one round trip, in the open transaction or in one of its own.
@@ -413,12 +412,11 @@ impl Session {
     }
 
     fn connect(&mut self) -> Result<Link, Failure> {
-        let mut link = Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?);
+        let mut link =
+            Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?, &self.settings.schema);
         link.line.execute(&self.set_up).map_err(unsent)?;
         link.backend = link.who_am_i().map_err(unsent)?;
-        if link.backend.is_some() {
-            link.line.execute(PLANNER).map_err(unsent)?;
-        }
+        link.set_planner().map_err(unsent)?;
         if self.opened_ms.is_none() {
             let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
             self.opened_ms = now.and_then(|text| text.parse().ok());
@@ -426,7 +424,7 @@ impl Session {
         // What comes now may have to wait: for a statement that is to end, for a standby.
         link.line.limit(self.limit).map_err(unsent)?;
         if let Some(old) = &self.left_behind {
-            if link.end(old).map_err(unsent)? && !self.read_only {
+            if link.end(old, END_WAIT).map_err(unsent)? && !self.read_only {
                 link.catch_up().map_err(unsent)?;
             }
             self.left_behind = None;
@@ -483,9 +481,9 @@ impl Drop for Session {
 fn set_up(settings: &Settings, config: &Config) -> String {
     let wait = MAX_DELAY.as_millis();
     let mut sql = format!(
-        "SET search_path = {}; SET default_transaction_isolation = 'read committed'; SET lock_timeout = {wait}; \
+        "{}; SET default_transaction_isolation = 'read committed'; SET lock_timeout = {wait}; \
          SET client_min_messages = warning",
-        quoted(&settings.schema)
+        search_path(&settings.schema)
     );
     if config.read_only {
         sql.push_str("; SET default_transaction_read_only = on");

@@ -1,6 +1,8 @@
 //! The session against a real server: what it does when connections break, servers stop and clients meet.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -268,6 +270,45 @@ fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
     assert_eq!(db.commit().unwrap_err().kind(), ErrorKind::Io);
     db.rollback().unwrap();
     assert!(db.transaction().check_snapshot().is_ok() && db.families().is_ok());
+}
+
+/// As a pooler does that keeps no session: each statement may come to a connection that another client has set up.
+#[test]
+fn whatever_the_search_path_is_each_call_goes_to_its_own_store() {
+    let server = Server::shared();
+    let others = open(&server.url("others store"));
+    let mut db = open(&server.url("it's my store"));
+    put(&others, "k").unwrap();
+    for path in ["\"others store\"", "nowhere"] {
+        db.query(Again::No, "SELECT set_config('search_path', $1, false)", &[&path]).unwrap();
+        let default = db.contents("default");
+        assert!(!default.delete(b"k").unwrap());
+        db.begin_write().unwrap();
+        put(&db, "k").unwrap();
+        let locked = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowExclusiveLock' AND relation = \
+                      '\"others store\".kvstore_row'::regclass";
+        assert_eq!(number(&db, Again::No, locked).unwrap(), 0);
+        db.commit().unwrap();
+        db.create_family("f").unwrap();
+        db.set_write_tracking("f", true).unwrap();
+        assert!(db.drop_family("f").unwrap());
+        db.integrity_check().unwrap();
+        assert_eq!((puts(server, "\"it's my store\"", "k"), puts(server, "\"others store\"", "k")), (1, 1));
+        assert!(db.contents("default").delete(b"k").unwrap());
+    }
+    assert_eq!(puts(server, "\"others store\"", "k"), 1);
+}
+
+#[test]
+fn whatever_the_search_path_is_a_store_is_made_in_its_schema() {
+    let server = Server::shared();
+    open(&server.url("others store too"));
+    let db = open(&server.url("made here"));
+    server.sql("DROP SCHEMA \"made here\" CASCADE");
+    db.query(Again::No, "SELECT set_config('search_path', '\"others store too\"', false)", &[]).unwrap();
+    schema::ensure(&mut db.session.borrow_mut(), false).unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM \"made here\".kvstore_family"), "1");
+    put(&db, "k").unwrap();
 }
 
 #[test]
@@ -665,6 +706,51 @@ fn the_child_of_a_fork_leaves_the_parents_connection_alone_and_opens_its_own() {
     db.commit().unwrap();
     assert_eq!(puts(server, "forked", "k"), 1);
     assert_eq!(pid(&db), parents);
+}
+
+/// A process that never closes what it has inherited, until the other end is closed or a minute is over.
+#[allow(unsafe_code)]
+fn stay(mut end: UnixStream) -> ! {
+    // SAFETY: sets a timer.
+    unsafe { libc::alarm(60) };
+    let _ = end.read(&mut [0]);
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn the_session_of_a_parent_that_was_killed_ends_although_its_child_goes_on() {
+    let server = Server::shared();
+    open(&server.url("killed"));
+    let url = format!("{}&application_name=killed", server.url("killed"));
+    let (near, far) = UnixStream::pair().unwrap();
+    // SAFETY: the child calls what a program would, and ends by a signal or `_exit`, without the harness's destructors.
+    let parent = unsafe { libc::fork() };
+    if parent == 0 {
+        let _ = std::panic::catch_unwind(move || {
+            drop(near); // the child's copy, which would keep the stream open
+            let mut db = open(&url);
+            db.begin_write().unwrap();
+            put(&db, "k").unwrap();
+            // SAFETY: as above.
+            if unsafe { libc::fork() } == 0 {
+                stay(far);
+            }
+            // SAFETY: kills this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        });
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(1) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for that child, and writes its status there.
+    assert_eq!(unsafe { libc::waitpid(parent, &raw mut status, 0) }, parent);
+    assert!(libc::WIFSIGNALED(status), "{status}");
+    until(|| server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'killed'") == "0");
+    put(&open(&server.url("killed")), "k").unwrap();
+    assert_eq!(puts(server, "killed", "k"), 1);
+    drop(near); // lets the grandchild go
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Session {
             let rest = if link.backend.is_some() { on_postgres } else { "" };
             let sql =
                 format!("BEGIN ISOLATION LEVEL {kind}; SET LOCAL lock_timeout = {wait}; {rest}; {question}");
-            link.line.ask(&sql).map_err(|failure| {
+            link.ask(&sql).map_err(|failure| {
                 if matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
                     return unsent(failure);
                 }

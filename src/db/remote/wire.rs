@@ -2,8 +2,8 @@
 //!
 //! tokio-postgres needs something that is polled. A runtime would bring an epoll descriptor that the child of a fork shares with
 //! its parent, so that closing the child's copy of a socket takes the parent's off the list. Here there is nothing but the
-//! socket: a child that drops it has closed its own copy and told the server nothing. It is also fewer calls of the
-//! system: a write and a read for each round trip.
+//! socket, which a child finds dead ([`Mortal`]): it has told the server nothing, and does not keep the session of a parent
+//! that was killed. It is also fewer calls of the system: a write and a read for each round trip.
 //!
 //! A read only blocks when [`Patience`] has been granted, which [`Driver::run`] does when nobody has anything left to send.
 
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::db::Mortal;
 
 /// The most that a server may send while a [`Limit`] counts. An honest one sends a few kilobytes to log in.
 const MOST_BYTES: usize = 1 << 20;
@@ -44,6 +46,7 @@ const NO_LIMIT: u32 = u32::MAX;
 
 pub(super) struct Socket {
     stream: Stream,
+    _mortal: Mortal,
     limit: Mutex<Option<Limit>>,
     turns: AtomicU32,
     /// Whether the server had the last word.
@@ -53,8 +56,13 @@ pub(super) struct Socket {
 impl Socket {
     /// Sets a stream up for [`write`](Socket::write).
     pub(super) fn new(stream: Stream) -> io::Result<Socket> {
+        let mortal = match &stream {
+            Stream::Tcp(stream) => Mortal::new(stream),
+            Stream::Unix(stream) => Mortal::new(stream),
+        }?;
         let socket = Socket {
             stream,
+            _mortal: mortal,
             limit: Mutex::default(),
             turns: AtomicU32::new(NO_LIMIT),
             has_read: AtomicBool::new(false),

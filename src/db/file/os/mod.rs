@@ -39,6 +39,8 @@ pub(super) use opened::{Opened, has_moved, read, sync, write};
 #[cfg(feature = "encryption")]
 pub(super) use opened::{length, truncate};
 pub(crate) use presence::Presence;
+#[cfg(feature = "remote")]
+pub(crate) use system::Mortal;
 pub(crate) use system::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
 };

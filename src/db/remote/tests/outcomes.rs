@@ -2,6 +2,7 @@
 
 use super::proxy::{Proxy, Rule};
 use super::*;
+use crate::db::remote::link::{Backend, END_WAIT};
 
 #[test]
 fn a_commit_that_was_done_but_not_answered_is_a_success() {
@@ -201,6 +202,85 @@ fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
     });
     let written = server.sql("SELECT length(value) FROM left_behind.kvstore_row");
     assert_eq!(written, (1 + 2 * "/* left behind */".len()).to_string());
+}
+
+/// What the server calls the backend of a handle.
+fn backend(db: &Db) -> Backend {
+    let found = db.session.borrow_mut().run_alone(Again::Read, |link| Ok(link.backend.clone()));
+    found.unwrap().unwrap()
+}
+
+fn end(db: &Db, old: &Backend, wait: Duration) -> Result<bool> {
+    let ended = db.session.borrow_mut().run_alone(Again::Read, |link| link.end(old, wait));
+    ended.map_err(|failure| failure.error)
+}
+
+#[test]
+fn a_backend_that_a_pooler_has_given_to_the_new_connection_or_to_another_client_is_not_ended() {
+    let server = Server::shared();
+    let (db, other) = (open(&server.url("pooled")), open(&server.url("pooled")));
+    let (own, others, old) = (pid(&db), pid(&other), backend(&other));
+    other.query(Again::No, "DISCARD ALL", &[]).unwrap(); // as pgbouncer does before it gives a session on
+    assert!(end(&db, &backend(&db), END_WAIT).unwrap());
+    assert!(end(&db, &old, END_WAIT).unwrap());
+    assert_eq!((pid(&db), pid(&other)), (own, others));
+}
+
+#[test]
+fn a_backend_that_is_still_that_of_the_broken_connection_is_ended() {
+    let server = Server::shared();
+    let (db, other) = (open(&server.url("not pooled")), open(&server.url("not pooled")));
+    let old = pid(&other);
+    assert!(end(&db, &backend(&other), END_WAIT).unwrap());
+    assert_ne!(pid(&other), old);
+}
+
+/// A server whose roles may end nobody, and one of its URLs as such a role through the proxy.
+fn without_right_to_end(server: &Server, proxy: &Proxy) -> String {
+    open(&server.url("s"));
+    server.sql(
+        "CREATE ROLE bereft LOGIN; GRANT USAGE ON SCHEMA s TO bereft; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA s TO bereft; \
+         REVOKE EXECUTE ON FUNCTION pg_terminate_backend FROM public",
+    );
+    proxy.url("s").replace("postgres@", "bereft@")
+}
+
+#[test]
+fn a_role_that_may_end_no_backend_waits_until_the_old_one_is_gone() {
+    let server = &Server::start(&[]);
+    let proxy = Proxy::before(server);
+    let db = open(&without_right_to_end(server, &proxy));
+    put(&db, "k").unwrap();
+    let (old, before) = (pid(&db), proxy.connections());
+    proxy.rule(Rule::SwallowAllAnswers);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let db = db;
+            let read = number(&db, Again::Read, "SELECT count(*) FROM kvstore_row");
+            (read, db)
+        });
+        until(|| proxy.connections() > before);
+        terminate(server, old); // it has missed its client
+        let (read, db) = reading.join().unwrap();
+        assert_eq!(read.unwrap(), 1);
+        put(&db, "k").unwrap();
+    });
+}
+
+#[test]
+fn a_backend_that_may_not_be_ended_and_is_idle_keeps_nobody_for_ever() {
+    let server = &Server::start(&[]);
+    let proxy = Proxy::before(server);
+    let url = without_right_to_end(server, &proxy);
+    let (db, mut other) = (open(&url), open(&url));
+    let (old, wait) = (backend(&other), Duration::from_millis(20));
+    assert!(end(&db, &old, wait).unwrap());
+    other.begin_write().unwrap();
+    put(&other, "k").unwrap();
+    let e = end(&db, &old, wait).unwrap_err();
+    assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("still at work"), "{e}");
+    other.commit().unwrap();
 }
 
 /// A primary and its standby, which has all that was committed.

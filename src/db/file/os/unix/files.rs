@@ -1,8 +1,11 @@
-//! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked.
+//! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked. And the
+//! sockets to servers, for the children of forks.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io;
+#[cfg(feature = "remote")]
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -55,6 +58,9 @@ const UNKNOWN: u8 = 0;
 const OWN: u8 = 1;
 /// Its locks belong to the process.
 const POSIX: u8 = 2;
+/// A connection to a server.
+#[cfg(feature = "remote")]
+const SOCKET: u8 = 3;
 
 /// In `Slot::flags`: a database or its shared memory. (A WAL and a journal carry no locks.)
 const CARRIES_LOCKS: u8 = 0x80;
@@ -464,7 +470,7 @@ pub(super) fn let_go_after_fork() {
 }
 
 fn make_dead(fd: c_int, dead: c_int) {
-    // SAFETY: `fd` is this process's copy of a file of SQLite's, which it uses no more.
+    // SAFETY: `fd` is this process's copy of what is in the table, which it uses no more.
     unsafe {
         #[cfg(target_os = "linux")]
         let done = libc::dup3(dead, fd, libc::O_CLOEXEC);
@@ -476,6 +482,44 @@ fn make_dead(fd: c_int, dead: c_int) {
         };
         if done < 0 {
             libc::close(fd); // there was no descriptor left for `DEAD`
+        }
+    }
+}
+
+/// That a forked child finds a socket dead, as it does files: with a copy of it, it would keep the connection of a parent
+/// that was killed. To be dropped after the socket.
+#[cfg(feature = "remote")]
+pub(crate) struct Mortal {
+    fd: c_int,
+    identity: FileIdentity,
+}
+
+#[cfg(feature = "remote")]
+impl Mortal {
+    pub(crate) fn new(socket: &impl AsFd) -> io::Result<Mortal> {
+        let fd = socket.as_fd().as_raw_fd();
+        let identity = Status::of(fd)?.file;
+        // A child finds an entry that is whole.
+        let _inside = fork::LISTS.enter();
+        if let Some(slot) = slot_to_fill(fd) {
+            slot.device.store(identity.0, Ordering::Relaxed);
+            slot.inode.store(identity.1, Ordering::Relaxed);
+            slot.flags.store(0, Ordering::Relaxed);
+            slot.kind.store(SOCKET, Ordering::Relaxed);
+        }
+        Ok(Mortal { fd, identity })
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        let _inside = fork::LISTS.enter();
+        // The number may be another's by now.
+        if let Some(slot) =
+            slot(self.fd).filter(|slot| slot.kind() == SOCKET && slot.identity() == self.identity)
+        {
+            slot.forget();
         }
     }
 }

@@ -31,6 +31,8 @@ mod tests;
 use std::ffi::{CStr, c_int};
 
 pub(super) use calls::install;
+#[cfg(feature = "remote")]
+pub(crate) use files::Mortal;
 pub(in crate::db::file) use files::OsFile;
 pub(super) use files::making_longer;
 pub(crate) use files::{FileIdentity, is_at};

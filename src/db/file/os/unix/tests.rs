@@ -248,6 +248,34 @@ fn in_a_forked_child_inherited_files_are_dead_and_their_numbers_taken() {
     assert!(is_locked(&file(&path), 7));
 }
 
+#[cfg(feature = "remote")]
+#[test]
+fn in_a_forked_child_inherited_sockets_are_dead_and_the_parents_are_as_they_were() {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    super::watch_forks().unwrap();
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let mortal = Mortal::new(&near).unwrap();
+    assert!(in_child(|| {
+        // SAFETY: looks at a descriptor by its number.
+        let is_taken = unsafe { libc::fcntl(near.as_raw_fd(), libc::F_GETFD) >= 0 };
+        (&near).write(b"x").is_err() && is_taken
+    }));
+    (&near).write_all(b"y").unwrap();
+    let mut byte = [0; 1];
+    far.read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"y");
+    // What has its number later is not taken for it.
+    let number = near.as_raw_fd();
+    drop(near);
+    let (next, _other) = UnixStream::pair().unwrap();
+    let nexts = (next.as_raw_fd() == number).then(|| Mortal::new(&next).unwrap());
+    drop(mortal);
+    assert!(nexts.is_none() || in_child(|| (&next).write(b"x").is_err()));
+}
+
 #[test]
 fn a_forked_child_sees_the_locks_of_its_parent_and_takes_its_own() {
     let (_folder, path) = scratch();
