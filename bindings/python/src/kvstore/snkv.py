@@ -317,7 +317,8 @@ class Iterator:
 
     # As a Python iterator it reads rows ahead, many in one native call. `_row` is the row it gave last if
     # the native iterator is not at that row but after those in `_ahead`, else None. Rows ahead are
-    # forgotten when this store writes, and when one of them expires.
+    # forgotten when this store writes, and when one of them expires. Without `_row` there are some only
+    # when the clock could not be asked about them.
     __slots__ = (
         "_ahead", "_changes", "_failed", "_first_expire_ms", "_native", "_row", "_session", "_size", "_started",
     )  # fmt: skip
@@ -365,10 +366,12 @@ class Iterator:
     def next(self) -> None:
         """Moves to the next entry."""
         with self._session.lock:
-            if self._row is None:
-                self._check(lib.kvstore_iterator_next(self._native))
-            else:
+            if self._row is not None:
                 self._go_behind(self._row[0])
+            elif self._ahead:
+                self._go_back()
+            else:
+                self._check(lib.kvstore_iterator_next(self._native))
 
     def prev(self) -> None:
         """Moves a reverse iterator to the entry before. Raises Error if it is a forward one."""
@@ -376,6 +379,8 @@ class Iterator:
             self._check(lib.kvstore_iterator_prev(self._native))
             if self._row is not None:
                 self._go_behind(self._row[0])
+            elif self._ahead:
+                self._go_back()
 
     @property
     def eof(self) -> bool:
@@ -414,6 +419,12 @@ class Iterator:
         self._moved()
         if not self._at_eof() and self._key() == key:
             self._check(lib.kvstore_iterator_next(self._native))
+
+    def _go_back(self) -> None:
+        """Moves the native iterator to the first row ahead, after which it was read on."""
+        key = self._ahead[-1][0]
+        self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
+        self._moved()
 
     def _current(self) -> Optional[tuple[bytes, bytes]]:
         return None if self._session.kv is NULL else self._row
@@ -463,6 +474,8 @@ class Iterator:
             if self._ahead or self._failed or self._changes != session.changes or not self._none_expired():
                 self._go_behind(self._row[0])
                 self._size = 1  # where rows changed once they are likely to change again
+        elif self._ahead:
+            self._go_back()
         elif self._started:
             self._check(lib.kvstore_iterator_next(native))
         elif self._started is not None:
@@ -483,19 +496,19 @@ class Iterator:
             data: bytes = ffi.unpack(chunk.bytes, ends[-1])
             keys_from, keys_to = [0, *ends[1:-1:2]], ends[::2]
             rows = [(data[a:b], data[b:c]) for a, b, c in zip(keys_from, keys_to, ends[1::2])]
+            rows.reverse()
+            self._ahead = rows  # before the clock is asked: where that fails, they are still to come
             self._first_expire_ms = chunk.first_expire_ms
-            if not self._none_expired():
-                now_ms = session.now_ms()
+            now_ms = 0 if self._first_expire_ms == _NEVER_MS else session.now_ms()
+            if now_ms >= self._first_expire_ms:
                 living = [ms == NO_TTL or ms > now_ms for ms in ffi.unpack(chunk.expire_ms, count)]
-                rows = [row for row, lives in zip(rows, living) if lives]
-                if not rows:
+                alive = [row for row, lives in zip(reversed(rows), living) if lives]
+                self._ahead = []
+                if not alive:
                     self._check(self._failed)
                     continue
-                del rows[1:]  # the one is given at once; the others are read again
-                self._row = row = rows[0]
+                self._row = row = alive[0]  # the others are read again
                 return row
-            rows.reverse()
-            self._ahead = rows
             self._row = row = rows.pop()
             return row
 
