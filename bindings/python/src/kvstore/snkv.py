@@ -50,7 +50,7 @@ from collections.abc import Iterator as TypingIterator
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from kvstore import _errors
-from kvstore._native import NULL, ffi, lib
+from kvstore._native import MAX_LENGTH, NULL, ffi, lib, refuse_long
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -163,13 +163,17 @@ def _closed(what: str) -> Error:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def _enc(v: object) -> bytes:
-    """A key or value as bytes."""
+def _enc(v: object, what: str = "a key") -> bytes:
+    """A key or value as bytes; ``what`` is what the text of a ValueError, for 2 GiB and more, calls it."""
     if isinstance(v, str):
-        return v.encode("utf-8")
-    if isinstance(v, (bytes, bytearray, memoryview)):
-        return bytes(v)
-    raise TypeError(f"keys and values must be str or bytes, not {type(v).__name__!r}")
+        data = v.encode("utf-8")
+    elif isinstance(v, (bytes, bytearray, memoryview)):
+        data = bytes(v)
+    else:
+        raise TypeError(f"keys and values must be str or bytes, not {type(v).__name__!r}")
+    if len(data) > MAX_LENGTH:
+        raise ValueError(f"{what} of {len(data)} bytes is too long")
+    return data
 
 
 def _c_string(text: object, what: str) -> bytes:
@@ -557,7 +561,7 @@ class _Entries:
         if key.__class__ is not bytes:
             key = _enc(key)
         if value.__class__ is not bytes:
-            value = _enc(value)
+            value = _enc(value, "a value")
         ttl_ms = None if ttl is None else _ttl_ms(ttl)
         session = self._session
         lock = session.lock
@@ -572,6 +576,9 @@ class _Entries:
                 code = lib.kvstore_cf_put_ttl(self._family, key, len(key), value, len(value), 1)
             if code:
                 raise self._failure(code)
+        except OverflowError:
+            refuse_long(key, value)
+            raise
         finally:
             lock.release()
 
@@ -592,6 +599,9 @@ class _Entries:
                 value: bytes = session.view[:length]
                 return value
             return self._get_long(key, length, default)
+        except OverflowError:
+            refuse_long(key)
+            raise
         finally:
             lock.release()
 
@@ -658,7 +668,7 @@ class _Entries:
 
         ``ttl`` is in seconds; None: the key never expires.
         """
-        raw_key, raw_value = _enc(key), _enc(value)
+        raw_key, raw_value = _enc(key), _enc(value, "a value")
         session = self._session
         with session.lock:
             session.changes += 1
@@ -790,7 +800,7 @@ class _LowLevel:
 
     def put_ttl(self, key: bytes, value: bytes, expire_ms: int) -> None:
         """Writes a value that expires ``expire_ms`` milliseconds after the Unix epoch; 0: never."""
-        raw_key, raw_value, store = _enc(key), _enc(value), self._store
+        raw_key, raw_value, store = _enc(key), _enc(value, "a value"), self._store
         with store._session.lock:
             store._session.changes += 1
             code = lib.kvstore_cf_put_ttl(
