@@ -821,7 +821,8 @@ class KVStore(_Entries):
     - ``page_size``: of a new file, in bytes (default 4096)
     - ``read_only``: 1 to open an existing file only for reading
     - ``busy_timeout``: milliseconds to wait for a lock of others (default 0: fail with BusyError)
-    - ``wal_size_limit``: a checkpoint every so many commits (default 0: by the size of the WAL)
+    - ``wal_size_limit``: a checkpoint every so many commits, in a store that has a limit also by the size of the WAL
+      (default 0: only by that)
     - ``full_mutex``: without meaning; threads may always share a store
 
     Close it, or use it in a ``with`` statement, which closes it; an open transaction is rolled back.
