@@ -616,10 +616,11 @@ const char *kvstore_errmsg(KVStore *kv);
 /**
  * Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
  * system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
- * machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since. Times
- * that several machines compare come from here.
+ * machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since, and
+ * where it cannot be, no time is told. Times that several machines compare come from here.
  *
- * Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL).
+ * Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL); where the server is to be asked, also KVSTORE_IOERR (it cannot be
+ * reached, or the open transaction was lost with its connection), KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM.
  */
 int kvstore_time_ms(KVStore *kv,
                     int64_t *pMs);

@@ -1,22 +1,19 @@
 //! Atomic numbers of 64 bits, which some processors of 32 bits do not have (mips, ARMv5): there each is two halves behind
-//! one lock, which a fork takes, so that no child inherits it locked.
+//! one lock. A fork does not wait for it: whoever is inside may be so in a handler of somebody else's. The child opens it.
+//!
+//! So a child may inherit a number half changed. Of those that it goes on with (its own handles have none of the parent's),
+//! none may then say what is wrong. The latest time (`clock.rs`) and the counters of a process (identities of files, reads)
+//! only grow, and are not more than they were about to become, see `update`; a process names its partial files by its
+//! own number, too (`new_file.rs`); and descriptors (`os/unix/files.rs`) are noted inside the gate of the lists.
 
 #[cfg(not(target_has_atomic = "64"))]
 pub(crate) use halves::{AtomicI64, AtomicU64};
 #[cfg(target_has_atomic = "64")]
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64};
 
-/// Waits until no thread is inside one of these numbers, and keeps them all out: around a fork, when every other lock is
-/// taken. The thread itself may use none until [`after_fork`].
+/// In the child of a fork, before it uses any of these numbers: a thread that is not in this process may be inside one.
 #[cfg(unix)]
-pub(crate) fn before_fork() {
-    #[cfg(any(test, not(target_has_atomic = "64")))]
-    halves::LOCK.shut();
-}
-
-/// In both processes: the numbers can be used again.
-#[cfg(unix)]
-pub(crate) fn after_fork() {
+pub(crate) fn let_go_after_fork() {
     #[cfg(any(test, not(target_has_atomic = "64")))]
     halves::LOCK.open();
 }
@@ -39,14 +36,14 @@ pub(crate) mod halves {
         }
 
         /// Exchanges the number for what `change` makes of it, and answers what it was. The lock orders it all, more strictly
-        /// than any `Ordering` asks.
+        /// than any `Ordering` asks. The low half is changed first: half changed, a number that grows is less than it becomes.
         fn update(&self, change: impl FnOnce(u64) -> u64) -> u64 {
             LOCK.shut();
             let halves = [&self.0, &self.1].map(|half| u64::from(half.load(Ordering::Relaxed)));
             let was = halves[0] << 32 | halves[1];
             let new = change(was);
-            self.0.store((new >> 32) as u32, Ordering::Relaxed);
             self.1.store(new as u32, Ordering::Relaxed);
+            self.0.store((new >> 32) as u32, Ordering::Release);
             LOCK.open();
             was
         }
@@ -72,6 +69,15 @@ pub(crate) mod halves {
 
         pub(crate) fn fetch_add(&self, more: u64, _: Ordering) -> u64 {
             self.0.update(|value| value.wrapping_add(more))
+        }
+
+        /// A thread that is inside the lock for as long as `stay` takes.
+        #[cfg(all(test, unix))]
+        pub(crate) fn stay_inside(&self, stay: impl FnOnce()) {
+            self.0.update(|value| {
+                stay();
+                value
+            });
         }
     }
 

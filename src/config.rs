@@ -244,7 +244,8 @@ impl Config {
     /// How long the WAL gets, in pages (from 16 to 1 000 000; default 4000, or an eighth of the
     /// [limit](crate::Store::set_limit) if that is less, but at least 16): it is written back into the database while
     /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
-    /// and those of one transaction. [`checkpoint_every`](Config::checkpoint_every) comes before it.
+    /// and those of one transaction. With [`checkpoint_every`](Config::checkpoint_every) it is used only in a store that
+    /// has a limit.
     #[must_use]
     pub fn wal_pages(mut self, pages: u32) -> Config {
         self.file.wal_pages = Some(pages);

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, rest, reverse};
 use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key};
@@ -409,6 +409,46 @@ fn a_clock_that_panics_in_a_fetch_leaves_the_cursor_at_its_entry() {
         shown.extend(keys(&fetched(&mut cursor, 30)));
     }
     assert_eq!(shown, (0..400).map(numbered).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_entry_read_ahead_is_still_looked_at_again_when_fetches_have_failed_there() {
+    if common::is_of_a_file("a server has the clock") {
+        return;
+    }
+    let store = memory();
+    // The clock panics when it is asked that often; 0: never.
+    let left = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&left);
+    store.set_clock(move || {
+        let last = asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if last == Ok(1) { panic!("the clock") } else { 1_000 }
+    });
+    let put = |n| store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+    (0..400).for_each(put);
+    for writes in [false, true] {
+        let mut panics = 0;
+        for nth in 1.. {
+            let mut cursor = forward(&store);
+            cursor.first().unwrap();
+            assert_eq!(fetched(&mut cursor, 10).len(), 10);
+            if writes {
+                put(300);
+            }
+            left.store(nth, Ordering::Relaxed);
+            let done = catch_unwind(AssertUnwindSafe(|| cursor.fetch(1_000).map(drop).unwrap()));
+            if left.swap(0, Ordering::Relaxed) > 0 {
+                done.unwrap();
+                break;
+            }
+            done.unwrap_err();
+            panics += 1;
+            store.delete(numbered(10)).unwrap();
+            assert_eq!(keys(&fetched(&mut cursor, 1)), [numbered(11)], "{nth}, {writes}");
+            put(10);
+        }
+        assert!(panics > 1, "{panics}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{Family, KeyRange};
 use crate::db::{BatchWrite, Found};
 use crate::error::Result;
+use crate::memory;
 use crate::options::PutOptions;
 
 impl Family {
@@ -66,9 +67,15 @@ impl Family {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut values = Vec::new();
-        self.get_many_with(keys, |_, value| values.push(value.map(<[u8]>::to_vec)))?;
-        Ok(values)
+        let mut values = Ok(Vec::new());
+        self.get_many_with(keys, |_, value| {
+            let Ok(copies) = &mut values else { return };
+            match value.map(memory::copy_of).transpose() {
+                Ok(copy) => copies.push(copy),
+                Err(e) => values = Err(e),
+            }
+        })?;
+        self.shared().count_failure(values)
     }
 
     /// The same, showing each value to `visit` with its number, without a copy. `visit` must not call

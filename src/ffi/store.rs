@@ -142,10 +142,11 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
 
 /// Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
 /// system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
-/// machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since. Times
-/// that several machines compare come from here.
+/// machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since, and
+/// where it cannot be, no time is told. Times that several machines compare come from here.
 ///
-/// Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL).
+/// Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL); where the server is to be asked, also KVSTORE_IOERR (it cannot be
+/// reached, or the open transaction was lost with its connection), KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -153,6 +154,7 @@ pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_i
         call(kv, |kv| {
             let time = output(pMs, "pMs")?;
             kv.store.shared().check_open()?;
+            kv.store.shared().freshen_clock()?;
             time.set(kv.store.now_ms());
             Ok(KVSTORE_OK)
         })

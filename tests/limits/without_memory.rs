@@ -29,6 +29,8 @@ pub fn no_memory(dir: &Path) {
             ran("get", read.map(|found| assert!(found.is_some())));
             // What copies a value in Rust, too.
             ran("get a copy", store.get("old").map(|found| assert!(found.unwrap() == value)));
+            let copies = store.get_many([&b"old"[..]]);
+            ran("get copies", copies.map(|found| assert!(found[0].as_ref() == Some(&value))));
             ran("walk", store.iter().try_for_each(|entry| entry.map(|(_, found)| assert!(found == value))));
             let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
             ran("move", cursor.first().map(|moved| assert!(moved && cursor.value().unwrap() == value)));

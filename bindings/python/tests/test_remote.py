@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from helpers import DOCUMENTS, assert_clean, content, run_import, run_python, use_store
+from helpers import DOCUMENTS, ROOT, assert_clean, content, run_import, run_python, use_store
 from postgres import Server, schema_of
 
 import kvstore
@@ -633,6 +633,51 @@ def test_an_import_keeps_what_is_left_of_a_life(apart: kvstore.Store, url: str, 
 
 
 # A server that goes away
+
+SUSPENDED = """
+import os, sys
+import kvstore, kvstore.snkv
+store, other = kvstore.open(sys.argv[1]), kvstore.snkv.KVStore(sys.argv[1])
+keys = [b"%d" % n for n in range(6)]
+for key in keys:
+    store.put(key, b"", ttl=3600)
+walk, pairs = iter(store.keys()), iter(other)
+assert [next(walk), next(walk)] == keys[:2] and [next(pairs)[0], next(pairs)[0]] == keys[:2]
+print("read ahead", flush=True)
+input()
+os.environ["KVSTORE_TEST_CLOCK_OFFSET"] = "7200"  # as after a suspend, in which the monotonic clock stands still
+for call in lambda: next(walk), lambda: next(pairs), store._shared.now_ms:
+    try:
+        print(call())
+    except (kvstore.Error, kvstore.snkv.Error) as error:
+        print(type(error).__name__, flush=True)
+input()
+assert list(store.keys()) == keys and [key for key, _ in pairs] == keys[2:]
+print("goes on", flush=True)
+"""
+
+
+def test_a_walk_that_cannot_ask_the_server_for_its_time_after_a_suspend_fails(
+    server: Server, url: str, tmp_path: Path
+) -> None:
+    clock = tmp_path / "other_clock.so"
+    source = ROOT / "tests" / "c" / "other_clock.c"
+    subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", str(source), "-o", str(clock)], check=True)
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SUSPENDED, url], env={**os.environ, "LD_PRELOAD": str(clock)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as walking:  # fmt: skip
+        assert walking.stdin is not None and walking.stdout is not None
+        said = [walking.stdout.readline()]
+        server.stop()
+        try:
+            walking.stdin.write("\n")
+            walking.stdin.flush()
+            said += [walking.stdout.readline() for _ in range(3)]
+        finally:
+            server.start()
+        rest, errors = walking.communicate("\n", timeout=60)
+    assert (*said, rest, errors) == ("read ahead\n", "StoreIOError\n", "Error\n", "StoreIOError\n", "goes on\n", "")
 
 
 def test_a_store_goes_on_when_the_server_is_back(server: Server, url: str) -> None:

@@ -73,7 +73,6 @@ impl Cursor {
                     cursor.go_on()?;
                     cursor.settle(0).map(drop)
                 })?;
-                self.left_at = Some(self.at);
                 return Ok(self.show(Shown::Beside, at..end, live, now_ms));
             }
             self.beside(Cursor::go_on)?;
@@ -111,19 +110,24 @@ impl Cursor {
         })
     }
 
-    /// Runs what reads other chunks, and keeps this one beside them. If it fails, all is as it was.
+    /// Runs what reads other chunks, and keeps this one beside them: no move has come to the entry it is at then. If it
+    /// fails, all is as it was.
     fn beside(&mut self, read: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
-        let mut before = Some((self.at, self.more, self.read_to.clone(), self.start.clone()));
+        let (read_to, start) = (self.read_to.clone(), self.start.clone());
+        let mut before = Some((self.at, self.left_at, self.changes, self.more, read_to, start));
         std::mem::swap(&mut self.chunk, &mut self.kept);
         self.forget();
         let mut stay = |cursor: &mut Cursor| {
             if let Some(before) = before.take() {
                 std::mem::swap(&mut cursor.chunk, &mut cursor.kept);
-                (cursor.at, cursor.more, cursor.read_to, cursor.start) = before;
+                (cursor.at, cursor.left_at, cursor.changes, ..) = before;
+                (_, _, _, cursor.more, cursor.read_to, cursor.start) = before;
             }
         };
         let done = or_undo(&mut *self, |cursor| read(cursor), |cursor| stay(cursor));
-        done.inspect_err(|_| stay(self))
+        done.inspect_err(|_| stay(self))?;
+        self.left_at = Some(self.at);
+        Ok(())
     }
 
     /// The time by which entries of the chunk are dead, if one is.

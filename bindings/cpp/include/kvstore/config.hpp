@@ -45,7 +45,8 @@ struct config {
     bool read_only = false;
     /// How long to wait for another handle's lock; 0: fail at once with errc::busy. At most INT_MAX ms.
     std::chrono::milliseconds busy_timeout{0};
-    /// N > 0: a passive checkpoint after every N write commits; 0: automatic, by wal_pages.
+    /// N > 0: a passive checkpoint after every N write commits (in a store that has a limit, also by wal_pages); 0: automatic,
+    /// by wal_pages.
     int checkpoint_every = 0;
     /// The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
     std::size_t max_value_size = 0;

@@ -103,13 +103,15 @@ public:
         throw error(static_cast<errc>(code), is_open() ? kvstore_errmsg(kv) : "the store is closed");
     }
 
-    /// Now, by the store's clock: the one it was given, the server's, or the system's.
-    std::int64_t now_ms() const noexcept {
+    /// Now, by the store's clock: the one it was given, the server's, or the system's. Fails where the server is to be asked
+    /// and cannot be: this machine's clock may be another.
+    std::int64_t now_ms() const {
         if (clock* set = current_.load(std::memory_order_acquire)) {
             return clock::read(set);
         }
         std::int64_t now = 0;
-        return is_open() && kvstore_time_ms(kv, &now) == KVSTORE_OK ? now : kvstore_now_ms();
+        check(kvstore_time_ms(kv, &now));
+        return now;
     }
 
     std::int64_t expire_ms(const lifespan& life) const {

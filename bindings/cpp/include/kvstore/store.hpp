@@ -339,6 +339,7 @@ public:
     void use_system_clock() { usable().set_clock(nullptr); }
 
     /// The time by which this store decides what has expired.
+    /// @throws error errc::ioerr if the store is on a server that is to be asked, and cannot be.
     [[nodiscard]] time_point now() const { return detail::from_ms(usable().now_ms()); }
 
     /// @}

@@ -27,7 +27,7 @@ else:  # what has a name in every Python, for tools that look at annotations
     K, V = TypeVar("K"), TypeVar("V")
 
 __all__ = [
-    "NULL", "Data", "Handles", "K", "Rows", "V",
+    "MAX_LENGTH", "NULL", "Data", "Handles", "K", "Rows", "V",
     "check", "ffi", "leave", "lib", "refuse_long", "surely", "taken", "to_bytes",
 ]  # fmt: skip
 
@@ -47,7 +47,7 @@ leave: Any = _kvstore.leave
 surely: Any = _kvstore.surely
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
-_MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints
+MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints
 
 
 def check(rc: int, kv: Any = NULL) -> None:
@@ -84,7 +84,7 @@ def to_bytes(data: Data, what: str = "a key") -> bytes:
         if not view.c_contiguous:
             raise TypeError(f"{what} must be contiguous in memory; this {type(data).__name__} is not")
         result = view.tobytes()
-    if len(result) > _MAX_LENGTH:
+    if len(result) > MAX_LENGTH:
         raise ValueError(f"{what} of {len(result)} bytes is too long") from None
     return result
 

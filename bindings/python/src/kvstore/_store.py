@@ -486,7 +486,8 @@ def open(  # the name that users of dbm, shelve and sqlite know
     - ``busy_timeout``: how long to wait for a write of another thread or process before a BusyError; 0: not at all.
       Opening waits for 2 seconds at least; so does the first call in a thread, or in the child of a fork.
     - ``cache_size`` in pages (0: 2000), ``page_size`` of new files in bytes (0: 4096).
-    - ``wal_size_limit``: a checkpoint after so many commits; 0: automatic.
+    - ``wal_size_limit``: a checkpoint after so many commits, in a store that has a limit also by ``wal_pages``; 0: automatic,
+      by ``wal_pages``.
     - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.
     - ``mmap_size``: bytes of the file that are mapped into memory; 0: as is best, negative: none.
     - ``hold_reads``: whether the library keeps a read snapshot between calls, which makes reads faster, but keeps

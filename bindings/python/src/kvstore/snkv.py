@@ -50,7 +50,7 @@ from collections.abc import Iterator as TypingIterator
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from kvstore import _errors
-from kvstore._native import NULL, ffi, lib
+from kvstore._native import MAX_LENGTH, NULL, ffi, lib, refuse_long
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -163,13 +163,17 @@ def _closed(what: str) -> Error:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def _enc(v: object) -> bytes:
-    """A key or value as bytes."""
+def _enc(v: object, what: str = "a key") -> bytes:
+    """A key or value as bytes; ``what`` is what the text of a ValueError, for 2 GiB and more, calls it."""
     if isinstance(v, str):
-        return v.encode("utf-8")
-    if isinstance(v, (bytes, bytearray, memoryview)):
-        return bytes(v)
-    raise TypeError(f"keys and values must be str or bytes, not {type(v).__name__!r}")
+        data = v.encode("utf-8")
+    elif isinstance(v, (bytes, bytearray, memoryview)):
+        data = bytes(v)
+    else:
+        raise TypeError(f"keys and values must be str or bytes, not {type(v).__name__!r}")
+    if len(data) > MAX_LENGTH:
+        raise ValueError(f"{what} of {len(data)} bytes is too long")
+    return data
 
 
 def _c_string(text: object, what: str) -> bytes:
@@ -317,7 +321,8 @@ class Iterator:
 
     # As a Python iterator it reads rows ahead, many in one native call. `_row` is the row it gave last if
     # the native iterator is not at that row but after those in `_ahead`, else None. Rows ahead are
-    # forgotten when this store writes, and when one of them expires.
+    # forgotten when this store writes, and when one of them expires. Without `_row` there are some only
+    # when the clock could not be asked about them.
     __slots__ = (
         "_ahead", "_changes", "_failed", "_first_expire_ms", "_native", "_row", "_session", "_size", "_started",
     )  # fmt: skip
@@ -365,10 +370,12 @@ class Iterator:
     def next(self) -> None:
         """Moves to the next entry."""
         with self._session.lock:
-            if self._row is None:
-                self._check(lib.kvstore_iterator_next(self._native))
-            else:
+            if self._row is not None:
                 self._go_behind(self._row[0])
+            elif self._ahead:
+                self._go_back()
+            else:
+                self._check(lib.kvstore_iterator_next(self._native))
 
     def prev(self) -> None:
         """Moves a reverse iterator to the entry before. Raises Error if it is a forward one."""
@@ -376,6 +383,8 @@ class Iterator:
             self._check(lib.kvstore_iterator_prev(self._native))
             if self._row is not None:
                 self._go_behind(self._row[0])
+            elif self._ahead:
+                self._go_back()
 
     @property
     def eof(self) -> bool:
@@ -414,6 +423,12 @@ class Iterator:
         self._moved()
         if not self._at_eof() and self._key() == key:
             self._check(lib.kvstore_iterator_next(self._native))
+
+    def _go_back(self) -> None:
+        """Moves the native iterator to the first row ahead, after which it was read on."""
+        key = self._ahead[-1][0]
+        self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
+        self._moved()
 
     def _current(self) -> Optional[tuple[bytes, bytes]]:
         return None if self._session.kv is NULL else self._row
@@ -463,6 +478,8 @@ class Iterator:
             if self._ahead or self._failed or self._changes != session.changes or not self._none_expired():
                 self._go_behind(self._row[0])
                 self._size = 1  # where rows changed once they are likely to change again
+        elif self._ahead:
+            self._go_back()
         elif self._started:
             self._check(lib.kvstore_iterator_next(native))
         elif self._started is not None:
@@ -483,19 +500,19 @@ class Iterator:
             data: bytes = ffi.unpack(chunk.bytes, ends[-1])
             keys_from, keys_to = [0, *ends[1:-1:2]], ends[::2]
             rows = [(data[a:b], data[b:c]) for a, b, c in zip(keys_from, keys_to, ends[1::2])]
+            rows.reverse()
+            self._ahead = rows  # before the clock is asked: where that fails, they are still to come
             self._first_expire_ms = chunk.first_expire_ms
-            if not self._none_expired():
-                now_ms = session.now_ms()
+            now_ms = 0 if self._first_expire_ms == _NEVER_MS else session.now_ms()
+            if now_ms >= self._first_expire_ms:
                 living = [ms == NO_TTL or ms > now_ms for ms in ffi.unpack(chunk.expire_ms, count)]
-                rows = [row for row, lives in zip(rows, living) if lives]
-                if not rows:
+                alive = [row for row, lives in zip(reversed(rows), living) if lives]
+                self._ahead = []
+                if not alive:
                     self._check(self._failed)
                     continue
-                del rows[1:]  # the one is given at once; the others are read again
-                self._row = row = rows[0]
+                self._row = row = alive[0]  # the others are read again
                 return row
-            rows.reverse()
-            self._ahead = rows
             self._row = row = rows.pop()
             return row
 
@@ -544,7 +561,7 @@ class _Entries:
         if key.__class__ is not bytes:
             key = _enc(key)
         if value.__class__ is not bytes:
-            value = _enc(value)
+            value = _enc(value, "a value")
         ttl_ms = None if ttl is None else _ttl_ms(ttl)
         session = self._session
         lock = session.lock
@@ -559,6 +576,9 @@ class _Entries:
                 code = lib.kvstore_cf_put_ttl(self._family, key, len(key), value, len(value), 1)
             if code:
                 raise self._failure(code)
+        except OverflowError:
+            refuse_long(key, value)
+            raise
         finally:
             lock.release()
 
@@ -579,6 +599,9 @@ class _Entries:
                 value: bytes = session.view[:length]
                 return value
             return self._get_long(key, length, default)
+        except OverflowError:
+            refuse_long(key)
+            raise
         finally:
             lock.release()
 
@@ -645,7 +668,7 @@ class _Entries:
 
         ``ttl`` is in seconds; None: the key never expires.
         """
-        raw_key, raw_value = _enc(key), _enc(value)
+        raw_key, raw_value = _enc(key), _enc(value, "a value")
         session = self._session
         with session.lock:
             session.changes += 1
@@ -777,7 +800,7 @@ class _LowLevel:
 
     def put_ttl(self, key: bytes, value: bytes, expire_ms: int) -> None:
         """Writes a value that expires ``expire_ms`` milliseconds after the Unix epoch; 0: never."""
-        raw_key, raw_value, store = _enc(key), _enc(value), self._store
+        raw_key, raw_value, store = _enc(key), _enc(value, "a value"), self._store
         with store._session.lock:
             store._session.changes += 1
             code = lib.kvstore_cf_put_ttl(
@@ -798,7 +821,8 @@ class KVStore(_Entries):
     - ``page_size``: of a new file, in bytes (default 4096)
     - ``read_only``: 1 to open an existing file only for reading
     - ``busy_timeout``: milliseconds to wait for a lock of others (default 0: fail with BusyError)
-    - ``wal_size_limit``: a checkpoint every so many commits (default 0: by the size of the WAL)
+    - ``wal_size_limit``: a checkpoint every so many commits, in a store that has a limit also by the size of the WAL
+      (default 0: only by that)
     - ``full_mutex``: without meaning; threads may always share a store
 
     Close it, or use it in a ``with`` statement, which closes it; an open transaction is rolled back.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Union
 
 import pytest
+from helpers import assert_clean, run_python
 
 from kvstore.snkv import ColumnFamily, Error, KVStore, NotFoundError
 
@@ -167,6 +169,45 @@ def test_a_ttl_that_is_no_time_is_refused(data: Data, ttl: float, error: type[Ex
     with pytest.raises(error):
         data.put_if_absent("k", "v", ttl=ttl)
     assert data.count() == 0
+
+
+TWO_GIB = """
+from kvstore.snkv import KVStore
+try:
+    long = bytes(2**31)  # no memory is behind it until somebody looks at it
+except (MemoryError, OverflowError):
+    raise SystemExit(0)
+store = KVStore()
+for db in store, store.create_column_family("other"):
+    calls = {
+        "a key": [
+            lambda: db.get(long), lambda: db[long], lambda: long in db, lambda: db.put(long, "v"), lambda: db.put(long, "v", 60),
+            lambda: db.put(long, "v", -1), lambda: db.__setitem__(long, "v"), lambda: db.delete(long), lambda: db.ttl(long),
+            lambda: db.exists(long), lambda: db.put_if_absent(long, "v"), lambda: db.iterator(prefix=long),
+            lambda: db.iterator().seek(long), lambda: store._db.put_ttl(long, b"v", 0),
+        ],
+        "a value": [
+            lambda: db.put("k", long), lambda: db.put("k", long, 60), lambda: db.put("k", long, -1),
+            lambda: db.__setitem__("k", long), lambda: db.__setitem__(("k", 60), long), lambda: db.put_if_absent("k", long),
+            lambda: store._db.put_ttl(b"k", long, 0),
+        ],
+    }
+    for what in calls:
+        for number, call in enumerate(calls[what]):
+            try:
+                call()
+                print(what, number, "nothing")
+            except Exception as error:
+                if type(error) is not ValueError or str(error) != what + " of 2147483648 bytes is too long":
+                    print(what, number, type(error), str(error)[:200])
+    assert db.count() == 0 and db.put("k", "v") is None and db.get("k") == b"v"
+"""
+
+
+@pytest.mark.files
+def test_what_is_longer_than_a_length_in_c_is_a_value_error(tmp_path: Path) -> None:
+    # In a process of its own: a report of pytest's would show the bytes.
+    assert_clean(run_python(TWO_GIB, cwd=tmp_path), "")
 
 
 @pytest.mark.files

@@ -4,9 +4,10 @@
 //! which they are nested elsewhere. After, in both processes, it lets them go. In the child, first, every handle
 //! becomes an inherited one, and every open file and mapping of SQLite's goes.
 //!
-//! The locks are: those of whoever sets the library up; SQLite's static mutexes; the gate of the process's lists,
-//! within which alone those are locked (`fork.rs`); and, where the processor has no atomics of 64 bits, the lock of those
-//! (`atomic.rs`). All other locks belong to a handle, and an inherited handle is refused before any of its locks is touched.
+//! The locks are: those of whoever sets the library up; SQLite's static mutexes; and the gate of the process's lists,
+//! within which alone those are locked (`fork.rs`). Where the processor has no atomics of 64 bits, the child opens the lock
+//! of those (`atomic.rs`). All other locks belong to a handle, and an inherited handle is refused before any of its locks is
+//! touched.
 //!
 //! `vfork` and `posix_spawn` run no handlers, and need none: the child only calls `exec`, and all descriptors are
 //! closed by that.
@@ -78,18 +79,15 @@ extern "C" fn before() {
         }
     }
     LISTS.shut();
-    atomic::before_fork();
 }
 
 extern "C" fn in_parent() {
-    atomic::after_fork();
     LISTS.open();
     leave_static_mutexes();
     SETTING_UP.open();
 }
 
 extern "C" fn in_child() {
-    atomic::after_fork();
     let_go();
     LISTS.open();
     leave_static_mutexes();
@@ -106,6 +104,7 @@ fn leave_static_mutexes() {
 }
 
 fn let_go() {
+    atomic::let_go_after_fork(); // first: all else may use those numbers
     begin_generation();
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     files::let_go_after_fork();

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rusqlite::ffi;
@@ -303,6 +304,31 @@ fn a_forked_child_finds_no_number_of_64_bits_locked_where_those_have_a_lock() {
         done.store(true, Ordering::Relaxed);
         assert!(all);
     });
+}
+
+#[test]
+fn a_fork_waits_for_nobody_inside_a_number_of_64_bits_and_the_child_goes_on_with_it() {
+    super::watch_forks().unwrap();
+    let number = &AtomicU64::new(7);
+    let (inside, is_inside) = channel();
+    let (forked, has_forked) = channel::<()>();
+    std::thread::scope(|scope| {
+        let staying = scope.spawn(move || {
+            let mut released = false;
+            number.stay_inside(|| {
+                inside.send(()).unwrap();
+                // As one that waits for a lock which a handler of the program's takes around the fork.
+                released = has_forked.recv_timeout(Duration::from_secs(10)).is_ok();
+            });
+            released
+        });
+        is_inside.recv().unwrap();
+        let went_on = in_child(|| number.fetch_add(1, Ordering::Relaxed) == 7);
+        let _ = forked.send(());
+        assert!(staying.join().unwrap(), "the fork waited");
+        assert!(went_on);
+    });
+    assert_eq!(number.load(Ordering::Relaxed), 7);
 }
 
 /// A WAL as SQLite would have written it itself, and one through [`Frames`]: each byte of the file, the calls, and
