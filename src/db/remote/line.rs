@@ -236,6 +236,8 @@ impl Line {
             let _ = socket.set_timeout(Some(Duration::from_secs(1)));
             let _ = driver.run(|context| Poll::Ready(traffic.poll(context)));
             let _ = driver.run(|context| Poll::Ready(traffic.poll(context)));
+        } else if has_ended {
+            socket.call_back();
         }
     }
 }

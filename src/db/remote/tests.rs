@@ -765,3 +765,36 @@ fn a_closed_handle_leaves_no_session_on_the_server() {
     assert!(!log.contains("unexpected EOF on client connection"), "{log}");
     until(|| server.sql(&pids) == "0");
 }
+
+#[test]
+fn what_a_broken_connection_has_not_sent_yet_is_not_sent_any_more() {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::wire::{Socket, Stream};
+
+    for is_called_back in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        // The far end reads nothing, until no more can be sent.
+        near.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while let Ok(part) = near.write(&[0; 1 << 16]) {
+            sent += part;
+        }
+        let socket = Socket::new(Stream::Tcp(near)).unwrap();
+        if is_called_back {
+            socket.call_back();
+        }
+        drop(socket);
+        let mut arrived = Vec::new();
+        let end = far.read_to_end(&mut arrived);
+        assert_eq!(
+            end.is_ok() && arrived.len() == sent,
+            !is_called_back,
+            "{end:?}, {} of {sent}",
+            arrived.len()
+        );
+    }
+}

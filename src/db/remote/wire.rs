@@ -79,6 +79,12 @@ impl Socket {
         }
     }
 
+    /// What the server has not got yet does not reach it any more: the system would go on sending it after the socket is closed,
+    /// for a minute and longer, and what has been done again since would be done a second time.
+    pub(super) fn call_back(&self) {
+        let _ = self.as_ref().set_linger(Some(Duration::ZERO)); // where there is such a setting, it can be made
+    }
+
     /// From now on until it is lifted, all reads and writes together may last until `end`, and read [`MOST_BYTES`].
     pub(super) fn limit(&self, end: Instant) {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(Limit { end, bytes: MOST_BYTES });

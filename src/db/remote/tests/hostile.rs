@@ -173,7 +173,7 @@ fn a_server_that_calls_a_backend_what_is_a_statement_is_taken_for_one_that_canno
         let row = row.get(5..).unwrap().to_vec(); // in this protocol nothing is bound
         let told = [message(b'T', &[&[0, 4], &columns[..]].concat()), row].concat();
         let fake = Fake::answering(move |kind, _| if kind == b'Q' { told.clone() } else { Vec::new() });
-        let backend = Link::of(fake.line()).who_am_i().unwrap_or_else(|failure| panic!("{failure:?}"));
+        let backend = Link::of(fake.line(), "s").who_am_i().unwrap_or_else(|failure| panic!("{failure:?}"));
         assert_eq!(backend.is_some(), is_known, "{pid} {started}: {backend:?}");
     }
 }
