@@ -49,6 +49,11 @@ pub(super) struct Backend {
 /// The first number of the advisory locks by which backends are known: "kvst". The second one is by chance.
 const MARKS: u32 = 0x6b76_7374;
 
+/// Whether a row of `pg_locks` is a mark of a backend.
+fn is_mark(pid: &str) -> String {
+    format!("pg_locks.pid = {pid} AND locktype = 'advisory' AND classid = {MARKS} AND objsubid = 2")
+}
+
 /// How long an earlier connection's backend is waited for.
 pub(super) const END_WAIT: Duration = Duration::from_secs(10);
 
@@ -171,12 +176,20 @@ impl Link {
         }
     }
 
-    /// Sets the planner up, and marks the backend as this connection's, where the role may do that.
+    /// Sets the planner up, and marks the backend as this connection's, where the role may do that and see it.
     pub(super) fn set_planner(&mut self) -> Result<(), Failure> {
         let Some(backend) = &mut self.backend else { return Ok(()) };
         // Not negative, as the server shows it in `pg_locks`.
         let mark = u32::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
-        let sql = format!("{PLANNER}; SELECT pg_try_advisory_lock_shared({MARKS}, {mark})::text");
+        // The first two have no rows, unless they fail. A pooler may have kept marks of earlier connections.
+        let sql = format!(
+            "{PLANNER}; SELECT NULL FROM pg_locks WHERE CASE WHEN {} \
+             THEN NOT pg_advisory_unlock_shared(classid::int, objid::int) ELSE false END; \
+             SELECT NULL WHERE NOT pg_try_advisory_lock_shared({MARKS}, {mark}); \
+             SELECT EXISTS (SELECT FROM pg_locks WHERE {} AND objid = {mark})::text",
+            is_mark("pg_backend_pid()"),
+            is_mark("pg_backend_pid()"),
+        );
         match self.line.ask(&sql) {
             Ok(is_held) => {
                 backend.mark = Some(mark).filter(|_| is_held.is_some_and(|held| held == "true"));
@@ -205,10 +218,8 @@ impl Link {
         );
         // Without it, it is another client's.
         if let Some(mark) = old.mark {
-            there.push_str(&format!(
-                " AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND locktype = 'advisory' AND classid = {MARKS} \
-                 AND objid = {mark} AND objsubid = 2)"
-            ));
+            let is_mark = is_mark("a.pid");
+            there.push_str(&format!(" AND EXISTS (SELECT FROM pg_locks WHERE {is_mark} AND objid = {mark})"));
         }
         let mut may_end = true;
         let mut pauses = Pauses::within(wait);

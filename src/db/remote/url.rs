@@ -15,7 +15,7 @@ use crate::place::SCHEMES;
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";
 /// Schemas that a server keeps for itself, beside those whose names begin with `pg_`.
-const SERVERS_OWN: [&str; 2] = ["information_schema", "crdb_internal"];
+const SERVERS_OWN: [&str; 3] = ["information_schema", "crdb_internal", "$user"];
 /// Longest name in PostgreSQL, in bytes; it cuts longer ones off.
 const MAX_IDENTIFIER: usize = 63;
 /// Where servers put their Unix sockets if nothing is said: Debian's place and PostgreSQL's own.
@@ -509,6 +509,7 @@ mod tests {
             "postgresql://u:SECRET@h/d?schema=pg_SECRET",
             "postgresql://u:SECRET@h/d?schema=pg_catalog",
             "postgresql://u:SECRET@h/d?schema=information_schema",
+            "postgresql://u:SECRET@h/d?schema=$user",
             "postgresql://u:SECRET@h/d?schema=0123456789012345678901234567890123456789012345678901234567890123",
             "postgresql://u:SECRET@h/d?connect_timeout=SECRET",
             "postgresql://u:SECRET@h/d?keepalives_idle=-1",

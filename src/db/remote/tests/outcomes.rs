@@ -269,6 +269,34 @@ fn a_role_that_may_end_no_backend_waits_until_the_old_one_is_gone() {
 }
 
 #[test]
+fn a_role_that_may_see_no_locks_goes_on_after_its_connection_broke() {
+    let server = &Server::start(&[]);
+    open(&server.url("s"));
+    server.sql(
+        "REVOKE SELECT ON pg_locks FROM public; CREATE ROLE blind LOGIN; GRANT USAGE ON SCHEMA s TO blind; \
+                GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA s TO blind",
+    );
+    let proxy = Proxy::before(server);
+    let db = open(&proxy.url("s").replace("postgres@", "blind@"));
+    put(&db, "k").unwrap();
+    for _ in 0..2 {
+        proxy.rule(Rule::SwallowAllAnswers);
+        assert_eq!(number(&db, Again::Read, "SELECT count(*) FROM kvstore_row").unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_backend_has_one_mark_however_many_connections_it_has_served() {
+    let server = Server::shared();
+    let db = open(&server.url("marked"));
+    let count = format!("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = {}", pid(&db));
+    for _ in 0..3 {
+        db.session.borrow_mut().run_alone(Again::Read, |link| link.set_planner()).unwrap();
+        assert_eq!(server.sql(&count), "1");
+    }
+}
+
+#[test]
 fn a_backend_that_may_not_be_ended_and_is_idle_keeps_nobody_for_ever() {
     let server = &Server::start(&[]);
     let proxy = Proxy::before(server);

@@ -340,6 +340,10 @@ fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
 
 fn close_parked(before: &Before, fd: c_int) {
     let Some(slot) = slot(fd) else { return };
+    #[cfg(feature = "remote")]
+    if slot.kind() == SOCKET {
+        return; // the program has closed the file, and a connection has its number now
+    }
     let ours = is_still(fd, slot);
     slot.forget();
     if ours {
@@ -499,13 +503,14 @@ impl Mortal {
     pub(crate) fn new(socket: &impl AsFd) -> io::Result<Mortal> {
         let fd = socket.as_fd().as_raw_fd();
         let identity = Status::of(fd)?.file;
-        // A child finds an entry that is whole.
-        let _inside = fork::LISTS.enter();
+        // Not inside the gate of the lists, at which a call on a server would wait for a fork, and the fork perhaps for a lock
+        // of the program's that its caller holds. A child finds an entry that is whole, or none.
         if let Some(slot) = slot_to_fill(fd) {
-            slot.device.store(identity.0, Ordering::Relaxed);
-            slot.inode.store(identity.1, Ordering::Relaxed);
-            slot.flags.store(0, Ordering::Relaxed);
-            slot.kind.store(SOCKET, Ordering::Relaxed);
+            slot.forget();
+            slot.device.store(identity.0, Ordering::Release);
+            slot.inode.store(identity.1, Ordering::Release);
+            slot.flags.store(0, Ordering::Release);
+            slot.kind.store(SOCKET, Ordering::Release);
         }
         Ok(Mortal { fd, identity })
     }
@@ -514,12 +519,9 @@ impl Mortal {
 #[cfg(feature = "remote")]
 impl Drop for Mortal {
     fn drop(&mut self) {
-        let _inside = fork::LISTS.enter();
-        // The number may be another's by now.
-        if let Some(slot) =
-            slot(self.fd).filter(|slot| slot.kind() == SOCKET && slot.identity() == self.identity)
-        {
-            slot.forget();
+        // The number may be another's by now, also that of a file which is opened at this moment.
+        if let Some(slot) = slot(self.fd).filter(|slot| slot.identity() == self.identity) {
+            let _ = slot.kind.compare_exchange(SOCKET, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
