@@ -267,7 +267,7 @@ endif
 
 # The command can be left out: COMMAND=no.
 COMMAND ?= yes
-$(call one_of,COMMAND,0 no 1 yes)
+$(if $(filter-out environment,$(origin COMMAND)),$(call one_of,COMMAND,0 no 1 yes)) # (there, others have it for other things)
 WITH_COMMAND := $(filter-out 0 no,$(COMMAND))
 
 all: lib $(if $(WITH_COMMAND),command)
@@ -280,7 +280,7 @@ lib: $(STAGE)/$(SHARED) $(STAGE)/libkvstore.a
 from_outside = $(filter environment command,$(origin $(1)))
 SETTINGS := CARGOFLAGS CFLAGS CPPFLAGS LDFLAGS TARGET_CFLAGS KVSTORE_ENGINE LIBSQLITE3_FLAGS RUSTFLAGS \
     CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS $(sort $(filter CFLAGS_% CARGO_TARGET_%_RUSTFLAGS \
-    %OPENSSL_DIR %OPENSSL_LIB_DIR %OPENSSL_INCLUDE_DIR,$(.VARIABLES)))
+    RUSTC RUSTC_BOOTSTRAP CC_% CARGO_TARGET_%_LINKER %OPENSSL_DIR %OPENSSL_LIB_DIR %OPENSSL_INCLUDE_DIR,$(.VARIABLES)))
 SETTINGS_STAY ?= yes
 define newline
 

@@ -3,9 +3,9 @@
 //!
 //! So a child may inherit a number half changed. Of those that it goes on with (its own handles have none of the parent's),
 //! none may then say what is wrong. The latest time (`clock.rs`) and the counters of a process (identities of files, reads)
-//! only grow, and are not more than they were about to become, see `update`; a process names its partial files by its
-//! own number, too (`new_file.rs`); and descriptors (`os/unix/files.rs`) are noted inside the gate of the lists, or have
-//! a kind only when they are whole.
+//! only grow, and are never more than they were about to become, see `update` (2^32 less at most, until they are set next);
+//! a process names its partial files by its own number, too (`new_file.rs`); and descriptors (`os/unix/files.rs`) are
+//! noted inside the gate of the lists, or have a kind only when they are whole.
 
 #[cfg(not(target_has_atomic = "64"))]
 pub(crate) use halves::{AtomicI64, AtomicU64};

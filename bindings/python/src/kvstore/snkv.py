@@ -390,26 +390,26 @@ class Iterator:
     def eof(self) -> bool:
         """Whether it is at no entry: before the first move, after the last entry, or closed."""
         with self._session.lock:
-            return self._current() is None and self._at_eof()
+            return self._current() is None and not self._ahead and self._at_eof()
 
     @property
     def key(self) -> bytes:
         """The current key. Raises Error at the end."""
         with self._session.lock:
-            row = self._current()
+            row = self._here()
             return self._key() if row is None else row[0]
 
     @property
     def value(self) -> bytes:
         """The current value. Raises Error at the end."""
         with self._session.lock:
-            row = self._current()
+            row = self._here()
             return self._value() if row is None else row[1]
 
     def item(self) -> tuple[bytes, bytes]:
         """The current (key, value). Raises Error at the end."""
         with self._session.lock:
-            return self._current() or (self._key(), self._value())
+            return self._here() or (self._key(), self._value())
 
     def _moved(self) -> None:
         """To be called when the native iterator has become what counts."""
@@ -429,6 +429,17 @@ class Iterator:
         key = self._ahead[-1][0]
         self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
         self._moved()
+
+    def _stay(self) -> None:
+        """The native iterator is at the row that is to come."""
+        self._started = None
+
+    def _here(self) -> Optional[tuple[bytes, bytes]]:
+        """The current row, if it is not that of the native iterator."""
+        if self._row is None and self._ahead:
+            self._go_back()
+            self._stay()
+        return self._current()
 
     def _current(self) -> Optional[tuple[bytes, bytes]]:
         return None if self._session.kv is NULL else self._row
@@ -492,6 +503,8 @@ class Iterator:
             self._size = min(self._size * 2, _MOST_ROWS)
             self._failed = chunk.failed
             if count == 0:
+                if self._failed:
+                    self._stay()
                 self._check(self._failed)
                 if session.kv is NULL:
                     raise _closed("KVStore")
@@ -509,6 +522,8 @@ class Iterator:
                 alive = [row for row, lives in zip(reversed(rows), living) if lives]
                 self._ahead = []
                 if not alive:
+                    if self._failed:
+                        self._stay()
                     self._check(self._failed)
                     continue
                 self._row = row = alive[0]  # the others are read again

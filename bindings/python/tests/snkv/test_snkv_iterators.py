@@ -7,6 +7,7 @@ from typing import Callable
 
 import pytest
 
+from kvstore import snkv
 from kvstore.snkv import Error, Iterator, KVStore
 
 KEYS = [b"a", b"b1", b"b2", b"b3", b"c"]
@@ -320,3 +321,55 @@ def test_a_failure_to_read_ahead_is_met_behind_the_rows_that_were_read(full: KVS
     it._failed = 5  # as if the library had been kept from reading on: it tries again
     assert keys(it) == []
     assert it.first().key == b"a"
+
+
+class Failing:
+    """The library, of which the nth call of one function fails: a read, or the question for the time."""
+
+    def __init__(self, function: str, nth: int) -> None:
+        self.function, self.left = function, nth
+
+    def __getattr__(self, name: str) -> object:
+        real = getattr(LIBRARY, name)
+
+        def call(*arguments: object) -> object:
+            self.left -= 1
+            if self.left:
+                return real(*arguments)
+            if name == "kvpy_fill":
+                arguments[2].failed = LIBRARY.KVSTORE_IOERR  # type: ignore[attr-defined]
+                return 0
+            return LIBRARY.KVSTORE_IOERR
+
+        return call if name == self.function else real
+
+
+LIBRARY = snkv.lib
+
+
+@pytest.mark.parametrize("function", ["kvpy_fill", "kvstore_time_ms"])
+@pytest.mark.parametrize("nth", range(1, 6))
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_step_that_fails_loses_no_row(
+    db: KVStore, monkeypatch: pytest.MonkeyPatch, function: str, nth: int, looks: bool
+) -> None:
+    there = [b"%02d" % n for n in range(40)]
+    for key in there:
+        db.put(key, key, ttl=3600)
+    it = db.iterator()
+    seen: list[bytes] = []
+    failures = 0
+    failing = Failing(function, nth)
+    with monkeypatch.context() as patch:
+        patch.setattr(snkv, "lib", failing)
+        while True:
+            try:
+                seen.append(next(it)[0])
+            except StopIteration:
+                break
+            except Error:
+                failures += 1
+                if looks and not seen and it._ahead:
+                    assert not it.eof and (it.key, it.value) == it.item() == (there[0], there[0])
+    assert (failures, seen) == (int(failing.left <= 0), there)
+    assert failures or nth > 2
