@@ -55,24 +55,21 @@ test:
 	@if cargo fmt --version >/dev/null 2>&1; then set -x; cargo fmt --all --check; \
 	    else echo 'SKIPPED: cargo fmt --all --check (rustfmt is not installed)'; fi
 	@if cargo clippy --version >/dev/null 2>&1; then set -x; cargo clippy --workspace --all-targets --locked -- -D warnings && \
-	    cargo clippy --package kvstore-ttl --all-targets --locked --features remote --target-dir '$(TARGET_DIR)/remote' -- -D warnings; \
+	    cargo clippy --package kvstore-ttl --all-targets --locked --features remote -- -D warnings; \
 	    else echo 'SKIPPED: cargo clippy (it is not installed)'; fi
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET_DIR)' # else nobody sees that it broke
 	cargo test --locked --workspace --no-fail-fast
 	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
-	cargo test --locked --no-fail-fast --features encryption --target-dir '$(TARGET_DIR)/encryption' \
-	    --lib --test encryption --test c_api_encryption
-	cargo test --locked --no-fail-fast --features encryption --target-dir '$(TARGET_DIR)/encryption' \
-	    --test power --test faults encrypted
-	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
-	    --target-dir '$(TARGET_DIR)/encryption' $(ENCRYPTED_TESTS)
-	cargo test --locked --no-fail-fast --package kvstore-cli --features encryption \
-	    --target-dir '$(TARGET_DIR)/encryption' --bin kvstore --test encryption --test json
-	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --lib db::remote
-	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
-	    $(REMOTE_TESTS)
-	cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli --test on_a_server
+	cargo test $(COMPLETE) --lib --test encryption --test c_api_encryption
+	cargo test $(COMPLETE) --test power --test faults encrypted
+	KVSTORE_TEST_ENCRYPTED=1 cargo test $(COMPLETE) $(ENCRYPTED_TESTS)
+	KVSTORE_TEST_REMOTE=1 cargo test $(COMPLETE) $(REMOTE_TESTS)
+	cargo test $(COMPLETE) --package kvstore-cli --bin kvstore --test encryption --test json --test on_a_server
+	cargo check --locked --features encryption --target-dir '$(TARGET_DIR)/complete' --lib # without the other one
 	bindings/python/run-tests
+
+# One build for encrypted stores and for stores on a server, as releases have it.
+COMPLETE := --locked --no-fail-fast --features encryption,remote --target-dir '$(TARGET_DIR)/complete'
 
 # The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
 # pages.rs about that engine; and those of reliability try both engines in one build.)
@@ -98,13 +95,10 @@ REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile copy semantics purg
 
 test-full: test
 	@.ci/setup full
-	KVSTORE_TEST_REMOTE=1 cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' \
-	    $(REMOTE_TESTS_FULL)
-	KVSTORE_CUTS=all cargo test --locked --no-fail-fast --features remote --target-dir '$(TARGET_DIR)/remote' --test cuts
-	KVSTORE_COPY_ROWS=200000 cargo test --locked --features remote --target-dir '$(TARGET_DIR)/remote' -p kvstore-cli \
-	    --test on_a_server a_copy_to_a_server_and_back
-	KVSTORE_TEST_ENCRYPTED=1 cargo test --locked --no-fail-fast --features encryption \
-	    --target-dir '$(TARGET_DIR)/encryption' --test model --test damage
+	KVSTORE_TEST_REMOTE=1 cargo test $(COMPLETE) $(REMOTE_TESTS_FULL)
+	KVSTORE_CUTS=all cargo test $(COMPLETE) --test cuts
+	KVSTORE_COPY_ROWS=200000 cargo test $(COMPLETE) -p kvstore-cli --test on_a_server a_copy_to_a_server_and_back
+	KVSTORE_TEST_ENCRYPTED=1 cargo test $(COMPLETE) --test model --test damage
 	bindings/python/run-tests --full
 	bindings/python/run-contrib-tests
 	tests/asan
