@@ -390,7 +390,9 @@ class Iterator:
     def eof(self) -> bool:
         """Whether it is at no entry: before the first move, after the last entry, or closed."""
         with self._session.lock:
-            return self._current() is None and not self._ahead and self._at_eof()
+            if self._ahead and self._session.kv is not NULL:
+                return False
+            return self._current() is None and self._at_eof()
 
     @property
     def key(self) -> bytes:
