@@ -70,7 +70,8 @@ pub fn opened(url: &str) {
 
 /// Whether it is one of these stores.
 pub fn has(store: &Store) -> bool {
-    store.info().unwrap().path.is_some_and(|path| path.to_string_lossy().starts_with("postgresql://"))
+    let info = store.info().ok(); // that of a damaged file may fail
+    info.and_then(|info| info.path).is_some_and(|path| path.to_string_lossy().starts_with("postgresql://"))
 }
 
 /// The file that keeps the time of the store this thread has opened last.
