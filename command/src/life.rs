@@ -12,7 +12,7 @@ use crate::times::{self, Moment};
 #[group(multiple = false)]
 pub struct LifeArgs {
     /// It lives so long from now on: 90s, 15m, 2h, 7d, 1h30m
-    #[arg(short, long, value_name = "DURATION", value_parser = times::parse_duration, help_heading = "How long it lives")]
+    #[arg(short, long, value_name = "DURATION", value_parser = times::parse_ttl, help_heading = "How long it lives")]
     pub ttl: Option<Duration>,
     /// It lives until then: 2027-01-01T00:00Z, "2027-01-01 12:00", +2h, @1798761600
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true, help_heading = "How long it lives")]

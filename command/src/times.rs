@@ -34,6 +34,18 @@ pub fn parse_duration(word: &str) -> Result<Duration, String> {
     if word.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(ms)) }
 }
 
+/// How long something is to live: a duration, and not none at all. For clap.
+pub fn parse_ttl(word: &str) -> Result<Duration, String> {
+    match parse_duration(word)? {
+        Duration::ZERO => Err(
+            "a TTL has to be longer than 0: to remove a key use \"kvstore del\", and to have no TTL leave \
+                               it out, or say --no-ttl (a family: --ttl none)"
+                .to_owned(),
+        ),
+        ttl => Ok(ttl),
+    }
+}
+
 /// A moment that was asked for, whoever's clock says what is now: on a server it is that one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -162,10 +174,16 @@ mod tests {
         }
         assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_ttl("500ms"), Ok(Duration::from_millis(500)));
+        for none in ["0s", "0ms", "0h0m"] {
+            assert_eq!(parse_duration(none), Ok(Duration::ZERO));
+            assert!(parse_ttl(none).unwrap_err().contains("longer than 0"), "{none}");
+        }
         for word in
             ["", "5", "s", "5x", "-5s", "1.5h", "5 s", "99999999999999999999d", "18446744073709551615w"]
         {
             assert!(parse_duration(word).unwrap_err().contains("is not a duration"), "{word}");
+            assert!(parse_ttl(word).unwrap_err().contains("is not a duration"), "{word}");
         }
     }
 

@@ -512,3 +512,23 @@ fn ctrl_c_stops_a_removal_between_two_steps_and_says_so() {
         assert!(shown.contains("removed so far; the same command goes on"), "{shown}");
     }
 }
+
+#[test]
+fn a_ttl_of_nothing_is_refused_and_nothing_is_changed() {
+    let place = Place::new();
+    let path = place.word("a.db");
+    ok(&["put", &path, "k", "v"]);
+    ok(&["families", &path, "create", "f", "--ttl", "1h"]);
+    for call in [
+        &["put", &path, "k", "w", "--ttl", "0s"][..],
+        &["cas", &path, "k", "v", "w", "--ttl", "0ms"],
+        &["touch", &path, "k", "--ttl", "0s"],
+        &["incr", &path, "n", "--ttl", "0m"],
+        &["families", &path, "set", "f", "--ttl", "0s"],
+        &["families", &path, "create", "g", "--ttl", "0s"],
+    ] {
+        fails(call, 2, "a TTL has to be longer than 0");
+    }
+    assert_eq!(ok(&["get", &path, "k"]), "v");
+    fails(&["get", &path, "n"], 1, "");
+}

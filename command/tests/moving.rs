@@ -227,7 +227,8 @@ fn an_output_file_is_whole_or_as_it_was() {
     let place = Place::new();
     let from = place.word("from.db");
     fill(&from);
-    fs::write(place.path("dump"), "before").unwrap();
+    let before = ok(&["dump", &from, "-f", "default", "--prefix", "none"]);
+    fs::write(place.path("dump"), &before).unwrap();
     // (On Windows a symbolic link takes a right of its own.)
     let link = if cfg!(unix) { "link" } else { "dump" };
     #[cfg(unix)]
@@ -238,7 +239,7 @@ fn an_output_file_is_whole_or_as_it_was() {
         }
     }
     fails(&["dump", &from, "-f", "missing", "-o", &place.word("dump")], 1, "no family");
-    assert_eq!(fs::read(place.path("dump")).unwrap(), b"before");
+    assert_eq!(fs::read_to_string(place.path("dump")).unwrap(), before);
     fails(&["dump", &from, "-o", &place.word("no/dump")], 3, NOT_THERE);
     let done = json(&["dump", &from, "-o", &place.word(link)]);
     let bytes = fs::metadata(place.path("dump")).unwrap().len();
@@ -251,6 +252,26 @@ fn an_output_file_is_whole_or_as_it_was() {
     assert_eq!(place.files(), ["dump", "from.db"]);
     let nowhere = if cfg!(windows) { "NUL" } else { "/dev/null" };
     assert_eq!(ok(&["dump", &from, "-o", nowhere]), format!("keys\t516\nfamilies\t4\nbytes\t{bytes}\n"));
+}
+
+#[test]
+fn a_dump_replaces_a_dump_or_an_empty_file_and_no_other() {
+    let place = Place::new();
+    let (from, other) = (place.word("from.db"), place.word("other.db"));
+    fill(&from);
+    ok(&["put", &other, "k", "v"]);
+    fs::write(place.path("notes"), "{\"kvstore\": 1}").unwrap();
+    for (name, file) in [("other.db", &other), ("notes", &place.word("notes"))] {
+        let before = fs::read(place.path(name)).unwrap();
+        fails(&["dump", &from, "-o", file], 2, "is there and is no dump");
+        assert_eq!(fs::read(place.path(name)).unwrap(), before);
+    }
+    assert_eq!(ok(&["get", &other, "k"]), "v");
+    fs::write(place.path("empty"), "").unwrap();
+    for _ in 0..2 {
+        ok(&["dump", &from, "-o", &place.word("empty")]);
+    }
+    assert!(fs::read_to_string(place.path("empty")).unwrap().starts_with("{\"kvstore_dump\":"));
 }
 
 #[test]

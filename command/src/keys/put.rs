@@ -153,7 +153,7 @@ pub struct IncrArgs {
     #[command(flatten)]
     family: WrittenFamily,
     /// How long it lives if it is new; one that is there keeps its TTL
-    #[arg(short, long, value_name = "DURATION", value_parser = crate::times::parse_duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = crate::times::parse_ttl)]
     ttl: Option<std::time::Duration>,
 }
 

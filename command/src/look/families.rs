@@ -41,7 +41,7 @@ enum Action {
         /// Its name
         name: String,
         /// The TTL that plain writes give
-        #[arg(short, long, value_name = "DURATION", value_parser = times::parse_duration)]
+        #[arg(short, long, value_name = "DURATION", value_parser = times::parse_ttl)]
         ttl: Option<Duration>,
         /// Track when keys are written
         #[arg(long)]
@@ -77,9 +77,7 @@ struct DefaultTtl(Option<Duration>);
 fn parse_default_ttl(word: &str) -> std::result::Result<DefaultTtl, String> {
     match word {
         "none" => Ok(DefaultTtl(None)),
-        _ => {
-            times::parse_duration(word).map(|ttl| DefaultTtl(Some(ttl))).map_err(|e| format!("{e}; or none"))
-        }
+        _ => times::parse_ttl(word).map(|ttl| DefaultTtl(Some(ttl))).map_err(|e| format!("{e}; or none")),
     }
 }
 

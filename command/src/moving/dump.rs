@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -40,7 +40,7 @@ pub struct DumpArgs {
     /// Only keys that begin with this
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
-    /// The file to write; it is replaced if it is there
+    /// The file to write; a dump that is there is replaced, and no other file
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
 }
@@ -168,6 +168,13 @@ impl DumpArgs {
     }
 }
 
+/// Whether nothing is lost if a file is replaced by a dump: it is one, or empty.
+fn is_dump(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(path)?.take(format::BEGIN.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin.is_empty() || begin == format::BEGIN)
+}
+
 /// A file that has its name when it is whole; what is no file, such as a pipe, is written to as it is.
 struct Target<'p> {
     to: BufWriter<File>,
@@ -192,6 +199,13 @@ impl<'p> Target<'p> {
         if system::is_device(path) || there.as_ref().is_some_and(fs::Metadata::is_dir) {
             let file = OpenOptions::new().write(true).open(path).map_err(said)?;
             return Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: None });
+        }
+        if there.is_some() && !is_dump(path).map_err(said)? {
+            return usage(format!(
+                "{} is there and is no dump: it would be lost; dump to another file, or remove it first (\"kvstore copy\" puts \
+                 everything into another store)",
+                path.display()
+            ));
         }
         // Symbolic links stay, and what they lead to is replaced.
         let Some(name) = path.file_name() else {

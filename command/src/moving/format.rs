@@ -15,6 +15,9 @@ pub const VERSION: u64 = 1;
 /// No line is longer: each byte of a key or value may take six.
 const MAX_LINE: u64 = 6 * (MAX_VALUE_SIZE_LIMIT + MAX_KEY_SIZE) as u64 + 4096;
 
+/// What every dump begins with.
+pub const BEGIN: &[u8] = b"{\"kvstore_dump\":";
+
 pub fn write_header(object: &mut Object, limit: Option<Limit>, now_ms: i64) -> &mut Object {
     object
         .clear()

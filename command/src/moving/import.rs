@@ -121,7 +121,7 @@ pub struct ImportArgs {
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
     /// How long entries live for which the source does not say it
-    #[arg(long, value_name = "DURATION", value_parser = times::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = times::parse_ttl)]
     ttl: Option<Duration>,
     /// Only say what would be imported
     #[arg(long)]
