@@ -570,7 +570,8 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * milliseconds, as nobody would see what is written; renaming its directory does not matter,
  * but kvstore_backup and kvstore_cleaner_start need the path.
  *
- * If it fails, no file is left that was not there before. Nor does a read-only handle leave one (on systems with locks of
+ * If it fails, no file is left that was not there before, but for a whole store without keys if what fails comes after
+ * it was made (there are no descriptors for its -wal). Nor does a read-only handle leave one (on systems with locks of
  * open files: Linux).
  *
  * Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
@@ -918,9 +919,11 @@ int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
  *
  * An iterator holds no lock and no snapshot between calls (inside a transaction it has the
  * transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
- * of its position, what its own store handle writes, and what others commit, sooner or later.
+ * of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, at most
+ * 512 entries and some 64 KiB, and what another handle commits to those meanwhile it does not see, be it a value or
+ * an end of life. By the ends it has read it judges them at each step.
  *
- * It reads ahead. Of a store on a server it judges what it has read by the server's time as the store handle knows it,
+ * Of a store on a server it judges what it has read ahead by the server's time as the store handle knows it,
  * which is late by as long as the newest answer was on its way: so long, it may show an entry that has expired since.
  *
  * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
@@ -1027,8 +1030,8 @@ int kvstore_iterator_seek(KVIterator *it,
  * `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` walks over all.
  *
  * What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
- * iterator. All of the entries are alive when it is called (of a store on a server: as kvstore_iterator_create says). The
- * entry behind them was read ahead: if this store handle has written since, the next fetch looks at it again, and shows it as it is now, or not
+ * iterator. All of the entries are alive when it is called (of a store on a server: as kvstore_iterator_create says). If
+ * this store handle has written since the current entry was read, by a move or ahead, it is looked at again, and shown as it is now, or not
  * at all if it is gone.
  *
  * Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the

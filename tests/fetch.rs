@@ -248,32 +248,71 @@ fn own_writes_meanwhile_are_seen_from_the_current_entry_on() {
 }
 
 #[test]
-fn the_entry_a_move_has_come_to_is_shown_as_key_and_value_show_it() {
+fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_since() {
     let (store, clock) = memory_at(1_000);
     fill(&store, 100);
     let mut cursor = forward(&store);
     assert!(cursor.seek(numbered(10)).unwrap());
     store.put(numbered(10), "new").unwrap();
     store.delete(numbered(11)).unwrap();
-    let old = cursor.value().unwrap().to_vec();
-    let rows = fetched(&mut cursor, 50);
-    assert_eq!(rows, [(numbered(10), Some(old), Expiry::Never)]);
-    assert_eq!(cursor.key(), Some(&numbered(12)[..]));
-    store.delete(numbered(12)).unwrap();
     assert_eq!(
-        fetched(&mut cursor, 2).first().unwrap().0,
-        numbered(13),
-        "no move has come to the one before"
+        cursor.value(),
+        Some(&10_usize.to_be_bytes()[..]),
+        "what a move has come to stays until the next call that moves"
     );
-    assert!(cursor.next().unwrap());
-    store.put_until(cursor.key().unwrap(), "1", Expiry::At(2_000)).unwrap();
-    let at = cursor.key().unwrap().to_vec();
-    assert_eq!(fetched(&mut cursor, 1)[0].0, at);
-    store.put_until(numbered(50), "1", Expiry::At(2_000)).unwrap();
-    assert!(cursor.seek(numbered(50)).unwrap());
-    clock.set(2_000);
+    let rows = fetched(&mut cursor, 50);
+    assert_eq!(rows[0], (numbered(10), Some(b"new".to_vec()), Expiry::Never));
+    assert_eq!(rows.get(1).map_or(cursor.key().unwrap(), |row| &row.0), numbered(12));
+
+    for (which, come) in [
+        (|cursor, n| Cursor::seek(cursor, numbered(n))) as fn(&mut Cursor, usize) -> kvstore::Result<bool>,
+        |cursor, n| {
+            cursor.seek(numbered(n - 1))?;
+            cursor.next()
+        },
+        |cursor, n| {
+            cursor.seek(numbered(n - 2))?;
+            drop(cursor.fetch(1)?);
+            cursor.next()
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let n = 20 + 10 * which;
+        assert!(come(&mut cursor, n).unwrap());
+        assert_eq!(cursor.key(), Some(&numbered(n)[..]));
+        store.delete(numbered(n)).unwrap();
+        assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(n + 1), "{which}: deleted");
+
+        assert!(come(&mut cursor, n + 5).unwrap());
+        store.put_until(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
+        clock.set(clock.now() + 10);
+        assert_eq!(
+            fetched(&mut cursor, 1)[0].0,
+            numbered(n + 6),
+            "{which}: it has been given an end, and met it"
+        );
+        store.put_until(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
+        assert!(come(&mut cursor, n + 5).unwrap());
+        store.put_until(numbered(n + 5), "longer", Expiry::Never).unwrap();
+        clock.set(clock.now() + 10);
+        let expected = (numbered(n + 5), Some(b"longer".to_vec()), Expiry::Never);
+        assert_eq!(fetched(&mut cursor, 1), [expected], "{which}: its life was made longer");
+
+        store.begin(true).unwrap();
+        store.put(numbered(n + 7), "undone").unwrap();
+        assert!(come(&mut cursor, n + 7).unwrap());
+        store.rollback().unwrap();
+        let expected = (numbered(n + 7), Some((n + 7).to_be_bytes().to_vec()), Expiry::Never);
+        assert_eq!(fetched(&mut cursor, 1), [expected], "{which}: rolled back");
+    }
+
+    store.put_until(numbered(60), "1", Expiry::At(clock.now() + 10)).unwrap();
+    assert!(cursor.seek(numbered(60)).unwrap());
+    clock.set(clock.now() + 10);
     store.put("another", "1").unwrap();
-    assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(51), "it has died under it");
+    assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(61), "it has died under it");
 }
 
 #[test]

@@ -71,11 +71,6 @@ impl Chunk {
         self.first_end = None;
     }
 
-    /// Forgets the entries from this one on.
-    pub(crate) fn truncate(&mut self, entries: usize) {
-        self.entries.truncate(entries);
-    }
-
     /// Says how much it may be, before it is read.
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;

@@ -59,7 +59,8 @@ impl Direction {
 /// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]); what it has read ahead from
 /// a server it judges by the store's clock, which is late by as long as the newest answer was on its way. Outside a
 /// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
-/// others commit; inside one, the transaction's view.
+/// others commit (at most 512 entries, or some 64 KiB, are read ahead; an end of life that another handle gives one of
+/// them meanwhile is not seen); inside one, the transaction's view.
 ///
 /// Moves fail as the reads of [`Family`] do. After a failure the cursor is at no entry, and
 /// [`next`](Cursor::next) goes on after the last entry it was at, also if it was a [`seek`](Cursor::seek) that
@@ -76,8 +77,6 @@ pub struct Cursor {
     kept: Chunk,
     /// The current entry is this one of the chunk.
     at: usize,
-    /// Where the last fetch has left it: that entry was read ahead, and no move has come to it.
-    left_at: Option<usize>,
     /// If there is more after the chunk, the next one starts after this entry, live or dead; `None`: at the
     /// beginning of the range.
     read_to: Option<Place>,
@@ -137,7 +136,6 @@ impl Cursor {
             chunk: Chunk::default(),
             kept: Chunk::default(),
             at: 0,
-            left_at: None,
             read_to: None,
             start: None,
             more: false,
@@ -426,7 +424,6 @@ impl Cursor {
         match loaded {
             Ok(loaded) => {
                 self.start = start;
-                self.left_at = None;
                 self.changes = loaded.changes;
                 self.more = loaded.read_to.is_some();
                 self.read_to = loaded.read_to;

@@ -40,7 +40,8 @@ pub unsafe extern "C" fn kvstore_open(
 /// milliseconds, as nobody would see what is written; renaming its directory does not matter,
 /// but kvstore_backup and kvstore_cleaner_start need the path.
 ///
-/// If it fails, no file is left that was not there before. Nor does a read-only handle leave one (on systems with locks of
+/// If it fails, no file is left that was not there before, but for a whole store without keys if what fails comes after
+/// it was made (there are no descriptors for its -wal). Nor does a read-only handle leave one (on systems with locks of
 /// open files: Linux).
 ///
 /// Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a

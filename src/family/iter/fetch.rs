@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::slice;
 
-use super::{Cursor, From};
+use super::{Cursor, From, Place};
 use crate::db::{Chunk, ChunkEntry};
 use crate::error::Result;
 use crate::expiry::{self, Expiry};
@@ -37,8 +37,8 @@ impl Cursor {
     /// entry, or if `max` is 0. It may show fewer, but at least one if there is one: the end is where it shows none.
     ///
     /// What a loop of [`key`](Cursor::key), [`value`](Cursor::value) and [`next`](Cursor::next) shows, for a fraction
-    /// of its time; and only what is alive when it is called. The entry behind those it has shown was read ahead: if
-    /// this handle has written since, the next fetch looks at it again, and shows it as it is now, or not at all.
+    /// of its time; and only what is alive when it is called. If this handle has written since the current entry
+    /// was read, by a move or ahead, it is looked at again, and shown as it is now, or not at all if it is gone.
     ///
     /// # Errors
     /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry.
@@ -49,12 +49,7 @@ impl Cursor {
         }
         if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
             match self.place() {
-                // A move has come to it: it is what it was then, and what is behind it is read again.
-                Some(place) if self.left_at != Some(self.at) => {
-                    self.chunk.truncate(self.at + 1);
-                    (self.read_to, self.more) = (Some(place), true);
-                }
-                Some(_) => self.again()?,
+                Some(here) => self.again(here)?,
                 None => self.beside(Cursor::go_on)?, // a move has failed before
             }
         }
@@ -65,7 +60,6 @@ impl Cursor {
             let (next, _) = self.pass(end, 0, now_ms);
             if next < self.chunk.len() || !self.more {
                 self.at = next;
-                self.left_at = Some(self.at);
                 return Ok(self.show(Shown::Here, at..end, live, now_ms));
             }
             if live > 0 {
@@ -80,8 +74,7 @@ impl Cursor {
     }
 
     /// Reads again from the current entry on.
-    fn again(&mut self) -> Result<()> {
-        let Some(here) = self.place() else { return Ok(()) };
+    fn again(&mut self, here: Place) -> Result<()> {
         let before = self.at.checked_sub(1).and_then(|at| self.place_of(at)).or_else(|| self.start.clone());
         let from = match before {
             _ if self.hides_expired() => From::At(here.key.clone()),
@@ -110,24 +103,20 @@ impl Cursor {
         })
     }
 
-    /// Runs what reads other chunks, and keeps this one beside them: no move has come to the entry it is at then. If it
-    /// fails, all is as it was.
+    /// Runs what reads other chunks, and keeps this one beside them. If it fails, all is as it was.
     fn beside(&mut self, read: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         let (read_to, start) = (self.read_to.clone(), self.start.clone());
-        let mut before = Some((self.at, self.left_at, self.changes, self.more, read_to, start));
+        let mut before = Some((self.at, self.changes, self.more, read_to, start));
         std::mem::swap(&mut self.chunk, &mut self.kept);
         self.forget();
         let mut stay = |cursor: &mut Cursor| {
             if let Some(before) = before.take() {
                 std::mem::swap(&mut cursor.chunk, &mut cursor.kept);
-                (cursor.at, cursor.left_at, cursor.changes, ..) = before;
-                (_, _, _, cursor.more, cursor.read_to, cursor.start) = before;
+                (cursor.at, cursor.changes, cursor.more, cursor.read_to, cursor.start) = before;
             }
         };
         let done = or_undo(&mut *self, |cursor| read(cursor), |cursor| stay(cursor));
-        done.inspect_err(|_| stay(self))?;
-        self.left_at = Some(self.at);
-        Ok(())
+        done.inspect_err(|_| stay(self))
     }
 
     /// The time by which entries of the chunk are dead, if one is.
