@@ -272,7 +272,7 @@ fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_s
         },
         |cursor, n| {
             cursor.seek(numbered(n - 2))?;
-            drop(cursor.fetch(1)?);
+            cursor.fetch(1).map(drop)?;
             cursor.next()
         },
     ]

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{NOT_THERE, Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
+use common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
 use kvstore::{Expiry, Store};
 
 /// A file with this text, as a word of a command line.
@@ -123,7 +123,7 @@ fn json_is_imported_in_its_three_shapes() {
     }
     fails(&["import", &to, &map, "-f", "columns", "--key-column", "a"], 3, "has no columns");
     fails(&["import", &to, "-"], 2, "--from csv");
-    fails(&["import", &to, &place.word("missing.json")], 3, NOT_THERE);
+    fails(&["import", &to, &place.word("missing.json")], 3, "there is no file");
     fails(&["import", &to, &map, "--unpickle"], 2, "for other packages");
 }
 
@@ -191,48 +191,48 @@ fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
 #[test]
 #[cfg(unix)] // scripts of sh
 fn what_the_python_package_reads_is_given_to_it() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use common::command;
+    use common::{command, copy_to_run};
 
     let place = Place::new();
     let to = place.word("to.db");
     let run = |python: &str, words: &[&str]| {
         command(&[&["import", &to], words].concat()).env("KVSTORE_PYTHON", python).output().unwrap()
     };
-    let missing = run("/no/python", &["cache", "--from", "diskcache"]);
+    let [cache, folder] = [&file(&place, "cache", ""), &file(&place, "cache dir", "")];
+    file(&place, "of dbm.dat", "");
+    let missing = run("/no/python", &[cache, "--from", "diskcache"]);
     assert_eq!(code(&missing), 3);
     assert!(err(&missing).contains("pip install kvstore-ttl"), "{}", err(&missing));
     let script = |name: &str, text: &str| {
-        let path = file(&place, name, text);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = place.word(name);
+        copy_to_run(file(&place, &format!("{name}.sh"), text), &path);
         path
     };
     let without = script("without", "#!/bin/sh\nexit 1\n");
-    let said = run(&without, &["cache"]);
+    let said = run(&without, &[cache]);
     assert!(code(&said) == 3 && err(&said).contains("-m pip install kvstore-ttl"), "{}", err(&said));
     let with = script("with", "#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nprintf '%s|' \"$@\"\nexit 1\n");
-    let words = [
-        "cache dir",
-        "--from",
-        "snkv",
-        "-f",
-        "f",
-        "--values",
-        "json",
-        "--unpickle",
-        "--skip-existing",
-        "--json",
-    ];
+    let words =
+        [folder, "--from", "snkv", "-f", "f", "--values", "json", "--unpickle", "--skip-existing", "--json"];
     let done = run(&with, &words);
     assert_eq!(code(&done), 1);
     assert_eq!(
         out(&done),
         format!(
-            "-m|kvstore|import|--from|snkv|--family|f|--values|json|--unpickle|--skip-existing|--json|--|{to}|cache dir|"
+            "-m|kvstore|import|--from|snkv|--family|f|--values|json|--unpickle|--skip-existing|--json|--|{to}|{folder}|"
         )
     );
-    let refused = run(&with, &["cache", "--ttl", "5m"]);
+    assert_eq!(code(&run(&with, &[&place.word("of dbm"), "--from", "dbm"])), 1);
+    for missing in ["of", "none", "none.json"] {
+        let said = run(&without, &[&place.word(missing)]);
+        assert_eq!(code(&said), 3);
+        let text = err(&said);
+        assert!(
+            text.contains("there is no file") && text.contains(missing) && !text.contains("Python"),
+            "{text}"
+        );
+    }
+    let refused = run(&with, &[cache, "--ttl", "5m"]);
     assert!(code(&refused) == 2 && err(&refused).contains("for CSV and JSON"), "{}", err(&refused));
 }
 

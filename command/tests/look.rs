@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Place, code, fails, json, kvstore, ok, out};
 #[cfg(unix)]
-use common::{Terminal, err, on_terminal};
+use common::{Terminal, copy_to_run, err, on_terminal};
 use kvstore::{Config, Expiry, JournalMode, Store};
 
 /// A store with some keys in it, dead ones, too.
@@ -393,8 +393,7 @@ fn a_store_of_somebody_elses_can_be_looked_at() {
     // As nobody, if the one who runs this may choose.
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     let copy = place.path("kvstore");
-    std::fs::copy(env!("CARGO_BIN_EXE_kvstore"), &copy).unwrap();
-    open(&copy);
+    copy_to_run(env!("CARGO_BIN_EXE_kvstore"), &copy);
     for args in [&["ls", &s][..], &["count", &s], &["info", &s]] {
         let mut command = std::process::Command::new(&copy);
         if is_root {

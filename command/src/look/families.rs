@@ -15,7 +15,7 @@ use crate::output;
 use crate::place::{self, For, StoreArgs};
 use crate::times;
 
-/// List families; make, set and drop them
+/// List families; create, set and drop them
 ///
 /// Piped, with tabs: name, live keys, default TTL in milliseconds or "none", "on" or "off" for the tracking of write
 /// times, when it was made in milliseconds since 1970. A store whose file has the name of one of the commands below is

@@ -17,7 +17,7 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::{Output, count};
-use crate::place::{For, StoreFirst};
+use crate::place::{self, For, StoreFirst};
 use crate::progress::Progress;
 use crate::secret::Secrets;
 use crate::system;
@@ -138,6 +138,15 @@ pub struct ImportArgs {
     python: PythonArgs,
 }
 
+/// Whether a file or folder is there of that name; or with an ending, which modules of dbm add by themselves.
+fn has_files(source: &Path) -> bool {
+    let Some(name) = source.file_name() else { return source.exists() };
+    let folder = source.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let with_ending = [name.as_encoded_bytes(), b"."].concat();
+    let is_one = |found: std::fs::DirEntry| found.file_name().as_encoded_bytes().starts_with(&with_ending);
+    source.exists() || std::fs::read_dir(folder).is_ok_and(|found| found.flatten().any(is_one))
+}
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Other packages")]
 struct PythonArgs {
@@ -170,6 +179,9 @@ impl ImportArgs {
         if from_stdin {
             context.take_stdin("the source")?;
             return self.read(kind, io::stdin().lock(), context);
+        }
+        if !self.source.exists() {
+            return refused(format!("there is no file {} to import", place::shown(&self.source)));
         }
         let said = |e: io::Error| Failure::Refused(format!("{}: {e}", self.source.display()));
         let file = File::open(&self.source).map_err(said)?;
@@ -219,6 +231,9 @@ impl ImportArgs {
             return usage(
                 "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
             );
+        }
+        if !has_files(&self.source) {
+            return refused(format!("there is no file {} to import", place::shown(&self.source)));
         }
         let python = std::env::var_os(PYTHON)
             .filter(|python| !python.is_empty())

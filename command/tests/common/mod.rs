@@ -18,6 +18,14 @@ pub use terminal::{Terminal, on_terminal};
 /// What is said of a file that is not there.
 pub const NOT_THERE: &str = if cfg!(windows) { "(os error " } else { "No such file" };
 
+/// Copies a program, or a script, and lets everybody run it. By another process: what this one has open for writing can be
+/// run by nobody, and a child that a test beside this one has just forked has it open, too.
+#[cfg(unix)]
+pub fn copy_to_run(from: impl AsRef<std::path::Path>, to: impl AsRef<std::path::Path>) {
+    let mut install = std::process::Command::new("install");
+    assert!(install.args(["-m", "755", "--"]).args([from.as_ref(), to.as_ref()]).status().unwrap().success());
+}
+
 /// The command with these arguments, not started yet.
 pub fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvstore"));

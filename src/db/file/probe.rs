@@ -96,7 +96,12 @@ pub(super) struct Looked {
 /// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
 pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Looked> {
     let read_only = config.read_only;
-    let failed = |e: std::io::Error| Error::cant_open(format!("cannot open the file: {e}"));
+    let failed = |e: std::io::Error| match path.parent() {
+        Some(directory) if e.kind() == ErrorKind::NotFound && !directory.exists() => {
+            Error::cant_open(format!("there is no directory {}: make it first", directory.display()))
+        }
+        _ => Error::cant_open(format!("cannot open the file: {e}")),
+    };
     let mut may_be_written = !read_only;
     let file = match OsFile::open(path, !read_only, !read_only) {
         Err(e)
