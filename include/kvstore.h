@@ -919,9 +919,9 @@ int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
  *
  * An iterator holds no lock and no snapshot between calls (inside a transaction it has the
  * transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
- * of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, at most
- * 512 entries and some 64 KiB, and what another handle commits to those meanwhile it does not see, be it a value or
- * an end of life. By the ends it has read it judges them at each step.
+ * of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, up to
+ * 512 entries or 64 KiB and one value more, and what another handle commits to those meanwhile it does not see, be it a
+ * value or an end of life. By the ends it has read it judges them at each step.
  *
  * Of a store on a server it judges what it has read ahead by the server's time as the store handle knows it,
  * which is late by as long as the newest answer was on its way: so long, it may show an entry that has expired since.
@@ -1030,12 +1030,13 @@ int kvstore_iterator_seek(KVIterator *it,
  * `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` walks over all.
  *
  * What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
- * iterator. All of the entries are alive when it is called (of a store on a server: as kvstore_iterator_create says). If
+ * iterator. All of the entries are alive when it is called (but for kvstore_cf_expiring_iterator_create; of a store on a
+ * server: as kvstore_iterator_create says). If
  * this store handle has written since the current entry was read, by a move or ahead, it is looked at again, and shown as it is now, or not
- * at all if it is gone.
+ * at all if it is gone (in the order of expiry: where it is now, if that is ahead).
  *
  * Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the
- * iterator stays where it is.
+ * iterator stays where it is, or if that entry was found gone, at the one behind it.
  */
 int kvstore_iterator_fetch(KVIterator *it,
                            KVEntry *entries,
@@ -1376,12 +1377,18 @@ int kvstore_row_key(const void *pPKey,
 
 /**
  * Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
- * `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0.
+ * `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0. What it has after a
+ * failure is not to be used.
  *
  * Errors: KVSTORE_NOTFOUND (missing or expired: *pn is 0), KVSTORE_ERROR (also for a negative cap);
  * otherwise as kvstore_get.
  */
-int kvstore_cf_get_into(KVColumnFamily *cf, const void *pKey, int nKey, void *buf, int cap, int *pn);
+int kvstore_cf_get_into(KVColumnFamily *cf,
+                        const void *pKey,
+                        int nKey,
+                        void *buf,
+                        int cap,
+                        int *pn);
 
 /**
  * Reads several values from one snapshot. `keys` and `lens` have `count` keys; `values` and `valueLens`
@@ -1621,7 +1628,7 @@ int kvstore_backup(KVStore *kv,
  *
  * Families that `to` does not have are made. One that it has must have no live key; it gets the default TTL of the
  * one in `from`, and tracks write times if that one does. The limit of `from` (kvstore_set_limit) is copied if `to`
- * has none and no key at all. The WAL of `to` grows as long as what is copied.
+ * has none and no key at all; if it would remove what was copied, as with other pages, the copy is KVSTORE_FULL. The WAL of `to` grows as long as what is copied.
  *
  * `progress` (may be NULL) is called now and then with `context`, the keys that were copied and their total, which
  * may not be reached if keys expire meanwhile; what it returns, if not 0, stops the copy. It may use both stores
@@ -1707,7 +1714,8 @@ int kvstore_is_encrypted(KVStore *kv);
  * If it fails, or the process dies or the power is cut on the way, the file is the old one or the new one, never
  * anything else. It stays the same file, and what it was is overwritten: in the file, its WAL and its journal. (Not what a
  * file system that copies on write, a flash memory or a backup keeps.) It takes twice the size of the store on the disk
- * meanwhile.
+ * meanwhile. A cleaner of the handle is stopped and started again; if there are no descriptors or threads for that, it has
+ * ended.
  *
  * Errors: KVSTORE_ERROR (kv is NULL, the store is not encrypted, the password is empty, or this build has no
  * encryption); KVSTORE_BUSY (it is open elsewhere, in this process or another, or a transaction is open on this handle; an

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Expiry is exact on read: a key whose time has come is never returned, through whatever handle or
-//! process the time was set. Dead rows are removed by the reads that meet them and by
+//! process the time was set (an iterator judges what it has read ahead by the times it has read). Dead rows are removed by the reads that meet them and by
 //! [`Family::purge_expired`]; there is no background thread unless the cleaner is started.
 //!
 //! The C API (`include/kvstore.h`) is a thin layer over this one.

@@ -120,6 +120,56 @@ fn the_limit_goes_into_a_store_that_is_new_and_into_no_other() {
     assert_eq!(bounded.limit().unwrap(), Some(own));
 }
 
+/// As a new store with other pages, or where rows come in another order than they were written in.
+#[test]
+fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
+    if common::is_of_a_file("a store on a server has no limit") {
+        return;
+    }
+    let (mut copied, mut refused) = (0, 0);
+    for eviction in [Eviction::Soonest, Eviction::Oldest] {
+        let (scratch, clock) = (Scratch::new(), TestClock::at(1_000));
+        let from = scratch.open_at(&clock);
+        let limit = Limit::new(1 << 20, eviction);
+        from.set_limit(Some(limit)).unwrap();
+        for n in 0..6_000 {
+            from.put_until(numbered(n * 7_919 % 6_000), [7; 300], Expiry::At(5_000 + n as i64)).unwrap();
+        }
+        assert!(from.stats().unwrap().evicted > 0);
+        for page_size in [512, 1_024, 4_096, 16_384, 65_536] {
+            for resumable in [false, true] {
+                let there = Scratch::new();
+                let to = there.open_with(&Config::new().page_size(page_size));
+                clock.drive(&to);
+                let done = match resumable {
+                    false => from.copy_to(&to, |_, _| true).map(drop),
+                    true => from.copy_resumable(&to, |_, _| true).map(drop),
+                };
+                match done {
+                    Ok(()) => {
+                        copied += 1;
+                        same(&from, &to);
+                    }
+                    Err(e) => {
+                        refused += 1;
+                        assert_eq!(e.kind(), ErrorKind::Full, "{e}");
+                        assert!(e.to_string().contains("cannot be taken over"), "{e}");
+                        assert_eq!(to.limit().unwrap(), None);
+                        // As the text says.
+                        to.set_limit(Some(Limit::new(4 << 20, Eviction::None))).unwrap();
+                        match resumable {
+                            false => from.copy_to(&to, |_, _| true).map(drop).unwrap(),
+                            true => drop(from.copy_resumable(&to, |_, _| true).unwrap()),
+                        }
+                        assert_eq!(to.count().unwrap(), from.count().unwrap());
+                    }
+                }
+            }
+        }
+    }
+    assert!(copied > 0 && refused > 0, "{copied}, {refused}");
+}
+
 #[test]
 fn what_does_not_fit_into_the_limit_of_the_target_is_not_copied_in_part() {
     if common::is_of_a_file("a store on a server has no limit") {

@@ -761,6 +761,47 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
     }
 }
 
+/// A commit that fails may have happened: the write is not run once more, as it is without the dead rows that reads have met
+/// if these are why it has failed.
+#[test]
+fn a_write_whose_commit_fails_with_dead_rows_in_it_happens_once_or_not_at_all() {
+    let (mut hits, mut happened) = (0, 0);
+    for exclusive in [false, true] {
+        for (call, fault) in [
+            (Call::Sync, Fault::Code(ffi::SQLITE_IOERR)),
+            (Call::Delete, Fault::Code(ffi::SQLITE_IOERR_DELETE)),
+            (Call::Write, Fault::Code(ffi::SQLITE_FULL)),
+        ] {
+            for nth in 1.. {
+                let dir = tempfile::tempdir().unwrap();
+                let watch = Watch::on(dir.path(), false);
+                let config = delete_full().exclusive(exclusive);
+                let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
+                store.put_until("dead", "1", Expiry::At(1)).unwrap();
+                store.increment("count", 1, Expiry::Never).unwrap();
+                assert_eq!(store.get("dead").unwrap(), None); // is noted
+                watch.fail(Plan { call, nth, fault, from_then_on: false });
+                let sum = store.increment("count", 1, Expiry::Never);
+                let is_over = watch.injected() == 0;
+                watch.heal();
+                let count = store.increment("count", 0, Expiry::Never).unwrap();
+                let what = format!("{call:?} {nth}, exclusive {exclusive}: {sum:?}, and it is {count}");
+                match sum {
+                    Ok(sum) => assert!(sum == 2 && count == 2, "{what}"),
+                    Err(_) => assert!(count == 1 || count == 2, "{what}"),
+                }
+                if is_over {
+                    break;
+                }
+                hits += 1;
+                happened += u32::from(sum.is_err() && count == 2);
+                store.integrity_check().unwrap();
+            }
+        }
+    }
+    assert!(hits > 10 && happened > 0, "{hits}, {happened}");
+}
+
 /// An exclusive handle gives no lock back when a write has failed, which would tell that its frames are wanted no more.
 #[test]
 fn on_a_full_disk_an_exclusive_store_is_read_and_checked_as_any_other() {

@@ -478,3 +478,25 @@ fn in_a_read_transaction_a_purge_says_that_nothing_is_due_or_that_it_cannot_writ
         assert_eq!(family.purge_expired().unwrap(), if has_dead { 3 } else { 0 });
     }
 }
+
+// ---- what a transaction that fails had seen ---------------------------------------------------------
+
+#[test]
+fn what_was_looked_at_in_a_transaction_that_can_only_roll_back_is_looked_at_again() {
+    let scratch = Scratch::new();
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    store.put_until("k", "1", Expiry::At(2_000)).unwrap();
+    store.put("damaged", vec![1; 20_000]).unwrap();
+    store.close().unwrap();
+    python(&scratch.path(), "con.execute('delete from \"blob:default\"')");
+    let store = scratch.open_at(&clock);
+    store.begin(true).unwrap();
+    store.delete("k").unwrap();
+    assert_eq!(kind(store.put("damaged", vec![2; 20_000])), ErrorKind::Corrupt);
+    let _ = (store.next_expiry_of_all(), store.purge_step(None, None));
+    store.rollback().unwrap();
+    assert_eq!(store.next_expiry_of_all().unwrap(), Some(2_000));
+    clock.set(2_000);
+    assert_eq!(store.purge_step(None, None).unwrap(), step(1, false));
+}

@@ -171,6 +171,32 @@ fn settings_are_kept_and_expired_rows_left_out() {
     assert_eq!(store.iter().count(), 0);
 }
 
+#[test]
+fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    for n in 0..3_000_u32 {
+        store.put_until(n.to_be_bytes(), [7; 300], Expiry::At(LATER + i64::from(n))).unwrap();
+    }
+    let there = rows_of(&store);
+    let recovered = |name: &str| {
+        let new = scratch.file(name);
+        let done = kvstore::recover(scratch.path(), &new, |_| ControlFlow::Continue(())).unwrap();
+        (done, Store::open(&new).unwrap())
+    };
+    // What it takes when it is recovered.
+    let bytes = recovered("measured.db").1.stats().unwrap().size_bytes;
+    for (name, pages) in [("more", 3), ("just", 0)] {
+        let limit = Limit::new(bytes + pages * 4096, Eviction::Soonest);
+        store.set_limit(Some(limit)).unwrap();
+        assert!(rows_of(&store) == there, "{name}: a limit that holds removes nothing");
+        let (done, new) = recovered(name);
+        assert!(rows_of(&new) == there, "{name}");
+        assert_eq!(new.limit().unwrap(), Some(limit), "{name}");
+        assert!(done.is_whole(), "{name}: {done:?}");
+    }
+}
+
 // ---- refusals ------------------------------------------------------------------------------------
 
 #[test]

@@ -222,7 +222,12 @@ fn what_the_python_package_reads_is_given_to_it() {
             "-m|kvstore|import|--from|snkv|--family|f|--values|json|--unpickle|--skip-existing|--json|--|{to}|{folder}|"
         )
     );
-    assert_eq!(code(&run(&with, &[&place.word("of dbm"), "--from", "dbm"])), 1);
+    for (python, word) in [(&with, "none"), (&with, "of dbm"), (&without, "of dbm")] {
+        let said = run(python, &[&place.word(word), "--from", "dbm"]); // Python looks for what there is
+        assert!(!err(&said).contains("there is no file"), "{}", err(&said));
+    }
+    let said = run(&with, &["-", "--from", "diskcache"]);
+    assert!(code(&said) == 2 && err(&said).contains("on standard input"), "{}", err(&said));
     for missing in ["of", "none", "none.json"] {
         let said = run(&without, &[&place.word(missing)]);
         assert_eq!(code(&said), 3);

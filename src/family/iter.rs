@@ -59,7 +59,7 @@ impl Direction {
 /// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]); what it has read ahead from
 /// a server it judges by the store's clock, which is late by as long as the newest answer was on its way. Outside a
 /// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
-/// others commit (at most 512 entries, or some 64 KiB, are read ahead; an end of life that another handle gives one of
+/// others commit (up to 512 entries, or 64 KiB and one value more, are read ahead; an end of life that another handle gives one of
 /// them meanwhile is not seen); inside one, the transaction's view.
 ///
 /// Moves fail as the reads of [`Family`] do. After a failure the cursor is at no entry, and

@@ -172,6 +172,35 @@ pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     }
 }
 
+/// A malloc'd copy of a value that is freed unless it is given out: the call may still fail after it.
+pub(super) struct Copied(*mut c_void);
+
+impl Copied {
+    pub(super) fn none() -> Copied {
+        Copied(std::ptr::null_mut())
+    }
+
+    /// Copies, once; says whether there was memory for it.
+    #[inline]
+    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
+        self.0 = malloc_copy(bytes);
+        !self.0.is_null()
+    }
+
+    /// Gives it out; NULL if there is none.
+    #[inline]
+    pub(super) fn release(&mut self) -> *mut c_void {
+        std::mem::replace(&mut self.0, std::ptr::null_mut())
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // SAFETY: NULL, or from malloc and not given out.
+        unsafe { libc::free(self.0) };
+    }
+}
+
 pub(super) fn no_memory() -> Error {
     Error::no_memory("out of memory for the result")
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::args::{
-    Outcome, c_length, expiry, key, malloc_copy, no_memory, optional_output, output, present, value,
+    Copied, Outcome, c_length, expiry, key, no_memory, optional_output, output, present, value,
 };
 use super::call::{HasSession, call};
 use super::codes::KVSTORE_OK;
@@ -133,16 +133,17 @@ pub(super) unsafe fn get(
     // SAFETY: passed on.
     let (key, p_value, n_value) =
         unsafe { (key(p_key, n_key)?, output(pp_value, "ppValue")?, output(pn_value, "pnValue")?) };
-    let found = family.get_with(key, |value, expiry| (malloc_copy(value), value.len(), expiry))?;
+    let mut copy = Copied::none();
+    let found = family.get_with(key, |value, expiry| (copy.take(value), value.len(), expiry))?;
     if found.is_none() {
         p_value.set(std::ptr::null_mut());
         n_value.set(0);
     }
-    let (copy, length, expiry) = present(found)?;
-    if copy.is_null() {
+    let (is_copied, length, expiry) = present(found)?;
+    if !is_copied {
         return Err(no_memory().into());
     }
-    p_value.set(copy);
+    p_value.set(copy.release());
     n_value.set(c_length(length));
     Ok(expiry)
 }

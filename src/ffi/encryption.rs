@@ -92,7 +92,8 @@ pub unsafe extern "C" fn kvstore_is_encrypted(kv: *mut KVStore) -> c_int {
 /// If it fails, or the process dies or the power is cut on the way, the file is the old one or the new one, never
 /// anything else. It stays the same file, and what it was is overwritten: in the file, its WAL and its journal. (Not what a
 /// file system that copies on write, a flash memory or a backup keeps.) It takes twice the size of the store on the disk
-/// meanwhile.
+/// meanwhile. A cleaner of the handle is stopped and started again; if there are no descriptors or threads for that, it has
+/// ended.
 ///
 /// Errors: KVSTORE_ERROR (kv is NULL, the store is not encrypted, the password is empty, or this build has no
 /// encryption); KVSTORE_BUSY (it is open elsewhere, in this process or another, or a transaction is open on this handle; an

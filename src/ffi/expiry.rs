@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use super::args::{
-    Failure, Outcome, bad_argument, c_length, expiry, key, malloc_copy, no_memory, output, present,
+    Copied, Failure, Outcome, bad_argument, c_length, expiry, key, no_memory, output, present,
 };
 use super::call::call;
 use super::codes::{
@@ -107,32 +107,15 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
         on_family(cf, |family| {
             let (key, value) = (key(pKey, nKey)?, output(ppValue, "ppValue")?);
             let length = output(pnValue, "pnValue")?;
-            let mut copy = Copied(std::ptr::null_mut());
+            let mut copy = Copied::none();
             let found = family.get_and_expire_with(key, expiry(expire_ms)?, |bytes| {
-                copy.0 = malloc_copy(bytes);
-                if copy.0.is_null() { Err(no_memory()) } else { Ok(bytes.len()) }
+                if copy.take(bytes) { Ok(bytes.len()) } else { Err(no_memory()) }
             })?;
             value.set(copy.release()); // NULL if nothing was found
             length.set(c_length(found.unwrap_or(0)));
             present(found)?;
             Ok(KVSTORE_OK)
         })
-    }
-}
-
-/// A malloc'd copy that is freed unless it is given out: the change after it may still fail.
-struct Copied(*mut c_void);
-
-impl Copied {
-    fn release(&mut self) -> *mut c_void {
-        std::mem::replace(&mut self.0, std::ptr::null_mut())
-    }
-}
-
-impl Drop for Copied {
-    fn drop(&mut self) {
-        // SAFETY: NULL, or from malloc and not given out.
-        unsafe { libc::free(self.0) };
     }
 }
 

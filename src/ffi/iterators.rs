@@ -17,9 +17,9 @@ use crate::{Cursor, Direction, Family, KeyRange};
 ///
 /// An iterator holds no lock and no snapshot between calls (inside a transaction it has the
 /// transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
-/// of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, at most
-/// 512 entries and some 64 KiB, and what another handle commits to those meanwhile it does not see, be it a value or
-/// an end of life. By the ends it has read it judges them at each step.
+/// of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, up to
+/// 512 entries or 64 KiB and one value more, and what another handle commits to those meanwhile it does not see, be it a
+/// value or an end of life. By the ends it has read it judges them at each step.
 ///
 /// Of a store on a server it judges what it has read ahead by the server's time as the store handle knows it,
 /// which is late by as long as the newest answer was on its way: so long, it may show an entry that has expired since.
@@ -246,12 +246,13 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
 /// `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` walks over all.
 ///
 /// What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
-/// iterator. All of the entries are alive when it is called (of a store on a server: as kvstore_iterator_create says). If
+/// iterator. All of the entries are alive when it is called (but for kvstore_cf_expiring_iterator_create; of a store on a
+/// server: as kvstore_iterator_create says). If
 /// this store handle has written since the current entry was read, by a move or ahead, it is looked at again, and shown as it is now, or not
-/// at all if it is gone.
+/// at all if it is gone (in the order of expiry: where it is now, if that is ahead).
 ///
 /// Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the
-/// iterator stays where it is.
+/// iterator stays where it is, or if that entry was found gone, at the one behind it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_fetch(
     it: *mut KVIterator,

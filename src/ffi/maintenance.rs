@@ -224,7 +224,7 @@ pub unsafe extern "C" fn kvstore_backup(
 ///
 /// Families that `to` does not have are made. One that it has must have no live key; it gets the default TTL of the
 /// one in `from`, and tracks write times if that one does. The limit of `from` (kvstore_set_limit) is copied if `to`
-/// has none and no key at all. The WAL of `to` grows as long as what is copied.
+/// has none and no key at all; if it would remove what was copied, as with other pages, the copy is KVSTORE_FULL. The WAL of `to` grows as long as what is copied.
 ///
 /// `progress` (may be NULL) is called now and then with `context`, the keys that were copied and their total, which
 /// may not be reached if keys expire meanwhile; what it returns, if not 0, stops the copy. It may use both stores

@@ -16,7 +16,8 @@ use super::types::{KVBatch, KVColumnFamily, KVStore};
 use crate::{Error, ErrorKind, WriteBatch};
 
 /// Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
-/// `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0.
+/// `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0. What it has after a
+/// failure is not to be used.
 ///
 /// Errors: KVSTORE_NOTFOUND (missing or expired: *pn is 0), KVSTORE_ERROR (also for a negative cap);
 /// otherwise as kvstore_get.

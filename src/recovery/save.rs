@@ -70,9 +70,8 @@ impl Saving {
                 _ => Eviction::None,
             };
             let limit = Limit::new(max_bytes.unsigned_abs(), eviction);
-            // A limit makes room for itself: nothing that was saved is to go.
-            let fits = self.store.stats()?.size_bytes < limit.max_bytes;
-            if !fits || self.store.set_limit(Some(limit)).is_err() {
+            // A limit makes room for itself, and nothing that was saved is to go.
+            if self.store.transaction(|store| store.take_limit(limit)).is_err() {
                 let why =
                     format!("its limit of {max_bytes} bytes was not set again: the new store takes more");
                 tell("the settings of the store", 0, &why)?;

@@ -6,7 +6,28 @@ use std::sync::Arc;
 
 use super::Shared;
 use crate::db::{Db, Tables, TransactionState, View};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What failed of a transaction that removes dead rows and writes something else.
+#[derive(Clone, Copy)]
+enum Fails {
+    Removal,
+    Write,
+    /// Or its begin, which is tried as often as it was to be.
+    Commit,
+}
+
+impl Fails {
+    /// Whether the write alone may be done, and nothing of this transaction was.
+    fn is_for_the_dead(self, why: &Error) -> bool {
+        match self {
+            Fails::Removal => !why.is_retryable(),
+            Fails::Write => false,
+            // A commit without room is undone; one that the disk fails may have happened.
+            Fails::Commit => why.kind() == ErrorKind::Full,
+        }
+    }
+}
 
 impl Shared {
     /// Sees to it that a dead row which a read has just met is removed: at once inside the caller's write
@@ -59,7 +80,7 @@ impl Shared {
     }
 
     /// Runs a write in a transaction of its own, which removes the dead rows that are noted, too. If that is what
-    /// fails, the write is done without them.
+    /// fails, the write is done without them; not if its commit fails in such a way that it may have happened.
     #[inline]
     pub(super) fn write_and_remove_dead(
         &self,
@@ -69,14 +90,14 @@ impl Shared {
         if !db.has_dead_for_a_write() {
             return db.in_own_transaction(true, f);
         }
-        let is_its_own = Cell::new(false);
+        let fails = Cell::new(Fails::Commit);
         // Before the write: a key that it gives the same end once more has not been met yet.
         let both = |db: View<'_>| {
-            db.remove_dead(&self.clock, self.clock.now_ms())?;
-            f(db).inspect_err(|_| is_its_own.set(true))
+            db.remove_dead(&self.clock, self.clock.now_ms()).inspect_err(|_| fails.set(Fails::Removal))?;
+            f(db).inspect_err(|_| fails.set(Fails::Write))
         };
         match db.in_own_transaction(true, both) {
-            Err(e) if !is_its_own.get() && !e.is_retryable() => {
+            Err(e) if fails.get().is_for_the_dead(&e) => {
                 db.dead_are_stuck(true);
                 db.in_own_transaction(true, f)
             }

@@ -81,7 +81,8 @@ impl Store {
     /// journal, is not seen: it finds no database there afterwards), or while a transaction is open on this handle;
     /// [`CantOpen`](ErrorKind::CantOpen) if its path leads to another file by now, or it has a second name;
     /// [`ReadOnly`](ErrorKind::ReadOnly), [`Full`](ErrorKind::Full), [`Io`](ErrorKind::Io),
-    /// [`Corrupt`](ErrorKind::Corrupt). Nothing is changed then; but if the disk fails at the very end, with `Io`, only an
+    /// [`Corrupt`](ErrorKind::Corrupt). Nothing is changed then (but that the cleaner, which has a connection of its own and
+    /// is started anew afterwards, may not find what it needs for that, and has ended, also after a success); but if the disk fails at the very end, with `Io`, only an
     /// open with the one secret or the other tells which the file has.
     pub fn encrypt(&self, with: &Secret) -> Result<()> {
         self.convert(
@@ -146,7 +147,8 @@ impl Store {
             db.convert(&before, &after)
         });
         if let Some((interval, max_keys)) = paused {
-            *cleaner = Some(cleaner::start(shared, interval, max_keys)?);
+            // The file is what `converted` says, whether or not it can be started again.
+            *cleaner = cleaner::start(shared, interval, max_keys).ok();
         }
         converted
     }

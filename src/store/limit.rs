@@ -1,7 +1,7 @@
 //! Bounded stores: how much the data may take, and what makes room.
 
 use super::Store;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::Limit;
 
 impl Store {
@@ -44,6 +44,29 @@ impl Store {
             shared.cut_files();
         }
         Ok(())
+    }
+
+    /// Sets the limit that another store has, in a transaction of the caller's, if nothing that is here has to go for it.
+    ///
+    /// # Errors
+    /// As [`set_limit`](Store::set_limit), with a text for who copies a store; the transaction is to be rolled back then.
+    pub(crate) fn take_limit(&self, limit: Limit) -> Result<()> {
+        let evicted = self.stats()?.evicted;
+        let does_not_hold = |why: &str| {
+            Error::over_limit(format!(
+                "the limit of {} bytes cannot be taken over into the new store: {why}: set a limit there first, which is \
+                 kept, or a greater one here",
+                limit.max_bytes
+            ))
+        };
+        match self.set_limit(Some(limit)) {
+            Ok(()) if self.stats()?.evicted == evicted => Ok(()),
+            Ok(()) => Err(does_not_hold("what was copied takes more there")),
+            Err(e) if matches!(e.kind(), ErrorKind::Error | ErrorKind::Full) => {
+                Err(does_not_hold(&e.to_string()))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// The limit of this store; `None`: there is none.

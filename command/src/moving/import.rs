@@ -138,15 +138,6 @@ pub struct ImportArgs {
     python: PythonArgs,
 }
 
-/// Whether a file or folder is there of that name; or with an ending, which modules of dbm add by themselves.
-fn has_files(source: &Path) -> bool {
-    let Some(name) = source.file_name() else { return source.exists() };
-    let folder = source.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let with_ending = [name.as_encoded_bytes(), b"."].concat();
-    let is_one = |found: std::fs::DirEntry| found.file_name().as_encoded_bytes().starts_with(&with_ending);
-    source.exists() || std::fs::read_dir(folder).is_ok_and(|found| found.flatten().any(is_one))
-}
-
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Other packages")]
 struct PythonArgs {
@@ -167,7 +158,7 @@ impl ImportArgs {
         let kind = self.from.or_else(|| Kind::of(&self.source));
         match kind {
             Some(kind) if !kind.is_pythons() => {}
-            None if from_stdin => {
+            _ if from_stdin => {
                 return usage("say what is on standard input: --from csv, tsv, json or jsonl");
             }
             _ => return self.by_python(context),
@@ -180,15 +171,31 @@ impl ImportArgs {
             context.take_stdin("the source")?;
             return self.read(kind, io::stdin().lock(), context);
         }
-        if !self.source.exists() {
-            return refused(format!("there is no file {} to import", place::shown(&self.source)));
-        }
-        let said = |e: io::Error| Failure::Refused(format!("{}: {e}", self.source.display()));
+        let said = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => self.not_there(),
+            _ => Failure::Refused(format!("{}: {e}", self.source.display())),
+        };
         let file = File::open(&self.source).map_err(said)?;
         if file.metadata().map_err(said)?.is_dir() {
             return refused(format!("{} is a folder: name the file in it", self.source.display()));
         }
         self.read(kind, BufReader::with_capacity(1 << 16, file), context)
+    }
+
+    fn not_there(&self) -> Failure {
+        Failure::Refused(format!("there is no file {} to import", place::shown(&self.source)))
+    }
+
+    /// Whether nothing has that name, nor that name with an ending, which modules of dbm add by themselves.
+    fn is_missing(&self) -> bool {
+        let Some(name) = self.source.file_name() else { return false };
+        let is_missing = std::fs::metadata(&self.source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        let folder = self.source.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let with_ending = [name.as_encoded_bytes(), b"."].concat();
+        let is_of_it =
+            |found: std::fs::DirEntry| found.file_name().as_encoded_bytes().starts_with(&with_ending);
+        let found = std::fs::read_dir(folder.unwrap_or(Path::new(".")));
+        is_missing && !found.is_ok_and(|found| found.flatten().any(is_of_it))
     }
 
     fn read(&self, kind: Kind, input: impl BufRead, context: &mut Context) -> Result {
@@ -232,9 +239,6 @@ impl ImportArgs {
                 "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
             );
         }
-        if !has_files(&self.source) {
-            return refused(format!("there is no file {} to import", place::shown(&self.source)));
-        }
         let python = std::env::var_os(PYTHON)
             .filter(|python| !python.is_empty())
             .unwrap_or_else(|| system::PYTHON.into());
@@ -247,6 +251,7 @@ impl ImportArgs {
             .status();
         match has_package {
             Ok(status) if status.success() => {}
+            _ if self.is_missing() => return Err(self.not_there()),
             Ok(_) => {
                 return refused(format!(
                     "what is no CSV or JSON is read by the Python package kvstore-ttl, which {said} does not have: \

@@ -285,7 +285,8 @@ impl Db {
     }
 
     fn note_look(&self, index: TimeIndex) {
-        if *self.transaction() == TransactionState::Write {
+        // Also of one that can only roll back: what it has written is still seen.
+        if !matches!(self.transaction(), TransactionState::None | TransactionState::Read) {
             self.agenda_by(index).borrow_mut().tentative = true;
         }
     }

@@ -282,8 +282,11 @@ impl Db {
         let has_grown = |used| before.is_none_or(|before| used > before);
         // Who only removes may need a page all the same, for a key that divides others: it makes room for that alone.
         let only_removes = before.is_some() && !self.room.grown.get();
-        let is_much =
-            if only_removes { used > bound.pages && has_grown(used) } else { used > bound.comfortable() };
+        let is_much = match before {
+            None => used > bound.pages, // a limit that holds removes nothing
+            Some(_) if only_removes => used > bound.pages && has_grown(used),
+            Some(_) => used > bound.comfortable(),
+        };
         let mut removed = self.room.removed.get().unwrap_or_default();
         if is_much {
             used = self.make_room(bound, used, clock, &mut removed)?;

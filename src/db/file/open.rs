@@ -230,13 +230,14 @@ fn immutable(path: &Path) -> OsString {
 }
 
 /// Removes the file that an open has made that failed, if it is still empty and nobody else has begun with it. Who
-/// has only opened it meanwhile notices that it is gone, and opens anew.
+/// has only opened it meanwhile notices that it is gone, and opens anew. (On Unix with one descriptor: there may be no
+/// other.)
 fn remove_if_empty(path: &Path) {
     if let Ok(file) = OsFile::open(path, true, false)
         && file.is_empty_and_mine()
         && let Ok(identity) = file.identity()
+        && !path.is_symlink()
         && os::is_at(path, identity)
-    // which needs no descriptor: there may be no other
     {
         let _ = std::fs::remove_file(path); // what is left is an empty file
     }

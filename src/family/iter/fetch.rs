@@ -38,10 +38,12 @@ impl Cursor {
     ///
     /// What a loop of [`key`](Cursor::key), [`value`](Cursor::value) and [`next`](Cursor::next) shows, for a fraction
     /// of its time; and only what is alive when it is called. If this handle has written since the current entry
-    /// was read, by a move or ahead, it is looked at again, and shown as it is now, or not at all if it is gone.
+    /// was read, by a move or ahead, it is looked at again, and shown as it is now, or not at all if it is gone (in the
+    /// order of expiry: where it is now, if that is ahead).
     ///
     /// # Errors
-    /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry.
+    /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry, or if it has found that gone, at the one
+    /// behind it.
     pub fn fetch(&mut self, max: usize) -> Result<Fetched<'_>> {
         self.check_open()?;
         if max == 0 {

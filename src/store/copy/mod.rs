@@ -149,7 +149,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
         return Err(does_not_fit());
     }
     if let Some(limit) = from.limit()?.filter(|_| is_new) {
-        to.set_limit(Some(limit))?;
+        to.take_limit(limit)?;
     }
     Ok(done)
 }

@@ -496,8 +496,11 @@ impl Run<'_> {
                     to.drop_family(&name)?;
                 }
             }
-            if limit.is_some() && held.gets_limit()? {
-                to.set_limit(limit)?;
+            if let Some(limit) = limit
+                && held.gets_limit()?
+                && to.limit()?.is_none()
+            {
+                to.take_limit(limit)?;
             }
             held.remove()
         })

@@ -130,8 +130,9 @@ public:
     }
 
     /// The live entries from here on, at most `max`, and moves behind them: what key(), value() and next() show one
-    /// by one, in a fraction of the time. Maybe fewer than there are; none only at the end (or if `max` is 0).
-    /// @throws error as a move does; the iterator stays where it is then.
+    /// by one, in a fraction of the time; but the current one as it is now, if this store has written since. Maybe fewer
+    /// than there are; none only at the end (or if `max` is 0).
+    /// @throws error as a move does; the iterator stays where it is then, or behind an entry that was found gone.
     std::vector<fetched_entry> fetch(std::size_t max) {
         const detail::session& session = walk().moving();
         std::vector<KVEntry> rows((std::min)(max, std::size_t{1024}));
