@@ -8,10 +8,37 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory, numbered};
-use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Result};
+use common::{Scratch, TestClock, keys, kind, memory, numbered, python};
+use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Limit, Result};
 
 // ---- beginning and ending ------------------------------------------------------------------------
+
+/// What SQLite reads in a transaction of tables that a rollback takes back is forgotten with it, also if a part of it was
+/// undone before.
+#[test]
+fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_write() {
+    if common::is_of_a_file("it is about SQLite's schema") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.set_limit(Some(Limit::new(1 << 20, Eviction::None))).unwrap();
+    store.begin(true).unwrap();
+    store.create_family("a").unwrap().put("k", "1").unwrap();
+    assert_eq!(kind(store.put("large", vec![1; 2 << 20])), ErrorKind::Full);
+    store.stats().unwrap();
+    store.rollback().unwrap();
+    let b = store.create_family("b").unwrap();
+    drop(b);
+    store.drop_family("b").unwrap();
+    assert_eq!(store.families().unwrap(), [""; 0]);
+    store.integrity_check().unwrap();
+    let tables = python(
+        &scratch.path(),
+        "print(con.execute(\"select count(*) from sqlite_schema where name like '%:b'\").fetchone()[0])",
+    );
+    assert_eq!(tables, "0");
+}
 
 #[test]
 fn what_is_committed_stays_and_what_is_rolled_back_never_was() {

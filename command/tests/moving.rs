@@ -415,6 +415,31 @@ fn a_limit_that_no_store_can_have_is_a_wrong_line_and_the_store_that_was_made_is
 }
 
 #[test]
+fn a_limit_that_would_remove_what_was_loaded_is_refused_and_one_of_the_store_itself_kept() {
+    let (place, from) = (Place::new(), Place::new());
+    let store = Store::open(from.path("from.db")).unwrap();
+    let limit = Limit::new(400_000, Eviction::Soonest);
+    store.set_limit(Some(limit)).unwrap();
+    for n in 0..4_000_i64 {
+        store.put_until(n.to_be_bytes(), [7; 100], Expiry::At(4_000_000_000_000 + n)).unwrap();
+    }
+    let dump = ok(&["dump", &from.word("from.db")]).replacen(":400000,", ":200000,", 1);
+    for batch in [&["--batch", "500"][..], &[]] {
+        let to = place.word(&format!("{}.db", batch.len()));
+        let output = kvstore_fed(&[&["load", &to], batch].concat(), dump.as_bytes());
+        assert!(code(&output) == 3 && err(&output).contains("cannot be taken over"), "{}", err(&output));
+        let there = Store::open(&to).unwrap();
+        assert_eq!(there.limit().unwrap(), None);
+        there.set_limit(Some(Limit::new(1 << 20, Eviction::None))).unwrap();
+        let again = if batch.is_empty() { vec![] } else { vec!["--resume"] };
+        let output = kvstore_fed(&[&["load", &to], batch, &again].concat(), dump.as_bytes());
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        assert_eq!(there.count().unwrap(), store.count().unwrap());
+        assert_eq!(there.limit().unwrap(), Some(Limit::new(1 << 20, Eviction::None)));
+    }
+}
+
+#[test]
 fn one_family_may_be_loaded_under_another_name() {
     let place = Place::new();
     let (from, to) = (place.word("from.db"), place.word("to.db"));

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, code, command, err, fails, json, kvstore, ok};
-use kvstore::{Config, Direction, Expiry, Family, KeyRange, PutOptions, Store};
+use common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok};
+use kvstore::{Config, Direction, Eviction, Expiry, Family, KeyRange, Limit, PutOptions, Store};
 use server::Server;
 
 const ODD: &str = "O'dd \"näme\"\n";
@@ -230,6 +230,23 @@ fn ctrl_c_stops_a_copy_in_steps_and_says_how_to_go_on() {
     assert!(how_far(&url).is_some());
     ok(&["copy", "--resume", &file, &url]);
     same(&file, &url);
+}
+
+#[test]
+fn a_store_with_a_limit_is_moved_to_a_server_without_it() {
+    let (place, server) = (Place::new(), Server::shared());
+    let file = place.word("app.db");
+    let store = open(&file);
+    store.set_limit(Some(Limit::new(1 << 20, Eviction::Soonest))).unwrap();
+    store.put("k", "1").unwrap();
+    for (name, words) in [("limited_1", &["copy"][..]), ("limited_2", &["copy", "--resume"])] {
+        ok(&[words, &[&file, &server.url(name)]].concat());
+        assert_eq!(ok(&["get", &server.url(name), "k"]), "1");
+    }
+    let dump = ok(&["dump", &file]);
+    let loaded = kvstore_fed(&["load", &server.url("limited_3")], dump.as_bytes());
+    assert_eq!(code(&loaded), 0, "{}", err(&loaded));
+    assert_eq!(ok(&["get", &server.url("limited_3"), "k"]), "1");
 }
 
 #[test]

@@ -541,6 +541,11 @@ impl<'d> View<'d> {
         in_a_file!(View, self, limit_now(), else Ok(None))
     }
 
+    /// Whether a store there can have a limit.
+    pub(crate) fn can_have_limit(self) -> bool {
+        matches!(self, View::File(_))
+    }
+
     pub(crate) fn set_limit(self, limit: Option<Limit>, clock: &Clock) -> Result<()> {
         in_a_file!(View, self, set_limit(limit, clock), else Err(only_a_file("has a limit")))
     }

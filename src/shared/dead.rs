@@ -18,6 +18,10 @@ enum Fails {
 }
 
 impl Fails {
+    fn is_of_commit(self) -> bool {
+        matches!(self, Fails::Commit)
+    }
+
     /// Whether the write alone may be done, and nothing of this transaction was.
     fn is_for_the_dead(self, why: &Error) -> bool {
         match self {
@@ -102,8 +106,11 @@ impl Shared {
                 db.in_own_transaction(true, f)
             }
             done => {
-                if done.is_ok() {
-                    db.dead_are_removed();
+                match &done {
+                    Ok(()) => db.dead_are_removed(),
+                    // It may be for them: the next write goes without them.
+                    Err(e) if fails.get().is_of_commit() && !e.is_retryable() => db.dead_are_stuck(true),
+                    Err(_) => {}
                 }
                 done
             }

@@ -46,25 +46,30 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the limit that another store has, in a transaction of the caller's, if nothing that is here has to go for it.
+    /// Sets the limit that another store has, in a transaction of the caller's, if nothing that is here has to go for it. A
+    /// store on a server has none.
     ///
     /// # Errors
     /// As [`set_limit`](Store::set_limit), with a text for who copies a store; the transaction is to be rolled back then.
-    pub(crate) fn take_limit(&self, limit: Limit) -> Result<()> {
+    #[doc(hidden)]
+    pub fn take_limit(&self, limit: Limit) -> Result<()> {
+        if !self.shared().with(|db| Ok(db.view().can_have_limit()))? {
+            return Ok(());
+        }
         let evicted = self.stats()?.evicted;
-        let does_not_hold = |why: &str| {
-            Error::over_limit(format!(
-                "the limit of {} bytes cannot be taken over into the new store: {why}: set a limit there first, which is \
-                 kept, or a greater one here",
+        let why = |why: &dyn std::fmt::Display| {
+            format!(
+                "the limit of {} bytes cannot be taken over: {why}: give the new store a limit first, which is kept, or the \
+                 old one a greater one",
                 limit.max_bytes
-            ))
+            )
         };
         match self.set_limit(Some(limit)) {
             Ok(()) if self.stats()?.evicted == evicted => Ok(()),
-            Ok(()) => Err(does_not_hold("what was copied takes more there")),
-            Err(e) if matches!(e.kind(), ErrorKind::Error | ErrorKind::Full) => {
-                Err(does_not_hold(&e.to_string()))
-            }
+            Ok(()) => Err(Error::over_limit(why(&"what was copied takes more here"))),
+            Err(e) if e.dooms_transaction() => Err(e),
+            Err(e) if e.kind() == ErrorKind::Full => Err(Error::over_limit(why(&e))),
+            Err(e) if e.kind() == ErrorKind::Error => Err(Error::invalid(why(&e))),
             Err(e) => Err(e),
         }
     }

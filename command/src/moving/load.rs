@@ -414,10 +414,12 @@ impl<'a> Loading<'a> {
                 }
             }
         }
-        if let Some(limit) = self.limit.filter(|_| self.into_new) {
-            self.store.set_limit(Some(limit)).map_err(|e| at_line(1, e))?;
+        Record::remove(self.store)?; // it takes room, too
+        if let Some(limit) = self.limit.filter(|_| self.into_new)
+            && self.store.limit()?.is_none()
+        {
+            self.store.take_limit(limit).map_err(|e| at_line(1, e))?;
         }
-        Record::remove(self.store)?;
         Ok(self.store.commit()?)
     }
 

@@ -496,13 +496,12 @@ impl Run<'_> {
                     to.drop_family(&name)?;
                 }
             }
-            if let Some(limit) = limit
-                && held.gets_limit()?
-                && to.limit()?.is_none()
-            {
-                to.take_limit(limit)?;
+            let gets_limit = held.gets_limit()? && to.limit()?.is_none();
+            held.remove()?; // it takes room, too
+            match limit.filter(|_| gets_limit) {
+                Some(limit) => to.take_limit(limit),
+                None => Ok(()),
             }
-            held.remove()
         })
     }
 

@@ -236,6 +236,7 @@ impl Direct {
                 self.held.set(false);
                 self.writing.set(true);
                 self.began_with.set(cookie);
+                self.made_tables.set(false);
                 Ok(true)
             }
             Err(e) => {
@@ -247,6 +248,7 @@ impl Direct {
 
     /// To be told when SQL has begun a write transaction.
     pub(in crate::db) fn begun_by_sql(&self) -> Result<()> {
+        self.made_tables.set(false);
         self.began_with.set(self.tree.begin(true)?);
         Ok(())
     }
@@ -290,8 +292,9 @@ impl Direct {
         if self.knows_changed.replace(false) {
             self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
         }
-        if self.made_tables.replace(false) {
-            // SQLite may have read of tables that are gone now, whose cookie may come again with others.
+        if self.made_tables.get() {
+            // SQLite may have read of tables that are gone now, whose cookie may come again with others. Of a savepoint, it may
+            // do so once more before the transaction ends.
             self.tree.forget_schema();
         }
     }
