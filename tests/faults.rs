@@ -761,6 +761,41 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
     }
 }
 
+/// SQLite has rolled back then, and what is read until the caller does so, too, is what is committed.
+#[test]
+fn of_a_commit_that_fails_nothing_is_read_also_before_the_rollback() {
+    for sql in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let watch = Watch::on(dir.path(), false);
+        let config = Config::new().sql_engine(sql);
+        let (store, other) =
+            (Store::open_with(&path, &config).unwrap(), Store::open_with(&path, &config).unwrap());
+        store.put_until("k", "1", Expiry::At(4_000_000_000_000)).unwrap();
+        store.begin(true).unwrap();
+        store.delete("k").unwrap();
+        let lost = store.create_family("lost").unwrap();
+        (0..100_u8).for_each(|n| lost.put([n], "lost").unwrap());
+        assert_eq!(store.next_expiry_of_all().unwrap(), None);
+        let mut cursor = lost.cursor(KeyRange::all(), kvstore::Direction::Forward);
+        assert!(cursor.first().unwrap());
+        let full = Fault::Code(ffi::SQLITE_FULL);
+        watch.fail(Plan { call: Call::Write, nth: 1, fault: full, from_then_on: true });
+        assert_eq!(store.commit().unwrap_err().kind(), ErrorKind::Full);
+        watch.heal();
+        assert_eq!(store.next_expiry_of_all().unwrap(), Some(4_000_000_000_000));
+        assert!(!matches!(cursor.next(), Ok(true)), "{:?}", cursor.key());
+        let kept = other.create_family("kept").unwrap();
+        (0..100_u8).for_each(|n| kept.put([n], "secret").unwrap());
+        assert!(!matches!(lost.get([7]), Ok(Some(_))), "{:?}", lost.get([7]));
+        assert_eq!(store.family("kept").unwrap().get([7]).unwrap().as_deref(), Some(&b"secret"[..]));
+        assert_eq!(store.count_live().unwrap(), 1);
+        store.rollback().unwrap();
+        assert!(store.family("lost").is_err() && store.exists("k").unwrap());
+        store.integrity_check().unwrap();
+    }
+}
+
 /// A commit that fails may have happened: the write is not run once more, as it is without the dead rows that reads have met
 /// if these are why it has failed.
 #[test]

@@ -173,8 +173,8 @@ impl Command {
     /// Runs it, and says what went wrong; the exit code.
     pub fn run_to_the_end(&self, context: &mut Context) -> u8 {
         let result = self.run(context);
-        let flushed = context.out.flush();
-        failure::report(result.and_then(|answer| flushed.map(|()| answer).map_err(Into::into)))
+        let flushed = failure::unless_nobody_reads(context.out.flush());
+        failure::report(result.and_then(|answer| flushed.map(|()| answer)))
     }
 
     fn run(&self, context: &mut Context) -> Result {

@@ -264,3 +264,42 @@ fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
     assert!(err(&run("4.db", &[&array])).contains("--expire-column expire_ms would"));
     assert!(!err(&run("5.db", &[&csv, "--value-column", "ttl"])).contains("was not used"));
 }
+
+#[test]
+fn a_quote_that_is_not_closed_is_told_and_one_within_a_text_is_none() {
+    let place = Place::new();
+    for (n, (name, text, line)) in [
+        ("open.tsv", "key\tvalue\na\t\"5 inch\nb\t2\nc\t3\n", 2),
+        ("cut off.csv", "key,value\r\na,1\r\nb,\"two", 3),
+        ("header.csv", "key,\"value\na,1\n", 1),
+        ("twice.csv", "key,value\na,\"5\"\" wide\nb,2\n", 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let output = kvstore(&["import", &place.word(&format!("{n}.db")), &file(&place, name, text)]);
+        let said = format!("the quote that begins in line {line} is not closed");
+        assert!(code(&output) == 3 && err(&output).contains(&said), "{name}: {}", err(&output));
+    }
+    let fine = "key,value\na,5\" wide\nb,\"5\"\" wide\"\nc,\"two\nlines\"\n\"d\",\"\"\ne,\"x\"y\nf,\"end\"";
+    let to = place.word("to.db");
+    ok(&["import", &to, &file(&place, "fine.csv", fine)]);
+    let store = Store::open(&to).unwrap();
+    for (key, value) in
+        [("a", "5\" wide"), ("b", "5\" wide"), ("c", "two\nlines"), ("d", ""), ("e", "xy"), ("f", "end")]
+    {
+        assert_eq!(store.get(key).unwrap().as_deref(), Some(value.as_bytes()), "{key}");
+    }
+}
+
+#[test]
+fn a_column_of_ends_that_a_line_does_not_have_is_told() {
+    let place = Place::new();
+    let csv = file(&place, "a.csv", "a,1,60\nb,2,60\n");
+    for option in ["--ttl-column", "--expire-column"] {
+        fails(&["import", &place.word("to.db"), &csv, "--no-header", option, "4"], 3, "only 3 columns");
+    }
+    fs::write(place.path("b.csv"), b"key,value,ttl\na,1,\xff\n").unwrap();
+    let output = kvstore(&["import", &place.word("b.db"), &place.word("b.csv"), "--ttl-column", "ttl"]);
+    assert!(code(&output) == 1 && err(&output).contains("its TTL is no duration"), "{}", err(&output));
+}

@@ -512,6 +512,39 @@ fn a_load_in_batches_goes_on_after_the_last_one() {
     }
 }
 
+#[test]
+fn a_load_that_goes_on_does_so_as_it_was_begun() {
+    let place = Place::new();
+    let (from, to) = (place.word("from.db"), place.word("to.db"));
+    let (source, target) = (Store::open(&from).unwrap(), Store::open(&to).unwrap());
+    for n in 0..300_u32 {
+        source.put(n.to_be_bytes(), "of the dump").unwrap();
+        target.put(n.to_be_bytes(), "of the store").unwrap();
+    }
+    let dump = ok(&["dump", &from]).into_bytes();
+    let half = &dump[..dump.len() / 2];
+    for (options, other) in [
+        (&["--if-absent"][..], &["--replace"][..]),
+        (&["--family", "restored"], &["--family", "default"]),
+        (&["--family", "with it", "--if-absent"], &["--replace"]),
+    ] {
+        let words = |more: &[&'static str]| [&["load", &to, "--batch", "50"], more].concat().join("\t");
+        let run = |more: &[&'static str], dump: &[u8]| {
+            let words = words(more);
+            kvstore_fed(&words.split('\t').collect::<Vec<_>>(), dump)
+        };
+        assert_eq!(code(&run(options, half)), 3);
+        let refused = run(&[&["--resume"], other].concat(), &dump);
+        let said = format!("begun with {}", options.join(" "));
+        assert!(code(&refused) == 3 && err(&refused).contains(&said), "{}", err(&refused));
+        let done = run(&["--resume"], &dump);
+        assert_eq!((code(&done), err(&done)), (0, String::new()));
+        assert_eq!(target.get(299_u32.to_be_bytes()).unwrap().as_deref(), Some(&b"of the store"[..]));
+    }
+    assert_eq!(target.family("restored").unwrap().count().unwrap(), 300);
+    assert_eq!(target.family("with it").unwrap().count().unwrap(), 300);
+}
+
 /// Kills a load when so many bytes of the dump have gone into it.
 fn killed(to: &str, options: &[&str], dump: &[u8]) {
     let mut child = command(&[&["load", to], options].concat())

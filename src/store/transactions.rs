@@ -91,8 +91,8 @@ impl Store {
     pub fn commit(&self) -> Result<()> {
         self.shared.count_failure(self.shared.alone(|db| {
             let wrote = *db.transaction() == TransactionState::Write;
+            self.shared.note_change(); // also if it fails, and all of it is undone
             db.commit()?;
-            self.shared.note_change();
             if wrote {
                 self.shared.committed(db);
             }

@@ -220,6 +220,14 @@ def test_ttls_are_kept_as_moments_and_what_has_expired_stays_behind(
     assert "1  skipped: expired in the source" in out
 
 
+def test_bytes_and_a_text_that_are_the_same_are_told(tmp_path: Path, target: Path, capsys: Any) -> None:
+    rows = [("abc", 1), (b"abc", 1), (b"other", 1)]
+    cache = fake_diskcache(tmp_path / "cache", [(key, raw, None, 1, None, str(n)) for n, (key, raw) in enumerate(rows)])
+    assert run(cache, target) == 1
+    assert list(content(target)) == [b"abc", b"other"]
+    assert "1  skipped: its key, as text, is that of another entry" in capsys.readouterr().out
+
+
 def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
     rows = [
         ("text", 1), (b"\x00bytes", 1), (7, 1), (1.5, 1), ("7", 1), (pickle.dumps(("user", 7)), 0),

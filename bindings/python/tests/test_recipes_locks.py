@@ -225,6 +225,26 @@ def test_an_rlock_is_free_when_it_was_released_as_often(store: kvstore.Store, cl
     assert not lock.locked()
 
 
+def test_an_rlock_that_is_taken_again_is_not_shortened(store: kvstore.Store, clock: Clock) -> None:
+    lock = RLock(store, "x", ttl=30)
+    with lock:
+        lock.extend(600)
+        with lock:
+            assert lock.remaining() == 600
+        lock.extend(10)
+        with lock:
+            assert lock.remaining() == 30
+
+
+def test_a_renewal_does_not_shorten_a_hold(store: kvstore.Store) -> None:
+    lock = Lock(store, "x", ttl=0.3, renew=True)
+    with lock:
+        lock.extend(600)
+        time.sleep(0.5)
+        left = lock.remaining()
+        assert left is not None and left > 500
+
+
 def test_an_rlock_that_has_ended_is_not_taken_anew_inside(store: kvstore.Store, clock: Clock) -> None:
     lock = RLock(store, "l", ttl=30)
     lock.acquire()

@@ -257,6 +257,27 @@ def test_a_value_that_cannot_be_read_is_a_dead_letter_in_the_end(store: kvstore.
     assert jobs.sizes().dead == 1
 
 
+def test_a_value_that_cannot_be_read_keeps_no_others_from_being_taken(store: kvstore.Store) -> None:
+    Queue(store, "jobs").put_many([b"no json", b"1", b"2"])
+    jobs = Queue(store, "jobs", codec=json, visibility=30, max_attempts=2)
+    later = Clock()
+    store.set_clock(later)
+    for message in jobs.get_many(10):
+        assert message.value in (1, 2)
+        message.ack()
+    later.advance(30)
+    with pytest.raises(ValueError):
+        jobs.get_many(10)
+    later.advance(30)
+    assert jobs.get_many(10) == []
+    (dead,) = jobs.dead_letters()
+    with pytest.raises(ValueError):
+        dead.value
+    assert (dead.attempts, jobs.redrive()) == (2, 1)
+    looked = jobs.peek()
+    assert looked is not None and looked.id == dead.id
+
+
 def test_effects_and_acknowledgement_in_one_transaction_happen_both_or_neither(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")

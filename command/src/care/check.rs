@@ -6,7 +6,7 @@ use clap::Args;
 use kvstore::{Checked, Checking, is_url};
 
 use crate::cli::Context;
-use crate::failure::{self, Answer, Failure, Result};
+use crate::failure::{self, Answer, Failure, Result, unless_nobody_reads};
 use crate::json::Object;
 use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{self, For, StoreArgs};
@@ -93,7 +93,7 @@ impl CheckArgs {
                 }
                 Checking::Disagreement { text, key } if self.max == 0 || shown < self.max => {
                     shown += 1;
-                    failed = if out.json {
+                    failed = unless_nobody_reads(if out.json {
                         let mut object = Object::new();
                         object.text("disagreement", text);
                         if let Some(key) = key {
@@ -103,7 +103,7 @@ impl CheckArgs {
                     } else {
                         let key = key.map_or(String::new(), |key| format!(": {}", form.show(key)));
                         out.line(format!("{text}{key}"))
-                    };
+                    });
                 }
                 _ => {}
             }
@@ -116,17 +116,16 @@ impl CheckArgs {
         let is_on_a_server = is_url(&path);
         let remedy = Remedy::of(&checked, is_encrypted, is_on_a_server);
         let stopped = checked.stopped.as_ref().map(failure::cause);
-        summary(out, &checked, remedy, stopped.as_deref())?;
-        if !out.json {
-            if found > shown {
-                out.line(format!("... and {} more: --max 0 shows all", count(found - shown)))?;
-            }
-            if checked.is_sound() {
-                let sound = out.paint(GOOD, "sound");
-                out.line(format!("{sound}: nothing is to be done"))?;
-            }
+        unless_nobody_reads(summary(out, &checked, remedy, stopped.as_deref()))?;
+        if !out.json && found > shown {
+            let more = format!("... and {} more: --max 0 shows all", count(found - shown));
+            unless_nobody_reads(out.line(more))?;
         }
-        out.flush()?;
+        if !out.json && checked.is_sound() {
+            let sound = out.paint(GOOD, "sound");
+            unless_nobody_reads(out.line(format!("{sound}: nothing is to be done")))?;
+        }
+        unless_nobody_reads(out.flush())?;
         let Some(remedy) = remedy else {
             return match checked.stopped {
                 None => Ok(Answer::Yes),

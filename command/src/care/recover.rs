@@ -8,7 +8,7 @@ use kvstore::{Config, ErrorKind, Loss, Recovered, Recovering, Store};
 
 use crate::bytes::Form;
 use crate::cli::Context;
-use crate::failure::{Answer, Failure, Result, refused};
+use crate::failure::{Answer, Failure, Result, refused, unless_nobody_reads};
 use crate::json::Object;
 use crate::output::{GOOD, Output, WARN, count, keys};
 use crate::place;
@@ -69,7 +69,7 @@ impl RecoverArgs {
                 }
                 Recovering::Lost(loss) if self.max == 0 || shown < self.max => {
                     shown += 1;
-                    written = show(&loss, out, *form);
+                    written = unless_nobody_reads(show(&loss, out, *form));
                 }
                 _ => {}
             }
@@ -92,9 +92,11 @@ impl RecoverArgs {
         })?;
         let losses = recovered.rows_lost + recovered.pages_lost + recovered.other_losses;
         if losses > shown && !out.json {
-            out.line(format!("... and {} more: --max 0 shows all", count(losses - shown)))?;
+            unless_nobody_reads(
+                out.line(format!("... and {} more: --max 0 shows all", count(losses - shown))),
+            )?;
         }
-        self.sum(&recovered, out)?;
+        unless_nobody_reads(self.sum(&recovered, out))?;
         Ok(Answer::from_bool(recovered.is_whole()))
     }
 
@@ -108,7 +110,7 @@ impl RecoverArgs {
             return Ok(());
         }
         // What is lost is the result; how it went is for people.
-        out.flush()?;
+        unless_nobody_reads(out.flush())?;
         let style = if recovered.is_whole() { GOOD } else { WARN };
         let family = if families == 1 { "family" } else { "families" };
         let mut text =

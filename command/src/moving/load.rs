@@ -8,7 +8,7 @@ use clap::Args;
 use kvstore::{Config, ErrorKind, Expiry, Family, Limit, PutOptions, Store};
 
 use super::format::{Line, Lines, Read, parse};
-use super::resume::{self, Counts, Record};
+use super::resume::{self, Counts, Record, Way};
 use super::{DEFAULT, all_families, has_keys, report};
 use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
@@ -150,7 +150,8 @@ impl LoadArgs {
 /// A load under way. A transaction is open on the store.
 struct Loading<'a> {
     store: &'a Store,
-    args: &'a LoadArgs,
+    way: Way,
+    batch: Option<u64>,
     /// The family that keys go to, once there is a line that says so.
     family: Option<Family>,
     /// What the last family line has said, until the first key of it comes: with --family only.
@@ -191,9 +192,23 @@ impl<'a> Loading<'a> {
                 into_new = into_new && !has_keys(&store.family(&name)?)?;
             }
         }
+        let asked = Way { family: args.family.clone(), if_absent: args.if_absent, replace: args.replace };
+        let way = record.as_ref().map_or_else(|| asked.clone(), |record| record.way.clone());
+        let is_another = |asked: bool, was: bool| asked && !was;
+        if asked.family.is_some() && asked.family != way.family
+            || is_another(asked.if_absent, way.if_absent)
+            || is_another(asked.replace, way.replace)
+        {
+            return refused(format!(
+                "the load that was broken off was begun {}, and goes on like that: leave out what says otherwise. Nothing was \
+                 loaded",
+                way.said()
+            ));
+        }
         let mut loading = Loading {
             store,
-            args,
+            way,
+            batch: args.batch,
             family: None,
             waiting: None,
             seen: HashSet::new(),
@@ -230,7 +245,7 @@ impl<'a> Loading<'a> {
             ));
         }
         self.source = record.family;
-        let name = self.args.family.as_deref().unwrap_or(&self.source);
+        let name = self.way.family.as_deref().unwrap_or(&self.source);
         self.family = Some(self.store.family(name)?);
         Ok(())
     }
@@ -286,7 +301,7 @@ impl<'a> Loading<'a> {
             if number.is_multiple_of(LINES) {
                 progress.set(lines.bytes);
             }
-            if self.args.batch == Some(of_batch) {
+            if self.batch == Some(of_batch) {
                 of_batch = 0;
                 self.commit(lines)?;
             }
@@ -298,7 +313,7 @@ impl<'a> Loading<'a> {
             return refused(format!("line {number}: the family \"{name}\" was there before"));
         }
         self.source = name;
-        if self.args.family.is_some() {
+        if self.way.family.is_some() {
             self.waiting = Some(settings); // it may have no keys at all
             return Ok(());
         }
@@ -320,13 +335,13 @@ impl<'a> Loading<'a> {
     }
 
     fn open(&mut self, settings: Settings, number: u64) -> Result<()> {
-        let name = self.args.family.as_deref().unwrap_or(&self.source);
+        let name = self.way.family.as_deref().unwrap_or(&self.source);
         let wrong = |e| at_line(number, e);
         let family =
             if name == DEFAULT { self.store.family(name) } else { self.store.family_or_create(name) };
         let family = family.map_err(wrong)?;
         if has_keys(&family)? {
-            if !self.args.if_absent && !self.args.replace {
+            if !self.way.if_absent && !self.way.replace {
                 return refused(format!(
                     "the family \"{name}\" has keys already: say --if-absent to keep them, --replace to replace those \
                      that are in the dump, too, or load into another --family"
@@ -361,7 +376,7 @@ impl<'a> Loading<'a> {
         if let Some(written_ms) = written_ms {
             options = options.written_at(written_ms);
         }
-        if self.args.if_absent {
+        if self.way.if_absent {
             options = options.if_absent();
         }
         match family.put_with(key, value, &options).map_err(|e| at_line(number, e))? {
@@ -378,6 +393,7 @@ impl<'a> Loading<'a> {
             lines: lines.number,
             hash: lines.hash(),
             family: self.source.clone(),
+            way: self.way.clone(),
             into_new: self.into_new,
             counts: self.counts.clone(),
         };
@@ -388,7 +404,7 @@ impl<'a> Loading<'a> {
     }
 
     fn end(&mut self, families: u64, keys: u64, number: u64) -> Result<()> {
-        if self.args.family.is_none() && self.counts.families != families || self.counts.keys() != keys {
+        if self.way.family.is_none() && self.counts.families != families || self.counts.keys() != keys {
             return refused(format!(
                 "line {number}: the dump should have {keys} keys in {families} families, and has {} in {}: something is \
                  missing or was added",

@@ -26,11 +26,43 @@ pub struct Record {
     /// Lines of the dump that are done, and what their bytes come to.
     pub lines: u64,
     pub hash: u64,
-    /// The family of the dump that the next key belongs to, and whether it has had keys before the load.
+    /// The family of the dump that the next key belongs to.
     pub family: String,
+    /// How it was begun, and goes on.
+    #[serde(default)]
+    pub way: Way,
     /// Whether the store had nothing in it before, so that it gets the limit of the dump.
     pub into_new: bool,
     pub counts: Counts,
+}
+
+/// Where keys go, and what becomes of those that are there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// Under which name a family is loaded; `None`: its own.
+    pub family: Option<String>,
+    pub if_absent: bool,
+    pub replace: bool,
+}
+
+impl Way {
+    /// For a text: "begun ...".
+    pub fn said(&self) -> String {
+        let mut words = Vec::new();
+        if let Some(family) = &self.family {
+            words.push(format!("--family {family}"));
+        }
+        for (is, word) in [(self.if_absent, "--if-absent"), (self.replace, "--replace")] {
+            if is {
+                words.push(word.to_owned());
+            }
+        }
+        if words.is_empty() {
+            "without --family, --if-absent and --replace".to_owned()
+        } else {
+            format!("with {}", words.join(" "))
+        }
+    }
 }
 
 /// What became of the lines.

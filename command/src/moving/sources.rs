@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::BufRead;
+use std::io::{self, BufRead};
 
 use clap::Args;
 use data_encoding::BASE64;
@@ -154,6 +154,70 @@ fn end<'t>(
 
 // ---- CSV -----------------------------------------------------------------------------------------
 
+/// A CSV that is read, with a look at its quotes: the reader takes an open one at the end for closed, and all lines after it
+/// for its text. (The rules are those of csv-core: a quote begins at the beginning of a field only, and two are one.)
+struct Quotes<R> {
+    input: R,
+    delimiter: u8,
+    at: At,
+    line: u64,
+    /// Where the latest one begins.
+    begins: u64,
+    is_at_end: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Beginning,
+    Field,
+    Quoted,
+    /// After a quote in quotes.
+    Quote,
+}
+
+impl<R> Quotes<R> {
+    fn new(input: R, delimiter: u8) -> Quotes<R> {
+        Quotes { input, delimiter, at: At::Beginning, line: 1, begins: 1, is_at_end: false }
+    }
+
+    /// Refuses what ends with an open quote.
+    fn check(&self) -> Result<()> {
+        if !self.is_at_end || self.at != At::Quoted {
+            return Ok(());
+        }
+        refused(format!(
+            "the CSV cannot be read: the quote that begins in line {} is not closed. It is cut off; or the quote is a character \
+             of the text, which is to be in quotes then, with two for one: \"5\"\" wide\"",
+            self.begins
+        ))
+    }
+
+    fn pass(&mut self, byte: u8) {
+        self.at = match (self.at, byte) {
+            (At::Quoted, b'"') => At::Quote,
+            (At::Quoted, _) => At::Quoted,
+            (At::Beginning, b'"') => {
+                self.begins = self.line;
+                At::Quoted
+            }
+            (At::Quote, b'"') => At::Quoted,
+            (_, b'\n' | b'\r') => At::Beginning,
+            (_, other) if other == self.delimiter => At::Beginning,
+            _ => At::Field,
+        };
+        self.line += u64::from(byte == b'\n');
+    }
+}
+
+impl<R: io::Read> io::Read for Quotes<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.is_at_end = count == 0 && !buffer.is_empty();
+        buffer.iter().take(count).for_each(|byte| self.pass(*byte));
+        Ok(count)
+    }
+}
+
 pub fn read_csv(
     input: impl BufRead,
     columns: &Columns,
@@ -164,8 +228,10 @@ pub fn read_csv(
     let Ok(delimiter) = u8::try_from(delimiter) else {
         return usage("what is between columns of a CSV must be a character of ASCII");
     };
-    let mut reader =
-        csv::ReaderBuilder::new().has_headers(!columns.no_header).delimiter(delimiter).from_reader(input);
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(!columns.no_header)
+        .delimiter(delimiter)
+        .from_reader(Quotes::new(input, delimiter));
     let said = |e: csv::Error| Failure::Refused(format!("the CSV cannot be read: {e}"));
     let names: Vec<String> = match columns.no_header {
         true => Vec::new(),
@@ -176,6 +242,7 @@ pub fn read_csv(
                 .collect()
         }
     };
+    reader.get_ref().check()?;
     let find = |column: &str| {
         let by_name = names.iter().position(|name| name == column);
         by_name.or_else(|| {
@@ -195,18 +262,21 @@ pub fn read_csv(
     };
     let key = must_find(&columns.key_column, "key", "1")?;
     let value = must_find(&columns.value_column, "value", "2")?;
+    let mut last = key.max(value);
     for column in [&columns.ttl_column, &columns.expire_column] {
         if column.is_some() {
-            must_find(column, "", "")?;
+            last = last.max(must_find(column, "", "")?);
         }
     }
     let unused = columns.unused(|name| names.iter().any(|column| column == name));
     let mut record = csv::ByteRecord::new();
     while reader.read_byte_record(&mut record).map_err(said)? {
-        let (Some(key), Some(value)) = (record.get(key), record.get(value)) else {
+        reader.get_ref().check()?;
+        let (Some(key), Some(value), Some(_)) = (record.get(key), record.get(value), record.get(last)) else {
             return refused(format!("the CSV has only {} columns in a line", record.len()));
         };
-        let text = |column: &str| std::str::from_utf8(record.get(find(column)?)?).ok();
+        // What is no text is no duration or moment either.
+        let text = |column: &str| Some(std::str::from_utf8(record.get(find(column)?)?).unwrap_or("?"));
         let entry =
             || Ok(Entry { key: bytes(key, form)?, value: bytes(value, form)?, end: end(columns, text)? });
         let at = record.position().map_or(0, csv::Position::line);

@@ -198,6 +198,9 @@ impl Db {
                     && (e.kind() != ErrorKind::Busy || self.is_idle())
                 {
                     self.transaction = TransactionState::Doomed(e.clone());
+                    if self.is_idle() {
+                        self.rolled_back(); // SQLite has done so, and may be read until the caller does
+                    }
                 }
                 Err(e)
             }
@@ -245,7 +248,8 @@ impl Db {
         match self.transaction {
             TransactionState::Write => self.doom(why),
             TransactionState::Read => self.transaction = TransactionState::Lost(why.clone()),
-            TransactionState::None | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
+            TransactionState::Doomed(_) => self.rolled_back(),
+            TransactionState::None | TransactionState::Lost(_) => {}
         }
     }
 
@@ -335,7 +339,9 @@ impl Db {
 
     /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
     pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        if self.transaction != TransactionState::None {
+        // One that SQLite has rolled back has no snapshot.
+        let is_over = self.is_idle() && matches!(self.transaction, TransactionState::Doomed(_));
+        if self.transaction != TransactionState::None && !is_over {
             return f(self);
         }
         self.execute("BEGIN")?;

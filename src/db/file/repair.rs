@@ -90,10 +90,12 @@ impl Repair<'_> {
             integrity::LISTED_IN_A_WRONG_FORM
         ));
         // Other connections read the list again only when its version has changed; this one does by RESET, which
-        // also ends the permission.
-        let told = self.run(&format!("PRAGMA schema_version = {}", version.wrapping_add(1)));
+        // also ends the permission. It forgets, too, that a rollback has to read it once more: the next change of the version
+        // sees to that.
+        let tell = |by| self.run(&format!("PRAGMA schema_version = {}", version.wrapping_add(by)));
+        let told = tell(1);
         let read_again = self.run("PRAGMA writable_schema = RESET");
-        mended.and(told).and(read_again)
+        mended.and(told).and(read_again).and_then(|()| tell(2))
     }
 
     /// Makes a table that every store has, if it is missing or another.

@@ -141,14 +141,15 @@ class _Ready(NamedTuple):
 
 def _converted(source: Source, options: Options, report: Report) -> Iterator[tuple[int, _Ready]]:
     """The entries that can be imported, each with its size; counts the others."""
-    alike: set[tuple[str, bytes]] = set()
+    # Where keys may be of several kinds, two may become one: bytes and a text, a number and its digits.
+    alike: Optional[set[tuple[str, bytes]]] = set() if source.kind in ("diskcache", "sqlitedict") else None
     for entry in source.entries():
         try:
             ready = _ready(entry, options)
             if ready is None:
                 report.skipped[_EXPIRED] += 1
                 continue
-            if entry.key.kind in (NUMBER, PICKLE) or _is_number(ready.key):
+            if alike is not None:
                 if (ready.family, ready.key) in alike:
                     raise EntryError("its key, as text, is that of another entry")
                 alike.add((ready.family, ready.key))
@@ -176,10 +177,6 @@ def _moment(expire_at: Any) -> Optional[float]:
     if not _is_plain_number(expire_at) or expire_at > _LAST_MOMENT:
         raise EntryError("its expiry is no moment")
     return float(expire_at)
-
-
-def _is_number(key: bytes) -> bool:
-    return key[:1] in b"-0123456789" and (key[1:].isdigit() or len(key) == 1 or b"." in key or b"e" in key)
 
 
 def _key(piece: Piece, options: Options) -> bytes:

@@ -226,7 +226,7 @@ class _Session:
     """
 
     __slots__ = (
-        "__weakref__", "buffer", "buffer_bytes", "changes", "data", "data_out", "inherited", "kv", "length", "lock",
+        "__weakref__", "begun", "buffer", "buffer_bytes", "changes", "data", "data_out", "inherited", "kv", "length", "lock",
         "rows", "time_ms", "view",
     )  # fmt: skip
 
@@ -234,6 +234,7 @@ class _Session:
         self.kv: Any = ffi.gc(kv, lib.kvstore_close)
         self.lock = threading.RLock()  # re-entrant: a signal handler may use the store, too
         self.changes = 0  # counts what may change rows that an iterator has read ahead
+        self.begun = False  # whether a transaction may be open
         self.inherited = False  # this process is a child of the one that opened the store
         self.rows: Any = None
         self.allocate(_BUFFER_BYTES)
@@ -887,6 +888,7 @@ class KVStore(_Entries):
         with session.lock:
             session.changes += 1
             session.check(lib.kvstore_begin(session.kv, 1 if write else 0))
+            session.begun = True
 
     def commit(self) -> None:
         """Commits the transaction; nothing happens if none is open."""
@@ -894,16 +896,18 @@ class KVStore(_Entries):
         with session.lock:
             session.changes += 1
             code = lib.kvstore_commit(session.kv)
-            if code != _ERROR or session.kv is NULL:  # for an open store that code means: none is open
+            if code != _ERROR or session.kv is NULL or session.begun:  # else that code means: none is open
                 session.check(code)
+            session.begun = False
 
     def rollback(self) -> None:
         """Rolls the transaction back; nothing happens if none is open."""
         session = self._session
         with session.lock:
             session.changes += 1
+            begun, session.begun = session.begun, False
             code = lib.kvstore_rollback(session.kv)
-            if code != _ERROR or session.kv is NULL:
+            if code != _ERROR or session.kv is NULL or begun:
                 session.check(code)
 
     # --- Column families ---

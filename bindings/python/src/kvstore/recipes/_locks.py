@@ -38,12 +38,14 @@ _MOST_SLOTS = 1_000_000
 class _Hold:
     """What this process knows of a hold of its own."""
 
-    __slots__ = ("__weakref__", "depth", "key", "released", "value")
+    __slots__ = ("__weakref__", "depth", "extending", "key", "released", "value")
 
     def __init__(self, key: bytes, value: bytes) -> None:
         self.key = key
         self.value = value
         self.depth = 1
+        #: Held while its end is looked at and set, so that no renewal makes sooner what was extended meanwhile.
+        self.extending = threading.Lock()
         #: What is put into it ends the renewal. Not an Event: an interrupt (Ctrl-C) in its set() leaves that locked.
         self.released: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -260,8 +262,9 @@ class _Holder(ContextDecorator):
         self._extend(self._last(), self._ttl if ttl is None else ttl)
 
     def _extend(self, hold: _Hold, ttl: Duration) -> None:
-        if not self._family.compare_and_swap(hold.key, hold.value, hold.value, ttl):
-            raise self._lost()
+        with hold.extending:
+            if not self._family.compare_and_swap(hold.key, hold.value, hold.value, ttl):
+                raise self._lost()
 
     def release(self) -> None:
         """Gives back what this thread acquired last. NotOwnedError if it has acquired nothing, or the hold
@@ -366,15 +369,27 @@ def _keep(
             here = hold()
         if here is None:
             return
-        key, value = here.key, here.value
-        del here
         try:
-            if not family.compare_and_swap(key, value, value, ttl):
+            if not _kept(family, here, ttl):
                 return
         except (BusyError, LockedError, StoreIOError):
             pass  # there is time for another try or two; a server may be back then
         except Error:
             return  # the store is closed, say: the TTL ends the hold
+        finally:
+            del here
+
+
+def _kept(family: Any, hold: _Hold, ttl: Duration) -> bool:
+    """Lets a hold last for at least so long from now, and not less than it does; says whether it is still there."""
+    with hold.extending:
+        found = family.get_with_ttl(hold.key)
+        if found is None or found[0] != hold.value:
+            return False
+        if found[1] is not None and found[1] * 1000 >= finite_ttl(ttl, "the ttl of a lock"):
+            return True
+        kept: bool = family.compare_and_swap(hold.key, hold.value, hold.value, ttl)
+        return kept
 
 
 class Lock(_Holder):
@@ -438,7 +453,7 @@ class Lock(_Holder):
 
 class RLock(Lock):
     """A :class:`Lock` that the thread which holds it can acquire again; it is free when it was released as
-    often. To acquire it again extends the hold. With a Lock of the same name it is one lock.
+    often. To acquire it again extends the hold, if that would end sooner than a new one. With a Lock of the same name it is one lock.
 
     >>> db = kvstore.open(":memory:")
     >>> lock = kvstore.recipes.RLock(db, "report")
@@ -460,8 +475,9 @@ class RLock(Lock):
         holds = self._holds()
         if not holds:
             return super()._acquire(blocking, timeout, got)
-        self.extend()
         hold = holds[-1]
+        if not _kept(self._family, hold, self._ttl):
+            raise self._lost()
         got.append((hold, hold.depth))
         hold.depth += 1
         return True

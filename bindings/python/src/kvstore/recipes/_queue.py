@@ -11,7 +11,7 @@ import queue
 import struct
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, overload
+from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
 
 from kvstore import FOREVER, BusyError, Error, LockedError, Store
 from kvstore._time import Duration, duration_ms
@@ -61,20 +61,29 @@ class Message(Generic[T]):
     exception.
     """
 
-    __slots__ = ("_delivery", "_queue", "_settled", "attempts", "id", "put_time", "value")
+    __slots__ = ("_delivery", "_queue", "_settled", "_unreadable", "_value", "attempts", "id", "put_time")
 
-    def __init__(self, queue: Queue[T], number: int, value: T, meta: _Meta) -> None:
+    def __init__(
+        self, queue: Queue[T], number: int, value: Optional[T], unreadable: Optional[Exception], meta: _Meta
+    ) -> None:
         self._queue = queue
         #: Its number: later ones are greater.
         self.id = number
-        #: What was put.
-        self.value = value
+        self._value = value
+        self._unreadable = unreadable
         #: How often it was taken, this time included, since it was put or redriven.
         self.attempts = meta.attempts
         #: When it was put, in seconds since the Unix epoch.
         self.put_time = meta.put_ms / 1000
         self._delivery = meta.delivery
         self._settled = False
+
+    @property
+    def value(self) -> T:
+        """What was put. Of a message that is only looked at, and that the codec cannot read, what the codec raises."""
+        if self._unreadable is not None:
+            raise self._unreadable
+        return cast("T", self._value)
 
     def ack(self) -> None:
         """Deletes it: it is done. NotOwnedError if its visibility was over and somebody else has taken it
@@ -259,7 +268,9 @@ class Queue(Generic[T]):
                 raise queue.Empty
 
     def get_many(self, limit: int, visibility: Optional[Duration] = None) -> list[Message[T]]:
-        """Takes up to ``limit`` messages that are ready, in one transaction. Does not wait."""
+        """Takes up to ``limit`` messages that are ready, in one transaction. Does not wait. Of those, ones that the
+        codec cannot read are left out, and come back when their visibility is over; if it can read none, what it
+        raises for the first is raised."""
         return self._take(positive_int(limit, "a limit"), self._visible_ms(visibility))
 
     def _visible_ms(self, visibility: Optional[Duration]) -> int:
@@ -268,7 +279,12 @@ class Queue(Generic[T]):
     def _take(self, limit: int, visible_ms: int) -> list[Message[T]]:
         if not self._has_some():
             return []
-        return [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
+        taken = [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
+        # What cannot be read comes back, as after a consumer that died, and does not keep others from theirs.
+        readable = [message for message in taken if message._unreadable is None]
+        if taken and not readable:
+            raise cast("Exception", taken[0]._unreadable)
+        return readable
 
     @atomic
     def _taken(self, limit: int, visible_ms: int) -> list[tuple[int, _Meta, bytes]]:
@@ -294,8 +310,12 @@ class Queue(Generic[T]):
         return False
 
     def _message(self, number: int, meta: _Meta, body: bytes) -> Message[T]:
-        value: Any = body if self._codec is None else self._codec.loads(body)
-        return Message(self, number, value, meta)
+        if self._codec is None:
+            return Message(self, number, cast("T", body), None, meta)
+        try:
+            return Message(self, number, self._codec.loads(body), None, meta)
+        except Exception as error:
+            return Message(self, number, None, error, meta)
 
     # The end of a message
 
@@ -358,7 +378,7 @@ class Queue(Generic[T]):
             return self._look(min(numbers)) if numbers else None
 
     def dead_letters(self, limit: Optional[int] = None) -> list[Message[T]]:
-        """The dead letters, the oldest first."""
+        """The dead letters, the oldest first, also those that the codec cannot read: their ``value`` raises."""
         with reading(self._store):
             numbers = [_number(key) for key in self._family.keys(prefix=b"d")]
             numbers += [number for number, meta in self._due() if self._is_lost(meta)]
