@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use kvstore::{Config, Expiry, Store};
 
@@ -389,7 +389,6 @@ fn a_backup_has_everything() {
 #[test]
 #[cfg(unix)] // a signal
 fn work_that_is_stopped_leaves_no_file() {
-    use std::process::Stdio;
     use std::time::{Duration, Instant};
 
     let scratch = Scratch::new(60_000);
@@ -520,4 +519,39 @@ fn a_limit_that_is_too_low_names_the_word_that_removes_it() {
         assert!(stderr(&done).contains("\"none\" removes the limit"), "{}", stderr(&done));
         assert!(!stderr(&done).contains("0 is no limit"), "{}", stderr(&done));
     }
+}
+
+/// Runs the command with a reader of its output that has gone; its exit code.
+#[cfg(unix)]
+fn read_by_nobody(args: &[&str]) -> i32 {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kvstore"))
+        .args(args)
+        .env_remove("KVSTORE")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    child.wait().unwrap().code().unwrap()
+}
+
+#[test]
+#[cfg(unix)] // Python's sqlite3
+fn what_is_found_does_not_depend_on_who_reads_it() {
+    let scratch = Scratch::new(4_000);
+    let path = scratch.path();
+    let path = path.to_str().unwrap();
+    assert_eq!(read_by_nobody(&["check", path]), 0);
+    scratch.sql("delete from \"blob:default\"; delete from \"ttl_key:default\"");
+    for options in [&[][..], &["--json"], &["--max", "0"]] {
+        assert_eq!(read_by_nobody(&[&["check", path], options].concat()), 3, "{options:?}");
+    }
+    let new = scratch.file("new.db");
+    let recovered = read_by_nobody(&["recover", path, new.to_str().unwrap()]);
+    assert_eq!(recovered, 1);
+    assert_eq!(Store::open(&new).unwrap().count().unwrap(), 4_000 - 80);
+    let mut bytes = fs::read(path).unwrap();
+    bytes[100..200].fill(0xA5);
+    fs::write(path, bytes).unwrap();
+    assert_eq!(read_by_nobody(&["check", "--json", path]), 3);
 }

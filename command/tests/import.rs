@@ -273,6 +273,8 @@ fn a_quote_that_is_not_closed_is_told_and_one_within_a_text_is_none() {
         ("cut off.csv", "key,value\r\na,1\r\nb,\"two", 3),
         ("header.csv", "key,\"value\na,1\n", 1),
         ("twice.csv", "key,value\na,\"5\"\" wide\nb,2\n", 2),
+        ("within.csv", "key,value,more\na,\"5 inch,1\nb,2,1\n", 2),
+        ("even.tsv", "key\tvalue\na\t\"5 inch\nb\t2\nc\t\"6 inch\nd\t4\n", 2),
     ]
     .into_iter()
     .enumerate()
@@ -281,7 +283,7 @@ fn a_quote_that_is_not_closed_is_told_and_one_within_a_text_is_none() {
         let said = format!("the quote that begins in line {line} is not closed");
         assert!(code(&output) == 3 && err(&output).contains(&said), "{name}: {}", err(&output));
     }
-    let fine = "key,value\na,5\" wide\nb,\"5\"\" wide\"\nc,\"two\nlines\"\n\"d\",\"\"\ne,\"x\"y\nf,\"end\"";
+    let fine = "\u{feff}\"key\",value\na,5\" wide\nb,\"5\"\" wide\"\nc,\"two\nlines\"\n\"d\",\"\"\ne,\"x\"y\nf,\"end\"";
     let to = place.word("to.db");
     ok(&["import", &to, &file(&place, "fine.csv", fine)]);
     let store = Store::open(&to).unwrap();

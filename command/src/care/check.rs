@@ -6,11 +6,11 @@ use clap::Args;
 use kvstore::{Checked, Checking, is_url};
 
 use crate::cli::Context;
-use crate::failure::{self, Answer, Failure, Result, unless_nobody_reads};
+use crate::failure::{self, Answer, Failure, Result, refused, unless_nobody_reads};
 use crate::json::Object;
 use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{self, For, StoreArgs};
-use crate::progress::Progress;
+use crate::progress::{Interrupt, Progress};
 
 /// Check that everything in the store agrees
 ///
@@ -74,16 +74,17 @@ impl CheckArgs {
         let store = match opened {
             Err(Failure::Damaged(why)) => {
                 let remedy = if is_encrypted { Remedy::Backup } else { Remedy::Recover };
-                summary(out, &Checked::default(), Some(remedy), Some(&why))?;
+                unless_nobody_reads(summary(out, &Checked::default(), Some(remedy), Some(&why)))?;
                 return Err(Failure::Damaged(why));
             }
             Err(Failure::Refused(why)) if self.store.path()?.exists() => {
-                summary(out, &Checked::default(), None, Some(&why))?;
+                unless_nobody_reads(summary(out, &Checked::default(), None, Some(&why)))?;
                 return Err(Failure::Refused(why));
             }
             opened => opened?,
         };
         let mut progress = Progress::new("checking families", None);
+        let interrupt = Interrupt::watch()?;
         let (mut shown, mut failed) = (0u64, Ok(()));
         let checked = store.check(|what| {
             match what {
@@ -107,10 +108,17 @@ impl CheckArgs {
                 }
                 _ => {}
             }
-            if failed.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if failed.is_err() || interrupt.came() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })?;
         drop(progress);
         failed?;
+        if interrupt.came() {
+            return refused("the check was stopped");
+        }
         let found = checked.in_file + checked.in_tables;
         let path = self.store.path()?;
         let is_on_a_server = is_url(&path);

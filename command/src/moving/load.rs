@@ -193,7 +193,7 @@ impl<'a> Loading<'a> {
             }
         }
         let asked = Way { family: args.family.clone(), if_absent: args.if_absent, replace: args.replace };
-        let way = record.as_ref().map_or_else(|| asked.clone(), |record| record.way.clone());
+        let way = record.as_ref().and_then(|record| record.way.clone()).unwrap_or_else(|| asked.clone());
         let is_another = |asked: bool, was: bool| asked && !was;
         if asked.family.is_some() && asked.family != way.family
             || is_another(asked.if_absent, way.if_absent)
@@ -393,7 +393,7 @@ impl<'a> Loading<'a> {
             lines: lines.number,
             hash: lines.hash(),
             family: self.source.clone(),
-            way: self.way.clone(),
+            way: Some(self.way.clone()),
             into_new: self.into_new,
             counts: self.counts.clone(),
         };

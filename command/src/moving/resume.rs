@@ -28,9 +28,8 @@ pub struct Record {
     pub hash: u64,
     /// The family of the dump that the next key belongs to.
     pub family: String,
-    /// How it was begun, and goes on.
-    #[serde(default)]
-    pub way: Way,
+    /// How it was begun, and goes on; `None`: by a version that did not say.
+    pub way: Option<Way>,
     /// Whether the store had nothing in it before, so that it gets the limit of the dump.
     pub into_new: bool,
     pub counts: Counts,

@@ -155,7 +155,7 @@ fn end<'t>(
 // ---- CSV -----------------------------------------------------------------------------------------
 
 /// A CSV that is read, with a look at its quotes: the reader takes an open one at the end for closed, and all lines after it
-/// for its text. (The rules are those of csv-core: a quote begins at the beginning of a field only, and two are one.)
+/// for its text, up to the next quote there is. (The rules are those of csv-core: a quote begins at the beginning of a field only, and two are one.)
 struct Quotes<R> {
     input: R,
     delimiter: u8,
@@ -164,7 +164,13 @@ struct Quotes<R> {
     /// Where the latest one begins.
     begins: u64,
     is_at_end: bool,
+    /// Where one begins that has gone over a line, and has text after its end, as no program writes it.
+    strays: Option<u64>,
+    /// Bytes that are of a byte order mark so far.
+    mark: usize,
 }
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
@@ -177,22 +183,36 @@ enum At {
 
 impl<R> Quotes<R> {
     fn new(input: R, delimiter: u8) -> Quotes<R> {
-        Quotes { input, delimiter, at: At::Beginning, line: 1, begins: 1, is_at_end: false }
+        Quotes {
+            input,
+            delimiter,
+            at: At::Beginning,
+            line: 1,
+            begins: 1,
+            is_at_end: false,
+            strays: None,
+            mark: 0,
+        }
     }
 
-    /// Refuses what ends with an open quote.
+    /// Refuses what ends with an open quote, or has one that another line closes in the middle of its text.
     fn check(&self) -> Result<()> {
-        if !self.is_at_end || self.at != At::Quoted {
-            return Ok(());
-        }
+        let open = (self.is_at_end && self.at == At::Quoted).then_some(self.begins);
+        let Some(line) = self.strays.or(open) else { return Ok(()) };
         refused(format!(
-            "the CSV cannot be read: the quote that begins in line {} is not closed. It is cut off; or the quote is a character \
-             of the text, which is to be in quotes then, with two for one: \"5\"\" wide\"",
-            self.begins
+            "the CSV cannot be read: the quote that begins in line {line} is not closed. It is cut off; or the quote is a character \
+             of the text, which is to be in quotes then, with two for one: \"5\"\" wide\""
         ))
     }
 
     fn pass(&mut self, byte: u8) {
+        match BYTE_ORDER_MARK.get(self.mark) {
+            Some(of_mark) if *of_mark == byte => {
+                self.mark += 1;
+                return;
+            }
+            _ => self.mark = BYTE_ORDER_MARK.len(),
+        }
         self.at = match (self.at, byte) {
             (At::Quoted, b'"') => At::Quote,
             (At::Quoted, _) => At::Quoted,
@@ -203,6 +223,10 @@ impl<R> Quotes<R> {
             (At::Quote, b'"') => At::Quoted,
             (_, b'\n' | b'\r') => At::Beginning,
             (_, other) if other == self.delimiter => At::Beginning,
+            (At::Quote, _) => {
+                self.strays = self.strays.or((self.begins < self.line).then_some(self.begins));
+                At::Field
+            }
             _ => At::Field,
         };
         self.line += u64::from(byte == b'\n');
@@ -270,8 +294,12 @@ pub fn read_csv(
     }
     let unused = columns.unused(|name| names.iter().any(|column| column == name));
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(said)? {
-        reader.get_ref().check()?;
+    loop {
+        let read = reader.read_byte_record(&mut record);
+        reader.get_ref().check()?; // also of lines that have another number of columns for it
+        if !read.map_err(said)? {
+            return Ok(());
+        }
         let (Some(key), Some(value), Some(_)) = (record.get(key), record.get(value), record.get(last)) else {
             return refused(format!("the CSV has only {} columns in a line", record.len()));
         };
@@ -282,7 +310,6 @@ pub fn read_csv(
         let at = record.position().map_or(0, csv::Position::line);
         sink(Given { entry: entry(), at, unused })?;
     }
-    Ok(())
 }
 
 // ---- JSON ----------------------------------------------------------------------------------------

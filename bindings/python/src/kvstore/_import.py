@@ -141,7 +141,8 @@ class _Ready(NamedTuple):
 
 def _converted(source: Source, options: Options, report: Report) -> Iterator[tuple[int, _Ready]]:
     """The entries that can be imported, each with its size; counts the others."""
-    # Where keys may be of several kinds, two may become one: bytes and a text, a number and its digits.
+    # Where keys may be of several kinds, two may become one: bytes and a text, a number and its digits. (Each key is
+    # kept in memory for that.)
     alike: Optional[set[tuple[str, bytes]]] = set() if source.kind in ("diskcache", "sqlitedict") else None
     for entry in source.entries():
         try:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar
 from kvstore import FOREVER, BusyError, Error, LockedError, Store, StoreIOError, row_key
 from kvstore._native import leave, surely
 from kvstore._time import Duration
+from kvstore._transaction import in_one_transaction
 from kvstore.recipes._base import (
     Name, NotOwnedError, Patience, alone, family_of, finite_ttl, in_transaction, now_ms, positive_int, to_name, wake,
 )  # fmt: skip
@@ -38,14 +39,12 @@ _MOST_SLOTS = 1_000_000
 class _Hold:
     """What this process knows of a hold of its own."""
 
-    __slots__ = ("__weakref__", "depth", "extending", "key", "released", "value")
+    __slots__ = ("__weakref__", "depth", "key", "released", "value")
 
     def __init__(self, key: bytes, value: bytes) -> None:
         self.key = key
         self.value = value
         self.depth = 1
-        #: Held while its end is looked at and set, so that no renewal makes sooner what was extended meanwhile.
-        self.extending = threading.Lock()
         #: What is put into it ends the renewal. Not an Event: an interrupt (Ctrl-C) in its set() leaves that locked.
         self.released: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -262,9 +261,8 @@ class _Holder(ContextDecorator):
         self._extend(self._last(), self._ttl if ttl is None else ttl)
 
     def _extend(self, hold: _Hold, ttl: Duration) -> None:
-        with hold.extending:
-            if not self._family.compare_and_swap(hold.key, hold.value, hold.value, ttl):
-                raise self._lost()
+        if not self._family.compare_and_swap(hold.key, hold.value, hold.value, ttl):
+            raise self._lost()
 
     def release(self) -> None:
         """Gives back what this thread acquired last. NotOwnedError if it has acquired nothing, or the hold
@@ -381,15 +379,18 @@ def _keep(
 
 
 def _kept(family: Any, hold: _Hold, ttl: Duration) -> bool:
-    """Lets a hold last for at least so long from now, and not less than it does; says whether it is still there."""
-    with hold.extending:
+    """Lets a hold last for at least so long from now, and not less than it does; says whether it is still there. Joins an
+    open transaction."""
+
+    def keep() -> bool:
         found = family.get_with_ttl(hold.key)
         if found is None or found[0] != hold.value:
             return False
-        if found[1] is not None and found[1] * 1000 >= finite_ttl(ttl, "the ttl of a lock"):
-            return True
-        kept: bool = family.compare_and_swap(hold.key, hold.value, hold.value, ttl)
-        return kept
+        if found[1] is None or found[1] * 1000 < finite_ttl(ttl, "the ttl of a lock"):
+            family.put(hold.key, hold.value, ttl)
+        return True
+
+    return in_one_transaction(family._shared, keep)
 
 
 class Lock(_Holder):
@@ -453,7 +454,8 @@ class Lock(_Holder):
 
 class RLock(Lock):
     """A :class:`Lock` that the thread which holds it can acquire again; it is free when it was released as
-    often. To acquire it again extends the hold, if that would end sooner than a new one. With a Lock of the same name it is one lock.
+    often. To acquire it again extends the hold, unless it lasts longer anyway. With a Lock of the same name it is
+    one lock.
 
     >>> db = kvstore.open(":memory:")
     >>> lock = kvstore.recipes.RLock(db, "report")

@@ -82,7 +82,7 @@ class Message(Generic[T]):
     def value(self) -> T:
         """What was put. Of a message that is only looked at, and that the codec cannot read, what the codec raises."""
         if self._unreadable is not None:
-            raise self._unreadable
+            raise self._unreadable.with_traceback(None)
         return cast("T", self._value)
 
     def ack(self) -> None:
@@ -282,9 +282,11 @@ class Queue(Generic[T]):
         taken = [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
         # What cannot be read comes back, as after a consumer that died, and does not keep others from theirs.
         readable = [message for message in taken if message._unreadable is None]
-        if taken and not readable:
-            raise cast("Exception", taken[0]._unreadable)
-        return readable
+        if readable or not taken:
+            return readable
+        unreadable = taken[0]._unreadable
+        del taken  # which would have it, and be kept by its traceback
+        raise cast("Exception", unreadable)
 
     @atomic
     def _taken(self, limit: int, visible_ms: int) -> list[tuple[int, _Meta, bytes]]:
