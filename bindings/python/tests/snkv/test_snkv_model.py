@@ -69,6 +69,8 @@ class ModelIterator:
             self.advance()
         elif self.started is False:
             self.first()
+        elif self.row is not None:  # the first one of a prefix: as it is now, or the next if it has gone
+            self.move(self.row[0], True)
         self.started = True
         if self.row is None:
             raise StopIteration
