@@ -98,7 +98,8 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
     let read_only = config.read_only;
     let failed = |e: std::io::Error| match path.parent() {
         Some(directory) if e.kind() == ErrorKind::NotFound && !directory.exists() => {
-            Error::cant_open(format!("there is no directory {}: make it first", directory.display()))
+            // Without its name, which may be a URL that was mistyped, with its password.
+            Error::cant_open("there is no such directory: make it first")
         }
         _ => Error::cant_open(format!("cannot open the file: {e}")),
     };
