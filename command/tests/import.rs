@@ -154,6 +154,16 @@ fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
         out(&output)
     );
     assert_eq!(value(&Store::open(place.path("half.db")).unwrap(), "x").as_deref(), Some("\u{1f600}"));
+    let json = file(
+        &place,
+        "end.jsonl",
+        "{\"key\":\"a\",\"value\":1,\"ttl\":\"\\ud800\"}\n{\"key\":\"b\",\"value\":1,\"ttl\":null}\n",
+    );
+    let output = kvstore(&["import", &place.word("end.db"), &json, "--ttl-column", "ttl"]);
+    assert!(out(&output).contains("1\tskipped: its TTL is no duration"), "{}", out(&output));
+    assert_eq!(code(&output), 1);
+    let store = Store::open(place.path("end.db")).unwrap();
+    assert_eq!(["a", "b"].map(|key| value(&store, key).is_some()), [false, true]);
 }
 
 #[test]

@@ -303,6 +303,26 @@ def test_a_result_that_comes_after_cache_clear_is_not_kept(db: kvstore.Store) ->
     assert f.cache_info().currsize == 0
 
 
+def test_a_result_that_is_serialized_during_a_cache_clear_is_not_kept(db: kvstore.Store) -> None:
+    class Slow:
+        """Others clear while it works."""
+
+        def dumps(self, value: object) -> bytes:
+            clearing = threading.Thread(target=f.cache_clear)
+            clearing.start()
+            clearing.join(10)
+            return pickle.dumps(value)
+
+        loads = staticmethod(pickle.loads)
+
+    @kvstore.memoize(db, serializer=Slow())
+    def f() -> int:
+        return 1
+
+    assert f() == 1
+    assert f.cache_info().currsize == 0
+
+
 def test_when_a_lease_is_over_another_computes(db: kvstore.Store, clock: Clock) -> None:
     """A process that died in the middle holds up the others no longer than its lease."""
     f = kvstore.memoize(db, name="f", lease=30)(lambda: 5)

@@ -340,12 +340,13 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
             (None, None) => Err("it has no such field for its key or value"),
         }
     };
-    let texts: BTreeMap<&String, String> = [&columns.ttl_column, &columns.expire_column]
-        .into_iter()
-        .flatten()
-        .filter_map(|column| Some((column, text_of(object.get(column)?).ok()?)))
-        .collect();
-    let end = end(columns, |column| texts.get(&column.to_owned()).map(String::as_str))?;
+    let (column, wrong) = match &columns.ttl_column {
+        Some(column) => (Some(column), NO_TTL),
+        None => (columns.expire_column.as_ref(), NO_MOMENT),
+    };
+    let json = column.and_then(|column| object.get(column)).filter(|json| json.get() != "null");
+    let text = json.map(|json| text_of(json)).transpose().map_err(|_| wrong)?;
+    let end = end(columns, |_| text.as_deref())?;
     Ok(Entry { key: field(&columns.key_column, "key")?, value: field(&columns.value_column, "value")?, end })
 }
 

@@ -2,8 +2,8 @@
 
 A result is under ``module.qualname:=digest``, where the digest is of the arguments. Whoever computes one
 holds a lease, the key ``module.qualname:~digest``, with a TTL; others wait for it to go. How long the
-computation took is under ``module.qualname:+digest``, if early recomputation needs it. Uses public methods of
-families only (and no codec).
+computation took is under ``module.qualname:+digest``, if early recomputation needs it. Of families, it uses public methods
+only (and no codec).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kvstore._errors import BusyError, Error, MisuseError
 from kvstore._family import Family
 from kvstore._native import leave
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
+from kvstore._transaction import in_one_transaction
 from kvstore._waiters import Waiters
 
 if TYPE_CHECKING:
@@ -266,11 +267,16 @@ def _memoized(
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         key, lease_key = prefix + b"=" + arguments, prefix + b"~" + arguments
-        # Whoever has lost the lease (it took too long, or the results were cleared) keeps nothing.
-        if store.get(lease_key) == token:
-            if times.early:
-                store.put(prefix + b"+" + arguments, repr(seconds), times.kept)
-            store.put(key, serializer.dumps(result), times.kept)
+        data = serializer.dumps(result)
+
+        def keep() -> None:
+            # Whoever has lost the lease (it took too long, or the results were cleared) keeps nothing.
+            if store.get(lease_key) == token:
+                if times.early:
+                    store.put(prefix + b"+" + arguments, repr(seconds), times.kept)
+                store.put(key, data, times.kept)
+
+        in_one_transaction(store._shared, keep)
         return result
 
     class Leased:
@@ -397,8 +403,8 @@ def _memoized(
 
     def cache_clear() -> int:
         """Forgets all results of the function, also those that are being computed."""
+        store.delete_range(prefix=prefix + b"~")  # first: what is kept after this, has begun after it
         cleared = store.delete_range(prefix=prefix + b"=")
-        store.delete_range(prefix=prefix + b"~")
         store.delete_range(prefix=prefix + b"+")
         return cleared
 
