@@ -146,14 +146,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Lets it be that nobody reads what is written any more: what was found counts all the same.
-pub fn unless_nobody_reads<E: Into<Failure>>(written: std::result::Result<(), E>) -> Result<()> {
-    match written.map_err(Into::into) {
-        Err(Failure::Pipe) => Ok(()),
-        written => written,
-    }
-}
-
 /// Says what went wrong, on stderr, and turns it into the exit code.
 pub fn report(result: Result) -> u8 {
     let (code, text) = match result {

@@ -36,6 +36,7 @@ pub struct Output {
     pub color: Color,
     /// What ends all output: in the shell, where Ctrl-C ends the line and not the process.
     stopped_by: Option<Interrupt>,
+    goes_on_unread: bool,
 }
 
 impl Output {
@@ -52,7 +53,7 @@ impl Output {
             Color::Never => false,
         };
         let to = BufWriter::with_capacity(64 * 1024, io::stdout());
-        Output { to, is_terminal, json, colored, color, stopped_by: None }
+        Output { to, is_terminal, json, colored, color, stopped_by: None, goes_on_unread: false }
     }
 
     /// From then on whoever writes is told that nobody listens.
@@ -60,10 +61,23 @@ impl Output {
         self.stopped_by = Some(interrupt);
     }
 
-    fn check(&self) -> io::Result<()> {
-        match &self.stopped_by {
+    /// Whether it is no error if nobody reads any more: where the answer counts whoever reads it.
+    pub fn go_on_unread(&mut self, goes_on: bool) {
+        self.goes_on_unread = goes_on;
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) -> io::Result<()> {
+        let written = match &self.stopped_by {
             Some(interrupt) if interrupt.came_unseen() => Err(io::ErrorKind::BrokenPipe.into()),
-            _ => Ok(()),
+            _ => write(&mut self.to),
+        };
+        self.outcome(written)
+    }
+
+    fn outcome(&self, written: io::Result<()>) -> io::Result<()> {
+        match written {
+            Err(e) if self.goes_on_unread && e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
         }
     }
 
@@ -83,25 +97,25 @@ impl Output {
     }
 
     pub fn object(&mut self, object: &mut Object) -> io::Result<()> {
-        self.check()?;
-        self.to.write_all(object.line())
+        self.write(|to| to.write_all(object.line()))
     }
 
     /// A line of text.
     pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.check()?;
-        self.to.write_all(text.as_ref().as_bytes())?;
-        self.to.write_all(b"\n")
+        self.write(|to| {
+            to.write_all(text.as_ref().as_bytes())?;
+            to.write_all(b"\n")
+        })
     }
 
     /// Bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.check()?;
-        self.to.write_all(bytes)
+        self.write(|to| to.write_all(bytes))
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        let written = self.to.flush();
+        self.outcome(written)
     }
 }
 

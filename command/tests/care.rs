@@ -550,6 +550,9 @@ fn what_is_found_does_not_depend_on_who_reads_it() {
     let recovered = read_by_nobody(&["recover", path, new.to_str().unwrap()]);
     assert_eq!(recovered, 1);
     assert_eq!(Store::open(&new).unwrap().count().unwrap(), 4_000 - 80);
+    let csv = scratch.file("skipped.csv");
+    fs::write(&csv, "key,value\na,1\n,2\n").unwrap();
+    assert_eq!(read_by_nobody(&["import", "--overwrite", new.to_str().unwrap(), csv.to_str().unwrap()]), 1);
     let mut bytes = fs::read(path).unwrap();
     bytes[100..200].fill(0xA5);
     fs::write(path, bytes).unwrap();

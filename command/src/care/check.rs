@@ -6,7 +6,7 @@ use clap::Args;
 use kvstore::{Checked, Checking, is_url};
 
 use crate::cli::Context;
-use crate::failure::{self, Answer, Failure, Result, refused, unless_nobody_reads};
+use crate::failure::{self, Answer, Failure, Result, refused};
 use crate::json::Object;
 use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{self, For, StoreArgs};
@@ -68,17 +68,18 @@ impl Remedy {
 
 impl CheckArgs {
     pub fn run(&self, context: &mut Context) -> Result {
+        context.out.go_on_unread(true);
         let opened = self.store.open_damaged(For::Looking, &context.secrets);
         let Context { out, form, .. } = context;
         let is_encrypted = place::is_encrypted(&self.store.path()?);
         let store = match opened {
             Err(Failure::Damaged(why)) => {
                 let remedy = if is_encrypted { Remedy::Backup } else { Remedy::Recover };
-                unless_nobody_reads(summary(out, &Checked::default(), Some(remedy), Some(&why)))?;
+                summary(out, &Checked::default(), Some(remedy), Some(&why))?;
                 return Err(Failure::Damaged(why));
             }
             Err(Failure::Refused(why)) if self.store.path()?.exists() => {
-                unless_nobody_reads(summary(out, &Checked::default(), None, Some(&why)))?;
+                summary(out, &Checked::default(), None, Some(&why))?;
                 return Err(Failure::Refused(why));
             }
             opened => opened?,
@@ -94,7 +95,7 @@ impl CheckArgs {
                 }
                 Checking::Disagreement { text, key } if self.max == 0 || shown < self.max => {
                     shown += 1;
-                    failed = unless_nobody_reads(if out.json {
+                    failed = if out.json {
                         let mut object = Object::new();
                         object.text("disagreement", text);
                         if let Some(key) = key {
@@ -104,7 +105,7 @@ impl CheckArgs {
                     } else {
                         let key = key.map_or(String::new(), |key| format!(": {}", form.show(key)));
                         out.line(format!("{text}{key}"))
-                    });
+                    };
                 }
                 _ => {}
             }
@@ -124,16 +125,16 @@ impl CheckArgs {
         let is_on_a_server = is_url(&path);
         let remedy = Remedy::of(&checked, is_encrypted, is_on_a_server);
         let stopped = checked.stopped.as_ref().map(failure::cause);
-        unless_nobody_reads(summary(out, &checked, remedy, stopped.as_deref()))?;
+        summary(out, &checked, remedy, stopped.as_deref())?;
         if !out.json && found > shown {
             let more = format!("... and {} more: --max 0 shows all", count(found - shown));
-            unless_nobody_reads(out.line(more))?;
+            out.line(more)?;
         }
         if !out.json && checked.is_sound() {
             let sound = out.paint(GOOD, "sound");
-            unless_nobody_reads(out.line(format!("{sound}: nothing is to be done")))?;
+            out.line(format!("{sound}: nothing is to be done"))?;
         }
-        unless_nobody_reads(out.flush())?;
+        out.flush()?;
         let Some(remedy) = remedy else {
             return match checked.stopped {
                 None => Ok(Answer::Yes),

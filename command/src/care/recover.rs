@@ -8,7 +8,7 @@ use kvstore::{Config, ErrorKind, Loss, Recovered, Recovering, Store};
 
 use crate::bytes::Form;
 use crate::cli::Context;
-use crate::failure::{Answer, Failure, Result, refused, unless_nobody_reads};
+use crate::failure::{Answer, Failure, Result, refused};
 use crate::json::Object;
 use crate::output::{GOOD, Output, WARN, count, keys};
 use crate::place;
@@ -60,6 +60,7 @@ impl RecoverArgs {
         let interrupt = Interrupt::watch()?;
         let mut progress = Progress::new("recovering pages", None);
         let Context { out, form, .. } = context;
+        out.go_on_unread(true);
         let (mut shown, mut written) = (0u64, Ok(()));
         let recovered = kvstore::recover(&path, &self.new, |what| {
             match what {
@@ -69,7 +70,7 @@ impl RecoverArgs {
                 }
                 Recovering::Lost(loss) if self.max == 0 || shown < self.max => {
                     shown += 1;
-                    written = unless_nobody_reads(show(&loss, out, *form));
+                    written = show(&loss, out, *form);
                 }
                 _ => {}
             }
@@ -92,11 +93,9 @@ impl RecoverArgs {
         })?;
         let losses = recovered.rows_lost + recovered.pages_lost + recovered.other_losses;
         if losses > shown && !out.json {
-            unless_nobody_reads(
-                out.line(format!("... and {} more: --max 0 shows all", count(losses - shown))),
-            )?;
+            out.line(format!("... and {} more: --max 0 shows all", count(losses - shown)))?;
         }
-        unless_nobody_reads(self.sum(&recovered, out))?;
+        self.sum(&recovered, out)?;
         Ok(Answer::from_bool(recovered.is_whole()))
     }
 
@@ -110,7 +109,7 @@ impl RecoverArgs {
             return Ok(());
         }
         // What is lost is the result; how it went is for people.
-        unless_nobody_reads(out.flush())?;
+        out.flush()?;
         let style = if recovered.is_whole() { GOOD } else { WARN };
         let family = if families == 1 { "family" } else { "families" };
         let mut text =

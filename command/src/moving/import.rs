@@ -220,6 +220,7 @@ impl ImportArgs {
             };
         }
         read?;
+        context.out.go_on_unread(true);
         importing.report.print(kind.name(), name, self.dry_run, &mut context.out)?;
         context.out.flush()?;
         importing.report.warn(kind);
