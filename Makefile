@@ -114,6 +114,7 @@ TARGETS ?=
 cross:
 	@.ci/setup cross $(TARGETS)
 	tests/cross/run $(TARGETS)
+	$(if $(TARGETS),,tests/cross/check)
 
 # Windows, by mingw-w64 and wine: PARTS="neighbours" and the like for some of it.
 PARTS ?=
@@ -365,15 +366,17 @@ $(STAGE)/libkvstore.a: $(STAGE)/built
 	mv '$@.tmp' '$@'
 else
 $(STAGE)/libkvstore.a: $(STAGE)/built packaging/localise.ld
-	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' | sed 's/.* //' >'$(STAGE)/symbols'
+	$(NM) -D --defined-only '$(CARGO_OUT)/libkvstore.so' >'$(STAGE)/names'
+	sed 's/.* //' '$(STAGE)/names' >'$(STAGE)/symbols'
 	sed 's/^/-u /' '$(STAGE)/symbols' >'$(STAGE)/roots'
 	$(LD) -r -d $(GC_MEMBERS) $(APART) --force-group-allocation -T packaging/localise.ld '@$(STAGE)/roots' \
 	    -o '$(STAGE)/members.o' '$(CARGO_OUT)/libkvstore.a'
-	$(NM) -u '$(STAGE)/members.o' | sed 's/.* //' >'$(STAGE)/undefined'
+	$(NM) -u '$(STAGE)/members.o' >'$(STAGE)/names'
+	sed 's/.* //' '$(STAGE)/names' >'$(STAGE)/undefined'
 	$(call has_sqlite,$(STAGE)/undefined)
 	$(OBJCOPY) --keep-global-symbols='$(STAGE)/symbols' --strip-unneeded-symbols='$(STAGE)/undefined' \
 	    '$(STAGE)/members.o' '$(STAGE)/kvstore.o'
-	rm -f '$(STAGE)/members.o' '$@.tmp'
+	rm -f '$(STAGE)/members.o' '$(STAGE)/names' '$@.tmp'
 	$(AR) rcsD '$@.tmp' '$(STAGE)/kvstore.o'
 	mv '$@.tmp' '$@'
 endif
@@ -572,22 +575,24 @@ windows-lib:
 	$(WINDOWS_CARGO) --lib
 	rm -rf '$(WINDOWS_STATIC)'
 	mkdir -p '$(WINDOWS_STATIC)'
-	$(WINDOWS_TOOLS)nm '$(WINDOWS_OUT)/libkvstore.dll.a' | sed -n 's/.* I __imp_//p' >'$(WINDOWS_STATIC)/symbols'
+	$(WINDOWS_TOOLS)nm '$(WINDOWS_OUT)/libkvstore.dll.a' >'$(WINDOWS_STATIC)/names'
+	sed -n 's/.* I __imp_//p' '$(WINDOWS_STATIC)/names' >'$(WINDOWS_STATIC)/symbols'
 	sed 's/^/-u /' '$(WINDOWS_STATIC)/symbols' >'$(WINDOWS_STATIC)/roots'
 	cd '$(WINDOWS_STATIC)' && for kind in code imports; do cp '$(abspath $(WINDOWS_OUT))/libkvstore.a' $$kind.a || exit; done; \
-	    $(WINDOWS_TOOLS)ar t code.a >members; imports='\.dll[hst][0-9]*\.o$$'; \
-	    grep -e "$$imports" -e '\.dwo$$' members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d code.a; \
+	    $(WINDOWS_TOOLS)ar t code.a >members && imports='\.dll[hst][0-9]*\.o$$' && \
+	    grep -e "$$imports" -e '\.dwo$$' members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d code.a && \
 	    grep -v -e "$$imports" members | xargs $(WINDOWS_TOOLS)ar --plugin=/dev/null d imports.a
 	$(WINDOWS_TOOLS)ld -r --force-group-allocation --wrap=_tls_used -T packaging/localise.ld '@$(WINDOWS_STATIC)/roots' \
 	    -o '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/code.a'
-	$(WINDOWS_TOOLS)nm -u '$(WINDOWS_STATIC)/members.o' | sed 's/.* //' >'$(WINDOWS_STATIC)/undefined'
+	$(WINDOWS_TOOLS)nm -u '$(WINDOWS_STATIC)/members.o' >'$(WINDOWS_STATIC)/names'
+	sed 's/.* //' '$(WINDOWS_STATIC)/names' >'$(WINDOWS_STATIC)/undefined'
 	$(call has_sqlite,$(WINDOWS_STATIC)/undefined)
 	$(WINDOWS_TOOLS)objcopy --redefine-sym __wrap__tls_used=_tls_used --keep-global-symbols='$(WINDOWS_STATIC)/symbols' \
 	    --set-section-flags '.rdata$$.refptr*=alloc,load,readonly,data,contents' \
 	    '$(WINDOWS_STATIC)/members.o' '$(WINDOWS_STATIC)/kvstore.o'
 	$(WINDOWS_TOOLS)ar --plugin=/dev/null q '$(WINDOWS_STATIC)/imports.a' '$(WINDOWS_STATIC)/kvstore.o'
 	mv '$(WINDOWS_STATIC)/imports.a' '$(WINDOWS_STATIC)/libkvstore.a'
-	cd '$(WINDOWS_STATIC)' && rm -f code.a members.o kvstore.o
+	cd '$(WINDOWS_STATIC)' && rm -f code.a members.o kvstore.o names
 
 install-windows-command:
 	$(WINDOWS_CARGO) --package kvstore-cli --bin kvstore

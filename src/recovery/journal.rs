@@ -22,7 +22,7 @@ const UNKNOWN: u32 = u32::MAX;
 pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<String>) {
     let Some(file) = open(path) else { return (None, Vec::new()) };
     let size = file.metadata().map_or(0, |found| found.len());
-    let header = read_at(&file, 0, HEADER.min(size as usize)).unwrap_or_default();
+    let header = read_at(&file, 0, size.min(HEADER as u64) as usize).unwrap_or_default();
     // Zeros: the transaction was ended, or not begun.
     if header.iter().all(|byte| *byte == 0) {
         return (None, Vec::new());

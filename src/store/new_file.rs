@@ -87,7 +87,13 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
         )));
     }
     // Both are names of directories, and are taken off by `Path` silently.
-    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") || path.file_name().is_none() {
+    let is_separator = |byte: &u8| std::path::is_separator(char::from(*byte));
+    let is_directory = match bytes {
+        [.., before, b'.'] if is_separator(before) => true,
+        [.., last] => is_separator(last),
+        [] => false,
+    };
+    if is_directory || path.file_name().is_none() {
         return Err(Error::invalid(format!(
             "a {what} needs the name of a file, and this is one of a directory"
         )));
@@ -95,14 +101,14 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|e| Error::cant_open(format!("cannot find the current directory: {e}")))
 }
 
+fn is_taken(what: &str) -> Error {
+    Error::invalid(format!("the {what}'s file exists already: name a new one, or remove it first"))
+}
+
 fn refuse_existing(path: &Path, what: &str) -> Result<()> {
     // First: it may be the store itself, whose own log is beside it.
     match fs::symlink_metadata(path) {
-        Ok(_) => {
-            return Err(Error::invalid(format!(
-                "the {what}'s file exists already: name a new one, or remove it first"
-            )));
-        }
+        Ok(_) => return Err(is_taken(what)),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(Error::cant_open(format!("cannot look at the {what}'s path: {e}"))),
     }
@@ -139,7 +145,8 @@ fn is_there(path: &Path) -> bool {
 fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
     match db::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
         Ok(()) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => refuse_existing(path, what),
+        // (Whoever had the name may have left it since: this one has not got it.)
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(is_taken(what)),
         Err(e) => Err(Error::io(format!("cannot name the {what}: {e}"))),
     }
 }
@@ -167,4 +174,37 @@ fn partial_name(path: &Path, what: &str) -> Result<PathBuf> {
     let mut name = name.to_owned();
     name.push(format!(".{}-{}.partial", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)));
     Ok(path.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// Whoever had the name may have left it when it is looked at.
+    #[test]
+    fn a_file_that_gets_no_name_is_told_also_if_the_name_is_free_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (partial, path) = (folder.path().join("new.partial"), folder.path().join("new.db"));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if fs::File::create_new(&path).is_ok() {
+                        fs::remove_file(&path).unwrap();
+                    }
+                }
+            });
+            let is_told = (0..3_000).all(|_| {
+                fs::File::create(&partial).unwrap();
+                let is_named = give_name(&partial, &path, "backup").is_ok();
+                let is_there = !partial.exists();
+                let _ = is_there.then(|| fs::remove_file(&path));
+                is_named == is_there
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert!(is_told);
+        });
+    }
 }

@@ -4,6 +4,9 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#ifdef _WIN32
+#include <windows.h>
+#endif
 
 #include "abuse_sample.h"
 
@@ -152,7 +155,25 @@ static void wrong_kinds(void)
 static int64_t taken(void)
 {
 #ifdef __GLIBC__
-    return (int64_t)mallinfo2().uordblks;
+    struct mallinfo2 found = mallinfo2();
+
+    return (int64_t)(found.uordblks + found.hblkhd); /* the large ones are mapped */
+#elif defined(_WIN32)
+    HANDLE heaps[64];
+    DWORD count = GetProcessHeaps(64, heaps);
+    int64_t sum = 0;
+
+    CHECK(count > 0 && count <= 64);
+    for (DWORD i = 0; i < count; i++) {
+        PROCESS_HEAP_ENTRY entry = {0};
+
+        HeapLock(heaps[i]);
+        while (HeapWalk(heaps[i], &entry)) {
+            if (entry.wFlags & PROCESS_HEAP_ENTRY_BUSY) sum += entry.cbData;
+        }
+        HeapUnlock(heaps[i]);
+    }
+    return sum;
 #else
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[400], mode[5];

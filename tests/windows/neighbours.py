@@ -3,9 +3,13 @@ are open, long paths. Each scenario has a folder of its own, and processes that 
 
 import hashlib
 import pathlib
+import subprocess
 import tempfile
+import threading
 
 from kit import Failed
+
+PATIENCE = 120  # seconds
 
 OK, BUSY, NOTFOUND, CANTOPEN, NOTADB, ERROR = 0, 5, 12, 14, 26, 1
 DONE, REFUSED = "done", "refused"
@@ -20,12 +24,17 @@ def expect(is_so, what):
 class Process:
     """One that waits for lines."""
 
+    is_killed = False
+
     def __init__(self, compiler, program, *arguments, cwd):
         self.process = compiler.start(program, *arguments, cwd=cwd)
         self.hear()
 
     def hear(self):
+        late = threading.Timer(PATIENCE, self.process.kill)
+        late.start()
         line = self.process.stdout.readline().decode().rstrip("\n")
+        late.cancel()
         if not line and self.process.poll() is not None:
             raise Failed(f"a process has ended with {self.process.returncode}: {self.process.stderr.read().decode()}")
         return line
@@ -39,13 +48,21 @@ class Process:
         return self.hear()
 
     def kill(self):
+        self.is_killed = True
         self.process.kill()
         self.process.wait()
 
     def end(self):
-        if self.process.poll() is None:
-            self.process.stdin.close()
-            self.process.wait(timeout=60)
+        """Failed unless it ends well."""
+        if self.is_killed:
+            return
+        self.process.stdin.close()
+        try:
+            code = self.process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed("a process does not end") from None
+        expect(code == 0, f"a process has ended with {code}")
 
 
 class Speaker(Process):
@@ -86,11 +103,14 @@ class Scene:
         return "Z:" + str(self.folder / name).replace("/", "\\")
 
     def leave(self):
+        failures = []
         for process in self.processes:
             try:
                 process.end()
-            except Exception:
+            except (Failed, OSError) as why:
                 process.kill()
+                failures.append(str(why))
+        expect(not failures, "; ".join(failures))
 
 
 def contents(folder, name):
@@ -276,7 +296,7 @@ def a_backup_replaces_nothing(scene):
     us.gives(OK, "fill", 0, "k", 500)
     (scene.folder / "there").write_bytes(b"precious")
     (scene.folder / "folder").mkdir()
-    for name in ("there", "folder", "a.db", ":memory:", "file:x", "folder\\"):
+    for name in ("there", "folder", "a.db", ":memory:", "file:x", "folder\\", "new\\", "new/", "new\\."):
         us.gives(ERROR, "backup", 0, name)
     us.gives(CANTOPEN, "backup", 0, "no\\such\\folder")
     expect((scene.folder / "there").read_bytes() == b"precious", "it was replaced")
@@ -359,11 +379,12 @@ def run(compiler, say):
         with tempfile.TemporaryDirectory(prefix="kvstore-windows-") as folder:
             scene = Scene(compiler, pathlib.Path(folder))
             try:
-                scenario(scene)
+                try:
+                    scenario(scene)
+                finally:
+                    scene.leave()
             except Failed as why:
                 failures.append(f"{scenario.__name__}: {why}")
-            finally:
-                scene.leave()
         is_well = not failures or not failures[-1].startswith(scenario.__name__)
         say(f"{scenario.__name__.replace('_', ' ')}: {'passed' if is_well else 'FAILED'}")
     return len(ALL) - len(failures), failures
