@@ -289,7 +289,9 @@ def runtimes(toolchain: pathlib.Path, targets: list[str]) -> list[Component]:
             whole = read(text)
             terms = re.search(r"^GCC is Copyright.*?(?=^The following runtime)", whole, re.DOTALL | re.MULTILINE)
             exception = re.search(r"^GCC RUNTIME LIBRARY EXCEPTION.*?license of GCC\.", whole, re.DOTALL | re.MULTILINE)
-            texts = [(f"gcc: copyright, {number}", part[0].strip()) for number, part in enumerate((terms, exception), 1) if part]
+            if not (terms and exception):
+                fail(f"{text} does not have the terms of GCC and its exception where they were")
+            texts = [(f"gcc: copyright, {number}", part[0].strip()) for number, part in enumerate((terms, exception), 1)]
         found.append(Component("libgcc", version, "GPL-3.0-or-later WITH GCC-exception-3.1", f"pkg:generic/gcc@{version}#libgcc", texts,
                                is_crate=False, targets=musl, address="https://gcc.gnu.org/onlinedocs/libstdc++/manual/license.html",
                                description="GCC's unwinder, start files, and what processors have no instructions for. Its exception "

@@ -25,6 +25,10 @@
 #ifndef KVSTORE_HPP
 #define KVSTORE_HPP
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#error "kvstore.hpp needs C++17: -std=c++17 or later (MSVC: /std:c++17)"
+#endif
+
 #include "kvstore/batch.hpp"
 #include "kvstore/bytes.hpp"
 #include "kvstore/config.hpp"
