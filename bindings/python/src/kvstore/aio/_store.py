@@ -395,7 +395,7 @@ class Store(Families[K, V]):
         """Makes indexes agree with the data again: as :meth:`kvstore.Store.repair`."""
         return await self._work(True, lambda worker: worker.store.repair())
 
-    async def limit(self, max_bytes: Optional[int], policy: str = "none") -> None:
+    async def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
         """Sets how much the data may take in the file, and which keys make room: as :meth:`kvstore.Store.limit`."""
         await self._work(True, lambda worker: worker.store.limit(max_bytes, policy))
 
