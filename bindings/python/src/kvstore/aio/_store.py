@@ -230,7 +230,7 @@ class Store(Families[K, V]):
         await self._work(True, set_it)
 
     async def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """As :meth:`Family.next_expiry`; with ``all_families``, of all of them."""
+        """As :meth:`Family.next_expiry`, of the default family; with ``all_families``, of all of them."""
         return await self._work(False, lambda worker: worker.store.next_expiry(all_families=all_families))
 
     async def purge_step(self, max_keys: int = 0, max_time: Duration = 0) -> kvstore.PurgeStep:
