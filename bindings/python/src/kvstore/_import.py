@@ -69,17 +69,24 @@ class Report:
         """Whether everything is there that was alive in the source."""
         return not set(self.skipped) - {_EXPIRED, _PRESENT}
 
-    def lines(self) -> Iterator[str]:
-        """For people."""
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Numbers, and of what they are."""
         for family, count in sorted(self.imported.items()):
-            yield f"{count:>12,}  {self.verb} from {self.kind} into family {family!r}"
+            name = json.dumps(family, ensure_ascii=False).encode(errors="backslashreplace").decode()
+            yield count, f"{self.verb} from {self.kind} into family {name}"
         if not self.imported:
-            yield f"{0:>12,}  {self.verb} from {self.kind}"
-        yield f"{self.with_ttl:>12,}  of them with a TTL"
+            yield 0, f"{self.verb} from {self.kind}"
+        yield self.with_ttl, "of them with a TTL"
         for reason, count in self.skipped.most_common():
-            yield f"{count:>12,}  skipped: {reason}"
+            yield count, f"skipped: {reason}"
+
+    def print(self) -> None:
+        """On a terminal in columns, or else with tabs: as the program kvstore does."""
+        for number, what in self.lines():
+            print(f"{number:>12,}".replace(",", " ") + f"  {what}" if sys.stdout.isatty() else f"{number}\t{what}")
         if self.raw_pickles and self.kind == "diskcache":
-            yield "Some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
+            hint = "some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
+            print(f"kvstore: {hint}", file=sys.stderr)
 
     def as_json(self) -> str:
         """For programs: one object."""
@@ -372,12 +379,12 @@ def _target(text: str) -> Union[str, Path]:
 def run(arguments: argparse.Namespace) -> int:
     """Does what the command line says; returns the exit code."""
     if arguments.overwrite and arguments.skip_existing:
-        print("import: --overwrite and --skip-existing exclude each other", file=sys.stderr)
+        print("kvstore: --overwrite and --skip-existing exclude each other", file=sys.stderr)
         return 2
     try:
         source = find(arguments.source, arguments.kind, arguments.table)
         if source.kind == "snkv" and arguments.family is not None:
-            print("import: the families of a file of snkv keep their names: leave --family away", file=sys.stderr)
+            print("kvstore: the families of a file of snkv keep their names: leave --family away", file=sys.stderr)
             return 2
         options = Options(
             family=arguments.family,
@@ -390,13 +397,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
         report = import_into(source, arguments.target, options)
     except (SourceError, Error, OSError, ValueError) as error:
-        print(f"import: {error}", file=sys.stderr)
+        print(f"kvstore: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("import: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
+        print("kvstore: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
         return 130
     if arguments.json:
         print(report.as_json())
     else:
-        print("\n".join(report.lines()))
+        report.print()
     return 0 if report.complete else 1
