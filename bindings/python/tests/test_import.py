@@ -80,6 +80,17 @@ def test_on_a_terminal_the_report_is_in_columns(target: Path, tmp_path: Path, ca
     )
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a pipe that nobody reads is another error there")
+def test_the_answer_does_not_depend_on_who_reads_the_report(shelf: Path, target: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    for options, answer in (["--overwrite"], 0), (["--overwrite", "--values", "json"], 1):
+        command = [sys.executable, "-m", "kvstore", "import", *options, str(target), str(shelf)]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (answer, "")
+    os.close(write)
+
+
 @pytest.mark.parametrize("ending", [".dat", ".dir"])
 def test_a_shelf_is_found_by_the_name_of_its_file(shelf: Path, target: Path, ending: str) -> None:
     assert run(shelf.with_name(shelf.name + ending), target) == 0

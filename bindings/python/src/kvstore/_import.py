@@ -80,13 +80,18 @@ class Report:
         for reason, count in self.skipped.most_common():
             yield count, f"skipped: {reason}"
 
-    def print(self) -> None:
-        """On a terminal in columns, or else with tabs: as the program kvstore does."""
-        for number, what in self.lines():
-            print(f"{number:>12,}".replace(",", " ") + f"  {what}" if sys.stdout.isatty() else f"{number}\t{what}")
-        if self.raw_pickles and self.kind == "diskcache":
-            hint = "some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
-            print(f"kvstore: {hint}", file=sys.stderr)
+    def as_text(self, in_columns: bool) -> str:
+        """In columns, for a terminal, or else with tabs: as the program kvstore does."""
+        if in_columns:
+            return "\n".join(f"{number:>12,}".replace(",", " ") + f"  {what}" for number, what in self.lines())
+        return "\n".join(f"{number}\t{what}" for number, what in self.lines())
+
+    @property
+    def hint(self) -> str:
+        """What else to say of it, or nothing."""
+        if not self.raw_pickles or self.kind != "diskcache":
+            return ""
+        return "some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
 
     def as_json(self) -> str:
         """For programs: one object."""
@@ -402,8 +407,10 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("kvstore: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
         return 130
-    if arguments.json:
-        print(report.as_json())
-    else:
-        report.print()
+    try:
+        print(report.as_json() if arguments.json else report.as_text(sys.stdout.isatty()), flush=True)
+    except BrokenPipeError:  # nobody reads it; the answer is the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if report.hint and not arguments.json:
+        print(f"kvstore: {report.hint}", file=sys.stderr)
     return 0 if report.complete else 1
