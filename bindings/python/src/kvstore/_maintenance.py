@@ -204,10 +204,11 @@ class MaintenanceMethods(Handle):
         """Sets how much the data may take in the file, in bytes, and which keys make room; None or 0: no limit.
         It is kept in the file, and every store and process obeys it. :meth:`get_limit` tells it.
 
-        ``policy``: None: as it is, and "none" in a store without a limit. "none": none; a write that would pass the limit raises FullError. "soonest": expired keys,
-        then those that would expire soonest; keys without a TTL stay. "oldest": expired keys, then those that
-        were written longest ago; it switches write tracking on for every family. Keys that a write itself has
-        put never make room for it, and what only removes is never refused.
+        ``policy``: None leaves it as it is ("none" in a store without a limit). "none": no key makes room; a write
+        that would pass the limit raises FullError. "soonest": expired keys, then those that would expire soonest;
+        keys without a TTL stay. "oldest": expired keys, then those that were written longest ago; it switches write
+        tracking on for every family. Keys that a write itself has put never make room for it, and what only removes
+        is never refused.
 
         ValueError for a limit of less than 32 pages (131072 bytes with pages of 4096), FullError if the data takes
         more and may not be removed: nothing is changed then.
