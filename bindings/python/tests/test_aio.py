@@ -168,7 +168,8 @@ def test_one_of_each(where: Optional[Path]) -> None:
         await db.stats_reset()
         assert (await db.stats()).puts == 0
         await db.limit(10_000_000, "soonest")
-        assert await db.get_limit() == (10_000_000, "soonest")
+        await db.limit(20_000_000)
+        assert await db.get_limit() == (20_000_000, "soonest")
         await db.sync()
         await db.vacuum()
         await db.checkpoint()
@@ -184,6 +185,10 @@ def test_many_keys(where: Optional[Path]) -> None:
         for call in (db.get_many("ab"), db.delete_many("ab"), db.pop_many(b"ab"), db.delete_range()):
             with pytest.raises(TypeError):
                 await call
+        await db.put("a", b"1")
+        with pytest.raises(ValueError, match="no bound"):
+            await db.delete_range(prefix="")
+        assert await db.count() == 1
 
     run(where, work)
 

@@ -332,3 +332,15 @@ def test_a_value_of_another_codec_is_an_error_that_says_so(path: Path) -> None:
         with pytest.raises(kvstore.InvalidError, match="kvstore.PICKLE; was it written with another codec") as e:
             list(db.values())
         assert type(e.value.__cause__).__name__ == "UnpicklingError"
+
+
+def test_a_key_that_is_no_text_is_an_error_that_says_so(path: Path) -> None:
+    with kvstore.open(path, keys=str) as db:
+        db.put(b"\xff", b"1", ttl=60)
+        for show in (
+            lambda: list(db), lambda: list(db.items()), db.popitem, lambda: list(db.expiring()),
+            lambda: list(db.keys(reverse=True)),
+        ):  # fmt: skip
+            with pytest.raises(kvstore.InvalidError, match="a key of family 'default' is not UTF-8.*keys=bytes"):
+                show()
+        assert db[b"\xff"] == b"1" and list(db.family("default", keys=bytes)) == [b"\xff"]

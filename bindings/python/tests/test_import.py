@@ -68,10 +68,27 @@ def test_a_shelf_is_recognised_and_its_pickles_are_kept(shelf: Path, target: Pat
         "list": [1, {"a": None}],
         "ä": b"\xff",
     }
-    assert capsys.readouterr().out.split("\n")[:2] == [
-        "           4  imported from shelve into family 'default'",
-        "           0  of them with a TTL",
-    ]
+    assert capsys.readouterr().out == '4\timported from shelve into family "default"\n0\tof them with a TTL\n'
+
+
+def test_on_a_terminal_the_report_is_in_columns(target: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    cache = fake_diskcache(tmp_path / "cache", [(f"k{n}", 1, None, 1, None, "v") for n in range(1234)])
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(cache, target, "--family", "ä\n") == 0
+    assert capsys.readouterr().out == (
+        '       1 234  imported from diskcache into family "ä\\n"\n           0  of them with a TTL\n'
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pipe that nobody reads is another error there")
+def test_the_answer_does_not_depend_on_who_reads_the_report(shelf: Path, target: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    for options, answer in (["--overwrite"], 0), (["--overwrite", "--values", "json"], 1):
+        command = [sys.executable, "-m", "kvstore", "import", *options, str(target), str(shelf)]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (answer, "")
+    os.close(write)
 
 
 @pytest.mark.parametrize("ending", [".dat", ".dir"])
@@ -150,7 +167,7 @@ def test_a_family_with_keys_is_refused_unless_it_is_said_what_to_do(shelf: Path,
     assert run(shelf, target, "--family", "other") == 0
     assert len(content(target, "other")) == 4
     assert run(shelf, target, "--skip-existing") == 0
-    assert "1  skipped: already in the target" in capsys.readouterr().out
+    assert "1\tskipped: already in the target" in capsys.readouterr().out
     assert content(target)[b"text"] == b"mine"
     assert run(shelf, target, "--overwrite") == 0
     assert pickle.loads(content(target)[b"text"]) == "Ada"
@@ -195,7 +212,7 @@ def test_a_dry_run_makes_nothing(shelf: Path, target: Path, capsys: Any) -> None
         "complete": True,
     }
     assert run(shelf, target, "--dry-run") == 0
-    assert capsys.readouterr().out.splitlines()[0] == "           4  would be imported from shelve into family 'default'"
+    assert capsys.readouterr().out.splitlines()[0] == '4\twould be imported from shelve into family "default"'
     assert not target.exists()
 
 
@@ -216,8 +233,8 @@ def test_ttls_are_kept_as_moments_and_what_has_expired_stays_behind(
         assert found is not None and abs(found - moment) < 0.002
         assert store.expire_time("b") is None
     out = capsys.readouterr().out
-    assert "1  of them with a TTL" in out
-    assert "1  skipped: expired in the source" in out
+    assert "1\tof them with a TTL" in out
+    assert "1\tskipped: expired in the source" in out
 
 
 def test_bytes_and_a_text_that_are_the_same_are_told(tmp_path: Path, target: Path, capsys: Any) -> None:
@@ -225,7 +242,7 @@ def test_bytes_and_a_text_that_are_the_same_are_told(tmp_path: Path, target: Pat
     cache = fake_diskcache(tmp_path / "cache", [(key, raw, None, 1, None, str(n)) for n, (key, raw) in enumerate(rows)])
     assert run(cache, target) == 1
     assert list(content(target)) == [b"abc", b"other"]
-    assert "1  skipped: its key, as text, is that of another entry" in capsys.readouterr().out
+    assert "1\tskipped: its key, as text, is that of another entry" in capsys.readouterr().out
 
 
 def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
@@ -237,9 +254,9 @@ def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
     assert run(cache, target) == 1
     assert list(content(target)) == [b"\x00bytes", b"1.5", b"7", b"text"]
     out = capsys.readouterr().out
-    assert "3  skipped: its key is a pickle; --unpickle reads it" in out
-    assert "1  skipped: its key, as text, is that of another entry" in out
-    assert "2  skipped: a key is empty or longer than 65536 bytes" in out
+    assert "3\tskipped: its key is a pickle; --unpickle reads it" in out
+    assert "1\tskipped: its key, as text, is that of another entry" in out
+    assert "2\tskipped: a key is empty or longer than 65536 bytes" in out
     assert run(cache, target, "--unpickle", "--skip-existing") == 1
     assert b'["user", 7]' in content(target)
     assert b"%d" % 2**70 in content(target)
@@ -270,15 +287,15 @@ def test_what_is_wrong_in_a_cache_is_skipped_and_no_file_outside_of_it_is_read(t
     assert run(cache, target) == 1
     assert content(target) == {}
     out = capsys.readouterr().out
-    assert "3  skipped: the file of a value is outside the cache's folder" in out
-    assert "2  skipped: the file of a value cannot be read: No such file or directory" in out
-    assert "2  skipped: a value of a mode that is not diskcache's" in out
-    assert "2  skipped: NULL for a key or value" in out
-    assert "2  skipped: its expiry is no moment" in out
+    assert "3\tskipped: the file of a value is outside the cache's folder" in out
+    assert "2\tskipped: the file of a value cannot be read: No such file or directory" in out
+    assert "2\tskipped: a value of a mode that is not diskcache's" in out
+    assert "2\tskipped: NULL for a key or value" in out
+    assert "2\tskipped: its expiry is no moment" in out
     for values in ("pickle", "json"):
         assert run(cache, target, "--values", values, "--unpickle") == 1
         assert content(target) == {}
-        assert "2  skipped: NULL for a key or value" in capsys.readouterr().out
+        assert "2\tskipped: NULL for a key or value" in capsys.readouterr().out
 
 
 def test_what_expires_never_in_diskcache_never_does(tmp_path: Path, target: Path) -> None:
@@ -406,7 +423,7 @@ def test_a_table_must_be_told_if_there_are_several(tmp_path: Path) -> None:
 def test_a_wrong_kind_is_an_error_and_makes_no_target(tmp_path: Path, target: Path, kind: str, capsys: Any) -> None:
     (tmp_path / "source").write_bytes(b"hello, world. this is text\n")
     assert run(tmp_path / "source", target, "--from", kind) == 3
-    assert capsys.readouterr().err.startswith("import: ")
+    assert capsys.readouterr().err.startswith("kvstore: ")
 
 
 def test_the_target_cannot_be_the_source(shelf: Path, capsys: Any) -> None:
@@ -417,7 +434,7 @@ def test_the_target_cannot_be_the_source(shelf: Path, capsys: Any) -> None:
 def test_a_target_that_is_no_store_is_an_error(shelf: Path, target: Path, capsys: Any) -> None:
     target.write_text("not a database, but a text that is long enough to be looked at " * 20)
     assert run(shelf, target) == 3
-    assert capsys.readouterr().err.startswith("import: ")
+    assert capsys.readouterr().err.startswith("kvstore: ")
 
 
 def test_the_program_says_what_it_can(tmp_path: Path) -> None:
@@ -433,10 +450,10 @@ def test_the_program_says_what_it_can(tmp_path: Path) -> None:
 def test_pickles_of_diskcache_that_stay_as_they_are_are_told_of_once(tmp_path: Path, target: Path, capsys: Any) -> None:
     rows = [("text", 1, None, 1, None, "Ada"), *((f"p{n}", 1, None, 4, None, pickle.dumps([n])) for n in range(2))]
     cache = fake_diskcache(tmp_path / "cache", rows)
-    hint = "Some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
+    hint = "kvstore: some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
     for options, times in (("--dry-run",), 1), ((), 1), (("--overwrite", "--values", "pickle"), 0):
         assert run(cache, target, *options) == 0
-        assert capsys.readouterr().out.count(hint) == times
+        assert capsys.readouterr().err.count(hint) == times
     with kvstore.open(target, codec=kvstore.PICKLE, keys=str) as store:
         assert dict(store) == {"text": "Ada", "p0": [0], "p1": [1]}
 

@@ -130,14 +130,17 @@ def test_delete_range_deletes_from_start_to_before_stop(full: kvstore.Store) -> 
     assert full.delete_range(start="c", stop="a") == 0
     assert full.delete_range(prefix=b"b", start=b"b\x00") == 1
     assert list(full) == [b"\x00", b"b", b"c"]
-    assert full.delete_range(start=b"") == 3
-    assert list(full) == []
+    assert full.delete_range(start="", stop="b") == 1
+    assert list(full) == [b"b", b"c"]
 
 
 def test_delete_range_without_a_bound_deletes_nothing_and_says_what_does(full: kvstore.Store) -> None:
     for arguments in ({}, {"prefix": None}, {"prefix": None, "start": None, "stop": None}):
         with pytest.raises(TypeError, match=r"clear\(\)"):
             full.delete_range(**arguments)
+    for arguments in ({"prefix": ""}, {"start": b""}, {"prefix": b"", "start": ""}):
+        with pytest.raises(ValueError, match=r"no bound .* clear\(\)"):
+            full.delete_range(**arguments)  # type: ignore[arg-type]
     assert list(full) == KEYS
 
 

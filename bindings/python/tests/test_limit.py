@@ -51,6 +51,21 @@ def test_the_limit_is_kept_in_the_file(tmp_path: Path) -> None:
             db.limit(0)
 
 
+def test_another_limit_keeps_the_policy_unless_it_names_one() -> None:
+    with kvstore.open(":memory:") as db:
+        db.limit(1_000_000)
+        assert db.get_limit() == (1_000_000, "none")
+        db.limit(1_000_000, "soonest")
+        db.limit(2_000_000)
+        assert db.get_limit() == (2_000_000, "soonest")
+        db.limit(2_000_000, "none")
+        assert db.get_limit() == (2_000_000, "none")
+        db.limit(2_000_000, "oldest")
+        db.limit(None)
+        db.limit(2_000_000)
+        assert db.get_limit() == (2_000_000, "none")
+
+
 @pytest.mark.parametrize(
     ("max_bytes", "policy", "error"),
     [

@@ -16,6 +16,7 @@ import pytest
 from helpers import Clock
 
 import kvstore
+import kvstore.aio
 from kvstore.recipes import Lock, NotOwnedError, RLock, Semaphore
 
 
@@ -422,6 +423,8 @@ def test_other_bad_arguments(store: kvstore.Store) -> None:
         Semaphore(store, "s", 1.5)  # type: ignore[arg-type, unused-ignore]
     with pytest.raises(TypeError, match="store"):
         Lock({}, "l")  # type: ignore[arg-type, unused-ignore]
+    with pytest.raises(TypeError, match=r"a recipe needs a kvstore\.Store, not kvstore\.aio\.Store$"):
+        Lock(kvstore.aio.Store.__new__(kvstore.aio.Store), "l")  # type: ignore[arg-type, unused-ignore]
     with pytest.raises(ValueError):
         Lock(store, "l").acquire(blocking=False, timeout=1)
     with pytest.raises(ValueError):

@@ -352,7 +352,7 @@ def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store, clock: Clo
     [
         ({"visibility": 0}, ValueError), ({"visibility": kvstore.FOREVER}, ValueError), ({"max_attempts": 0}, ValueError),
         ({"max_attempts": 1.5}, TypeError), ({"retry_delay": -1}, ValueError), ({"retry_delay": kvstore.FOREVER}, ValueError),
-        ({"name": 5}, TypeError), ({"name": "x" * 300}, ValueError),
+        ({"name": 5}, TypeError), ({"name": ""}, ValueError), ({"name": "x" * 300}, ValueError),
     ],
 )  # fmt: skip
 def test_a_bad_setting_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:

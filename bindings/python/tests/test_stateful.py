@@ -288,8 +288,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(handle=HANDLES, name=st.sampled_from(FAMILIES), start=BOUNDS, stop=BOUNDS, prefix=PREFIXES)
     def delete_range(self, handle: int, name: str, start: Any, stop: Any, prefix: Any) -> None:
-        if prefix is start is stop is None:
-            start = b""
+        if not prefix and not start and stop is None:
+            return  # refused
 
         def model(family: Family) -> int:
             chosen = [

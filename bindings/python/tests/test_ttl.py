@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -318,20 +320,48 @@ def test_a_default_ttl_can_be_read_set_and_taken_away(db: kvstore.Store) -> None
     assert db.default_ttl is None
 
 
-def test_every_write_without_a_time_gives_the_default_ttl(db: kvstore.Store) -> None:
-    db.default_ttl = 60
-    db["a"] = b""
-    db.add("b", b"")
-    db.setdefault("c", b"")
-    db.put_many({"d": b""})
-    db.update({"e": b""})
+def in_a_batch(db: kvstore.Store) -> None:
     with db.batch() as batch:
-        batch.put("f", b"")
-    db.incr("g")
-    db.put("h", b"", if_absent=True)
-    db.put("a", b"1", if_present=True)
-    db.compare_and_swap("b", b"", b"1")
-    assert [db.ttl(key) for key in "abcdefgh"] == [60.0] * 8
+        batch.put("new", b"")
+
+
+#: Writes to the key "old", which lives for ever, or to "new", which is not there; none names an end.
+WRITES: dict[str, Callable[[kvstore.Store], Any]] = {
+    "put": lambda db: db.put("old", b""),
+    "[]": lambda db: db.__setitem__("old", b""),
+    "put_many": lambda db: db.put_many({"old": b""}),
+    "set_many": lambda db: db.set_many({"old": b""}),
+    "update": lambda db: db.update(old=b""),
+    "add": lambda db: db.add("new", b""),
+    "put if_absent": lambda db: db.put("new", b"", if_absent=True),
+    "setdefault": lambda db: db.setdefault("new", b""),
+    "put if_present": lambda db: db.put("old", b"", if_present=True),
+    "put keep_ttl": lambda db: db.put("new", b"", keep_ttl=True),
+    "compare_and_swap": lambda db: db.compare_and_swap("old", b"1", b""),
+    "batch.put": in_a_batch,
+    "incr": lambda db: db.incr("new"),
+    "decr": lambda db: db.decr("new"),
+    "touch": lambda db: db.touch("old"),
+    "get_and_touch": lambda db: db.get_and_touch("old"),
+}
+
+
+def test_writes_that_name_no_end_give_the_default_ttl_as_the_table_of_the_document_says(db: kvstore.Store) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "expiry.md"
+    rows = page.read_text(encoding="utf-8").split("## Which writes use the default TTL")[1].split("\n| ")[2:]
+    cells = [row.split(" | ")[3] for row in rows]
+    assert sorted(re.findall(r"`(.*?)`", " ".join(c for c in cells if c.startswith("default: ")))) == sorted(WRITES)
+    assert [c for c in cells if not c.startswith("default: ")] == ["for ever: `python -m kvstore import`"]
+    db.default_ttl = 60
+    for name, write in WRITES.items():
+        db.clear()
+        db.put("old", b"1", ttl=kvstore.FOREVER)
+        write(db)
+        assert db.ttl("new" if "new" in db else "old") == 60.0, name
+    db.put("new", b"1", ttl=kvstore.FOREVER)
+    for change in (lambda: db.incr("new"), lambda: db.put("new", b"", keep_ttl=True)):
+        change()
+        assert db.ttl("new") is None
 
 
 def test_write_times_and_sweep(db: kvstore.Store, clock: Clock) -> None:

@@ -42,7 +42,14 @@ class CodedFamily(Family[K, V]):
             ) from e
 
     def _key(self, data: bytes) -> Any:
-        return data.decode() if self._coding.text_keys else data  # type: ignore[union-attr]
+        if not self._coding.text_keys:  # type: ignore[union-attr]
+            return data
+        try:
+            return data.decode()
+        except UnicodeDecodeError as e:
+            raise InvalidError(
+                f"a key of family {self._name!r} is not UTF-8, and so cannot be a str: keys=bytes gives it as it is"
+            ) from e
 
     def _item(self, row: tuple[bytes, bytes]) -> tuple[Any, Any]:
         return self._key(row[0]), self._value(row[1])

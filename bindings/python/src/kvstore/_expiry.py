@@ -171,8 +171,9 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return int(out[0]) / 1000
 
     def purge_expired(self) -> int:
-        """Removes the expired keys of the family; returns how many. The work grows with that number
-        only; others may write after every 256 keys."""
+        """Removes the expired keys of the family (of a store: of its default family; those of all families
+        :meth:`Store.purge_step` and :meth:`Store.start_cleaner` remove); returns how many. The work grows with that
+        number only; others may write after every 256 keys."""
         out = ffi.new("int *")
         rc = lib.kvstore_cf_purge_expired(self._cf, out)
         self._check(rc)

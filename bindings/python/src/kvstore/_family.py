@@ -50,7 +50,7 @@ class Family(
     """A family of keys: a mutable mapping of live keys to values, in the order of the keys.
 
     Keys and values are str (kept as UTF-8) or bytes-like; what comes back is bytes, unless the family has a
-    codec for its values, or ``keys=str`` (where keys that are no UTF-8 raise a UnicodeDecodeError when they come
+    codec for its values, or ``keys=str`` (where keys that are not UTF-8 raise an InvalidError when they come
     up). A key has 1 to 65 536 bytes, a value up to ``max_value_size`` (10 MiB). Only live keys are seen: a key
     whose time is over is missing, for every method (see ``count`` and ``expiring`` for two exceptions).
 

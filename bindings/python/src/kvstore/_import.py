@@ -69,17 +69,29 @@ class Report:
         """Whether everything is there that was alive in the source."""
         return not set(self.skipped) - {_EXPIRED, _PRESENT}
 
-    def lines(self) -> Iterator[str]:
-        """For people."""
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Numbers, and of what they are."""
         for family, count in sorted(self.imported.items()):
-            yield f"{count:>12,}  {self.verb} from {self.kind} into family {family!r}"
+            name = json.dumps(family, ensure_ascii=False).encode(errors="backslashreplace").decode()
+            yield count, f"{self.verb} from {self.kind} into family {name}"
         if not self.imported:
-            yield f"{0:>12,}  {self.verb} from {self.kind}"
-        yield f"{self.with_ttl:>12,}  of them with a TTL"
+            yield 0, f"{self.verb} from {self.kind}"
+        yield self.with_ttl, "of them with a TTL"
         for reason, count in self.skipped.most_common():
-            yield f"{count:>12,}  skipped: {reason}"
-        if self.raw_pickles and self.kind == "diskcache":
-            yield "Some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
+            yield count, f"skipped: {reason}"
+
+    def as_text(self, in_columns: bool) -> str:
+        """In columns, for a terminal, or else with tabs: as the program kvstore does."""
+        if in_columns:
+            return "\n".join(f"{number:>12,}".replace(",", " ") + f"  {what}" for number, what in self.lines())
+        return "\n".join(f"{number}\t{what}" for number, what in self.lines())
+
+    @property
+    def hint(self) -> str:
+        """What else to say of it, or nothing."""
+        if not self.raw_pickles or self.kind != "diskcache":
+            return ""
+        return "some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
 
     def as_json(self) -> str:
         """For programs: one object."""
@@ -372,12 +384,12 @@ def _target(text: str) -> Union[str, Path]:
 def run(arguments: argparse.Namespace) -> int:
     """Does what the command line says; returns the exit code."""
     if arguments.overwrite and arguments.skip_existing:
-        print("import: --overwrite and --skip-existing exclude each other", file=sys.stderr)
+        print("kvstore: --overwrite and --skip-existing exclude each other", file=sys.stderr)
         return 2
     try:
         source = find(arguments.source, arguments.kind, arguments.table)
         if source.kind == "snkv" and arguments.family is not None:
-            print("import: the families of a file of snkv keep their names: leave --family away", file=sys.stderr)
+            print("kvstore: the families of a file of snkv keep their names: leave --family away", file=sys.stderr)
             return 2
         options = Options(
             family=arguments.family,
@@ -390,13 +402,15 @@ def run(arguments: argparse.Namespace) -> int:
         )
         report = import_into(source, arguments.target, options)
     except (SourceError, Error, OSError, ValueError) as error:
-        print(f"import: {error}", file=sys.stderr)
+        print(f"kvstore: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("import: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
+        print("kvstore: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
         return 130
-    if arguments.json:
-        print(report.as_json())
-    else:
-        print("\n".join(report.lines()))
+    try:
+        print(report.as_json() if arguments.json else report.as_text(sys.stdout.isatty()), flush=True)
+    except BrokenPipeError:  # nobody reads it; the answer is the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if report.hint and not arguments.json:
+        print(f"kvstore: {report.hint}", file=sys.stderr)
     return 0 if report.complete else 1

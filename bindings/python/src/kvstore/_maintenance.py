@@ -200,14 +200,15 @@ class MaintenanceMethods(Handle):
         self._shared.changed()
         return int(fixed[0])
 
-    def limit(self, max_bytes: Optional[int], policy: str = "none") -> None:
+    def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
         """Sets how much the data may take in the file, in bytes, and which keys make room; None or 0: no limit.
         It is kept in the file, and every store and process obeys it. :meth:`get_limit` tells it.
 
-        ``policy``: "none": none; a write that would pass the limit raises FullError. "soonest": expired keys,
-        then those that would expire soonest; keys without a TTL stay. "oldest": expired keys, then those that
-        were written longest ago; it switches write tracking on for every family. Keys that a write itself has
-        put never make room for it, and what only removes is never refused.
+        ``policy``: None leaves it as it is ("none" in a store without a limit). "none": no key makes room; a write
+        that would pass the limit raises FullError. "soonest": expired keys, then those that would expire soonest;
+        keys without a TTL stay. "oldest": expired keys, then those that were written longest ago; it switches write
+        tracking on for every family. Keys that a write itself has put never make room for it, and what only removes
+        is never refused.
 
         ValueError for a limit of less than 32 pages (131072 bytes with pages of 4096), FullError if the data takes
         more and may not be removed: nothing is changed then.
@@ -217,8 +218,8 @@ class MaintenanceMethods(Handle):
         >>> db.get_limit()
         Limit(max_bytes=4000000, policy='soonest')
         """
-        number = choice(policy, POLICIES, "policy")
         most = 0 if max_bytes is None else count(max_bytes, "max_bytes")
+        number = choice(self.get_limit().policy if policy is None else policy, POLICIES, "policy")
         shared = self._shared
         rc = lib.kvstore_set_limit(shared.handle(), most, number)
         if rc == lib.KVSTORE_ERROR:

@@ -114,7 +114,8 @@ def memoize(
 
     - ``ttl``: how long results live; None: the family's default TTL, or for ever.
     - ``name``: what the keys begin with; by default the module and qualified name of the function. What has none
-      of its own (a lambda, a partial) needs it: all lambdas of a module would share their results.
+      of its own (a lambda, a partial) needs it: all lambdas of a module would share their results. So does a function of
+      a script: the module of every script is ``__main__``, and two that each have an ``f`` share its results.
     - ``typed``: whether equal arguments of different types (1, 1.0 and True) have results of their own.
     - ``ignore``: names of parameters that make no difference, such as "self".
     - ``serializer``: an object with ``dumps`` and ``loads``, such as pickle, json or marshal. With

@@ -91,10 +91,13 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         self, *, prefix: Optional[Data] = None, start: Optional[Data] = None, stop: Optional[Data] = None
     ) -> int:
         """Deletes the keys that :meth:`keys` shows with the same arguments, in one transaction. Returns how many
-        were alive. At least one bound: ``clear()`` deletes them all."""
+        were alive. It needs a bound, and an empty ``prefix`` or ``start`` is none (ValueError): ``clear()`` deletes
+        them all."""
         if prefix is None and start is None and stop is None:
             raise TypeError("delete_range needs a prefix, start or stop; clear() deletes every key of the family")
         low, high = bounds(prefix, start, stop)
+        if not low and high is None:
+            raise ValueError("an empty prefix or start is no bound for delete_range; clear() deletes every key of the family")
         deleted = ffi.new("int64_t *")
         rc = lib.kvstore_cf_delete_range(
             self._cf, low or NULL, len(low or b""), NULL if high is None else high, len(high or b""), deleted

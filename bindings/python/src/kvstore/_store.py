@@ -369,8 +369,8 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         shared.changed()
 
     def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """As :meth:`Family.next_expiry`; with ``all_families``, of all of them: the moment at which a
-        timer should call :meth:`purge_step`."""
+        """As :meth:`Family.next_expiry`, of the default family; with ``all_families``, of all of them: the moment at
+        which a timer should call :meth:`purge_step`."""
         if not all_families:
             return super().next_expiry()
         out = ffi.new("int64_t *")

@@ -63,8 +63,8 @@ def test_diskcache(tmp_path: Path, target: Path, capsys: Any) -> None:
         moment = store.expire_time("session")
         assert moment is not None and abs(moment - before - 1000) < 30
     out = capsys.readouterr().out
-    assert "1  skipped: expired in the source" in out
-    assert "1  skipped: its key is a pickle; --unpickle reads it" in out
+    assert "1\tskipped: expired in the source" in out
+    assert "1\tskipped: its key is a pickle; --unpickle reads it" in out
     assert run(tmp_path / "cache", target, "--skip-existing", "--unpickle") == 0
     assert content(target)[b'["user", 7]'] == b"tuple key"
 
@@ -161,5 +161,5 @@ def test_snkv(tmp_path: Path, target: Path, capsys: Any) -> None:
             found = family.expire_time(key)
             assert found is not None and moment + ttl - 10 < found <= moment + ttl + 0.1
         assert store.expire_time("a") is None
-    assert "2  of them with a TTL" in capsys.readouterr().out
+    assert "2\tof them with a TTL" in capsys.readouterr().out
     assert run(path, target, "--family", "other", "--skip-existing") == 2

@@ -230,7 +230,7 @@ class Store(Families[K, V]):
         await self._work(True, set_it)
 
     async def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """As :meth:`Family.next_expiry`; with ``all_families``, of all of them."""
+        """As :meth:`Family.next_expiry`, of the default family; with ``all_families``, of all of them."""
         return await self._work(False, lambda worker: worker.store.next_expiry(all_families=all_families))
 
     async def purge_step(self, max_keys: int = 0, max_time: Duration = 0) -> kvstore.PurgeStep:
@@ -395,7 +395,7 @@ class Store(Families[K, V]):
         """Makes indexes agree with the data again: as :meth:`kvstore.Store.repair`."""
         return await self._work(True, lambda worker: worker.store.repair())
 
-    async def limit(self, max_bytes: Optional[int], policy: str = "none") -> None:
+    async def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
         """Sets how much the data may take in the file, and which keys make room: as :meth:`kvstore.Store.limit`."""
         await self._work(True, lambda worker: worker.store.limit(max_bytes, policy))
 

@@ -36,7 +36,8 @@ def family_of(store: Store[Any, Any], name: str) -> Family:
     if isinstance(store, Family) and not isinstance(store, Store):
         raise TypeError("a recipe has a family of its own: pass the store, and family='name'")
     if not isinstance(store, Store):
-        raise TypeError(f"a recipe needs a store, not {type(store).__name__}; it has a family of its own in it")
+        kind = type(store)
+        raise TypeError(f"a recipe needs a kvstore.Store, not {kind.__module__}.{kind.__qualname__}")
     return store.family(name, create=True, codec=None, keys=bytes)
 
 

@@ -192,6 +192,8 @@ class Queue(Generic[T]):
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"a queue's name must be a str, not {type(name).__name__}")
+        if not name:
+            raise ValueError("a queue's name cannot be empty")
         self._visibility = visibility
         self._visibility_ms = finite_ttl(visibility, "a visibility")
         self._max_attempts = None if max_attempts is None else positive_int(max_attempts, "max_attempts")
