@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, KeyRange, Store, SyncLevel};
+use kvstore::{Config, Error, ErrorKind, Expiry, Family, JournalMode, KeyRange, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
 use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
@@ -693,6 +693,77 @@ fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
 #[test]
 fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() {
     play(REASONS);
+}
+
+/// What makes a family's tables.
+type Making = fn(&Store, &Family) -> Result<(), Error>;
+
+/// Every read that may look at the tables; what they answer, `Contents` compares elsewhere.
+fn read_everything(store: &Store, families: &[Family]) {
+    let _ = (store.families(), store.limit(), store.next_expiry());
+    for family in families {
+        let _ = (family.count(), family.get("large"), family.ttl("large"), family.next_expiry());
+        let _ = (family.default_ttl(), family.count_live(), family.iter().next().transpose());
+    }
+}
+
+#[test]
+fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() {
+    const LATER: i64 = 4_000_000_000_000;
+    let makings: [Making; 3] = [
+        |_, family| family.put_until("k", [1; 3000], Expiry::At(LATER)),
+        |_, family| family.put("k", [1; 9000]),
+        |store, _| store.create_family("made").map(drop),
+    ];
+    let mut failed = 0;
+    for (journal, call, code) in [
+        (JournalMode::Wal, Call::Read, ffi::SQLITE_IOERR_READ),
+        (JournalMode::Delete, Call::Read, ffi::SQLITE_IOERR_READ),
+        (JournalMode::Delete, Call::Write, ffi::SQLITE_FULL),
+    ] {
+        for (making, count) in makings.iter().flat_map(|making| [(making, 1), (making, 12)]) {
+            for nth in 1.. {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("store.db");
+                let watch = Watch::on(dir.path(), false);
+                let config = Config::new().journal_mode(journal).sync(SyncLevel::Off).mmap_size(0);
+                let store = Store::open_with(&path, &config).unwrap();
+                let families: Vec<_> =
+                    (0..count).map(|n| store.create_family(&format!("f{n}")).unwrap()).collect();
+                families.iter().for_each(|family| family.put("b0", [0; 2000]).unwrap());
+                store.begin(true).unwrap();
+                watch.fail(Plan { call, nth, fault: Fault::Code(code), from_then_on: false });
+                let made = making(&store, &families[0]);
+                let is_over = watch.injected() == 0;
+                watch.heal();
+                if made.is_err() {
+                    failed += 1;
+                    assert_eq!(
+                        families[0].count().unwrap(),
+                        1,
+                        "what the call did before it failed is shown"
+                    );
+                    read_everything(&store, &families);
+                }
+                store.rollback().unwrap();
+                read_everything(&store, &families);
+                for family in families.iter().rev() {
+                    family.put("large", [1; 3000]).unwrap();
+                    family.put_until("l", "v", Expiry::At(LATER)).unwrap();
+                    assert_eq!((family.count().unwrap(), family.next_expiry().unwrap()), (3, Some(LATER)));
+                }
+                store.integrity_check().unwrap();
+                store.close().unwrap();
+                let store = Store::open_with(&path, &config).unwrap();
+                assert_eq!(store.families().unwrap().len(), count);
+                store.integrity_check().unwrap();
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(failed > 20, "{failed}");
 }
 
 /// The system says once what it could not write; here a checkpoint hears it that nobody has asked for.

@@ -202,6 +202,7 @@ impl Shared {
         let done = done.map_err(|e| {
             let e = db.explained(e);
             db.note_failure(&e);
+            self.note_change(); // a transaction may be undone: what iterators have read ahead may be of it
             e
         });
         // A callback may have forked, and this be the child: what it has read is not to be relied on.

@@ -56,8 +56,9 @@ impl Store {
     /// Begins a transaction that [`commit`](Store::commit) or [`rollback`](Store::rollback) ends:
     /// a writing one, or a stable snapshot. Prefer [`transaction`](Store::transaction).
     ///
-    /// After a call in it that failed for memory, a full disk, or because the file could not be read, SQLite may
-    /// have ended it: then writes in it, and reads in a snapshot, repeat that failure until it is rolled back.
+    /// After a call in it that failed for memory, a full disk, or because the file could not be read, it may be over: then
+    /// writes in it, and reads in a snapshot, repeat that failure until it is rolled back. A write transaction is undone at
+    /// once, if a write failed so, and reads show the store without it (on a server they repeat the failure, too).
     ///
     /// # Errors
     /// `Error` if one is open already (it goes on); [`Busy`](crate::ErrorKind::Busy) if another

@@ -194,13 +194,8 @@ impl Db {
                 Ok(())
             }
             Err(e) => {
-                if self.transaction == TransactionState::Write
-                    && (e.kind() != ErrorKind::Busy || self.is_idle())
-                {
-                    self.transaction = TransactionState::Doomed(e.clone());
-                    if self.is_idle() {
-                        self.rolled_back(); // SQLite has done so, and may be read until the caller does
-                    }
+                if e.kind() != ErrorKind::Busy || self.is_idle() {
+                    self.doom(&e);
                 }
                 Err(e)
             }
@@ -261,11 +256,12 @@ impl Db {
         name_the_forbidden(why, self.path.as_deref())
     }
 
-    /// Marks the caller's write transaction as one that can only be rolled back.
+    /// Makes the caller's write transaction one that can only be rolled back. It is, at once, as SQLite itself does after some
+    /// failures: until the caller has said so, reads see the store as it is without it, and nothing of the call that failed.
     pub(crate) fn doom(&mut self, why: &Error) {
         if self.transaction == TransactionState::Write {
             self.transaction = TransactionState::Doomed(why.clone());
-            self.rolled_back(); // SQLite may have done so by itself
+            self.roll_back_quietly();
         }
     }
 

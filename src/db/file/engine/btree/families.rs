@@ -163,6 +163,7 @@ impl<'d> Making<'d> {
         if !list.is_plain || listed.odd || !direct.tree.is_writing() {
             return Ok(None);
         }
+        direct.made_tables.set(true);
         Ok(Some(Making { direct, here, tables, cookie, listed }))
     }
 

@@ -64,7 +64,8 @@ pub(in crate::db) struct Direct {
     began_with: Cell<u32>,
     /// Whether something is known of tables as a write transaction has changed them.
     knows_changed: Cell<bool>,
-    /// Whether tables were made without SQL since the last rollback.
+    /// Whether the write transaction has made tables without SQL, or has begun to: then the list of tables may have changed
+    /// before the cookie has.
     pub(super) made_tables: Cell<bool>,
     pub(super) list: RefCell<TableList>,
     /// Memory for the next record.
@@ -289,7 +290,7 @@ impl Direct {
 
     /// To be called when a transaction or a savepoint is rolled back.
     pub(in crate::db) fn rolled_back(&self) {
-        if self.knows_changed.replace(false) {
+        if self.knows_changed.replace(false) | self.made_tables.get() {
             self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
         }
         if self.made_tables.get() {
@@ -385,7 +386,6 @@ impl Direct {
         let next = cookie.wrapping_add(1);
         self.tree.set_cookie(next)?;
         self.knows_changed.set(true);
-        self.made_tables.set(true);
         self.list.borrow_mut().change(tables, listed, self.stamp(next));
         Ok(())
     }
