@@ -72,8 +72,8 @@ fn a_csv_without_a_header_and_other_delimiters_and_forms() {
         "not the number of a column",
     );
     let torn = file(&place, "torn.csv", "key,value\na,1\nb\n");
-    fails(&["import", &to, &torn, "-f", "g"], 3, "the CSV cannot be read");
-    assert!(store.family("g").unwrap().count().unwrap() == 0);
+    fails(&["import", &to, &torn, "-f", "g"], 3, "\n  nothing was imported\n");
+    assert!(store.family("g").is_err());
 }
 
 #[test]
@@ -196,6 +196,67 @@ fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
         "2500\twould be imported from jsonl into family \"default\"\n2500\tof them with a TTL\n"
     );
     assert!(!place.path("new.db").exists());
+}
+
+#[test]
+#[cfg(unix)] // a signal
+fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
+    use std::io::Write as _;
+    use std::process::Stdio;
+
+    let place = Place::new();
+    let to = place.word("to.db");
+    let lines: String = (0..30_000).map(|n| format!("{{\"key\":\"{n}\",\"value\":\"{n:020}\"}}\n")).collect();
+    let (first, rest) = lines.as_bytes().split_at(lines.len() / 2);
+    let mut child = common::command(&["import", &to, "-", "--from", "jsonl"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(first).unwrap(); // all but what a pipe holds is read
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    drop(stdin.write_all(rest)); // it may have ended
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(err(&output).contains("with --skip-existing it goes on where it was"), "{}", err(&output));
+    assert_eq!(code(&output), 3);
+    assert_eq!(place.files(), ["to.db"]);
+    let imported = Store::open(&to).unwrap().count().unwrap();
+    assert!(imported > 0 && imported < 30_000 && imported.is_multiple_of(1000), "{imported}");
+    let said = format!("stopped\n  {} 000 entries were imported", imported / 1000);
+    assert!(err(&output).contains(&said), "{}", err(&output));
+    let output =
+        kvstore_fed(&["import", &to, "-", "--from", "jsonl", "--skip-existing", "--json"], lines.as_bytes());
+    let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!((code(&output), &report["imported"]["default"]), (0, &(30_000 - imported).into()));
+}
+
+#[test]
+fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let csv = file(&place, "a.csv", "key,value\na,1\n");
+    fails(
+        &["import", &to, &csv, "--key-column", "id"],
+        2,
+        "the CSV has no column \"id\": it has key, value.",
+    );
+    fails(&["import", &to, &file(&place, "empty.csv", "")], 3, "the CSV is empty");
+    fails(&["import", &to, &file(&place, "wrong.json", "5")], 3, "an array of objects");
+    let json = file(&place, "a.json", "[{\"key\":\"a\",\"value\":\"1\"}]");
+    assert_eq!(code(&kvstore(&["import", &to, &json, "--key-column", "id"])), 1);
+    assert!(!place.path("to.db").exists());
+    let torn = file(&place, "torn.csv", "key,value\na,1\nb\n");
+    let said = format!(
+        "kvstore: the CSV cannot be read: record 2 (line: 3, byte: 14): found record with 1 fields, but the previous \
+                        record has 2 fields\n  nothing was imported; {to} was made, and is empty\n"
+    );
+    let output = kvstore(&["import", &to, &torn]);
+    assert_eq!((code(&output), err(&output)), (3, said));
+    ok(&["import", &place.word("none.db"), &file(&place, "none.csv", "key,value\n")]);
+    assert!(place.path("none.db").exists());
 }
 
 #[test]
