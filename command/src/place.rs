@@ -157,6 +157,17 @@ pub fn open_with(
     secrets: &Secrets,
     config: Config,
 ) -> Result<Store> {
+    open_in_mode(path, purpose, how, secrets, config.keep_journal_mode(true))
+}
+
+/// The same, in the journal mode that the settings say.
+pub fn open_in_mode(
+    path: &Path,
+    purpose: For,
+    how: &OpenArgs,
+    secrets: &Secrets,
+    config: Config,
+) -> Result<Store> {
     if is_url(path) {
         return on_a_server(path, purpose, how, config);
     }
@@ -171,7 +182,6 @@ pub fn open_with(
         .busy_timeout(how.timeout)
         .sync(SyncLevel::Full)
         .max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT)
-        .keep_journal_mode(true)
         .read_only(purpose == For::Looking);
     let is_new = purpose == For::Making && path.metadata().map_or(0, |file| file.len()) == 0;
     let Opened { store, config } = secrets.open(path, is_new, &config)?;

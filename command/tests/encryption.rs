@@ -519,6 +519,28 @@ mod with {
     }
 
     #[test]
+    fn what_is_written_anew_keeps_its_journal_mode() {
+        let place = Place::new();
+        let [old, new] = ["old", "new"].map(|name| secret_file(&place, name, name));
+        for (mode, name) in [(JournalMode::Wal, "wal"), (JournalMode::Delete, "delete")] {
+            let path = place.word(name);
+            let store = Store::open_with(&path, &Config::new().journal_mode(mode)).unwrap();
+            store.put("k", "v").unwrap();
+            store.close().unwrap();
+            let has = |words: &[&str]| {
+                assert_eq!(json(&[&["info", &path], words].concat())[0]["journal_mode"], name);
+            };
+            ok(&["encrypt", &path, "--new-password-file", &old]);
+            has(&["--password-file", &old]);
+            ok(&["rekey", &path, "--password-file", &old, "--new-password-file", &new]);
+            has(&["--password-file", &new]);
+            ok(&["decrypt", &path, "--password-file", &new, "--yes"]);
+            has(&[]);
+        }
+        assert_eq!(place.files(), ["delete", "new", "old", "wal"]);
+    }
+
+    #[test]
     fn a_damaged_encrypted_store_is_not_sent_to_a_recovery() {
         let place = Place::new();
         let path = place.word("app.db");

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use clap::Args;
-use kvstore::Store;
+use kvstore::{Config, Store};
 
 use super::{NO_ENCRYPTION, NewSecretArgs, read, refuse_given};
 use crate::cli::Context;
 use crate::confirm::confirm;
 use crate::failure::{Answer, Result, refused};
 use crate::json::Object;
-use crate::place::{For, StoreArgs};
+use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
 
 /// Encrypt a store, where it is
@@ -62,7 +62,7 @@ impl EncryptArgs {
         must_be_built_in()?;
         refuse_given(&context.secrets, "encrypt")?;
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = open(&self.store, context)?;
         if store.is_encrypted()? {
             return refused(format!(
                 "{} is encrypted: \"kvstore rekey\" gives it another password",
@@ -79,7 +79,7 @@ impl DecryptArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         must_be_built_in()?;
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = open(&self.store, context)?;
         must_be_encrypted(&store, &path)?;
         let question =
             format!("Decrypts {}: whoever can read the file can read what is in it", path.display());
@@ -98,12 +98,22 @@ impl RekeyArgs {
             context.take_stdin("the new password")?;
         }
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = open(&self.store, context)?;
         must_be_encrypted(&store, &path)?;
         let new = self.new.read(&path)?;
         change(&store, |store| read::rekey(store, &new))?;
         say(context, &path, true, "has the new password now")
     }
+}
+
+/// Opens a store that is to be written anew, in the mode it has: with that the library opens it again, when every page
+/// was written in DELETE mode.
+fn open(of: &StoreArgs, context: &Context) -> Result<Store> {
+    let store = of.open(For::Writing, &context.secrets)?;
+    let Some(mode) = store.info()?.journal_mode else { return Ok(store) };
+    store.close()?;
+    let config = Config::new().journal_mode(mode);
+    place::open_in_mode(&of.path()?, For::Writing, &of.open, &context.secrets, config)
 }
 
 fn must_be_built_in() -> Result<()> {
