@@ -313,6 +313,39 @@ fn what_the_python_package_reads_is_given_to_it() {
 }
 
 #[test]
+#[cfg(unix)] // scripts of sh
+fn the_python_beside_the_command_is_asked_before_that_of_the_path() {
+    use std::process::Command;
+
+    use common::copy_to_run;
+
+    let place = Place::new();
+    let cache = file(&place, "cache", "");
+    let script = |folder: &str, has: i32| {
+        fs::create_dir(place.path(folder)).unwrap();
+        let text = format!("#!/bin/sh\n[ \"$1\" = -c ] && exit {has}\necho {folder}\n");
+        copy_to_run(file(&place, "script.sh", &text), place.path(folder).join("python3"));
+    };
+    let run = |named: &str, name: &str| {
+        let path = format!("{}:/usr/bin:/bin", place.word("path"));
+        let mut command = Command::new(place.path(name));
+        command.args(["import", &place.word("to.db"), &cache, "--from", "diskcache"]);
+        out(&command.env("PATH", path).env("KVSTORE_PYTHON", named).output().unwrap())
+    };
+    script("path", 0);
+    script("venv", 0);
+    copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("venv/kvstore"));
+    std::os::unix::fs::symlink(place.path("venv/kvstore"), place.path("link")).unwrap();
+    assert_eq!(run("", "venv/kvstore"), "venv\n");
+    assert_eq!(run("", "link"), "venv\n");
+    assert_eq!(run(&place.word("path/python3"), "venv/kvstore"), "path\n");
+    // One that does not have the package is in nobody's way.
+    script("other", 1);
+    copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("other/kvstore"));
+    assert_eq!(run("", "other/kvstore"), "path\n");
+}
+
+#[test]
 fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
     let place = Place::new();
     let csv = file(&place, "a.csv", "key,value,ttl\na,1,60\n,2,60\n,3,60\nb,4,soon\n");

@@ -1,7 +1,8 @@
 //! `import`: from other packages, and from CSV and JSON.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::env::consts::EXE_SUFFIX;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ impl Kind {
 /// Copy what another program keeps, TTLs included
 ///
 /// CSV and JSON are read here. What SNKV, diskcache, sqlitedict, shelve and dbm have made is read by the Python package
-/// kvstore-ttl, by $KVSTORE_PYTHON or python3 (on Windows python). The source is only read. It is written in batches: what was written
+/// kvstore-ttl, by $KVSTORE_PYTHON, or else by the python3 (on Windows python) beside this command, or that of the PATH. The source is only read. It is written in batches: what was written
 /// before an error or Ctrl-C stays, and --skip-existing goes on.
 #[derive(Debug, Args)]
 #[command(
@@ -235,18 +236,17 @@ impl ImportArgs {
                 "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
             );
         }
-        let python = std::env::var_os(PYTHON)
-            .filter(|python| !python.is_empty())
-            .unwrap_or_else(|| system::PYTHON.into());
+        let (mut python, mut has_package) = (OsString::new(), Ok(false));
+        for candidate in pythons() {
+            has_package = can_import(&candidate);
+            python = candidate;
+            if matches!(has_package, Ok(true)) {
+                break;
+            }
+        }
         let said = python.to_string_lossy().into_owned();
-        let has_package = Command::new(&python)
-            .args(["-c", "import kvstore._import"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
         match has_package {
-            Ok(status) if status.success() => {}
+            Ok(true) => {}
             _ if self.is_missing() => return Err(self.not_there()),
             Ok(_) => {
                 return refused(format!(
@@ -289,6 +289,26 @@ impl ImportArgs {
             Err(e) => refused(format!("{said} cannot be run: {e}")),
         }
     }
+}
+
+/// The Pythons to ask: the one that is named, or else the one beside this command, as in a virtual environment that need
+/// not be active, then that of the PATH. (A link that the Python is stays one: it says which environment that is of.)
+fn pythons() -> Vec<OsString> {
+    if let Some(named) = std::env::var_os(PYTHON).filter(|python| !python.is_empty()) {
+        return vec![named];
+    }
+    let name = format!("{}{EXE_SUFFIX}", system::PYTHON);
+    let beside = std::env::current_exe().ok().map(|command| command.with_file_name(name));
+    let beside = beside.filter(|python| python.is_file()).map(PathBuf::into_os_string);
+    beside.into_iter().chain([system::PYTHON.into()]).collect()
+}
+
+/// Whether it has the package.
+fn can_import(python: &OsStr) -> io::Result<bool> {
+    let mut command = Command::new(python);
+    command.args(["-c", "import kvstore._import"]);
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    Ok(status.success())
 }
 
 /// An import under way.
