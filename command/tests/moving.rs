@@ -255,6 +255,22 @@ fn an_output_file_is_whole_or_as_it_was() {
 }
 
 #[test]
+fn a_dump_may_go_to_standard_output_and_a_backup_not() {
+    let place = Place::new();
+    let path = place.word("app.db");
+    ok(&["put", &path, "k", "v"]);
+    let run = |words: &[&str]| command(words).current_dir(place.path("")).output().unwrap();
+    let dump = run(&["dump", &path, "-o", "-"]);
+    assert_eq!(ok(&["dump", &path]).lines().nth(2), out(&dump).lines().nth(2));
+    for words in [["backup", &path, "-"], ["recover", &path, "-"]] {
+        let output = run(&words);
+        assert_eq!(code(&output), 2);
+        assert!(err(&output).contains("cannot be standard output"), "{}", err(&output));
+    }
+    assert_eq!(place.files(), ["app.db"]);
+}
+
+#[test]
 fn a_dump_replaces_a_dump_or_an_empty_file_and_no_other() {
     let place = Place::new();
     let (from, other) = (place.word("from.db"), place.word("other.db"));

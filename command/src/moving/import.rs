@@ -342,7 +342,7 @@ impl Target {
         let is_made = !path.exists() && !place::is_url(&path);
         let store = args.store.open(For::Making, secrets)?;
         store.begin(true)?;
-        let family = if name == super::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
+        let family = if name == place::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
         if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
             return refused(format!(
                 "family \"{name}\" of the target has keys already: say --skip-existing to keep them, \
