@@ -591,11 +591,11 @@ mod with {
             "{}",
             err(&default)
         );
-        fails(
-            &["encrypt", &path, "--password-file", &two],
-            2,
-            "encrypt takes the new password by --new-password-file",
-        );
+        let given = ["--password-file", &one, "--new-password-file", &two];
+        fails(&[&["encrypt", &path], &given[..]].concat(), 3, "is encrypted: \"kvstore rekey\"");
+        ok(&["put", &place.word("plain.db"), "k", "v"]);
+        let said = "leave out --password, --password-file,";
+        fails(&[&["encrypt", &place.word("plain.db")], &given[..]].concat(), 2, said);
         fails(
             &["rekey", &path, "--password-file", &two, "--new-password-file", &two],
             3,

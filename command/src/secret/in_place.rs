@@ -5,10 +5,10 @@ use std::path::Path;
 use clap::Args;
 use kvstore::{Config, Store};
 
-use super::{NO_ENCRYPTION, NewSecretArgs, read, refuse_given};
+use super::{NO_ENCRYPTION, NewSecretArgs, read};
 use crate::cli::Context;
 use crate::confirm::confirm;
-use crate::failure::{Answer, Result, refused};
+use crate::failure::{Answer, Result, refused, usage};
 use crate::json::Object;
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
@@ -60,14 +60,13 @@ pub struct RekeyArgs {
 impl EncryptArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         must_be_built_in()?;
-        refuse_given(&context.secrets, "encrypt")?;
         let path = self.store.path()?;
+        if context.secrets.are_given() {
+            return if place::is_encrypted(&path) { is_encrypted(&path) } else { usage(NOT_YET) };
+        }
         let store = open(&self.store, context)?;
         if store.is_encrypted()? {
-            return refused(format!(
-                "{} is encrypted: \"kvstore rekey\" gives it another password",
-                path.display()
-            ));
+            return is_encrypted(&path);
         }
         let new = self.new.read(&path)?;
         change(&store, |store| read::encrypt(store, &new))?;
@@ -121,6 +120,14 @@ fn must_be_built_in() -> Result<()> {
         true => Ok(()),
         false => refused(NO_ENCRYPTION),
     }
+}
+
+/// For a store that has no password.
+const NOT_YET: &str = "the store has no password yet: leave out --password, --password-file, --password-env and --raw-key-file. \
+                       The new one comes from --new-password-file, --new-password-env or --new-raw-key-file, or is asked for";
+
+fn is_encrypted(path: &Path) -> Result {
+    refused(format!("{} is encrypted: \"kvstore rekey\" gives it another password", path.display()))
 }
 
 fn must_be_encrypted(store: &Store, path: &Path) -> Result<()> {
