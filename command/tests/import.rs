@@ -234,6 +234,19 @@ fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
 }
 
 #[test]
+fn what_scan_prints_is_imported_with_its_ends() {
+    let place = Place::new();
+    let [from, to] = ["from.db", "to.db"].map(|name| place.word(name));
+    ok(&["put", &from, "never", "1"]);
+    ok(&["put", &from, "\\xff", "\\x00", "--at", "2255-01-01T00:00Z"]);
+    let scanned = ok(&["scan", &from, "--json"]);
+    let words = ["import", &to, "-", "--from", "jsonl", "--expire-column", "expire_ms"];
+    let output = kvstore_fed(&words, scanned.as_bytes());
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+    assert_eq!(ok(&["scan", &to, "--json"]), scanned);
+}
+
+#[test]
 fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
     let place = Place::new();
     let to = place.word("to.db");

@@ -33,7 +33,7 @@ const NOT_HERE: [&str; 3] = ["shell", "completions", "man"];
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
-        "Lines are kept in {}, which only its
+        "Lines are kept in {}, which only its \
 owner can read; those that begin with a space are not.
 
 With lines piped in there is no prompt, and the first line that fails is the last one: its exit code is the shell's.

@@ -95,13 +95,15 @@ impl Kind {
 /// Copy what another program keeps, TTLs included
 ///
 /// CSV and JSON are read here. What SNKV, diskcache, sqlitedict, shelve and dbm have made is read by the Python package
-/// kvstore-ttl, by $KVSTORE_PYTHON, or else by the python3 (on Windows python) beside this command, or that of the PATH. The source is only read. It is written in batches: what was written
-/// before an error or Ctrl-C stays, and --skip-existing goes on.
+/// kvstore-ttl, by $KVSTORE_PYTHON, or else by the python3 (on Windows python) beside this command, or that of the PATH.
+/// The source is only read. It is written in batches: what was written before an error or Ctrl-C stays, and
+/// --skip-existing goes on.
 #[derive(Debug, Args)]
 #[command(
     after_help = "JSON: an array of objects, [{\"key\":\"a\",\"value\":\"1\"}, ...], or an object {\"a\":\"1\", ...}; \
 with --from jsonl one object a line. A value that is no string is taken as the JSON it is. Where there is no field \
-\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\".
+\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\". Ends of life are taken from the column that is named only: \
+of \"kvstore scan --json\" it is expire_ms.
 
 Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 3 the source or the store said no.
 
@@ -109,6 +111,7 @@ Examples:
   kvstore import app.db users.csv --key-column id --value-column email
   kvstore import app.db sessions.json -f sessions --ttl 2h
   kvstore import app.db tokens.jsonl --expire-column expires_at --overwrite
+  kvstore scan old.db --json | kvstore import app.db - --from jsonl --expire-column expire_ms
   kvstore import app.db --from diskcache /var/cache/app --dry-run"
 )]
 pub struct ImportArgs {
