@@ -102,8 +102,8 @@ impl Kind {
 #[command(
     after_help = "JSON: an array of objects, [{\"key\":\"a\",\"value\":\"1\"}, ...], or an object {\"a\":\"1\", ...}; \
 with --from jsonl one object a line. A value that is no string is taken as the JSON it is. Where there is no field \
-\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\". Ends of life are taken from the column that is named only: \
-of \"kvstore scan --json\" it is expire_ms.
+\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\". \
+Ends of life are taken from the column that is named only: of \"kvstore scan --json\" it is expire_ms.
 
 Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 3 the source or the store said no.
 
@@ -205,7 +205,7 @@ impl ImportArgs {
     }
 
     fn read(&self, kind: Kind, input: impl BufRead, context: &mut Context) -> Result {
-        let name = self.family.as_deref().unwrap_or("default");
+        let name = self.family.as_deref().unwrap_or(place::DEFAULT);
         let mut importing = Importing::new(self, name, &context.secrets)?;
         let (columns, form) = (&self.columns, context.form);
         let mut sink = |given| importing.add(given);
@@ -319,7 +319,7 @@ struct Importing<'a> {
     args: &'a ImportArgs,
     name: &'a str,
     secrets: &'a Secrets,
-    /// `None`: until there is something to write.
+    /// `None`: nothing was to be written yet, or it is only to be said what would be imported.
     target: Option<Target>,
     report: Report,
     waiting: u64,

@@ -338,8 +338,8 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Sees to a family of which the dump has no key: it is made, and one that is there stays as it is. (What a new store
-    /// has is as good as made.)
+    /// Sees to a family of which the dump has no key: it is made, and one that is there stays as it is. (In a store without
+    /// keys, one without a default TTL counts as made: a new store has "default".)
     fn make_waiting(&mut self) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
