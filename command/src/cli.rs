@@ -30,7 +30,7 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE; docs/remote.md);
+STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE; docs/remote.md); \
 \"-\" is the one named by $KVSTORE. Commands that only look change nothing and make no store.
 Exit codes: 0 yes; 1 no (not found, not set, dead); 2 wrong usage; 3 the store said no (busy, read-only, damaged).
 
@@ -220,6 +220,29 @@ impl Command {
             Command::Shell(args) => args.run(context),
             Command::Completions(args) => args.run(context),
             Command::Man(args) => args.run(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_help_has_lines_of_its_own_for_sentences_and_examples_only() {
+        let whole = Cli::command();
+        for command in [&whole].into_iter().chain(whole.get_subcommands()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<_> = help.lines().collect();
+            for pair in lines.windows(2) {
+                let is_text = pair.iter().all(|line| !line.is_empty() && !line.starts_with(' '));
+                assert!(
+                    !is_text || pair.iter().any(|line| line.ends_with('.')),
+                    "{pair:?} are wrapped twice"
+                );
+            }
         }
     }
 }

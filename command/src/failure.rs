@@ -71,10 +71,16 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
         clap::error::ErrorKind::UnknownArgument => {
             // What clap says to an unknown option, "pass it after --", makes a key of it.
             error.remove(ContextKind::Suggested);
-            let may_be_a_key = wrong.starts_with('-') && !wrong.starts_with("--");
-            may_be_a_key.then_some(
-                "a key that begins with '-' comes after a '--'; as the value of an option it is --prefix=-x",
-            )
+            match wrong.as_bytes() {
+                [b'-', b'0'..=b'9', ..] => Some(
+                    "numbers and durations are not less than 0; a key that begins with '-' comes after a '--', or is \
+                     the value of an option with a '=', as in --prefix=-1",
+                ),
+                [b'-', other, ..] if *other != b'-' => Some(
+                    "a key that begins with '-' comes after a '--'; as the value of an option it is --prefix=-x",
+                ),
+                _ => None,
+            }
         }
         _ => None,
     };

@@ -17,6 +17,9 @@ use crate::times;
 /// The environment variable that `-` means.
 pub const VARIABLE: &str = "KVSTORE";
 
+/// The family of every store.
+pub const DEFAULT: &str = "default";
+
 /// For commands with nothing after it.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
@@ -47,7 +50,7 @@ pub struct OpenArgs {
 #[derive(Debug, Args)]
 pub struct FamilyArgs {
     /// The family of the keys
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = DEFAULT)]
     pub family: String,
 }
 
@@ -132,11 +135,14 @@ pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses the URL of a store where a file is to be made. `instead`: what goes there.
+/// Refuses the URL of a store, and standard output, where a file is to be made. `instead`: what goes to the URL.
 pub fn must_name_a_file(path: &Path, what: &str, instead: &str) -> Result<()> {
     if is_url(path) {
         let path = shown(path);
         return usage(format!("{what} is a file, and {path} is a store on a server: {instead}"));
+    }
+    if path.as_os_str() == "-" {
+        return usage(format!("{what} is a file, and cannot be standard output: give it a name"));
     }
     Ok(())
 }
@@ -157,6 +163,17 @@ pub fn open_with(
     secrets: &Secrets,
     config: Config,
 ) -> Result<Store> {
+    open_in_mode(path, purpose, how, secrets, config.keep_journal_mode(true))
+}
+
+/// The same, in the journal mode that the settings say.
+pub fn open_in_mode(
+    path: &Path,
+    purpose: For,
+    how: &OpenArgs,
+    secrets: &Secrets,
+    config: Config,
+) -> Result<Store> {
     if is_url(path) {
         return on_a_server(path, purpose, how, config);
     }
@@ -171,7 +188,6 @@ pub fn open_with(
         .busy_timeout(how.timeout)
         .sync(SyncLevel::Full)
         .max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT)
-        .keep_journal_mode(true)
         .read_only(purpose == For::Looking);
     let is_new = purpose == For::Making && path.metadata().map_or(0, |file| file.len()) == 0;
     let Opened { store, config } = secrets.open(path, is_new, &config)?;

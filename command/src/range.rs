@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use kvstore::KeyRange;
 
 use crate::bytes::Form;
@@ -54,9 +54,10 @@ impl RangeArgs {
 /// Which keys are changed: those that are named, a range of which nothing is empty (a variable of the shell that is not set would mean all
 /// keys), or all, if that is said.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").args(["keys", "prefix", "from", "to", "all"]).required(true).multiple(true))]
 pub struct ManyArgs {
     /// The keys
-    #[arg(value_name = "KEY", required_unless_present_any = ["prefix", "from", "to", "all"], conflicts_with_all = ["prefix", "from", "to", "all"])]
+    #[arg(value_name = "KEY", conflicts_with_all = ["prefix", "from", "to", "all"])]
     keys: Vec<String>,
     #[command(flatten)]
     range: RangeArgs,

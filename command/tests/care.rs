@@ -511,6 +511,20 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode())
 }
 
 #[test]
+fn of_a_limit_stays_what_is_not_said() {
+    let scratch = Scratch::new(10);
+    let limit = |words: &[&str]| stdout(&run("limit", &scratch.path(), words));
+    let refused = run("limit", &scratch.path(), &["--evict", "oldest"]);
+    assert_eq!(code(&refused), 3);
+    assert!(stderr(&refused).contains("has no limit: give a size"), "{}", stderr(&refused));
+    assert_eq!(limit(&["2MB"]), "2000000\tnone\n");
+    assert_eq!(limit(&["--evict", "soonest"]), "2000000\tsoonest\n");
+    assert_eq!(limit(&["3MB"]), "3000000\tsoonest\n");
+    assert_eq!(limit(&["4MB", "--evict", "none"]), "4000000\tnone\n");
+    assert_eq!(limit(&[]), "4000000\tnone\n");
+}
+
+#[test]
 fn a_limit_that_is_too_low_names_the_word_that_removes_it() {
     let scratch = Scratch::new(10);
     for size in ["0", "1kB"] {

@@ -519,6 +519,28 @@ mod with {
     }
 
     #[test]
+    fn what_is_written_anew_keeps_its_journal_mode() {
+        let place = Place::new();
+        let [old, new] = ["old", "new"].map(|name| secret_file(&place, name, name));
+        for (mode, name) in [(JournalMode::Wal, "wal"), (JournalMode::Delete, "delete")] {
+            let path = place.word(name);
+            let store = Store::open_with(&path, &Config::new().journal_mode(mode)).unwrap();
+            store.put("k", "v").unwrap();
+            store.close().unwrap();
+            let has = |words: &[&str]| {
+                assert_eq!(json(&[&["info", &path], words].concat())[0]["journal_mode"], name);
+            };
+            ok(&["encrypt", &path, "--new-password-file", &old]);
+            has(&["--password-file", &old]);
+            ok(&["rekey", &path, "--password-file", &old, "--new-password-file", &new]);
+            has(&["--password-file", &new]);
+            ok(&["decrypt", &path, "--password-file", &new, "--yes"]);
+            has(&[]);
+        }
+        assert_eq!(place.files(), ["delete", "new", "old", "wal"]);
+    }
+
+    #[test]
     fn a_damaged_encrypted_store_is_not_sent_to_a_recovery() {
         let place = Place::new();
         let path = place.word("app.db");
@@ -569,11 +591,11 @@ mod with {
             "{}",
             err(&default)
         );
-        fails(
-            &["encrypt", &path, "--password-file", &two],
-            2,
-            "encrypt takes the new password by --new-password-file",
-        );
+        let given = ["--password-file", &one, "--new-password-file", &two];
+        fails(&[&["encrypt", &path], &given[..]].concat(), 3, "is encrypted: \"kvstore rekey\"");
+        ok(&["put", &place.word("plain.db"), "k", "v"]);
+        let said = "leave out --password, --password-file,";
+        fails(&[&["encrypt", &place.word("plain.db")], &given[..]].concat(), 2, said);
         fails(
             &["rekey", &path, "--password-file", &two, "--new-password-file", &two],
             3,

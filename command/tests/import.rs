@@ -72,8 +72,8 @@ fn a_csv_without_a_header_and_other_delimiters_and_forms() {
         "not the number of a column",
     );
     let torn = file(&place, "torn.csv", "key,value\na,1\nb\n");
-    fails(&["import", &to, &torn, "-f", "g"], 3, "the CSV cannot be read");
-    assert!(store.family("g").unwrap().count().unwrap() == 0);
+    fails(&["import", &to, &torn, "-f", "g"], 3, "\n  nothing was imported\n");
+    assert!(store.family("g").is_err());
 }
 
 #[test]
@@ -199,6 +199,80 @@ fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
 }
 
 #[test]
+#[cfg(unix)] // a signal
+fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
+    use std::io::Write as _;
+    use std::process::Stdio;
+
+    let place = Place::new();
+    let to = place.word("to.db");
+    let lines: String = (0..30_000).map(|n| format!("{{\"key\":\"{n}\",\"value\":\"{n:020}\"}}\n")).collect();
+    let (first, rest) = lines.as_bytes().split_at(lines.len() / 2);
+    let mut child = common::command(&["import", &to, "-", "--from", "jsonl"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(first).unwrap(); // all but what a pipe holds is read
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    drop(stdin.write_all(rest)); // it may have ended
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(err(&output).contains("with --skip-existing it goes on where it was"), "{}", err(&output));
+    assert_eq!(code(&output), 3);
+    assert_eq!(place.files(), ["to.db"]);
+    let imported = Store::open(&to).unwrap().count().unwrap();
+    assert!(imported > 0 && imported < 30_000 && imported.is_multiple_of(1000), "{imported}");
+    let said = format!("stopped\n  {} 000 entries were imported", imported / 1000);
+    assert!(err(&output).contains(&said), "{}", err(&output));
+    let output =
+        kvstore_fed(&["import", &to, "-", "--from", "jsonl", "--skip-existing", "--json"], lines.as_bytes());
+    let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!((code(&output), &report["imported"]["default"]), (0, &(30_000 - imported).into()));
+}
+
+#[test]
+fn what_scan_prints_is_imported_with_its_ends() {
+    let place = Place::new();
+    let [from, to] = ["from.db", "to.db"].map(|name| place.word(name));
+    ok(&["put", &from, "never", "1"]);
+    ok(&["put", &from, "\\xff", "\\x00", "--at", "2255-01-01T00:00Z"]);
+    let scanned = ok(&["scan", &from, "--json"]);
+    let words = ["import", &to, "-", "--from", "jsonl", "--expire-column", "expire_ms"];
+    let output = kvstore_fed(&words, scanned.as_bytes());
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+    assert_eq!(ok(&["scan", &to, "--json"]), scanned);
+}
+
+#[test]
+fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
+    let place = Place::new();
+    let to = place.word("to.db");
+    let csv = file(&place, "a.csv", "key,value\na,1\n");
+    fails(
+        &["import", &to, &csv, "--key-column", "id"],
+        2,
+        "the CSV has no column \"id\": it has key, value.",
+    );
+    fails(&["import", &to, &file(&place, "empty.csv", "")], 3, "the CSV is empty");
+    fails(&["import", &to, &file(&place, "wrong.json", "5")], 3, "an array of objects");
+    let json = file(&place, "a.json", "[{\"key\":\"a\",\"value\":\"1\"}]");
+    assert_eq!(code(&kvstore(&["import", &to, &json, "--key-column", "id"])), 1);
+    assert!(!place.path("to.db").exists());
+    let torn = file(&place, "torn.csv", "key,value\na,1\nb\n");
+    let said = format!(
+        "kvstore: the CSV cannot be read: record 2 (line: 3, byte: 14): found record with 1 fields, but the previous \
+                        record has 2 fields\n  nothing was imported; {to} was made, and is empty\n"
+    );
+    let output = kvstore(&["import", &to, &torn]);
+    assert_eq!((code(&output), err(&output)), (3, said));
+    ok(&["import", &place.word("none.db"), &file(&place, "none.csv", "key,value\n")]);
+    assert!(place.path("none.db").exists());
+}
+
+#[test]
 #[cfg(unix)] // scripts of sh
 fn what_the_python_package_reads_is_given_to_it() {
     use common::{command, copy_to_run};
@@ -249,6 +323,39 @@ fn what_the_python_package_reads_is_given_to_it() {
     }
     let refused = run(&with, &[cache, "--ttl", "5m"]);
     assert!(code(&refused) == 2 && err(&refused).contains("for CSV and JSON"), "{}", err(&refused));
+}
+
+#[test]
+#[cfg(unix)] // scripts of sh
+fn the_python_beside_the_command_is_asked_before_that_of_the_path() {
+    use std::process::Command;
+
+    use common::copy_to_run;
+
+    let place = Place::new();
+    let cache = file(&place, "cache", "");
+    let script = |folder: &str, has: i32| {
+        fs::create_dir(place.path(folder)).unwrap();
+        let text = format!("#!/bin/sh\n[ \"$1\" = -c ] && exit {has}\necho {folder}\n");
+        copy_to_run(file(&place, "script.sh", &text), place.path(folder).join("python3"));
+    };
+    let run = |named: &str, name: &str| {
+        let path = format!("{}:/usr/bin:/bin", place.word("path"));
+        let mut command = Command::new(place.path(name));
+        command.args(["import", &place.word("to.db"), &cache, "--from", "diskcache"]);
+        out(&command.env("PATH", path).env("KVSTORE_PYTHON", named).output().unwrap())
+    };
+    script("path", 0);
+    script("venv", 0);
+    copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("venv/kvstore"));
+    std::os::unix::fs::symlink(place.path("venv/kvstore"), place.path("link")).unwrap();
+    assert_eq!(run("", "venv/kvstore"), "venv\n");
+    assert_eq!(run("", "link"), "venv\n");
+    assert_eq!(run(&place.word("path/python3"), "venv/kvstore"), "path\n");
+    // One that does not have the package is in nobody's way.
+    script("other", 1);
+    copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("other/kvstore"));
+    assert_eq!(run("", "other/kvstore"), "path\n");
 }
 
 #[test]

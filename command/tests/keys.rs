@@ -193,7 +193,12 @@ fn keys_are_removed_together() {
     assert_eq!(ok(&["ls", &s]), "d3\ne\n");
     says_no(&["del", &s, "--from", "x"], "0\n");
     assert_eq!(ok(&["del", &s, "--from", "a"]), "2\n");
-    fails(&["del", &s], 2, "required");
+    fails(&["del", &s], 2, "  <KEY|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>\n");
+    fails(
+        &["del", &s],
+        2,
+        "del [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>\n",
+    );
     fails(&["del", &s, "a", "--prefix", "b"], 2, "cannot be used with");
     fails(&["del", &s, "--from", "b", "--to", "a"], 2, "--from is after --to");
     // All are refused when one word is wrong.
@@ -278,7 +283,7 @@ fn lives_are_changed() {
         json(&["expire", &s, "a", "--at", "2100-01-01T00:00Z"])[0]["expire_ms"],
         4_102_444_800_000_i64
     );
-    fails(&["expire", &s, "a"], 2, "required");
+    fails(&["expire", &s, "a"], 2, "  <DURATION|--at <TIME>>\n");
     fails(&["expire", &s, "a", "1h", "--at", "+1h"], 2, "cannot be used with");
     assert_eq!(json(&["persist", &s, "a"])[0]["had_ttl"], true);
     assert_eq!(json(&["persist", &s, "a"])[0]["had_ttl"], false);
@@ -336,6 +341,9 @@ fn wrong_command_lines_get_advice_that_fits() {
     fails(&["ls", &s, "--prefi", "k"], 2, "'--prefix'");
     fails(&["del", &s, "-x"], 2, "comes after a '--'");
     fails(&["ls", &s, "--prefix", "-x"], 2, "--prefix=-x");
+    for words in [&["put", &s, "k", "v", "--ttl", "-5s"][..], &["ls", &s, "--limit", "-1"]] {
+        fails(words, 2, "numbers and durations are not less than 0");
+    }
     assert_eq!(ok(&["ls", &s, "--prefix=-x"]), "");
     // The fields of JSON are text, or base64 where there is none.
     fails(&["ls", &s, "--json", "--hex"], 2, "cannot be used with");

@@ -255,6 +255,22 @@ fn an_output_file_is_whole_or_as_it_was() {
 }
 
 #[test]
+fn a_dump_may_go_to_standard_output_and_a_backup_not() {
+    let place = Place::new();
+    let path = place.word("app.db");
+    ok(&["put", &path, "k", "v"]);
+    let run = |words: &[&str]| command(words).current_dir(place.path("")).output().unwrap();
+    let dump = run(&["dump", &path, "-o", "-"]);
+    assert_eq!(ok(&["dump", &path]).lines().nth(2), out(&dump).lines().nth(2));
+    for words in [["backup", &path, "-"], ["recover", &path, "-"]] {
+        let output = run(&words);
+        assert_eq!(code(&output), 2);
+        assert!(err(&output).contains("cannot be standard output"), "{}", err(&output));
+    }
+    assert_eq!(place.files(), ["app.db"]);
+}
+
+#[test]
 fn a_dump_replaces_a_dump_or_an_empty_file_and_no_other() {
     let place = Place::new();
     let (from, other) = (place.word("from.db"), place.word("other.db"));
@@ -396,6 +412,50 @@ fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
     assert_eq!(store.get("empty").unwrap().unwrap(), b"");
     assert_eq!(store.get("own").unwrap().unwrap(), b"mine");
     assert_eq!(store.family("O'dd \"näme\"\n").unwrap().write_time("a").unwrap(), Some(0));
+}
+
+#[test]
+fn a_family_of_which_a_dump_has_no_key_is_made_or_stays_as_it_is() {
+    let place = Place::new();
+    let dump = place.word("dump.jsonl");
+    let head = r#"{"kvstore_dump":1}
+{"family":"default","default_ttl_ms":5000}
+{"family":"new","default_ttl_ms":6000,"track_writes":true}
+{"family":"there","default_ttl_ms":7000}
+{"family":"rows"}
+{"key":"k","value":"1"}
+"#;
+    fs::write(&dump, format!("{head}{}\n", r#"{"end":true,"families":4,"keys":1}"#)).unwrap();
+    let ttl = |family: &Family| family.default_ttl().unwrap().map(|ttl| ttl.as_secs());
+    let fresh = place.word("fresh.db");
+    ok(&["load", &fresh, &dump]);
+    assert_eq!(ttl(&Store::open(&fresh).unwrap().family("default").unwrap()), Some(5));
+    // What the store has is not changed, whether it has keys or none.
+    let to = place.word("to.db");
+    let store = Store::open(&to).unwrap();
+    store.put("k", "mine").unwrap();
+    store.create_family("there").unwrap().set_default_ttl(Some(Duration::from_secs(60))).unwrap();
+    drop(store);
+    let loaded = "loaded\t1\nfamilies\t4\nexpired\t0\npresent\t0\nevicted\t0\n";
+    assert_eq!(ok(&["load", &to, &dump]), loaded);
+    let store = Store::open(&to).unwrap();
+    let [default, new, there] = ["default", "new", "there"].map(|name| store.family(name).unwrap());
+    assert_eq!([ttl(&default), ttl(&new), ttl(&there)], [None, Some(6), Some(60)]);
+    assert!(new.tracks_writes().unwrap() && default.get("k").unwrap().unwrap() == b"mine");
+    // Also one that was set up, and has no keys in any family.
+    let set_up = place.word("set up.db");
+    ok(&["families", &set_up, "create", "there", "--ttl", "1m"]);
+    ok(&["load", &set_up, &dump]);
+    assert_eq!(ttl(&Store::open(&set_up).unwrap().family("there").unwrap()), Some(60));
+    // A load that is refused changes nothing.
+    let before = contents(&to);
+    fails(&["load", &to, &dump], 3, "the family \"rows\" has keys already");
+    let more = r#"{"family":"default","default_ttl_ms":5000}
+{"key":"k","value":"2"}
+{"end":true,"families":1,"keys":1}"#;
+    fs::write(&dump, format!("{{\"kvstore_dump\":1}}\n{{\"family\":\"other\"}}\n{more}\n")).unwrap();
+    fails(&["load", &to, &dump], 3, "the family \"default\" has keys already");
+    assert!(contents(&to) == before);
 }
 
 #[test]

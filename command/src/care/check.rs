@@ -20,9 +20,9 @@ use crate::progress::{Interrupt, Progress};
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 3: something does not agree.
 
-With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is
-{\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\", \"recover\" or,
-of an encrypted store or one on a server, \"backup\", and stopped is null, or says what kept the check from getting to
+With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is \
+{\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\", \"recover\" or, \
+of an encrypted store or one on a server, \"backup\", and stopped is null, or says what kept the check from getting to \
 its end.
 
 Examples:

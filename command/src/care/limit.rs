@@ -1,13 +1,13 @@
 //! `limit`.
 
 use clap::Args;
-use kvstore::{Eviction, Limit};
+use kvstore::{Eviction, Limit, Store};
 
 use crate::cli::Context;
-use crate::failure::{Answer, Failure, Result, usage};
+use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::size;
-use crate::place::{For, StoreFirst};
+use crate::place::{For, StoreFirst, shown};
 
 /// Show or set how much a store may take, and what makes room
 ///
@@ -19,6 +19,7 @@ use crate::place::{For, StoreFirst};
 Examples:
   kvstore limit app.db
   kvstore limit app.db 64MB --evict soonest
+  kvstore limit app.db --evict oldest          the same size, and something else makes room
   kvstore limit app.db none")]
 pub struct LimitArgs {
     #[command(flatten)]
@@ -26,8 +27,8 @@ pub struct LimitArgs {
     /// The new limit: a number with B, kB, MB, GB (powers of 1000), KiB, MiB or GiB; or "none"
     #[arg(value_name = "SIZE", value_parser = parse_size)]
     to: Option<Size>,
-    /// What makes room when it is reached
-    #[arg(long, value_enum, value_name = "WHAT", requires = "to")]
+    /// What makes room when it is reached [default: as it was; none for a new limit]
+    #[arg(long, value_enum, value_name = "WHAT")]
     evict: Option<Evict>,
 }
 
@@ -74,27 +75,12 @@ fn parse_size(word: &str) -> std::result::Result<Size, String> {
 
 impl LimitArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let limit = match self.to {
-            None => self.store.open(For::Looking, &context.secrets)?.limit()?,
-            Some(to) => {
-                let limit = match (to, self.evict) {
-                    (Size::Unlimited, None) => None,
-                    (Size::Unlimited, Some(_)) => {
-                        return usage("nothing makes room in a store without a limit");
-                    }
-                    (Size::Bytes(bytes), evict) => Some(Limit::new(bytes, eviction(evict))),
-                };
-                self.store.open(For::Writing, &context.secrets)?.set_limit(limit).map_err(|e| {
-                    match e.into() {
-                        // 0 is what a program says.
-                        Failure::Usage(text) => {
-                            Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))
-                        }
-                        failure => failure,
-                    }
-                })?;
-                limit
+        let limit = match (self.to, self.evict) {
+            (None, None) => self.store.open(For::Looking, &context.secrets)?.limit()?,
+            (Some(Size::Unlimited), Some(_)) => {
+                return usage("nothing makes room in a store without a limit");
             }
+            (to, evict) => self.set(&self.store.open(For::Writing, &context.secrets)?, to, evict)?,
         };
         let out = &mut context.out;
         let evict = limit.map(|limit| crate::look::info::eviction(limit.eviction));
@@ -116,15 +102,41 @@ impl LimitArgs {
         } else if out.is_terminal {
             out.line("no limit")?;
         }
-        Ok(if self.to.is_some() { Answer::Yes } else { Answer::from_bool(limit.is_some()) })
+        let looked = self.to.is_none() && self.evict.is_none();
+        Ok(if looked { Answer::from_bool(limit.is_some()) } else { Answer::Yes })
+    }
+
+    /// Sets the limit. What is not said stays as it is.
+    fn set(&self, store: &Store, to: Option<Size>, evict: Option<Evict>) -> Result<Option<Limit>> {
+        let was = store.limit()?;
+        let eviction = evict.map_or_else(|| was.map_or(Eviction::None, |was| was.eviction), Into::into);
+        let limit = match (to, was) {
+            (Some(Size::Unlimited), _) => None,
+            (Some(Size::Bytes(bytes)), _) => Some(Limit::new(bytes, eviction)),
+            (None, Some(was)) => Some(Limit::new(was.max_bytes, eviction)),
+            (None, None) => {
+                let path = shown(&self.store.path()?);
+                return refused(format!("{path} has no limit: give a size, too, such as 64MB"));
+            }
+        };
+        store.set_limit(limit).map_err(|e| match e.into() {
+            // 0 is what a program says.
+            Failure::Usage(text) => {
+                Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))
+            }
+            failure => failure,
+        })?;
+        Ok(limit)
     }
 }
 
-fn eviction(evict: Option<Evict>) -> Eviction {
-    match evict {
-        None | Some(Evict::None) => Eviction::None,
-        Some(Evict::Soonest) => Eviction::Soonest,
-        Some(Evict::Oldest) => Eviction::Oldest,
+impl From<Evict> for Eviction {
+    fn from(evict: Evict) -> Eviction {
+        match evict {
+            Evict::None => Eviction::None,
+            Evict::Soonest => Eviction::Soonest,
+            Evict::Oldest => Eviction::Oldest,
+        }
     }
 }
 

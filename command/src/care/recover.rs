@@ -24,7 +24,7 @@ use crate::progress::{Interrupt, Progress};
 #[command(
     after_help = "Exit code 0: everything was saved; 1: some of it is lost, and NEW has the rest; 3: nothing was saved.
 
-With --json each loss is an object {\"lost\", \"is_row\", \"key\", \"page\", \"why\"}, and the last line is {\"rows\",
+With --json each loss is an object {\"lost\", \"is_row\", \"key\", \"page\", \"why\"}, and the last line is {\"rows\", \
 \"expired\", \"families\", \"rows_lost\", \"pages_lost\", \"other_losses\"}.
 
 Examples:

@@ -22,14 +22,17 @@ const KEYS_PER_STEP: usize = 4096;
 /// Keys by name go in one transaction. A range goes in steps of 4096 keys, between which others can write; Ctrl-C stops
 /// between two. Prints how many keys were removed, without those that had expired.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: none of the keys was there.
+#[command(
+    override_usage = "kvstore del [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>",
+    after_help = "Exit code 1: none of the keys was there.
 
 Examples:
   kvstore del app.db user:1 user:2
   kvstore del app.db --prefix session: --yes
   kvstore del app.db --from 2026-01 --to 2026-07 -f log
   kvstore del app.db --all -f cache
-  kvstore del app.db -- -odd            a key that begins with -")]
+  kvstore del app.db -- -odd            a key that begins with -"
+)]
 pub struct DelArgs {
     #[command(flatten)]
     store: StoreFirst,

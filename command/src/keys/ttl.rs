@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use kvstore::{Condition, Direction, Expiry, Family, KeyRange, Store};
 
 use crate::cli::Context;
@@ -64,22 +64,26 @@ impl TtlArgs {
 ///
 /// Its value is not touched. If the new end has come already, the key is gone at once.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: there is no such key, or --only-if does not hold.
+#[command(
+    override_usage = "kvstore expire [OPTIONS] <STORE> <KEY> <DURATION|--at <TIME>>",
+    group = ArgGroup::new("end").args(["ttl", "at"]).required(true),
+    after_help = "Exit code 1: there is no such key, or --only-if does not hold.
 
 Examples:
   kvstore expire app.db session:9 30m
   kvstore expire app.db offer --at 2027-01-01T00:00Z
-  kvstore expire app.db session:9 2h --only-if later")]
+  kvstore expire app.db session:9 2h --only-if later"
+)]
 pub struct ExpireArgs {
     #[command(flatten)]
     store: StoreFirst,
     /// The key
     key: String,
     /// How long it lives from now on: 90s, 15m, 2h, 7d, 1h30m
-    #[arg(value_name = "DURATION", value_parser = times::parse_duration, required_unless_present = "at")]
+    #[arg(value_name = "DURATION", value_parser = times::parse_duration)]
     ttl: Option<Duration>,
     /// It lives until then: 2027-01-01T00:00Z, "2027-01-01 12:00", +2h, @1798761600
-    #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true, conflicts_with = "ttl")]
+    #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true)]
     at: Option<Moment>,
     /// Only if this holds
     #[arg(long, value_enum, value_name = "CONDITION")]
@@ -176,13 +180,16 @@ impl PersistArgs {
 /// What is said, or else the family's default TTL. Keys by name go in one transaction. A range goes in steps of at most
 /// 1024 keys, between which others can write; Ctrl-C stops between two. Prints how many keys got the new end.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: none of the keys was there, or --only-if holds for none.
+#[command(
+    override_usage = "kvstore touch [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>",
+    after_help = "Exit code 1: none of the keys was there, or --only-if holds for none.
 
 Examples:
   kvstore touch app.db session:9 session:10 --ttl 30m
   kvstore touch app.db session:9 -f sessions            by the family's default TTL
   kvstore touch app.db --prefix cart: --ttl 2h
-  kvstore touch app.db --all -f sessions --only-if no-ttl --yes")]
+  kvstore touch app.db --all -f sessions --only-if no-ttl --yes"
+)]
 pub struct TouchArgs {
     #[command(flatten)]
     store: StoreFirst,

@@ -33,7 +33,7 @@ const NOT_HERE: [&str; 3] = ["shell", "completions", "man"];
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
-        "Lines are kept in {}, which only its
+        "Lines are kept in {}, which only its \
 owner can read; those that begin with a space are not.
 
 With lines piped in there is no prompt, and the first line that fails is the last one: its exit code is the shell's.
@@ -239,7 +239,7 @@ impl Lines {
     fn fill_in(&self, command: Command) -> Command {
         let names: Vec<_> =
             command.get_arguments().map(|arg| (arg.get_id().to_string(), arg.is_positional())).collect();
-        let mut filled = command;
+        let mut filled = command.override_usage(None::<&str>); // it says STORE
         for (name, is_positional) in names {
             filled = match (name.as_str(), is_positional, &self.family) {
                 ("store", true, _) => filled.mut_arg(name, |arg| {
@@ -252,8 +252,7 @@ impl Lines {
                 _ => filled,
             };
         }
-        // Their usage says STORE.
-        filled.mut_subcommands(|sub| self.fill_in(sub).override_usage(None::<&str>))
+        filled.mut_subcommands(|sub| self.fill_in(sub))
     }
 
     /// Runs a line; its exit code, or `None` to end the shell.

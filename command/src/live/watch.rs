@@ -24,8 +24,8 @@ const FRAME: Duration = Duration::from_millis(250);
 /// time: what is large is counted less often, and the ends of keys up to 10 000 for each family ("10 000+").
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What another program can know of a store: rates of keys and bytes are the differences of two looks, so
-a key put and deleted in between is not seen; commits are counted in WAL mode only, and not on a server, of which
+    after_help = "What another program can know of a store: rates of keys and bytes are the differences of two looks, so \
+a key put and deleted in between is not seen; commits are counted in WAL mode only, and not on a server, of which \
 the sizes of its tables are shown. Reads are not seen at all.
 
 The arrow keys, PgUp and PgDn scroll the families. For programs, or without a terminal: kvstore info STORE --json"

@@ -9,10 +9,10 @@ use super::table;
 use crate::bytes::Form;
 use crate::cli::Context;
 use crate::confirm::{asks, confirm};
-use crate::failure::{Answer, Failure, Result};
+use crate::failure::{Answer, Failure, Result, usage};
 use crate::json::Object;
 use crate::output;
-use crate::place::{self, For, StoreArgs};
+use crate::place::{self, DEFAULT, For, StoreArgs};
 use crate::times;
 
 /// List families; create, set and drop them
@@ -101,7 +101,9 @@ impl FamiliesArgs {
         let store = self.store.open(For::Looking, &context.secrets)?;
         let for_people = context.out.is_for_people();
         let mut rows = Vec::new();
-        for info in store.info()?.families {
+        let mut families = store.info()?.families;
+        families.sort_by_key(|family| family.name != DEFAULT); // the others stay in their order
+        for info in families {
             let live = place::family(&store, &info.name)?.count_live()?;
             if for_people {
                 rows.push(columns(&info, live));
@@ -152,6 +154,12 @@ impl FamiliesArgs {
     }
 
     fn drop(&self, context: &mut Context, name: &str) -> Result {
+        if name == DEFAULT {
+            let path = place::shown(&self.store.path()?);
+            return usage(format!(
+                "every store has the family \"default\", which cannot be dropped: \"kvstore del {path} --all\" removes its keys"
+            ));
+        }
         let store = self.store.open(For::Writing, &context.secrets)?;
         // The handle is closed again: with one a family cannot be dropped.
         let keys = match asks(context.yes) {

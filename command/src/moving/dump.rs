@@ -40,7 +40,7 @@ pub struct DumpArgs {
     /// Only keys that begin with this
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
-    /// The file to write; a dump that is there is replaced, and no other file
+    /// The file to write; a dump that is there is replaced, and no other file; "-" is standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
 }
@@ -57,7 +57,8 @@ impl DumpArgs {
         let prefix = self.prefix.as_deref().map(|prefix| context.form.parse(prefix, "prefix")).transpose()?;
         let range = prefix.as_deref().map_or_else(KeyRange::all, KeyRange::prefix);
         let path = self.store.path()?;
-        if let Some(output) = &self.output {
+        let output = self.output.as_ref().filter(|output| output.as_os_str() != "-");
+        if let Some(output) = output {
             let copy = format!("\"kvstore copy {} URL\" copies everything into it", shown(&path));
             must_name_a_file(output, "a dump", &copy)?;
         }
@@ -70,7 +71,7 @@ impl DumpArgs {
                  what is there"
             );
         }
-        let Some(to) = &self.output else {
+        let Some(to) = output else {
             let out = &mut context.out;
             let quiet = out.is_terminal;
             self.dump(&store, &range, quiet, &mut |line| out.bytes(line).map_err(Failure::from))?;

@@ -1,9 +1,10 @@
 //! `import`: from other packages, and from CSV and JSON.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::env::consts::EXE_SUFFIX;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::{Output, count};
 use crate::place::{self, For, StoreFirst};
-use crate::progress::Progress;
+use crate::progress::{Interrupt, Progress};
 use crate::secret::Secrets;
 use crate::system;
 use crate::times::{self, Moment};
@@ -29,6 +30,8 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// The environment variable that names the Python to ask.
 const PYTHON: &str = "KVSTORE_PYTHON";
+
+const STOPPED: &str = "stopped";
 
 const EXPIRED: &str = "expired in the source";
 const PRESENT: &str = "already in the target";
@@ -92,13 +95,15 @@ impl Kind {
 /// Copy what another program keeps, TTLs included
 ///
 /// CSV and JSON are read here. What SNKV, diskcache, sqlitedict, shelve and dbm have made is read by the Python package
-/// kvstore-ttl, by $KVSTORE_PYTHON or python3 (on Windows python). The source is only read. It is written in batches: what was written
-/// before an error stays, and --skip-existing goes on.
+/// kvstore-ttl, by $KVSTORE_PYTHON, or else by the python3 (on Windows python) beside this command, or that of the PATH.
+/// The source is only read. It is written in batches: what was written before an error or Ctrl-C stays, and
+/// --skip-existing goes on.
 #[derive(Debug, Args)]
 #[command(
     after_help = "JSON: an array of objects, [{\"key\":\"a\",\"value\":\"1\"}, ...], or an object {\"a\":\"1\", ...}; \
 with --from jsonl one object a line. A value that is no string is taken as the JSON it is. Where there is no field \
-\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\".
+\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\". \
+Ends of life are taken from the column that is named only: of \"kvstore scan --json\" it is expire_ms.
 
 Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 3 the source or the store said no.
 
@@ -106,6 +111,7 @@ Examples:
   kvstore import app.db users.csv --key-column id --value-column email
   kvstore import app.db sessions.json -f sessions --ttl 2h
   kvstore import app.db tokens.jsonl --expire-column expires_at --overwrite
+  kvstore scan old.db --json | kvstore import app.db - --from jsonl --expire-column expire_ms
   kvstore import app.db --from diskcache /var/cache/app --dry-run"
 )]
 pub struct ImportArgs {
@@ -199,8 +205,8 @@ impl ImportArgs {
     }
 
     fn read(&self, kind: Kind, input: impl BufRead, context: &mut Context) -> Result {
-        let name = self.family.as_deref().unwrap_or("default");
-        let mut importing = Importing::begin(self, name, &context.secrets)?;
+        let name = self.family.as_deref().unwrap_or(place::DEFAULT);
+        let mut importing = Importing::new(self, name, &context.secrets)?;
         let (columns, form) = (&self.columns, context.form);
         let mut sink = |given| importing.add(given);
         let read = match kind {
@@ -209,17 +215,10 @@ impl ImportArgs {
             Kind::Tsv => read_csv(input, columns, '\t', form, &mut sink),
             _ => read_csv(input, columns, columns.delimiter, form, &mut sink),
         };
-        let read = read.and_then(|()| importing.commit());
-        if let Err(Failure::Refused(why)) = read {
-            return match importing.committed {
-                0 => refused(why),
-                done => refused(format!(
-                    "{why}\n  {} entries before it were imported: mend it and run it again with --skip-existing",
-                    count(done)
-                )),
-            };
+        match read.and_then(|()| importing.end()) {
+            Err(Failure::Refused(why) | Failure::Busy(why)) => return importing.refuse(why),
+            read => read?,
         }
-        read?;
         context.out.go_on_unread(true);
         importing.report.print(kind.name(), name, self.dry_run, &mut context.out)?;
         context.out.flush()?;
@@ -240,18 +239,17 @@ impl ImportArgs {
                 "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
             );
         }
-        let python = std::env::var_os(PYTHON)
-            .filter(|python| !python.is_empty())
-            .unwrap_or_else(|| system::PYTHON.into());
+        let (mut python, mut has_package) = (OsString::new(), Ok(false));
+        for candidate in pythons() {
+            has_package = can_import(&candidate);
+            python = candidate;
+            if matches!(has_package, Ok(true)) {
+                break;
+            }
+        }
         let said = python.to_string_lossy().into_owned();
-        let has_package = Command::new(&python)
-            .args(["-c", "import kvstore._import"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
         match has_package {
-            Ok(status) if status.success() => {}
+            Ok(true) => {}
             _ if self.is_missing() => return Err(self.not_there()),
             Ok(_) => {
                 return refused(format!(
@@ -296,49 +294,102 @@ impl ImportArgs {
     }
 }
 
+/// The Pythons to ask: the one that is named, or else the one beside this command, as in a virtual environment that need
+/// not be active, then that of the PATH. (A link that the Python is stays one: it says which environment that is of.)
+fn pythons() -> Vec<OsString> {
+    if let Some(named) = std::env::var_os(PYTHON).filter(|python| !python.is_empty()) {
+        return vec![named];
+    }
+    let name = format!("{}{EXE_SUFFIX}", system::PYTHON);
+    let beside = std::env::current_exe().ok().map(|command| command.with_file_name(name));
+    let beside = beside.filter(|python| python.is_file()).map(PathBuf::into_os_string);
+    beside.into_iter().chain([system::PYTHON.into()]).collect()
+}
+
+/// Whether it has the package.
+fn can_import(python: &OsStr) -> io::Result<bool> {
+    let mut command = Command::new(python);
+    command.args(["-c", "import kvstore._import"]);
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    Ok(status.success())
+}
+
 /// An import under way.
 struct Importing<'a> {
     args: &'a ImportArgs,
-    /// `None`: only to see what would be imported.
-    target: Option<(Store, Family)>,
+    name: &'a str,
+    secrets: &'a Secrets,
+    /// `None`: nothing was to be written yet, or it is only to be said what would be imported.
+    target: Option<Target>,
     report: Report,
     waiting: u64,
     bytes: usize,
+    /// Entries that whole batches have imported.
     committed: u64,
+    /// `None`: a line is typed, and waited for; Ctrl-C ends that with the process.
+    interrupt: Option<Interrupt>,
     progress: Progress,
 }
 
+/// A transaction is open on the store.
+struct Target {
+    family: Family,
+    store: Store,
+    /// The store was not there before.
+    is_made: bool,
+}
+
+impl Target {
+    fn open(args: &ImportArgs, name: &str, secrets: &Secrets) -> Result<Target> {
+        let path = args.store.path()?;
+        let is_made = !path.exists() && !place::is_url(&path);
+        let store = args.store.open(For::Making, secrets)?;
+        store.begin(true)?;
+        let family = if name == place::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
+        if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
+            return refused(format!(
+                "family \"{name}\" of the target has keys already: say --skip-existing to keep them, \
+                 --overwrite to replace them, or choose another --family"
+            ));
+        }
+        Ok(Target { family, store, is_made })
+    }
+}
+
 impl<'a> Importing<'a> {
-    fn begin(args: &'a ImportArgs, name: &str, secrets: &Secrets) -> Result<Importing<'a>> {
-        let target = match args.dry_run {
-            true => None,
-            false => {
-                let store = args.store.open(For::Making, secrets)?;
-                let family =
-                    if name == super::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
-                if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
-                    return refused(format!(
-                        "family \"{name}\" of the target has keys already: say --skip-existing to keep them, \
-                         --overwrite to replace them, or choose another --family"
-                    ));
-                }
-                store.begin(true)?;
-                Some((store, family))
-            }
-        };
-        let progress = Progress::new("importing entries", None);
+    fn new(args: &'a ImportArgs, name: &'a str, secrets: &'a Secrets) -> Result<Importing<'a>> {
+        let is_typed = args.source.as_os_str() == "-" && io::stdin().is_terminal();
         Ok(Importing {
             args,
-            target,
+            name,
+            secrets,
+            target: None,
             report: Report::default(),
             waiting: 0,
             bytes: 0,
             committed: 0,
-            progress,
+            interrupt: if is_typed { None } else { Some(Interrupt::watch()?) },
+            progress: Progress::new("importing entries", None),
         })
     }
 
+    /// Opens the store for the first entry of a source that can be read.
+    fn open(&mut self) -> Result<()> {
+        if self.target.is_none() && !self.args.dry_run {
+            self.target = Some(Target::open(self.args, self.name, self.secrets)?);
+        }
+        Ok(())
+    }
+
+    fn check_interrupt(&self) -> Result<()> {
+        match self.interrupt.as_ref().is_some_and(Interrupt::came) {
+            true => refused(STOPPED),
+            false => Ok(()),
+        }
+    }
+
     fn add(&mut self, given: Given) -> Result<()> {
+        self.check_interrupt()?;
         self.progress.add(1);
         self.report.at = given.at;
         self.report.unused = self.report.unused.or(given.unused);
@@ -346,7 +397,8 @@ impl<'a> Importing<'a> {
             Ok(entry) => entry,
             Err(why) => return self.report.skip(why),
         };
-        let now_ms = self.target.as_ref().map_or_else(times::now_here_ms, |(store, _)| store.now_ms());
+        self.open()?;
+        let now_ms = self.target.as_ref().map_or_else(times::now_here_ms, |target| target.store.now_ms());
         let end = entry.end.or(self.args.ttl.map(Moment::after));
         let expire_ms = end.map(|end| end.millis(now_ms));
         if expire_ms.is_some_and(|end| end <= now_ms) {
@@ -355,7 +407,7 @@ impl<'a> Importing<'a> {
         if entry.key.is_empty() || entry.key.len() > MAX_KEY_SIZE {
             return self.report.skip("a key is empty or longer than 65536 bytes");
         }
-        if let Some((_, family)) = &self.target {
+        if let Some(Target { family, .. }) = &self.target {
             let expiry = expire_ms.map_or(Expiry::Never, Expiry::At);
             let options = PutOptions::new().expiry(expiry);
             let options = if self.args.overwrite { options } else { options.if_absent() };
@@ -378,7 +430,7 @@ impl<'a> Importing<'a> {
         self.report.with_ttl += u64::from(end.is_some());
         if self.waiting >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
             self.commit()?;
-            if let Some((store, _)) = &self.target {
+            if let Some(Target { store, .. }) = &self.target {
                 store.begin(true)?;
             }
         }
@@ -386,12 +438,41 @@ impl<'a> Importing<'a> {
     }
 
     fn commit(&mut self) -> Result<()> {
-        if let Some((store, _)) = &self.target {
+        if let Some(Target { store, .. }) = &self.target {
             store.commit()?;
+            self.committed = self.report.imported;
         }
-        self.committed += self.waiting;
         (self.waiting, self.bytes) = (0, 0);
         Ok(())
+    }
+
+    /// Commits what is left, at what looks like the end: who writes into a pipe was stopped, too.
+    fn end(&mut self) -> Result<()> {
+        self.check_interrupt()?;
+        if self.report.is_complete() {
+            self.open()?; // a source without entries makes the store, too
+        }
+        self.commit()
+    }
+
+    /// Says why it ended, and what is in the store.
+    fn refuse(self, why: String) -> Result {
+        let is_stopped = why == STOPPED;
+        let Some(target) = &self.target else {
+            return refused(if is_stopped { format!("{why}: nothing was imported") } else { why });
+        };
+        let path = place::shown(&self.args.store.path()?);
+        let again = match (is_stopped, self.args.overwrite) {
+            (true, false) => "were imported: with --skip-existing it goes on where it was",
+            (true, true) => "were imported: run it again",
+            (false, false) => "before it were imported: mend it and run it again with --skip-existing",
+            (false, true) => "before it were imported: mend it and run it again",
+        };
+        refused(match self.committed {
+            0 if target.is_made => format!("{why}\n  nothing was imported; {path} was made, and is empty"),
+            0 => format!("{why}\n  nothing was imported"),
+            done => format!("{why}\n  {} entries {again}", count(done)),
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use kvstore::{Config, ErrorKind, Expiry, Family, Limit, PutOptions, Store};
 
 use super::format::{Line, Lines, Read, parse};
 use super::resume::{self, Counts, Record, Way};
-use super::{DEFAULT, all_families, has_keys, report};
+use super::{all_families, has_keys, report};
 use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::output::{count, keys};
@@ -26,8 +26,9 @@ const LINES: u64 = 1024;
 /// does not, and others can write in between.
 ///
 /// Families that are not there are made, with the settings they had. One that is there must have no keys, unless
-/// --if-absent or --replace says what is to become of them; then it keeps its settings. Keys that have expired are not
-/// loaded. The store's limit is loaded only into a store that is empty and has none.
+/// --if-absent or --replace says what is to become of them; then it keeps its settings. So it does, with its keys, if the
+/// dump has none for it. Keys that have expired are not loaded. The store's limit is loaded only into a store that is empty
+/// and has none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "With --batch N, each N lines are a transaction. How far it has come is kept in the store, in a family \
@@ -154,7 +155,7 @@ struct Loading<'a> {
     batch: Option<u64>,
     /// The family that keys go to, once there is a line that says so.
     family: Option<Family>,
-    /// What the last family line has said, until the first key of it comes: with --family only.
+    /// What the last family line has said, until the first key of it comes: it may have none.
     waiting: Option<Settings>,
     /// The names that family lines had.
     seen: HashSet<String>,
@@ -172,6 +173,21 @@ struct Loading<'a> {
 struct Settings {
     default_ttl_ms: Option<u64>,
     track_writes: bool,
+    /// The line that has said it.
+    line: u64,
+}
+
+impl Settings {
+    fn give(self, family: &Family) -> Result<()> {
+        let ttl = self.default_ttl_ms.map(std::time::Duration::from_millis);
+        if family.default_ttl()? != ttl {
+            family.set_default_ttl(ttl).map_err(|e| at_line(self.line, e))?;
+        }
+        if self.track_writes {
+            family.set_write_tracking(true)?;
+        }
+        Ok(())
+    }
 }
 
 impl<'a> Loading<'a> {
@@ -288,12 +304,13 @@ impl<'a> Loading<'a> {
                 }
                 Line::Family { name, default_ttl_ms, track_writes } => {
                     let name = name.into_owned();
-                    self.family_line(name, Settings { default_ttl_ms, track_writes }, number)?;
+                    self.family_line(name, Settings { default_ttl_ms, track_writes, line: number })?;
                 }
                 Line::Header { .. } => {
                     return refused(format!("line {number}: a second header: load one dump at a time"));
                 }
                 Line::End { families, keys } => {
+                    self.make_waiting()?;
                     self.end(families, keys, number)?;
                     return self.nothing_after(lines);
                 }
@@ -308,56 +325,67 @@ impl<'a> Loading<'a> {
         }
     }
 
-    fn family_line(&mut self, name: String, settings: Settings, number: u64) -> Result<()> {
+    fn family_line(&mut self, name: String, settings: Settings) -> Result<()> {
+        self.make_waiting()?;
         if !self.seen.insert(name.clone()) {
-            return refused(format!("line {number}: the family \"{name}\" was there before"));
+            return refused(format!("line {}: the family \"{name}\" was there before", settings.line));
         }
         self.source = name;
+        self.waiting = Some(settings);
+        if self.way.family.is_none() {
+            self.counts.families += 1;
+        }
+        Ok(())
+    }
+
+    /// Sees to a family of which the dump has no key: it is made, and one that is there stays as it is. (In a store without
+    /// keys, one without a default TTL counts as made: a new store has "default".)
+    fn make_waiting(&mut self) -> Result<()> {
+        let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
-            self.waiting = Some(settings); // it may have no keys at all
             return Ok(());
         }
-        self.counts.families += 1;
-        self.open(settings, number)
+        let (family, is_made) = self.find(&self.source, settings.line)?;
+        if is_made || self.into_new && family.default_ttl()?.is_none() {
+            settings.give(&family)?;
+        }
+        Ok(())
     }
 
     /// Opens the family for which a key has come.
     fn open_waiting(&mut self, number: u64) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
-        if self.family.is_some() {
-            return refused(format!(
-                "line {number}: the dump has keys of several families: load it without --family, or dump the one with \
-                 \"kvstore dump -f NAME\""
-            ));
-        }
-        self.counts.families += 1;
-        self.open(settings, number)
-    }
-
-    fn open(&mut self, settings: Settings, number: u64) -> Result<()> {
-        let name = self.way.family.as_deref().unwrap_or(&self.source);
-        let wrong = |e| at_line(number, e);
-        let family =
-            if name == DEFAULT { self.store.family(name) } else { self.store.family_or_create(name) };
-        let family = family.map_err(wrong)?;
-        if has_keys(&family)? {
-            if !self.way.if_absent && !self.way.replace {
+        if self.way.family.is_some() {
+            if self.family.is_some() {
                 return refused(format!(
-                    "the family \"{name}\" has keys already: say --if-absent to keep them, --replace to replace those \
-                     that are in the dump, too, or load into another --family"
+                    "line {number}: the dump has keys of several families: load it without --family, or dump the one with \
+                     \"kvstore dump -f NAME\""
                 ));
             }
-        } else {
-            let ttl = settings.default_ttl_ms.map(std::time::Duration::from_millis);
-            if family.default_ttl()? != ttl {
-                family.set_default_ttl(ttl).map_err(wrong)?;
-            }
-            if settings.track_writes {
-                family.set_write_tracking(true)?;
-            }
+            self.counts.families += 1;
+        }
+        let name = self.way.family.as_deref().unwrap_or(&self.source);
+        let (family, is_made) = self.find(name, settings.line)?;
+        if is_made || !has_keys(&family)? {
+            settings.give(&family)?;
+        } else if !self.way.if_absent && !self.way.replace {
+            return refused(format!(
+                "the family \"{name}\" has keys already: say --if-absent to keep them, --replace to replace those \
+                 that are in the dump, too, or load into another --family"
+            ));
         }
         self.family = Some(family);
         Ok(())
+    }
+
+    /// The family of that name, and whether it had to be made.
+    fn find(&self, name: &str, line: u64) -> Result<(Family, bool)> {
+        match self.store.family(name) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                Ok((self.store.family_or_create(name).map_err(|e| at_line(line, e))?, true))
+            }
+            family => Ok((family.map_err(|e| at_line(line, e))?, false)),
+        }
     }
 
     fn row(

@@ -13,9 +13,7 @@ use kvstore::{Cursor, Direction, Family, KeyRange, Store};
 use crate::failure::Result;
 use crate::json::Object;
 use crate::output::Output;
-
-/// The family of every store.
-const DEFAULT: &str = "default";
+use crate::place::DEFAULT;
 
 /// All families, the default one first.
 fn all_families(store: &Store) -> Result<Vec<String>> {

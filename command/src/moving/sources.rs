@@ -256,7 +256,11 @@ pub fn read_csv(
         .has_headers(!columns.no_header)
         .delimiter(delimiter)
         .from_reader(Quotes::new(input, delimiter));
-    let said = |e: csv::Error| Failure::Refused(format!("the CSV cannot be read: {e}"));
+    let said = |e: csv::Error| {
+        let text = e.to_string();
+        let text = text.strip_prefix("CSV error: ").unwrap_or(&text);
+        Failure::Refused(format!("the CSV cannot be read: {text}"))
+    };
     let names: Vec<String> = match columns.no_header {
         true => Vec::new(),
         false => {
@@ -267,6 +271,9 @@ pub fn read_csv(
         }
     };
     reader.get_ref().check()?;
+    if names.is_empty() && !columns.no_header {
+        return refused("the CSV is empty: not even its first line is there");
+    }
     let find = |column: &str| {
         let by_name = names.iter().position(|name| name == column);
         by_name.or_else(|| {

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use clap::Args;
-use kvstore::Store;
+use kvstore::{Config, Store};
 
-use super::{NO_ENCRYPTION, NewSecretArgs, read, refuse_given};
+use super::{NO_ENCRYPTION, NewSecretArgs, read};
 use crate::cli::Context;
 use crate::confirm::confirm;
-use crate::failure::{Answer, Result, refused};
+use crate::failure::{Answer, Result, refused, usage};
 use crate::json::Object;
-use crate::place::{For, StoreArgs};
+use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
 
 /// Encrypt a store, where it is
@@ -60,14 +60,13 @@ pub struct RekeyArgs {
 impl EncryptArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         must_be_built_in()?;
-        refuse_given(&context.secrets, "encrypt")?;
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        if context.secrets.are_given() {
+            return if place::is_encrypted(&path) { is_encrypted(&path) } else { usage(NOT_YET) };
+        }
+        let store = open(&self.store, context)?;
         if store.is_encrypted()? {
-            return refused(format!(
-                "{} is encrypted: \"kvstore rekey\" gives it another password",
-                path.display()
-            ));
+            return is_encrypted(&path);
         }
         let new = self.new.read(&path)?;
         change(&store, |store| read::encrypt(store, &new))?;
@@ -79,7 +78,7 @@ impl DecryptArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         must_be_built_in()?;
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = open(&self.store, context)?;
         must_be_encrypted(&store, &path)?;
         let question =
             format!("Decrypts {}: whoever can read the file can read what is in it", path.display());
@@ -98,7 +97,7 @@ impl RekeyArgs {
             context.take_stdin("the new password")?;
         }
         let path = self.store.path()?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = open(&self.store, context)?;
         must_be_encrypted(&store, &path)?;
         let new = self.new.read(&path)?;
         change(&store, |store| read::rekey(store, &new))?;
@@ -106,11 +105,29 @@ impl RekeyArgs {
     }
 }
 
+/// Opens a store that is to be written anew, in the mode it has: with that the library opens it again, when every page
+/// was written in DELETE mode.
+fn open(of: &StoreArgs, context: &Context) -> Result<Store> {
+    let store = of.open(For::Writing, &context.secrets)?;
+    let Some(mode) = store.info()?.journal_mode else { return Ok(store) };
+    store.close()?;
+    let config = Config::new().journal_mode(mode);
+    place::open_in_mode(&of.path()?, For::Writing, &of.open, &context.secrets, config)
+}
+
 fn must_be_built_in() -> Result<()> {
     match cfg!(feature = "encryption") {
         true => Ok(()),
         false => refused(NO_ENCRYPTION),
     }
+}
+
+/// For a store that has no password.
+const NOT_YET: &str = "the store has no password yet: leave out --password, --password-file, --password-env and --raw-key-file. \
+                       The new one comes from --new-password-file, --new-password-env or --new-raw-key-file, or is asked for";
+
+fn is_encrypted(path: &Path) -> Result {
+    refused(format!("{} is encrypted: \"kvstore rekey\" gives it another password", path.display()))
 }
 
 fn must_be_encrypted(store: &Store, path: &Path) -> Result<()> {

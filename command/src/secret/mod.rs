@@ -18,7 +18,7 @@ use clap::Args;
 use kvstore::{Config, ErrorKind, Store};
 
 use crate::bytes::Form;
-use crate::failure::{Failure, Result, refused, usage};
+use crate::failure::{Result, refused, usage};
 pub use read::Secret;
 
 /// The environment variable that names the file with the password, where no option does.
@@ -287,15 +287,4 @@ pub struct Opened {
 #[cfg_attr(not(feature = "encryption"), allow(dead_code))]
 fn shown(path: &Path) -> String {
     Form::Text.show(path.display().to_string().as_bytes()).into_owned()
-}
-
-/// A store that is to be encrypted is not to be asked for a password it does not have.
-pub fn refuse_given(secrets: &Secrets, command: &str) -> Result<()> {
-    match secrets.are_given() {
-        true => Err(Failure::Usage(format!(
-            "{command} takes the new password by --new-password-file, --new-password-env or --new-raw-key-file, or asks \
-             for it"
-        ))),
-        false => Ok(()),
-    }
 }

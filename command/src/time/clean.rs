@@ -26,8 +26,8 @@ const NAP: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
-        "A line for each turn that has removed something: when, and how many; at the end, on stderr, how many
-it were in all. As JSON: at_ms, removed; at the end: removed_in_all, turns, elapsed_ms. {} end it well, with
+        "A line for each turn that has removed something: when, and how many; at the end, on stderr, how many \
+it were in all. As JSON: at_ms, removed; at the end: removed_in_all, turns, elapsed_ms. {} end it well, with \
 exit code 0.
 
 Examples:

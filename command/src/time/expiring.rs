@@ -17,8 +17,8 @@ use crate::times::{self, Moment};
 /// expire when, as bars.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped: key, family, moment (UTC) and milliseconds left, with tabs between them; the chart: the
-beginning of each bar's time (UTC) and the count. As JSON: key, family, expire_ms, ttl_ms, expired; the chart: from_ms,
+    after_help = "Piped: key, family, moment (UTC) and milliseconds left, with tabs between them; the chart: the \
+beginning of each bar's time (UTC) and the count. As JSON: key, family, expire_ms, ttl_ms, expired; the chart: from_ms, \
 to_ms, count.
 
 Examples:

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 /// which others get their turn: Ctrl-C ends after the step. On a terminal it says what it will remove, and asks, unless --yes is given.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped: the number of keys removed; with --dry-run, family and number. As JSON: removed, more (expired
+    after_help = "Piped: the number of keys removed; with --dry-run, family and number. As JSON: removed, more (expired \
 keys are left), stopped (by Ctrl-C); with --dry-run: family, expired. Exit code 1: stopped, or the answer was no.
 
 Examples:

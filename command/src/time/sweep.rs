@@ -19,7 +19,7 @@ use crate::times;
 /// step. On a terminal it says what it will remove, and asks.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped: the number of live keys removed. As JSON: removed, more (older keys are left), stopped (by
+    after_help = "Piped: the number of live keys removed. As JSON: removed, more (older keys are left), stopped (by \
 Ctrl-C). Exit code 1: stopped, or the answer was no. Exit code 3 also: the family keeps no write times.
 
 Examples:
