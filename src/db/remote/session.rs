@@ -414,9 +414,7 @@ impl Session {
     fn connect(&mut self) -> Result<Link, Failure> {
         let mut link =
             Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?, &self.settings.schema);
-        link.line.execute(&self.set_up).map_err(unsent)?;
-        link.backend = link.who_am_i().map_err(unsent)?;
-        link.set_planner().map_err(unsent)?;
+        link.set_up(&self.set_up).map_err(unsent)?;
         if self.opened_ms.is_none() {
             let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
             self.opened_ms = now.and_then(|text| text.parse().ok());
@@ -460,9 +458,9 @@ impl Session {
         }
     }
 
-    /// Whether the server has what only PostgreSQL itself has, by the connection there is.
+    /// Whether the server is PostgreSQL itself, by the connection there is.
     pub(super) fn is_postgres(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.backend.is_some())
+        self.link.as_ref().is_some_and(|link| link.is_postgres)
     }
 
     /// Whether there is a connection. It may have broken since it was used.
