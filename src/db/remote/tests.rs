@@ -12,7 +12,7 @@ use std::{fs, thread};
 use super::*;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
-use crate::expiry::Expiry;
+use crate::expiry::{Condition, Expiry};
 use crate::family::{Cursor, Direction, KeyRange};
 use crate::options::PutOptions;
 

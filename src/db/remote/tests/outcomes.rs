@@ -146,6 +146,32 @@ fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() 
     assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
 }
 
+/// A second try may find the key dead by the first one's doing, and does not know the end it had before.
+#[test]
+fn an_end_of_life_without_an_answer_is_not_given_again() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let db = open(&proxy.url("ends"));
+    let family = db.contents("default");
+    family.put(b"k", b"v", &PutOptions::new()).unwrap();
+    let far = Expiry::At(4_000_000_000_000);
+    let give = |key: &[u8], end| match end {
+        Some(end) => family.expire(key, end, Condition::Always).map(|_| ()),
+        None => family.get_and_expire(key, far, |_| Ok(())).map(|_| ()),
+    };
+    for end in [Some(far), None] {
+        give(b"none", end).unwrap(); // prepares it
+        proxy.rule(Rule::SwallowAllAnswers);
+        let e = give(b"k", end).unwrap_err();
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{end:?}: {e}");
+    }
+    // It has none afterwards, however often that is said.
+    give(b"none", Some(Expiry::Never)).unwrap();
+    proxy.rule(Rule::SwallowAllAnswers);
+    give(b"k", Some(Expiry::Never)).unwrap();
+    assert_eq!(family.times(b"k").unwrap().live().unwrap().expiry, Expiry::Never);
+}
+
 /// Others have the row as soon as the first try is done: the server is told to say so.
 #[test]
 fn a_write_that_may_be_done_is_unknown_also_if_others_have_the_row_then() {
