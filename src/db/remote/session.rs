@@ -107,7 +107,8 @@ pub(super) struct Session {
     pub(super) block: Block,
     /// Until when everything is answered, while the store is opened. That is not left to a server that is silent.
     pub(super) limit: Option<Instant>,
-    /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
+    /// Whether a transaction has changed a family of which it may not have seen all rows (`catalogue.rs`), and that is still to
+    /// be seen to.
     pub(super) is_unsettled: bool,
     /// The server's time at the first connection.
     opened_ms: Option<i64>,

@@ -44,7 +44,6 @@ impl Session {
         };
         let answer = self.run_with(Again::Yes, Patience::Own, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
-        self.is_unsettled = false;
         Ok(answer)
     }
 
@@ -232,7 +231,8 @@ impl Db {
             self.session.borrow_mut().end_reading();
         }
         self.transaction = TransactionState::None;
-        if std::mem::take(&mut self.session.borrow_mut().is_unsettled) {
+        let is_unsettled = self.session.borrow().is_unsettled;
+        if is_unsettled {
             self.settle();
         }
         Ok(())
