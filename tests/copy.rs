@@ -533,7 +533,8 @@ fn of_two_runs_of_a_copy_one_goes_on() {
 fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished() {
     let ((_here, from), (there, to), _) = pair();
     let other = there.open();
-    let is_at_end = || to.family("copy in progress").is_ok_and(|record| !record.exists("first round").unwrap());
+    let is_at_end =
+        || to.family("copy in progress").is_ok_and(|record| !record.exists("first round").unwrap());
     let mut stage = 0;
     let first = from.copy_resumable(&to, |_, _| {
         if stage == 0 && is_at_end() {

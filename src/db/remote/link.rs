@@ -183,7 +183,8 @@ impl Link {
     pub(super) fn who_am_i(&mut self) -> Result<Option<Backend>, Failure> {
         let Some([pid, started]) = self.ask_what_there_is(WHO_AM_I)? else { return Ok(None) };
         // They become parts of a statement, perhaps on another server.
-        if pid.is_empty() || !pid.bytes().all(|byte| byte.is_ascii_digit()) || started.contains(['\'', '\\']) {
+        let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number || started.contains(['\'', '\\']) {
             return Ok(None);
         }
         let history = self.ask_what_there_is(HISTORY)?.map(|[server, run]| History { server, run });

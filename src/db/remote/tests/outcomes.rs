@@ -445,7 +445,8 @@ fn a_commit_that_a_crash_has_lost_is_not_taken_for_another_with_its_number() {
     put(&db, "k").unwrap();
     let e = thread::scope(|scope| {
         let committing = scope.spawn(|| db.commit().unwrap_err());
-        let holds = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'PgSleep'");
+        let holds =
+            format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'PgSleep'");
         until(|| server.sql(&holds) == "1");
         let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         assert!(killed.success());
