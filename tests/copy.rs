@@ -528,6 +528,36 @@ fn of_two_runs_of_a_copy_one_goes_on() {
     same(&from, &to);
 }
 
+/// The last transaction of the first run fails, and another run takes the copy over before it is tried again.
+#[test]
+fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished() {
+    let ((_here, from), (there, to), _) = pair();
+    let other = there.open();
+    let is_at_end =
+        || to.family("copy in progress").is_ok_and(|record| !record.exists("first round").unwrap());
+    let mut stage = 0;
+    let first = from.copy_resumable(&to, |_, _| {
+        if stage == 0 && is_at_end() {
+            stage = 1;
+            other.begin(true).unwrap();
+            other.put("k", "").unwrap();
+        } else if stage == 1 {
+            stage = 2; // the pause after the failure
+            other.rollback().unwrap();
+            let mut looked = 0;
+            let second = from.copy_resumable(&to, |_, _| {
+                looked += 1;
+                looked < 3
+            });
+            assert!(second.unwrap_err().to_string().contains("stopped"));
+        }
+        true
+    });
+    assert!(stage == 2 && first.unwrap_err().to_string().contains("another run of this copy"));
+    from.copy_resumable(&to, |_, _| true).unwrap();
+    same(&from, &to);
+}
+
 #[test]
 fn a_resumable_copy_brings_the_limit_when_it_is_done() {
     if common::is_of_a_file("a store on a server has no limit") {

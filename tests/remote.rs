@@ -283,6 +283,24 @@ mod on_a_server {
     }
 
     #[test]
+    fn a_copy_that_is_there_counts_its_keys_once_though_the_connection_to_its_source_breaks() {
+        let url = format!("{}&application_name=breaks_at_its_end", Server::shared().url("breaks_at_its_end"));
+        let (there, here) = (Store::open(&url).unwrap(), Store::open_in_memory(&Config::new()).unwrap());
+        there.transaction(|tx| (0..2_000).try_for_each(|n| tx.put(format!("{n:05}"), "v"))).unwrap();
+        there.copy_resumable(&here, |_, _| true).unwrap();
+        let mut is_broken = false;
+        let done = there.copy_resumable(&here, |done, _| {
+            if done > 1_000 && !is_broken {
+                is_broken = true;
+                break_connections("breaks_at_its_end");
+            }
+            true
+        });
+        let done = done.unwrap();
+        assert_eq!((done.keys, done.written, done.snapshots), (2_000, 0, 2));
+    }
+
+    #[test]
     fn what_is_done_of_a_copy_is_there_when_it_is_given_up() {
         let server = Server::start(&[]);
         let here = Store::open_in_memory(&Config::new()).unwrap();

@@ -156,8 +156,9 @@ impl Db {
     }
 
     /// To be called outside of a transaction: sees to the rows that transactions could not see. What fails is left to the next
-    /// one; what takes longer than the store may take to open, the server does alone. The number of a family is never another's later, and no row is written under one that is gone: so what is
-    /// looked for can be looked for at any time, and twice.
+    /// commit, or to whoever opens the store next; what takes longer than the store may take to open, the server does alone.
+    /// The number of a family is never another's later, and no row is written under one that is gone: so what is looked for can
+    /// be looked for at any time, and twice.
     pub(super) fn settle(&self) {
         let settle = || {
             let mut session = self.session.borrow_mut();
@@ -169,6 +170,7 @@ impl Db {
                     session.query_once(sql, &[&number])?;
                 }
             }
+            session.is_unsettled = false;
             Ok::<(), Failure>(())
         };
         let _ = settle();

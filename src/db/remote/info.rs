@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Db;
 use super::failure::shown;
+use super::link::Link;
 use super::plan::strange;
 use super::schema::FORMAT;
 use super::session::Again;
@@ -35,7 +36,9 @@ const PLACE: &str = "SELECT concat_ws(' ', (SELECT system_identifier FROM pg_con
 impl Db {
     /// Which store this is on which server; `None`: the server cannot tell.
     pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
-        if !self.session.borrow().is_postgres() {
+        let may_ask =
+            |link: &mut Link| Ok(link.backend.as_ref().is_some_and(|backend| backend.history.is_some()));
+        if !self.session.borrow_mut().run(Again::Read, may_ask)? {
             return Ok(None);
         }
         let rows = self.query(Again::Read, PLACE, &[])?;

@@ -31,19 +31,30 @@ pub(super) struct Link {
     is_patient: bool,
     /// Which process has made it (`fork.rs`).
     generation: u32,
-    /// What the server calls it; `None`: the server cannot tell, or look outcomes up.
+    /// Whether the server is PostgreSQL itself, by its word.
+    pub(super) is_postgres: bool,
+    /// What the server calls it; `None`: it cannot tell.
     pub(super) backend: Option<Backend>,
 }
 
 /// A backend of a server, for one who comes back to ask what has become of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
-    /// Which server, and which history of it: a promoted standby gives transactions the same numbers again.
-    pub(super) server: String,
+    /// `None`: the role may not ask for it, and outcomes are not looked up.
+    pub(super) history: Option<History>,
     pub(super) pid: String,
     pub(super) started: String,
     /// An advisory lock that it holds as long as it is the connection's: a pooler may give it to another client then.
     mark: Option<u32>,
+}
+
+/// In which history of which server the number of a transaction is that of no other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct History {
+    /// Which server, on which timeline: a promoted standby gives transactions the same numbers again.
+    pub(super) server: String,
+    /// What a crash changes: after it the server gives those numbers again that it had not written to the disk.
+    pub(super) run: String,
 }
 
 /// The first number of the advisory locks by which backends are known: "kvst". The second one is by chance.
@@ -60,11 +71,21 @@ pub(super) const END_WAIT: Duration = Duration::from_secs(10);
 /// SQLSTATE: the role may not.
 const NO_RIGHT: &str = "42501";
 
-/// What [`Backend`] has. Each of these is PostgreSQL's own.
-const WHO_AM_I: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
+/// What [`Backend`] has but for its mark.
+const WHO_AM_I: &str =
+    "SELECT pid::text, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+
+/// What [`History`] has, and whether a transaction can be asked for its number. All statistics are reset by a recovery from a
+/// crash (PostgreSQL's documentation of them), also one after which the same postmaster goes on, because a backend was killed.
+const HISTORY: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
     CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END, \
-    pid::text, backend_start::text, pg_current_xact_id_if_assigned()::text \
-    FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+    (SELECT stats_reset FROM pg_stat_bgwriter)::text || ' ' || pg_postmaster_start_time()::text, \
+    pg_current_xact_id_if_assigned()::text";
+
+/// Whether a refusal, by its SQLSTATE, is for ever: there is no such function or table, or not for this role.
+fn is_never_answered(code: &str) -> bool {
+    code.starts_with("42") || code == NOT_SUPPORTED
+}
 
 impl Link {
     pub(super) fn of(line: Line, schema: &str) -> Link {
@@ -74,6 +95,7 @@ impl Link {
             statements: HashMap::new(),
             is_patient: false,
             generation: fork::generation(),
+            is_postgres: false,
             backend: None,
         }
     }
@@ -145,22 +167,38 @@ impl Link {
         Ok(())
     }
 
-    /// `None`: the server has no such functions.
+    /// Runs what is first on a connection, and asks what is at its other end.
+    pub(super) fn set_up(&mut self, sql: &str) -> Result<(), Failure> {
+        let version = self.line.ask(&format!("{sql}; SELECT version()"))?.unwrap_or_default();
+        // YugabyteDB calls itself so, too.
+        self.is_postgres = version.starts_with("PostgreSQL ") && !version.contains("-YB-");
+        if self.is_postgres {
+            self.backend = self.who_am_i()?;
+            self.set_planner()?;
+        }
+        Ok(())
+    }
+
+    /// `None`: the role may not ask for it.
     pub(super) fn who_am_i(&mut self) -> Result<Option<Backend>, Failure> {
-        match self.line.ask_row(WHO_AM_I) {
-            Ok(Some(row)) => {
-                let mut row = row.into_iter();
-                let mut next = || row.next().flatten();
-                let (Some(server), Some(pid), Some(started)) = (next(), next(), next()) else {
-                    return Ok(None);
-                };
-                // They become parts of a statement, perhaps on another server.
-                let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
-                let is_plain = !started.contains(['\'', '\\']);
-                Ok(Some(Backend { server, pid, started, mark: None }).filter(|_| is_number && is_plain))
+        let Some([pid, started]) = self.ask_what_there_is(WHO_AM_I)? else { return Ok(None) };
+        // They become parts of a statement, perhaps on another server.
+        let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number || started.contains(['\'', '\\']) {
+            return Ok(None);
+        }
+        let history = self.ask_what_there_is(HISTORY)?.map(|[server, run]| History { server, run });
+        Ok(Some(Backend { history, pid, started, mark: None }))
+    }
+
+    /// The first columns of a row; `None`: the server has not got what is asked for, or not for this role.
+    fn ask_what_there_is<const N: usize>(&mut self, sql: &str) -> Result<Option<[String; N]>, Failure> {
+        match self.line.ask_row(sql) {
+            Ok(row) => {
+                let columns = row.into_iter().flatten().take(N).collect::<Option<Vec<_>>>();
+                Ok(columns.and_then(|columns| columns.try_into().ok()))
             }
-            Ok(None) => Ok(None),
-            Err(failure) if failure.sort == Sort::Refused => Ok(None),
+            Err(failure) if failure.sort == Sort::Refused && is_never_answered(&failure.code) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
@@ -176,9 +214,8 @@ impl Link {
         }
     }
 
-    /// Sets the planner up, and marks the backend as this connection's, where the role may do that and see it.
+    /// Sets PostgreSQL's planner up, and marks the backend as this connection's, where the role may do that and see it.
     pub(super) fn set_planner(&mut self) -> Result<(), Failure> {
-        let Some(backend) = &mut self.backend else { return Ok(()) };
         // Not negative, as the server shows it in `pg_locks`.
         let mark = u32::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
         // The first two have no rows, unless they fail. A pooler may have kept marks of earlier connections.
@@ -192,10 +229,14 @@ impl Link {
         );
         match self.line.ask(&sql) {
             Ok(is_held) => {
-                backend.mark = Some(mark).filter(|_| is_held.is_some_and(|held| held == "true"));
+                if let Some(backend) = &mut self.backend {
+                    backend.mark = Some(mark).filter(|_| is_held.is_some_and(|held| held == "true"));
+                }
                 Ok(())
             }
-            Err(failure) if failure.sort == Sort::Refused => self.line.execute(PLANNER),
+            Err(failure) if failure.sort == Sort::Refused && is_never_answered(&failure.code) => {
+                self.line.execute(PLANNER)
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -203,11 +244,13 @@ impl Link {
     /// Waits until a backend of an earlier connection is gone, after having told it to go: what it was at may be done until
     /// then, and would come after what this connection is about to do. Returns whether what it has done is on this server.
     pub(super) fn end(&mut self, old: &Backend, wait: Duration) -> Result<bool, Failure> {
-        let own = match &self.backend {
-            Some(own) if own.server == old.server => own,
-            // On another server, or in another history of it, it can do nothing any more.
-            _ => return Ok(false),
-        };
+        let Some(own) = &self.backend else { return Ok(false) };
+        // On another server, or on another timeline, it can do nothing any more.
+        if let (Some(own), Some(old)) = (&own.history, &old.history)
+            && own.server != old.server
+        {
+            return Ok(false);
+        }
         // A pooler has given it to this connection, when it was done.
         if (&own.pid, &own.started) == (&old.pid, &old.started) {
             return Ok(true);

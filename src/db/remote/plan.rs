@@ -172,7 +172,8 @@ impl Contents<'_> {
     pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
         check_key(key)?;
         let (again, condition) = match condition {
-            Condition::Always => (self.unless_it_removes(expiry), 0_i32),
+            // A second try may come after the new end: it would find the key dead by the first one's doing, and say so.
+            Condition::Always => (if expiry == Expiry::Never { Again::Yes } else { Again::No }, 0_i32),
             Condition::NoTtl => (Again::No, 1),
             Condition::HasTtl => (Again::No, 2),
             Condition::Later => (Again::No, 3),
@@ -194,28 +195,19 @@ impl Contents<'_> {
         visit: impl FnOnce(&[u8]) -> Result<R>,
     ) -> Result<Option<R>> {
         check_key(key)?;
-        let again = self.unless_it_removes(expiry);
-        let row = self.settle(again, GET_AND_EXPIRE, &[&self.name(), &key, &expiry.millis()])?;
+        // A second try would not know the old end.
+        let row = self.settle(Again::No, GET_AND_EXPIRE, &[&self.name(), &key, &expiry.millis()])?;
         if column::<i32>(&row, 0)? != DONE {
             return Ok(None);
         }
         let (value, old_ms) = (column::<&[u8]>(&row, 1)?, column::<Option<i64>>(&row, 2)?);
-        let was_removed = column::<bool>(&row, 3)?;
+        let (written_ms, was_removed) = (column::<Option<i64>>(&row, 3)?, column::<bool>(&row, 4)?);
         // It is `visit` whose failure is told.
         let undo = || match was_removed {
-            true => drop(self.undo_removal(key, value, old_ms)),
+            true => drop(self.undo_removal(key, value, old_ms, written_ms)),
             false => drop(self.undo_expire(key, value, old_ms, expiry)),
         };
         or_undo((), |()| visit(value), |()| undo()).inspect_err(|_| undo()).map(Some)
-    }
-
-    /// Whether a new end of life may be given twice: if it is over already, the key is removed by that, and a second try would
-    /// find nothing, and say so.
-    fn unless_it_removes(self, expiry: Expiry) -> Again {
-        match expiry.millis() {
-            Some(end) if end <= self.db.clock.now_ms() => Again::No,
-            _ => Again::Yes,
-        }
     }
 
     fn undo_expire(self, key: &[u8], value: &[u8], old_ms: Option<i64>, given: Expiry) -> Result<()> {
@@ -225,8 +217,15 @@ impl Contents<'_> {
     }
 
     /// The same where the end had come already. Only then is the row made again: another client may have deleted it otherwise.
-    fn undo_removal(self, key: &[u8], value: &[u8], old_ms: Option<i64>) -> Result<()> {
+    fn undo_removal(
+        self,
+        key: &[u8],
+        value: &[u8],
+        old_ms: Option<i64>,
+        written_ms: Option<i64>,
+    ) -> Result<()> {
         let options = PutOptions::new().expiry(Expiry::of_row(old_ms)).if_absent();
+        let options = written_ms.map_or(options, |written_ms| options.written_at(written_ms));
         self.put(key, value, &options).map(drop)
     }
 

@@ -107,7 +107,8 @@ pub(super) struct Session {
     pub(super) block: Block,
     /// Until when everything is answered, while the store is opened. That is not left to a server that is silent.
     pub(super) limit: Option<Instant>,
-    /// Whether the open transaction has changed a family of which it may not have seen all rows (`catalogue.rs`).
+    /// Whether a transaction has changed a family of which it may not have seen all rows (`catalogue.rs`), and that is still to
+    /// be seen to.
     pub(super) is_unsettled: bool,
     /// The server's time at the first connection.
     opened_ms: Option<i64>,
@@ -414,9 +415,7 @@ impl Session {
     fn connect(&mut self) -> Result<Link, Failure> {
         let mut link =
             Link::of(Line::connect(&self.settings, self.read_only).map_err(unsent)?, &self.settings.schema);
-        link.line.execute(&self.set_up).map_err(unsent)?;
-        link.backend = link.who_am_i().map_err(unsent)?;
-        link.set_planner().map_err(unsent)?;
+        link.set_up(&self.set_up).map_err(unsent)?;
         if self.opened_ms.is_none() {
             let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
             self.opened_ms = now.and_then(|text| text.parse().ok());
@@ -460,9 +459,9 @@ impl Session {
         }
     }
 
-    /// Whether the server has what only PostgreSQL itself has, by the connection there is.
+    /// Whether the server is PostgreSQL itself, by the connection there is.
     pub(super) fn is_postgres(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.backend.is_some())
+        self.link.as_ref().is_some_and(|link| link.is_postgres)
     }
 
     /// Whether there is a connection. It may have broken since it was used.

@@ -12,7 +12,7 @@ use std::{fs, thread};
 use super::*;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
-use crate::expiry::Expiry;
+use crate::expiry::{Condition, Expiry};
 use crate::family::{Cursor, Direction, KeyRange};
 use crate::options::PutOptions;
 
@@ -659,6 +659,37 @@ fn what_a_client_has_left_unsettled_that_died_after_its_commit_the_next_one_sett
         server.sql("SELECT id FROM unsettled.kvstore_family WHERE name = 'switched'").parse().unwrap();
     assert_eq!(next.query(Again::Yes, rows, &[&id]).unwrap()[0].get::<_, i64>(0), 2);
     next.integrity_check().unwrap();
+}
+
+#[test]
+fn what_a_commit_without_an_answer_has_left_unsettled_the_next_one_settles() {
+    let server = Server::shared();
+    let proxy = proxy::Proxy::before(server);
+    let (mut db, other) = (open(&proxy.url("left_unsettled")), open(&server.url("left_unsettled")));
+    db.create_family("f").unwrap();
+    db.begin_write().unwrap();
+    number(&db, Again::Yes, "SELECT count(*) FROM kvstore_row").unwrap(); // takes the snapshot
+    other.contents("f").put(b"k", b"", &PutOptions::new()).unwrap();
+    assert!(db.drop_family("f").unwrap());
+    proxy.rule(proxy::Rule::SwallowAllAnswers);
+    assert!(db.commit().unwrap_err().to_string().contains("unknown"));
+    db.rollback().unwrap();
+    let counts = "SELECT (SELECT count(*) FROM left_unsettled.kvstore_row), (SELECT count(*) FROM left_unsettled.kvstore_unsettled)";
+    assert_eq!(server.sql(counts), "1|1");
+    db.begin_write().unwrap();
+    put(&db, "k").unwrap();
+    db.commit().unwrap();
+    assert_eq!(server.sql(counts), "1|0");
+    assert_eq!(puts(server, "left_unsettled", "k"), 1);
+    db.integrity_check().unwrap();
+}
+
+#[test]
+fn which_store_it_is_can_be_asked_first_on_a_connection() {
+    let db = open(&Server::shared().url("asked_first"));
+    let place = db.place_on_its_server().unwrap();
+    db.session.borrow_mut().drop_link();
+    assert!(place.is_some() && db.place_on_its_server().unwrap() == place);
 }
 
 #[test]

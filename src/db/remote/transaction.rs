@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Db;
 use super::failure::{Failure, Sort, unsent};
-use super::link::{Backend, Link};
+use super::link::{History, Link};
 use super::pauses::Pauses;
 use super::schema::NOW_MS;
 use super::session::{Again, Block, End, Fall, Patience, Session, read_only, unknown};
@@ -31,7 +31,7 @@ impl Session {
     fn begin(&mut self, kind: &str, question: &str, on_postgres: &str) -> Result<Option<String>> {
         let wait = self.lock_wait().as_millis();
         let begin = |link: &mut Link| {
-            let rest = if link.backend.is_some() { on_postgres } else { "" };
+            let rest = if link.is_postgres { on_postgres } else { "" };
             let sql =
                 format!("BEGIN ISOLATION LEVEL {kind}; SET LOCAL lock_timeout = {wait}; {rest}; {question}");
             link.ask(&sql).map_err(|failure| {
@@ -44,7 +44,6 @@ impl Session {
         };
         let answer = self.run_with(Again::Yes, Patience::Own, begin).map_err(|failure| failure.error)?;
         self.block = Block::Open;
-        self.is_unsettled = false;
         Ok(answer)
     }
 
@@ -81,13 +80,10 @@ impl Session {
             return Err(fall.why.clone());
         }
         let link = self.link_in_use().map_err(|failure| failure.error)?;
-        let (backend, number, done) = match link.backend.clone() {
-            Some(backend) => {
-                let sql = "SELECT pg_current_xact_id_if_assigned()::text";
-                let (number, done) = link.line.ask_and_execute(sql, "COMMIT");
-                (Some(backend), number, done)
-            }
-            None => (None, None, link.line.execute("COMMIT")),
+        let history = link.backend.as_ref().and_then(|backend| backend.history.clone());
+        let (number, done) = match history {
+            Some(_) => link.line.ask_and_execute("SELECT pg_current_xact_id_if_assigned()::text", "COMMIT"),
+            None => (None, link.line.execute("COMMIT")),
         };
         // The commit of a transaction that had failed is a rollback, and no error.
         if let Some(Err(failure)) = number {
@@ -102,7 +98,7 @@ impl Session {
             Err(failure) if matches!(failure.sort, Sort::Broken | Sort::Ambiguous) => {
                 self.lose_link();
                 let number = number.and_then(Result::ok);
-                let (why, end) = match self.look_up(backend.as_ref(), number) {
+                let (why, end) = match self.look_up(history.as_ref(), number) {
                     Outcome::Committed => {
                         self.block = Block::None;
                         return Ok(());
@@ -133,8 +129,8 @@ impl Session {
 
     /// Asks, on a new connection, what has become of a commit. `number`: of the transaction; in it `None` if it has none, because
     /// it has written nothing; `None` itself if that was not answered either.
-    fn look_up(&mut self, backend: Option<&Backend>, number: Option<Option<String>>) -> Outcome {
-        let (Some(backend), Some(number)) = (backend, number) else { return Outcome::Unknown };
+    fn look_up(&mut self, history: Option<&History>, number: Option<Option<String>>) -> Outcome {
+        let (Some(history), Some(number)) = (history, number) else { return Outcome::Unknown };
         let Some(number) = number else { return Outcome::Undone };
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return Outcome::Unknown;
@@ -144,7 +140,7 @@ impl Session {
             let found = self.link().and_then(|link| {
                 // Another server, or one with another history, gives the same number to something else.
                 match &link.backend {
-                    Some(own) if own.server == backend.server => {
+                    Some(own) if own.history.as_ref() == Some(history) => {
                         link.line.ask(&format!("SELECT pg_xact_status('{number}'::xid8)"))
                     }
                     _ => Ok(Some("elsewhere".to_owned())),
@@ -235,7 +231,8 @@ impl Db {
             self.session.borrow_mut().end_reading();
         }
         self.transaction = TransactionState::None;
-        if std::mem::take(&mut self.session.borrow_mut().is_unsettled) {
+        let is_unsettled = self.session.borrow().is_unsettled;
+        if is_unsettled {
             self.settle();
         }
         Ok(())

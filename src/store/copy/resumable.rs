@@ -89,7 +89,7 @@ impl Store {
                 is_past_end: false,
                 batch: Batch::new(),
                 failures: 0,
-                ends: false,
+                may_be_done: false,
                 has_ended: false,
                 copied: Copied::default(),
                 total: 0,
@@ -115,8 +115,8 @@ struct Run<'r> {
     batch: Batch,
     /// How often in a row it has failed.
     failures: usize,
-    /// Whether the last transaction was tried, whose outcome may be unknown, and whether it is done.
-    ends: bool,
+    /// Whether the last transaction was tried, and its outcome may be unknown; and whether it is done.
+    may_be_done: bool,
     has_ended: bool,
     copied: Copied,
     total: u64,
@@ -266,6 +266,7 @@ impl Run<'_> {
         if self.again(|run| Held::by(run.to, &run.id).is_there())? {
             return Ok(false);
         }
+        self.copied.keys = 0; // this may be in another snapshot
         for pair in pairs {
             let is_alike = self.again(|_| pair.is_alike())?;
             if !is_alike || !self.has_the_same_rows(pair)? {
@@ -482,11 +483,10 @@ impl Run<'_> {
 
     /// The last transaction.
     fn finish(&mut self, pairs: &[Pair], limit: Option<Limit>) -> Result<()> {
-        let was_tried = std::mem::replace(&mut self.ends, true);
-        let id = &self.id;
-        self.to.transaction(|to| {
+        let (id, may_be_done) = (&self.id, self.may_be_done);
+        let done = self.to.transaction(|to| {
             let held = Held::by(to, id);
-            if was_tried && !held.is_held()? {
+            if may_be_done && !held.is_there()? {
                 return Ok(()); // it was done, and nobody had said so
             }
             held.check()?;
@@ -502,7 +502,9 @@ impl Run<'_> {
                 Some(limit) => to.take_limit(limit),
                 None => Ok(()),
             }
-        })
+        });
+        self.may_be_done |= done.as_ref().is_err_and(|why| why.kind() == ErrorKind::Io);
+        done
     }
 
     /// Up to where the copy is committed.

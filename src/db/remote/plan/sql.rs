@@ -360,38 +360,30 @@ macro_rules! condition {
     };
 }
 
-/// Gives a live row the end `$3`, as `w`; removes it if that has come, as `d`.
+/// Gives rows `r` of `$from` the end `$3`, as `w`; removes them if that has come, as `d`.
 macro_rules! change_end {
-    ($condition:expr, $shown:literal) => {
+    ($from:literal, $condition:expr) => {
         concat!(
-            with_family!(),
             ", n AS MATERIALIZED (SELECT ",
             clock!(),
             " AS ms), ",
-            "d AS (DELETE FROM kvstore_row r USING f, n WHERE $3::bigint <= n.ms AND ",
-            row!(),
-            " AND ",
-            live!(clock!()),
-            " AND ",
+            "d AS (DELETE FROM kvstore_row r USING ",
+            $from,
+            ", n WHERE $3::bigint <= n.ms AND ",
             $condition,
-            " RETURNING ",
-            $shown,
-            "), ",
-            "w AS (UPDATE kvstore_row r SET expire_ms = $3 FROM f, n WHERE ($3 IS NULL OR $3 > n.ms) AND ",
-            row!(),
-            " AND ",
-            live!(clock!()),
-            " AND ",
+            " RETURNING 1), ",
+            "w AS (UPDATE kvstore_row r SET expire_ms = $3 FROM ",
+            $from,
+            ", n WHERE ($3 IS NULL OR $3 > n.ms) AND ",
             $condition,
-            " RETURNING ",
-            $shown,
-            ") "
+            " RETURNING 1) "
         )
     };
 }
 
 pub(super) const EXPIRE: &str = concat!(
-    change_end!(condition!(), "1"),
+    with_family!(),
+    change_end!("f", concat!(row!(), " AND ", live!(clock!()), " AND ", condition!())),
     "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 ELSE coalesce((SELECT CASE WHEN ",
     condition!(),
     " THEN 2 ELSE 3 END FROM kvstore_row r WHERE ",
@@ -401,14 +393,22 @@ pub(super) const EXPIRE: &str = concat!(
     "), 0) END FROM f"
 );
 
-/// Shows the old end, too, and whether the row was removed, for the one who has to undo it.
+/// Shows what the row was when it was locked, too, and whether it was removed, for the one who has to undo it: in the snapshot
+/// it may have another end.
 pub(super) const GET_AND_EXPIRE: &str = concat!(
-    change_end!("true", "r.value"),
-    "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 WHEN r.key IS NOT NULL AND ",
+    with_family!(),
+    ", l AS MATERIALIZED (SELECT v.* FROM f CROSS JOIN LATERAL (SELECT r.family, r.key, r.value, r.expire_ms, r.written_ms ",
+    "FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(clock!()),
+    " FOR UPDATE) v LIMIT 1)",
+    change_end!("l", "r.family = l.family AND r.key = l.key"),
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 WHEN EXISTS (SELECT FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
     live!(came!()),
-    " THEN 2 ELSE 0 END, (SELECT value FROM w UNION ALL SELECT value FROM d), r.expire_ms, EXISTS (SELECT FROM d) ",
-    "FROM f LEFT JOIN kvstore_row r ON ",
-    row!()
+    ") THEN 2 ELSE 0 END, l.value, l.expire_ms, l.written_ms, EXISTS (SELECT FROM d) FROM f LEFT JOIN l ON true"
 );
 
 /// `$5` is the end that was to be given, `$3` the value that was shown.

@@ -268,6 +268,38 @@ fn a_get_and_expire_whose_visit_fails_changes_nothing() {
 }
 
 #[test]
+fn a_get_and_expire_that_fails_goes_back_to_the_end_that_another_client_gave_before_it() {
+    let (db, mut other) = (store("waited_for_end", &["f"]), open("waited_for_end"));
+    db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
+    other.begin_write().unwrap();
+    other.contents("f").expire(b"key", Expiry::At(FAR + 1), Condition::Always).unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%waited_for_end%'";
+    thread::scope(|scope| {
+        let getting = scope.spawn(|| {
+            let db = db;
+            let fail = |_: &[u8]| -> Result<()> { Err(Error::no_memory("no")) };
+            db.contents("f").get_and_expire(b"key", Expiry::At(FAR + 2), fail).unwrap_err()
+        });
+        while Server::shared().sql(waits) != "1" {}
+        other.commit().unwrap();
+        assert_eq!(getting.join().unwrap().kind(), ErrorKind::NoMemory);
+    });
+    let found = other.contents("f").times(b"key").unwrap().live().unwrap();
+    assert_eq!(found.expiry, Expiry::At(FAR + 1));
+}
+
+#[test]
+fn a_key_that_a_failed_get_and_expire_had_removed_counts_as_written_when_it_was() {
+    let db = store("removed_and_back", &["f"]);
+    set(&db, "f", "track_writes = true");
+    let family = db.contents("f");
+    family.put(b"key", b"1", &until(FAR).written_at(5)).unwrap();
+    let fail = |_: &[u8]| -> Result<()> { Err(Error::no_memory("no")) };
+    family.get_and_expire(b"key", Expiry::At(PAST), fail).unwrap_err();
+    assert_eq!(family.write_times(&[b"key"]).unwrap(), [Some(5)]);
+}
+
+#[test]
 fn what_another_client_deletes_while_a_get_and_expire_fails_stays_deleted() {
     let (db, other) = (store("deleted_meanwhile", &["f"]), open("deleted_meanwhile"));
     let family = db.contents("f");

@@ -168,13 +168,32 @@ fn a_server_that_calls_a_backend_what_is_a_statement_is_taken_for_one_that_canno
         ("17", "'; DROP TABLE kvstore_row; --", false),
         ("17", "x\\", false),
     ] {
-        let columns = [(); 4].map(|()| [&b"c\0"[..], &[0; 18]].concat()).concat();
-        let row = one_row(&[Some(b"1 00000001"), Some(pid.as_bytes()), Some(started.as_bytes()), None]);
+        let columns = [(); 2].map(|()| [&b"c\0"[..], &[0; 18]].concat()).concat();
+        let row = one_row(&[Some(pid.as_bytes()), Some(started.as_bytes())]);
         let row = row.get(5..).unwrap().to_vec(); // in this protocol nothing is bound
-        let told = [message(b'T', &[&[0, 4], &columns[..]].concat()), row].concat();
+        let told = [message(b'T', &[&[0, 2], &columns[..]].concat()), row].concat();
         let fake = Fake::answering(move |kind, _| if kind == b'Q' { told.clone() } else { Vec::new() });
         let backend = Link::of(fake.line(), "s").who_am_i().unwrap_or_else(|failure| panic!("{failure:?}"));
         assert_eq!(backend.is_some(), is_known, "{pid} {started}: {backend:?}");
+    }
+}
+
+#[test]
+fn a_server_that_refuses_for_now_to_say_who_it_is_is_not_taken_for_one_that_cannot() {
+    for (code, is_for_ever) in [
+        ("42883", true),
+        ("42501", true),
+        ("42P01", true),
+        ("0A000", true),
+        ("53200", false),
+        ("53000", false),
+        ("57014", false),
+    ] {
+        let report = message(b'E', format!("SERROR\0VERROR\0C{code}\0Mno\0\0").as_bytes());
+        let fake = Fake::answering(move |kind, _| if kind == b'Q' { report.clone() } else { Vec::new() });
+        let answer = Link::of(fake.line(), "s").who_am_i();
+        assert_eq!(matches!(answer, Ok(None)), is_for_ever, "{code}: {answer:?}");
+        assert_eq!(answer.is_err(), !is_for_ever, "{code}: {answer:?}");
     }
 }
 

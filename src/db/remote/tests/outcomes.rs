@@ -146,6 +146,32 @@ fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() 
     assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
 }
 
+/// A second try may find the key dead by the first one's doing, and does not know the end it had before.
+#[test]
+fn an_end_of_life_without_an_answer_is_not_given_again() {
+    let server = Server::shared();
+    let proxy = Proxy::before(server);
+    let db = open(&proxy.url("ends"));
+    let family = db.contents("default");
+    family.put(b"k", b"v", &PutOptions::new()).unwrap();
+    let far = Expiry::At(4_000_000_000_000);
+    let give = |key: &[u8], end| match end {
+        Some(end) => family.expire(key, end, Condition::Always).map(|_| ()),
+        None => family.get_and_expire(key, far, |_| Ok(())).map(|_| ()),
+    };
+    for end in [Some(far), None] {
+        give(b"none", end).unwrap(); // prepares it
+        proxy.rule(Rule::SwallowAllAnswers);
+        let e = give(b"k", end).unwrap_err();
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{end:?}: {e}");
+    }
+    // It has none afterwards, however often that is said.
+    give(b"none", Some(Expiry::Never)).unwrap();
+    proxy.rule(Rule::SwallowAllAnswers);
+    give(b"k", Some(Expiry::Never)).unwrap();
+    assert_eq!(family.times(b"k").unwrap().live().unwrap().expiry, Expiry::Never);
+}
+
 /// Others have the row as soon as the first try is done: the server is told to say so.
 #[test]
 fn a_write_that_may_be_done_is_unknown_also_if_others_have_the_row_then() {
@@ -233,6 +259,34 @@ fn a_backend_that_is_still_that_of_the_broken_connection_is_ended() {
     let old = pid(&other);
     assert!(end(&db, &backend(&other), END_WAIT).unwrap());
     assert_ne!(pid(&other), old);
+}
+
+#[test]
+fn a_role_that_may_not_ask_which_server_it_is_keeps_others_from_dropping_what_it_writes_to() {
+    let server = &Server::start(&[]);
+    open(&server.url("s"));
+    server.sql(
+        "CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA s TO clerk; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA s TO clerk; \
+         REVOKE EXECUTE ON FUNCTION pg_control_system FROM public",
+    );
+    let url = server.url_as("clerk", "s");
+    let config = Config::new().busy_timeout(Duration::ZERO);
+    let (mut db, other) = (open(&url), Db::open(&url, &config, Arc::default()).unwrap());
+    other.create_family("f").unwrap();
+    db.begin_write().unwrap();
+    assert!(db.family_exists("f").unwrap());
+    assert_eq!(other.drop_family("f").unwrap_err().kind(), ErrorKind::Busy);
+    db.contents("f").put(b"k", b"", &PutOptions::new()).unwrap();
+    db.commit().unwrap();
+    other.integrity_check().unwrap();
+    assert!(db.place_on_its_server().unwrap().is_none());
+    // And the backend of a connection that broke is ended.
+    let (own, old) = (backend(&db), backend(&other));
+    assert!(own.history.is_none() && old.history.is_none());
+    let before = pid(&other);
+    assert!(end(&db, &old, END_WAIT).unwrap());
+    assert_ne!(pid(&other), before);
 }
 
 /// A server whose roles may end nobody, and one of its URLs as such a role through the proxy.
@@ -372,6 +426,37 @@ fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
     });
     assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
     assert_eq!(puts(&standby, "s", "k"), 0);
+}
+
+/// A number that never came to the disk is given out again after a crash: to the first who writes, who may be the one that
+/// looks the commit up.
+#[test]
+fn a_commit_that_a_crash_has_lost_is_not_taken_for_another_with_its_number() {
+    let server = &Server::start(&["wal_writer_delay=10s"]); // the commit would bring it to the disk
+    let mut db = open(&server.url("s"));
+    put(&db, "warm").unwrap();
+    server.sql(
+        "CREATE FUNCTION s.hold() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(60); RETURN NULL; END$$; \
+         CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON s.kvstore_row DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION s.hold()",
+    );
+    db.begin_write().unwrap();
+    let pid = pid(&db);
+    put(&db, "k").unwrap();
+    let e = thread::scope(|scope| {
+        let committing = scope.spawn(|| db.commit().unwrap_err());
+        let holds =
+            format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'PgSleep'");
+        until(|| server.sql(&holds) == "1");
+        let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(killed.success());
+        committing.join().unwrap()
+    });
+    assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{e}");
+    db.rollback().unwrap();
+    assert_eq!(puts(server, "s", "k"), 0);
+    server.sql("DROP TRIGGER hold ON s.kvstore_row");
+    put(&db, "k").unwrap();
 }
 
 #[test]
