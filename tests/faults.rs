@@ -766,6 +766,46 @@ fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() 
     assert!(failed > 20, "{failed}");
 }
 
+/// Also what undoes the call cannot be read; SQLite takes that for damage.
+#[test]
+fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
+    let mut failed = 0;
+    for nth in 1.. {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = Watch::on(dir.path(), false);
+        let config = Config::new().journal_mode(JournalMode::Delete).sync(SyncLevel::Off);
+        let config = config.mmap_size(0).cache_pages(10).page_size(1024);
+        let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
+        for n in 0..40_u8 {
+            store.put_until([n], [n; 1500], Expiry::At(4_000_000_000_000)).unwrap();
+        }
+        store.begin(true).unwrap();
+        let mut batch = store.batch();
+        for n in 0..40_u8 {
+            batch.put(&store.default_family(), [n], "new", Expiry::Never).unwrap();
+        }
+        watch.fail(Plan {
+            call: Call::Read,
+            nth,
+            fault: Fault::Code(ffi::SQLITE_IOERR_READ),
+            from_then_on: true,
+        });
+        let done = batch.commit();
+        let is_over = watch.injected() == 0;
+        watch.heal();
+        if let Err(e) = done {
+            failed += 1;
+            assert_eq!(e.kind(), ErrorKind::Io, "read {nth}: {e}");
+        }
+        store.rollback().unwrap();
+        assert!((0..40_u8).all(|n| store.get([n]).unwrap() == Some(vec![n; 1500])), "read {nth}");
+        if is_over {
+            break;
+        }
+    }
+    assert!(failed > 10, "{failed}");
+}
+
 /// The system says once what it could not write; here a checkpoint hears it that nobody has asked for.
 #[test]
 fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {

@@ -356,24 +356,33 @@ impl Db {
         }
         self.begin_savepoint()?;
         // After a panic the caller's transaction can only be rolled back anyway.
-        let done = or_undo(self, |db| f(db), |db| drop(db.end_savepoint(true)));
-        self.end_savepoint(done.is_err())?;
-        done
+        let undo =
+            |db: &mut &Db| drop(db.end_savepoint(Err::<(), _>(Error::failed("a callback has panicked"))));
+        let done = or_undo(self, |db| f(db), undo);
+        self.end_savepoint(done)
     }
 
     pub(super) fn begin_savepoint(&self) -> Result<()> {
         self.execute("SAVEPOINT kvstore")
     }
 
-    /// Ends a savepoint. `undo`: with nothing left of what was done since it began.
-    pub(super) fn end_savepoint(&self, undo: bool) -> Result<()> {
-        if undo {
+    /// Ends a savepoint: after a failure with nothing left of what was done since it began.
+    pub(super) fn end_savepoint<R>(&self, done: Result<R>) -> Result<R> {
+        let mut ended = Ok(());
+        if done.is_err() {
             self.rolled_back();
             if !self.is_idle() {
-                self.execute("ROLLBACK TO kvstore")?;
+                ended = self.execute("ROLLBACK TO kvstore");
             }
         }
-        if self.is_idle() { Ok(()) } else { self.execute("RELEASE kvstore") }
+        if ended.is_ok() && !self.is_idle() {
+            ended = self.execute("RELEASE kvstore");
+        }
+        match (done, ended) {
+            // The first says why: SQLite calls a file damaged that it cannot read while it undoes.
+            (Err(why), Err(_)) if why.dooms_transaction() => Err(why),
+            (done, ended) => ended.and(done),
+        }
     }
 
     /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.

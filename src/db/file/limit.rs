@@ -234,10 +234,7 @@ impl Db {
     #[inline(never)]
     fn end_watch(&self, clock: &Clock, watch: &Watch, done: Result<()>) -> Result<()> {
         let done = done.and_then(|()| self.hold(clock, Some(watch.before)));
-        if watch.savepoint {
-            self.end_savepoint(done.is_err())?;
-        }
-        done
+        if watch.savepoint { self.end_savepoint(done) } else { done }
     }
 
     /// To be told when something is written that may make the store grow.
