@@ -782,7 +782,7 @@ fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
         store.begin(true).unwrap();
         let mut batch = store.batch();
         for n in 0..40_u8 {
-            batch.put(&store.default_family(), [n], "new", Expiry::Never).unwrap();
+            batch.put(store.default_family(), [n], "new", Expiry::Never).unwrap();
         }
         watch.fail(Plan {
             call: Call::Read,
