@@ -123,8 +123,14 @@ pub const STEPS: &[Step] = &[
             let end = if n % 3 == 0 { at(20_000 + n) } else { Expiry::Never };
             batch.put(&f, format!("k{n:04}"), vec![b'v'; n as usize], end)?;
         }
-        batch.delete(s, "c")?;
         batch.put(s, "e", "5", Expiry::Never)?;
+        batch.commit().map(text)
+    }),
+    // A transaction of its own, whose commit may be lost.
+    step!(Fail, "batch that deletes, too", |s, _| {
+        let mut batch = s.batch();
+        batch.delete(s, "c")?;
+        batch.put(s, "e", "55", Expiry::Never)?;
         batch.commit().map(text)
     }),
     step!(Repeat, "get_many", |s, _| {
