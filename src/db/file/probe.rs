@@ -71,8 +71,8 @@ impl Beside {
 
 /// The same as `check_kind` for the files that SQLite opens by itself.
 pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
-    let check = |suffix| match std::fs::metadata(beside(path, suffix)) {
-        Ok(found) if !found.is_file() => Err(Error::cant_open(format!(
+    let check = |suffix| match os::length_of_file(&beside(path, suffix)) {
+        Ok(None) => Err(Error::cant_open(format!(
             "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
         ))),
         found => Ok(found.is_ok()),
@@ -157,7 +157,9 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
     if header.is_empty() {
         return Ok(());
     }
-    let has = |suffix: &str| std::fs::metadata(beside(path, suffix)).is_ok_and(|file| file.len() > 0);
+    let has = |suffix: &str| {
+        os::length_of_file(&beside(path, suffix)).is_ok_and(|length| length.is_some_and(|length| length > 0))
+    };
     // Where these are is the first chapter of SQLite's fileformat2.html, and its chapter 1.6.
     let number = |at: std::ops::Range<usize>| {
         header.get(at).map(|bytes| bytes.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)))
@@ -216,7 +218,7 @@ fn looks_encrypted(start: &[u8]) -> bool {
 fn is_begun(start: &[u8], path: &Path) -> bool {
     let mut journal = [0; JOURNAL_HEADER];
     start.iter().all(|byte| *byte == 0)
-        && OsFile::open(&beside(path, "-journal"), false, false)
+        && OsFile::open_journal(&beside(path, "-journal"))
             .is_ok_and(|file| file.read_start(&mut journal).is_ok_and(|length| length == JOURNAL_HEADER))
         && journal.starts_with(JOURNAL_MAGIC)
         && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
@@ -225,7 +227,7 @@ fn is_begun(start: &[u8], path: &Path) -> bool {
 /// What the file begins with as soon as its journal has put it back, if encrypting or decrypting it was cut off.
 fn undone_by_journal(path: &Path) -> Option<[u8; SECTOR]> {
     let mut journal = [0; JOURNAL_FIRST_PAGE + SECTOR];
-    let file = OsFile::open(&beside(path, "-journal"), false, false).ok()?;
+    let file = OsFile::open_journal(&beside(path, "-journal")).ok()?;
     let length = file.read_start(&mut journal).ok()?;
     let is_marked = length == journal.len()
         && journal.starts_with(JOURNAL_MAGIC)

@@ -44,7 +44,9 @@ pub(crate) use system::Mortal;
 pub(crate) use system::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
 };
-pub(super) use system::{MAX_PATH, OsFile, Place, State, coarse_ms, is_forbidden_to_write, may_write};
+pub(super) use system::{
+    MAX_PATH, OsFile, Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
+};
 #[cfg(feature = "encryption")]
 pub(super) use system::{make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there};
 pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};

@@ -551,6 +551,11 @@ impl OsFile {
         }
     }
 
+    /// Opens a journal to look into it.
+    pub(in crate::db::file) fn open_journal(path: &Path) -> io::Result<OsFile> {
+        OsFile::open(path, false, false)
+    }
+
     /// Reads up to `buffer`'s length from the beginning of the file; fewer bytes only at its end.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;

@@ -38,7 +38,9 @@ pub(super) use files::making_longer;
 pub(crate) use files::{FileIdentity, is_at};
 pub(crate) use forks::note_fork;
 pub(super) use forks::watch as watch_forks;
-pub(in crate::db::file) use place::{Place, State, coarse_ms, is_forbidden_to_write, may_write};
+pub(in crate::db::file) use place::{
+    Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
+};
 pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) use place::{

@@ -135,6 +135,11 @@ fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
     }
 }
 
+/// How long the file at a path is; `None`: what is there is no regular file.
+pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
+    std::fs::metadata(path).map(|found| found.is_file().then(|| found.len()))
+}
+
 /// A directory that may not be listed can still be looked into; it cannot be synced then.
 fn open_directory(path: &Path) -> io::Result<File> {
     let opened = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path);

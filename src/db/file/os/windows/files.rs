@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use windows_sys::Win32::Storage::FileSystem::{
-    BY_HANDLE_FILE_INFORMATION, FILE_ID_INFO, FILE_READ_ATTRIBUTES, FileIdInfo, GetFileInformationByHandle,
-    GetFileInformationByHandleEx, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx,
-    UnlockFileEx,
+    BY_HANDLE_FILE_INFORMATION, FILE_ID_INFO, FILE_READ_ATTRIBUTES, FILE_SHARE_READ, FILE_SHARE_WRITE,
+    FileIdInfo, GetFileInformationByHandle, GetFileInformationByHandleEx, LOCKFILE_EXCLUSIVE_LOCK,
+    LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, UnlockFileEx,
 };
 use windows_sys::Win32::System::IO::OVERLAPPED;
 
@@ -153,6 +153,14 @@ impl OsFile {
     /// Opens a file for reading or for both; `create`: makes it if it is not there, with the rights of its directory.
     pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
         let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
+        Ok(OsFile { file, kept: Mutex::default() })
+    }
+
+    /// Opens a journal to look into it. Who wants to remove it meanwhile cannot, and tries again, as SQLite does: else it
+    /// would keep its name until this is dropped, where the system removes names so late
+    /// ([`length_of_file`](super::place::length_of_file)).
+    pub(in crate::db::file) fn open_journal(path: &Path) -> io::Result<OsFile> {
+        let file = File::options().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_WRITE).open(path)?;
         Ok(OsFile { file, kept: Mutex::default() })
     }
 

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::mem::zeroed;
 use std::os::windows::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,8 +12,9 @@ use windows_sys::Win32::Foundation::FILETIME;
 #[cfg(feature = "encryption")]
 use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_OPEN_REPARSE_POINT;
 use windows_sys::Win32::Storage::FileSystem::{
-    FILE_ADD_FILE, FILE_FLAG_BACKUP_SEMANTICS, FILE_SHARE_READ, FILE_SHARE_WRITE, MOVEFILE_WRITE_THROUGH,
-    MoveFileExW,
+    FILE_ADD_FILE, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_REPARSE_POINT, FILE_FLAG_BACKUP_SEMANTICS,
+    FILE_SHARE_READ, FILE_SHARE_WRITE, GetFileAttributesExW, GetFileExInfoStandard, MOVEFILE_WRITE_THROUGH,
+    MoveFileExW, WIN32_FILE_ATTRIBUTE_DATA,
 };
 use windows_sys::Win32::System::SystemInformation::GetTickCount64;
 
@@ -178,6 +180,26 @@ fn to_write(path: &Path) -> io::Result<()> {
         }
     }
     open()
+}
+
+/// How long the file at a path is; `None`: what is there is no file.
+///
+/// It is not opened for that, as std does. What is removed while somebody has it open keeps its name until he closes it; where
+/// such a name can still be opened, as under wine, a journal that was removed in a commit would be taken for one that
+/// a process has left which was killed, and the commit be undone.
+pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
+    let name = wide(path)?;
+    // SAFETY: a struct of integers.
+    let mut found: WIN32_FILE_ATTRIBUTE_DATA = unsafe { zeroed() };
+    // SAFETY: a string that ends with a zero, and room for the answer.
+    if unsafe { GetFileAttributesExW(name.as_ptr(), GetFileExInfoStandard, (&raw mut found).cast()) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if found.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+        return fs::metadata(path).map(|found| found.is_file().then(|| found.len())); // of what a link leads to
+    }
+    let length = u64::from(found.nFileSizeHigh) << 32 | u64::from(found.nFileSizeLow);
+    Ok((found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0).then_some(length))
 }
 
 /// Milliseconds of a clock that only goes forward, as it was at the last tick of the system: up to 16 ms old.

@@ -168,3 +168,42 @@ fn a_file_that_is_marked_as_read_only_may_not_be_written() {
     permissions.set_readonly(false);
     fs::set_permissions(&path, permissions).unwrap();
 }
+
+#[test]
+fn what_is_beside_a_store_is_looked_at_without_opening_it() {
+    let (folder, path) = scratch();
+    assert_eq!(length_of_file(&path).unwrap(), Some(4));
+    assert_eq!(length_of_file(folder.path()).unwrap(), None);
+    let missing =
+        |path: &std::path::Path| length_of_file(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    assert!(missing(&folder.path().join("missing.db")));
+    // Whoever looks, what is removed has no name any more.
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = length_of_file(&path);
+                }
+            });
+        }
+        let all_went = (0..2000).try_for_each(|_| {
+            fs::remove_file(&path)?;
+            if !missing(&path) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            fs::write(&path, "1234")
+        });
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        all_went.unwrap();
+    });
+}
+
+#[test]
+fn a_journal_that_is_looked_into_cannot_be_removed() {
+    let (_folder, path) = scratch();
+    let journal = OsFile::open_journal(&path).unwrap();
+    assert!(fs::remove_file(&path).is_err());
+    drop(journal);
+    fs::remove_file(&path).unwrap();
+}
