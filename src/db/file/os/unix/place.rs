@@ -137,7 +137,7 @@ fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
 
 /// How long the file at a path is; `None`: what is there is no regular file.
 pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
-    std::fs::metadata(path).map(|found| found.is_file().then(|| found.len()))
+    std::fs::metadata(path).map(|found| found.is_file().then_some(found.len()))
 }
 
 /// A directory that may not be listed can still be looked into; it cannot be synced then.
