@@ -1,5 +1,5 @@
 """What others see of the library on Windows: the DLL exports, and the static library defines, the functions of the header
-and nothing else. So a program with an SQLite of its own can link it."""
+and nothing else. So a program with an SQLite of its own can link it. And its table of functions is whole."""
 
 import re
 
@@ -35,6 +35,16 @@ def defined(archive):
     return symbols
 
 
+def unwinds(program):
+    """Failed unless the table of the program's functions, by which it unwinds, has each piece of code once."""
+    said = run([f"{TOOLS}objdump", "-p", program], text=True).split("The Function Table")[1].split("\n\n")[0]
+    found = re.findall(r"^ [0-9a-f]+:\t([0-9a-f]+) ([0-9a-f]+) ", said, re.MULTILINE)
+    entries = [(int(begin, 16), int(end, 16)) for begin, end in found]
+    wrong = sum(begin < before for (_, before), (begin, _) in zip(entries, entries[1:]))
+    if len(entries) < 1000 or wrong:
+        raise Failed(f"{program.name}: {wrong} of {len(entries)} entries of .pdata have code that another one has")
+
+
 def check(prefix):
     wanted = declared()
     for what, found in (("the DLL", exported(prefix / "bin/kvstore.dll")), ("libkvstore.a", defined(prefix / "lib/libkvstore.a"))):
@@ -46,5 +56,6 @@ def check(prefix):
         GCC, "-O1", "-w", "-I", prefix / "include", "-I", sqlite(), "-o", program, HERE / "two_sqlites.c", sqlite() / "sqlite3.c",
         prefix / "lib/libkvstore.a", *NATIVE,
     ])  # fmt: skip
+    unwinds(program)
     compiler.run_in_empty_folder(program)
     return len(wanted)
