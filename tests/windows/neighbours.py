@@ -310,14 +310,18 @@ def a_backup_replaces_nothing(scene):
     expect(not list(scene.folder.glob("*.partial*")), "something is left")
 
 
+def open_at_once(all_, path):
+    for who in all_:
+        who.tell(f"open\t0\t{path}")
+    answers = [who.answer() for who in all_]
+    expect(all(code == OK for code, _ in answers), f"an open has failed: {answers}")
+
+
 def processes_that_open_a_new_store_and_write_at_once(scene):
     for round_ in range(3):
         path = f"{round_}.db"
         all_ = [scene.speaker() for _ in range(3)]
-        for who in all_:
-            who.tell(f"open\t0\t{path}")
-        answers = [who.answer() for who in all_]
-        expect(all(code == OK for code, _ in answers), f"an open has failed: {answers}")
+        open_at_once(all_, path)
         for at, who in enumerate(all_):
             who.tell(f"fill\t0\t{at}-\t200")
         for who in all_:
@@ -331,10 +335,7 @@ def processes_that_open_a_new_store_and_write_at_once(scene):
     # What goes wrong while a store is made, does so seldom.
     all_ = [scene.speaker() for _ in range(3)]
     for round_ in range(40):
-        for who in all_:
-            who.tell(f"open\t0\tonly-{round_}.db")
-        answers = [who.answer() for who in all_]
-        expect(all(code == OK for code, _ in answers), f"an open has failed: {answers}")
+        open_at_once(all_, f"only-{round_}.db")
         for who in all_:
             who.gives(OK, "close", 0)
 
