@@ -22,14 +22,14 @@ help:
 	@echo 'make bench         speed, against LMDB, redb, fjall, SQLite, SNKV; make bench-quick: a short look'
 	@echo 'make bench-python  from Python, against other packages; BENCH_ARGS=--quick for a short look'
 	@echo 'make cross         build and try it for other machines: 64-bit and 32-bit ARM, x86 of 32 bits, musl;'
-	@echo '                   TARGETS=... for others (docs/platforms.md); make cross-quick: three of them, quickly'
+	@echo '                   TARGETS=... for others (docs/contributing/platforms.md); make cross-quick: three of them, quickly'
 	@echo 'make windows       build it for Windows by mingw-w64, and try it under wine'
 	@echo 'make dist          what a release has, in dist/; make dist-test: installs and tries each of it in a minimal root;'
 	@echo '                   make dist-check: builds it again elsewhere, and compares'
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
-	@echo '                   REMOTE=1: with stores on a server; CROSS=...: for another machine (docs/platforms.md)'
+	@echo '                   REMOTE=1: with stores on a server; CROSS=...: for another machine (docs/contributing/platforms.md)'
 	@echo 'make install-strip the same, without what only debuggers read'
 	@echo 'make install-windows  for Windows by mingw-w64, below PREFIX; also COMMAND, ENCRYPTION'
 	@echo 'make uninstall     remove what make install installed with the same variables'
@@ -215,7 +215,7 @@ INSTALL_PROGRAM ?= $(INSTALL)
 INSTALL_DATA ?= $(INSTALL) -m 644
 
 # The version is in Cargo.toml. src/ffi/codes.rs repeats it for the header, and tests/header.rs compares the two.
-# The number of the SONAME is the major version; see docs/c-abi.md for what that promises.
+# The number of the SONAME is the major version; see docs/reference/abi.md for what that promises.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 NUMBER := $(firstword $(subst -, ,$(subst +, ,$(VERSION))))
 MAJOR := $(firstword $(subst ., ,$(NUMBER)))
@@ -532,7 +532,7 @@ uninstall:
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ] && [ -z "$$(ls -A "$$folder")" ]; then rmdir "$$folder"; fi; done
 
-# ---- For Windows, from here (docs/platforms.md) ----------------------------------------------------------
+# ---- For Windows, from here (docs/contributing/platforms.md) ----------------------------------------------------------
 
 ifneq ($(filter install-windows windows-lib install-windows-command,$(MAKECMDGOALS)),)
 ifneq ($(filter remote,$(FEATURE)),)
@@ -599,7 +599,7 @@ install-windows-command:
 	$(call make_folders,$(prefix)/bin)
 	$(INSTALL_PROGRAM) '$(WINDOWS_OUT)/kvstore.exe' '$(DESTDIR)$(prefix)/bin'
 
-# ---- For devices with little flash (docs/firmware.md) ----------------------------------------------------
+# ---- For devices with little flash (docs/how-to/firmware.md) ----------------------------------------------------
 
 # Installed into $(FIRMWARE)/TARGET, with a static and a shared library. STD=small compiles Rust's library for size, too,
 # which needs its source and a compiler that may (a nightly one, or RUSTC_BOOTSTRAP=1).

@@ -368,12 +368,12 @@ typedef struct {
      * the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the
      * -wal file until the next checkpoint that no reader is in the way of, in whatever mode, or the close of the last
      * handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
-     * handle that writes must have it. What it costs and cannot do: docs/secure-delete.md.
+     * handle that writes must have it. What it costs and cannot do: docs/how-to/secure-delete.md.
      */
     int secureDelete;
     /**
      * What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
-     * are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/firmware.md.
+     * are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/how-to/firmware.md.
      */
     int profile;
     /**
@@ -550,7 +550,7 @@ void kvstore_free(void *memory);
  * Opens the store at `path` with the default configuration; makes it if it is not there.
  *
  * `path` is a file name, or the URL of a store on a server, such as
- * "postgresql://user@host/database?schema=app" (docs/remote.md); NULL, "" or ":memory:" is a new
+ * "postgresql://user@host/database?schema=app" (docs/how-to/postgresql.md); NULL, "" or ":memory:" is a new
  * store in memory. `journalMode` is KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
  * Otherwise as kvstore_open_v2.
  */
@@ -562,7 +562,7 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  *
  * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. In a build with servers (kvstore_version ends in
  * "+remote") it may be a URL, "postgresql://user:password@host:port/database?schema=app": a store in a schema of a PostgreSQL
- * server, which is made there (docs/remote.md has the parameters, and what differs). On success `*ppKV` is the
+ * server, which is made there (docs/how-to/postgresql.md has the parameters, and what differs). On success `*ppKV` is the
  * handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
  * text. `config` is only read during the call.
  *
@@ -1745,7 +1745,7 @@ int kvstore_remove_encryption(KVStore *kv);
  * it from its next write on; kvstore_backup copies it.
  *
  * Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
- * The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
+ * The file itself is kept as short, but for what docs/how-to/limit-size.md names; and unless KVStoreConfig.walPages says
  * otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000, or 64 with KVSTORE_SMALL).
  * So with one writer, and no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many
  * pages as the WAL is for, and the pages of one transaction (a put that makes room can change 40); with

@@ -162,7 +162,7 @@ impl Config {
     /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file. No
     /// read snapshot is kept between reads ([`hold_reads`](Config::hold_reads)), unless the store is
     /// [`exclusive`](Config::exclusive) or in memory: it would be in the way of a process that comes later. All else is as in
-    /// [`new`](Config::new); what it costs is in docs/firmware.md.
+    /// [`new`](Config::new); what it costs is in docs/how-to/firmware.md.
     #[must_use]
     pub fn small() -> Config {
         let file = FileConfig {
@@ -302,7 +302,7 @@ impl Config {
     /// removed, by a [purge](crate::Store::purge_expired) or another write. Not reached are the rollback journal, which is
     /// removed at each commit, temporary files of a long transaction, backups, file systems that write elsewhere (Btrfs,
     /// ZFS, snapshots), flash that does the same, and memory.
-    /// Against those helps an encrypted store. `docs/secure-delete.md` says more.
+    /// Against those helps an encrypted store. `docs/how-to/secure-delete.md` says more.
     #[must_use]
     pub fn secure_delete(mut self, yes: bool) -> Config {
         self.file.secure_delete = yes;

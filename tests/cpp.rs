@@ -426,7 +426,7 @@ fn the_example_of_the_standard_library_runs() {
 
 /// The C++ part of the document for people who come from other stores.
 fn for_comers() -> String {
-    let text = fs::read_to_string(root().join("docs/coming-from.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/how-to/migrate.md")).unwrap();
     text.split_once("\n## C++").expect("a C++ part").1.to_owned()
 }
 

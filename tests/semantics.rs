@@ -1,4 +1,4 @@
-//! The table in `docs/expiry.md` is true: each of its lines, walked through a real store.
+//! The table in `docs/reference/ttl.md` is true: each of its lines, walked through a real store.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{TestClock, memory_at};
 use kvstore::{Condition, Expiry, KeyRange, PutOptions, Result, Store};
 
-const PAGE: &str = include_str!("../docs/expiry.md");
+const PAGE: &str = include_str!("../docs/reference/ttl.md");
 
 // The life of a key in these tests: written, then a look at what a write does to it.
 const WRITTEN: i64 = 1_000;

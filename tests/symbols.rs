@@ -1,5 +1,5 @@
 //! What the shared library shows to the programs that load it, and that it never changes within a SONAME:
-//! the functions, the layout of the structs, the values of the constants. docs/c-abi.md is the promise.
+//! the functions, the layout of the structs, the values of the constants. docs/reference/abi.md is the promise.
 //! That the header declares what is exported is tested in header.rs.
 
 mod c_common;

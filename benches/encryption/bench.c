@@ -1,4 +1,4 @@
-/* One round of the figures in docs/encryption.md: bench DIRECTORY plain|encrypted. Prints "NAME NANOSECONDS" lines.
+/* One round of the figures in docs/how-to/encrypt.md: bench DIRECTORY plain|encrypted. Prints "NAME NANOSECONDS" lines.
  * 200 000 keys with values of 100 bytes, 2000 pages of cache, a raw key. */
 #include "kvstore.h"
 

@@ -30,7 +30,7 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE; docs/remote.md); \
+STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE; docs/how-to/postgresql.md); \
 \"-\" is the one named by $KVSTORE. Commands that only look change nothing and make no store.
 Exit codes: 0 yes; 1 no (not found, not set, dead); 2 wrong usage; 3 the store said no (busy, read-only, damaged).
 

@@ -244,7 +244,7 @@ fn must_have_a_store(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Encrypted stores have pages of this size only (docs/encryption.md).
+/// Encrypted stores have pages of this size only (docs/how-to/encrypt.md).
 const ENCRYPTED_PAGE_SIZE: u64 = 4096;
 
 /// The bytes of a page of a store's file; 0 if it has no header yet.

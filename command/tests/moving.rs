@@ -149,10 +149,10 @@ fn a_dump_of_version_1_is_loaded_by_every_later_version() {
     assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(Limit::new(64_000_000, Eviction::Soonest)));
 }
 
-/// Whether the fields of a line are those of one alternative of docs/dump.schema.json.
+/// Whether the fields of a line are those of one alternative of docs/reference/dump.schema.json.
 #[test]
 fn every_line_is_one_of_the_schema() {
-    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dump.schema.json");
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/dump.schema.json");
     let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
     let place = Place::new();
     fill(place.path("from.db"));

@@ -1,4 +1,4 @@
-# For a layer of yours; Rust 1.90 is in Yocto from whinlatter (5.3) on. docs/firmware.md says where the tarball belongs.
+# For a layer of yours; Rust 1.90 is in Yocto from whinlatter (5.3) on. docs/how-to/firmware.md says where the tarball belongs.
 SUMMARY = "Embedded, ordered key-value store with native per-key expiry, in one SQLite file"
 LICENSE = "MIT | Apache-2.0"
 LIC_FILES_CHKSUM = "file://LICENSE-MIT;md5=4f531e83fc4670c13cab140f00dabe8a file://LICENSE-APACHE;md5=1836efb2eb779966696f473ee8540542"

@@ -1,7 +1,7 @@
 //! Keys made of a partition and a clustering part: one ordered key for `(partition, clustering)`.
 //!
 //! Source of the format: the escaped, terminated strings of ordered key encodings such as FoundationDB's
-//! tuple layer. `docs/row-keys.md` has the proof of the order.
+//! tuple layer. `docs/reference/row-keys.md` has the proof of the order.
 
 use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ use crate::{Eviction, Limit};
 /// it from its next write on; kvstore_backup copies it.
 ///
 /// Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
-/// The file itself is kept as short, but for what docs/bounded-stores.md names; and unless KVStoreConfig.walPages says
+/// The file itself is kept as short, but for what docs/how-to/limit-size.md names; and unless KVStoreConfig.walPages says
 /// otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000, or 64 with KVSTORE_SMALL).
 /// So with one writer, and no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many
 /// pages as the WAL is for, and the pages of one transaction (a put that makes room can change 40); with

@@ -14,7 +14,7 @@ use crate::{Config, Store, path_of};
 /// Opens the store at `path` with the default configuration; makes it if it is not there.
 ///
 /// `path` is a file name, or the URL of a store on a server, such as
-/// "postgresql://user@host/database?schema=app" (docs/remote.md); NULL, "" or ":memory:" is a new
+/// "postgresql://user@host/database?schema=app" (docs/how-to/postgresql.md); NULL, "" or ":memory:" is a new
 /// store in memory. `journalMode` is KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
 /// Otherwise as kvstore_open_v2.
 #[unsafe(no_mangle)]
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn kvstore_open(
 ///
 /// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. In a build with servers (kvstore_version ends in
 /// "+remote") it may be a URL, "postgresql://user:password@host:port/database?schema=app": a store in a schema of a PostgreSQL
-/// server, which is made there (docs/remote.md has the parameters, and what differs). On success `*ppKV` is the
+/// server, which is made there (docs/how-to/postgresql.md has the parameters, and what differs). On success `*ppKV` is the
 /// handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
 /// text. `config` is only read during the call.
 ///

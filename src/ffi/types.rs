@@ -113,10 +113,10 @@ pub struct KVStoreConfig {
     /// the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the
     /// -wal file until the next checkpoint that no reader is in the way of, in whatever mode, or the close of the last
     /// handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
-    /// handle that writes must have it. What it costs and cannot do: docs/secure-delete.md.
+    /// handle that writes must have it. What it costs and cannot do: docs/how-to/secure-delete.md.
     pub secureDelete: c_int,
     /// What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
-    /// are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/firmware.md.
+    /// are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/how-to/firmware.md.
     pub profile: c_int,
     /// Must be zero.
     pub reserved: [c_int; 5],

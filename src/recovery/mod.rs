@@ -7,7 +7,7 @@
 //! [`work`] puts together what belongs to one, [`save`] writes the new store, and [`report`] tells what is lost.
 //!
 //! Nothing is invented: a row is saved if everything about it agrees, or else it is lost, and said to be. What nothing
-//! in the file can tell is in docs/file-format.md.
+//! in the file can tell is in docs/reference/file-format.md.
 
 mod find;
 mod image;
@@ -40,7 +40,7 @@ use survey::Survey;
 use walk::Forest;
 use work::{Progress, Work};
 
-/// "KVS1", as in docs/file-format.md.
+/// "KVS1", as in docs/reference/file-format.md.
 const APPLICATION_ID: u32 = 0x4B56_5331;
 
 /// What [`recover`] tells of while it works.

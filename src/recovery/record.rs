@@ -112,7 +112,7 @@ pub(super) enum Where<'r> {
     OutOfLine(i64),
 }
 
-/// A row as docs/file-format.md has it, and nothing else.
+/// A row as docs/reference/file-format.md has it, and nothing else.
 pub(super) fn data_row(record: &[u8]) -> Option<DataRow<'_>> {
     let ([Column::Blob(key), value, expire, blob, written], 2..) = columns(record)? else { return None };
     let value = match (value, blob) {

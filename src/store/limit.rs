@@ -9,7 +9,7 @@ impl Store {
     /// wants. It is kept in the file, and every handle and process obeys it from its next write on.
     ///
     /// Counted are the pages of the file less the free ones ([`Stats::size_bytes`](crate::Stats::size_bytes)). The
-    /// file itself is kept as short, but for what `docs/bounded-stores.md` names, and unless
+    /// file itself is kept as short, but for what `docs/how-to/limit-size.md` names, and unless
     /// [`Config::wal_pages`](crate::Config::wal_pages) says otherwise, its WAL is one for an eighth of that (at least
     /// 16 pages, at most 4000, or 64 with [`Config::small`](crate::Config::small)): with one writer, and no reader that
     /// stays, both together have at most `max_bytes`, twice as many pages as the WAL is for, and those of one

@@ -1,7 +1,7 @@
 //! A router with 4 MB of flash for its data: an hour's worth of writes.
 //!
 //! Leases, counters, samples and now and then a page of a log, as such a device writes them; at 20 writes a second an
-//! hour is 72 000. The long form prints what `docs/bounded-stores.md` shows; the short one is a fortieth of it.
+//! hour is 72 000. The long form prints what `docs/how-to/limit-size.md` shows; the short one is a fortieth of it.
 
 use std::time::{Duration, Instant};
 

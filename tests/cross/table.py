@@ -1,4 +1,4 @@
-"""The table of docs/platforms.md: one row for each target. `make cross` writes those it has tried, and leaves the others:
+"""The table of docs/contributing/platforms.md: one row for each target. `make cross` writes those it has tried, and leaves the others:
 each row says what it is of."""
 
 import re
@@ -6,7 +6,7 @@ import subprocess
 
 from targets import ALL, ROOT
 
-PAGE = ROOT / "docs/platforms.md"
+PAGE = ROOT / "docs/contributing/platforms.md"
 BEGIN, END = "<!-- written by make cross -->", "<!-- end of what make cross writes -->"
 HEAD = (
     "target", "run", "scenarios, `btree`, `.so`", "scenarios, `sql`, `.a`", "examples", "unit tests in Rust", "`.so`", "`.a`", "of"

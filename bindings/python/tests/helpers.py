@@ -18,7 +18,7 @@ from kvstore.__main__ import main
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
 #: What has Python programs in it.
-DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 #: Ends a process at once, with the exit code KILLED.
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)

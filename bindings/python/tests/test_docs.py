@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize("name, program", programs(), ids=[name for name, _ in programs()])
 def test_the_python_programs_of_the_documents_run(name: str, program: str, tmp_path: Path) -> None:
-    if name == "docs/encryption.md" and not kvstore.encryption_available and not os.environ.get("CI"):
+    if name == "docs/how-to/encrypt.md" and not kvstore.encryption_available and not os.environ.get("CI"):
         pytest.skip("the library has no encryption")
     if ">>>" in program:
         (tmp_path / "session.txt").write_text(program)
@@ -37,7 +37,7 @@ def test_the_description_for_package_indexes_is_the_readme_without_links_into_th
     text = metadata["Description"] or metadata.get_payload()
     assert "# kvstore for Python" in text
     assert "](../" not in text
-    assert "`docs/expiry.md`" in text
+    assert "`docs/reference/ttl.md`" in text
 
 
 def test_the_quickstart_says_what_those_of_other_languages_say(tmp_path: Path) -> None:

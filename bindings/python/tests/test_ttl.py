@@ -1,4 +1,4 @@
-"""The end of a key's life, as Python sees it: docs/expiry.md, in seconds."""
+"""The end of a key's life, as Python sees it: docs/reference/ttl.md, in seconds."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ WRITES: dict[str, Callable[[kvstore.Store], Any]] = {
 
 
 def test_writes_that_name_no_end_give_the_default_ttl_as_the_table_of_the_document_says(db: kvstore.Store) -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "expiry.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "ttl.md"
     rows = page.read_text(encoding="utf-8").split("## Which writes use the default TTL")[1].split("\n| ")[2:]
     cells = [row.split(" | ")[3] for row in rows]
     assert sorted(re.findall(r"`(.*?)`", " ".join(c for c in cells if c.startswith("default: ")))) == sorted(WRITES)

@@ -12,7 +12,7 @@ use crate::place::{For, StoreFirst, shown};
 /// Show or set how much a store may take, and what makes room
 ///
 /// The limit is kept in the file and holds for every program that writes it. Keys go inside the write that needs the
-/// room. docs/bounded-stores.md says what is exact.
+/// room. docs/how-to/limit-size.md says what is exact.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1: it has no limit.
 

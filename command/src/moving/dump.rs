@@ -23,7 +23,7 @@ const ROWS: usize = 512;
 /// Write everything as JSON lines, to be loaded again
 ///
 /// One snapshot: others go on reading and writing. Expired keys are left out. The format is described in
-/// docs/dump-format.md, and what this version writes every later one loads. The last line has the number of keys, so
+/// docs/reference/dump-format.md, and what this version writes every later one loads. The last line has the number of keys, so
 /// that "kvstore load" notices when something is missing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -1,4 +1,4 @@
-//! The lines of a dump (docs/dump-format.md): how they are written and read. Version 1 is for ever.
+//! The lines of a dump (docs/reference/dump-format.md): how they are written and read. Version 1 is for ever.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read as _};

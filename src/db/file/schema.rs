@@ -1,6 +1,6 @@
 //! The tables: their names, their definitions, and who makes them when.
 //!
-//! The file format is described in `docs/file-format.md`; this is the one place that writes it down
+//! The file format is described in `docs/reference/file-format.md`; this is the one place that writes it down
 //! in SQL. Row statements are in `engine/sql.rs`.
 
 use std::fmt::Write as _;

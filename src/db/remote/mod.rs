@@ -1,4 +1,4 @@
-//! A store on a PostgreSQL server: everything that knows tokio-postgres. See `docs/remote.md`.
+//! A store on a PostgreSQL server: everything that knows tokio-postgres. See `docs/how-to/postgresql.md`.
 //!
 //! [`plan`] has what each operation on a family does to its rows, [`look_up`] what is read of them, [`agenda`] when something is
 //! due in them; [`session`] is the connection, with its transactions, [`link`] what there is of it at a time, [`line`] and [`wire`] the socket below it, [`tls`] what is around

@@ -1,4 +1,4 @@
-"""docs/coming-from.md and docs/backends.md: the commands print what is shown, and code for frameworks runs.
+"""docs/how-to/migrate.md and docs/how-to/frameworks.md: the commands print what is shown, and code for frameworks runs.
 
 (What needs no framework is run by test_docs.py.)
 """
@@ -50,7 +50,7 @@ def make_sources(folder: Path) -> None:
 def test_the_commands_print_what_is_shown(tmp_path: Path) -> None:
     make_sources(tmp_path)
     number = 0
-    for block in blocks("coming-from.md", "console"):
+    for block in blocks("how-to/migrate.md", "console"):
         for command, shown in re.findall(r"^\$ python (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE):
             done = subprocess.run(
                 [sys.executable, *command.split()], cwd=tmp_path, capture_output=True, text=True, timeout=120
@@ -74,8 +74,8 @@ def test_data_of_redis_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     server.hset("h", "field", "value")
     monkeypatch.setattr(redis, "Redis", lambda: server)
     monkeypatch.chdir(tmp_path)
-    [program] = blocks("coming-from.md", "python redis")
-    exec(compile(program, "coming-from.md", "exec"), {})
+    [program] = blocks("how-to/migrate.md", "python redis")
+    exec(compile(program, "migrate.md", "exec"), {})
     with kvstore.open(tmp_path / "app.db") as store:
         assert dict(store.items()) == {b"a": b"1", b"b": b"2"}
         left = store.ttl("b")
@@ -85,7 +85,7 @@ def test_data_of_redis_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_settings_for_django_are_taken(tmp_path: Path) -> None:
     pytest.importorskip("django")
-    [settings] = blocks("backends.md", "python django")
+    [settings] = blocks("how-to/frameworks.md", "python django")
     program = (
         settings.replace("/var/tmp/site", str(tmp_path)).replace("/var/lib/site", str(tmp_path))
         + "from django.conf import settings\n"
@@ -120,9 +120,9 @@ def test_the_code_for_other_frameworks_runs(
 ) -> None:
     pytest.importorskip(framework)
     monkeypatch.chdir(tmp_path)
-    [program] = blocks("backends.md", f"python {kind}")
+    [program] = blocks("how-to/frameworks.md", f"python {kind}")
     names: dict[str, Any] = {}
-    exec(compile(before + program + after, "backends.md", "exec"), names)
+    exec(compile(before + program + after, "frameworks.md", "exec"), names)
 
 
 def test_the_examples_in_docstrings_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_the_examples_in_docstrings_are_true(tmp_path: Path, monkeypatch: pytest
 
 def test_the_versions_that_are_named_are_those_that_are_tried() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
-    table = (DOCS / "backends.md").read_text()
+    table = (DOCS / "how-to" / "frameworks.md").read_text()
     names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
     named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
     assert len(named) == 7
