@@ -1,4 +1,4 @@
-//! Stores on a server, as programs see them; and the table of docs/how-to/postgresql.md. (What a store promises wherever it is, the
+//! Stores on a server, as programs see them; and the table of docs/reference/postgresql.md. (What a store promises wherever it is, the
 //! other suites show with `KVSTORE_TEST_REMOTE=1`; the home itself has its tests in `src/db/remote`.)
 
 mod c_common;
@@ -11,8 +11,8 @@ fn the_table_of_what_differs_has_every_function() {
     let list = fs::read_to_string(c_common::root().join("packaging/libkvstore0.symbols")).unwrap();
     let mut exported: Vec<_> =
         list.lines().filter_map(|line| Some(line.strip_prefix(' ')?.split_once('@')?.0)).collect();
-    let page = fs::read_to_string(c_common::root().join("docs/how-to/postgresql.md")).unwrap();
-    let table = page.split_once("## What differs, function by function").unwrap().1;
+    let page = fs::read_to_string(c_common::root().join("docs/reference/postgresql.md")).unwrap();
+    let table = page.split_once("## Differences by function").unwrap().1;
     let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     let mut named: Vec<_> =
         named.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();

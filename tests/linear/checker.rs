@@ -9,7 +9,7 @@
 //! whose end is in between may be seen alive or dead. A write that has seen it dead ends it for all. A read has
 //! not: it looks at the row first and at the clock then, and does not stand in the way of a write that has
 //! looked at both before, and commits after. Nor has, on a server, a write that does nothing to a dead key
-//! (docs/how-to/postgresql.md, "Expiry, with one clock").
+//! (docs/explanation/postgresql.md, "Expiry and clocks").
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -13,7 +13,7 @@
 //! - In the caller's transaction, which is SERIALIZABLE, the server refuses to write over what others have changed since its
 //!   snapshot; where it would not notice, the statement has another text ([`sql::Text`]).
 //! - A row is dead by the server's clock, read under the lock. What does nothing to a dead row does not lock it, and is a
-//!   read then: one who has found it alive may be on the way to the commit (`docs/how-to/postgresql.md`).
+//!   read then: one who has found it alive may be on the way to the commit (`docs/explanation/postgresql.md`).
 //!
 //! How they stay fast: family and key are looked up in the primary key, and nothing but lists of the caller's is joined.
 //! With parameters for what is unknown, so that one plan is right for all, and [`PLANNER`] keeps the planner from one that is
