@@ -11,7 +11,7 @@ CFLAGS ?= -O2
 WARN := -Wall -Wextra -Wpedantic -Werror
 DIR ?= /usr/include
 
-.PHONY: help demo test test-full torture dist dist-test dist-check bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows windows-lib install-windows-command install-command install-strip uninstall firmware docs docs-c docs-rust docs-python
+.PHONY: help demo test test-full torture dist dist-test dist-check bench bench-quick bench-encryption bench-remote bench-python cross cross-quick windows clean all lib command install install-windows windows-lib install-windows-command install-command install-strip uninstall firmware docs
 
 help:
 	@echo 'make demo          load the files of $(DIR) into a store, some with a TTL; check everything'
@@ -34,7 +34,7 @@ help:
 	@echo 'make install-windows  for Windows by mingw-w64, below PREFIX; also COMMAND, ENCRYPTION'
 	@echo 'make uninstall     remove what make install installed with the same variables'
 	@echo 'make firmware TARGET=...  the libraries for a device with little flash; STD=small: smaller still'
-	@echo 'make docs          the documentation of all languages, in $(DOCS)'
+	@echo 'make docs          the documentation site with the API references, in $(DOCS)'
 	@echo 'make clean         remove what was built'
 
 demo:
@@ -619,31 +619,6 @@ firmware:
 
 DOCS := $(TARGET_DIR)/docs
 
-docs: docs-c docs-rust docs-python
-
-docs-c:
-	@.ci/setup docs
-	rm -rf '$(DOCS)/c'
-	mkdir -p '$(DOCS)/c'
-	KVSTORE_VERSION='$(VERSION)' KVSTORE_DOCS='$(DOCS)/c' KVSTORE_CPP='$(wildcard bindings/cpp/include)' \
-	    doxygen docs/doxygen/Doxyfile
-
-docs-rust:
-	RUSTDOCFLAGS='-Dwarnings' $(CARGO) doc $(CARGOFLAGS) --no-deps --lib --target-dir '$(TARGET_DIR)/docs-build'
-	rm -rf '$(DOCS)/rust'
-	mkdir -p '$(DOCS)'
-	cp -r '$(TARGET_DIR)/docs-build/doc' '$(DOCS)/rust'
-
-# typing_extensions, because pdoc imports what the package imports for type checkers only.
-docs-python:
-ifneq ($(wildcard bindings/python/pyproject.toml),)
-	@.ci/setup docs
-	[ -x '$(TARGET_DIR)/docs-venv/bin/pip' ] || python3 -m venv '$(TARGET_DIR)/docs-venv'
-	'$(TARGET_DIR)/docs-venv/bin/pip' install --quiet --disable-pip-version-check \
-	    pdoc typing_extensions ./bindings/python
-	rm -rf '$(DOCS)/python'
-	PYTHONWARNINGS='error::UserWarning' '$(TARGET_DIR)/docs-venv/bin/pdoc' --docformat google \
-	    -o '$(DOCS)/python' kvstore
-else
-	@echo 'docs-python: there is no bindings/python yet'
-endif
+# The site with the API references of all languages; "docs/build PART" builds a part of it.
+docs:
+	DOCS='$(DOCS)' TARGET_DIR='$(TARGET_DIR)' CARGO='$(CARGO)' CARGOFLAGS='$(CARGOFLAGS)' docs/build

@@ -1,4 +1,4 @@
-//! `make docs-c`: the C and C++ reference comes out of Doxygen without a warning, and has what it is for.
+//! `docs/build c`: the C and C++ reference comes out of Doxygen without a warning, and has what it is for.
 
 mod c_common;
 
@@ -13,12 +13,12 @@ fn the_reference_is_made_without_a_warning_and_has_every_function_in_a_section()
         return;
     }
     let target = tempfile::tempdir().unwrap();
-    run(Command::new("make")
+    run(Command::new("docs/build")
         .current_dir(root())
-        .arg("docs-c")
-        .env_remove("MAKEFLAGS")
-        .env("CARGO_TARGET_DIR", target.path()));
-    let pages = target.path().join("docs/c");
+        .arg("c")
+        .env_remove("DOCS")
+        .env("TARGET_DIR", target.path()));
+    let pages = target.path().join("docs/api/c");
     let mut sections = String::new();
     for entry in fs::read_dir(&pages).unwrap() {
         let path = entry.unwrap().path();
