@@ -49,7 +49,7 @@ def of_python() -> set[str]:
     return set(re.findall(r"^    (\w+): ", settings, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("column, options_of", enumerate([of_c, of_rust, of_cpp, of_python], 1))
+@pytest.mark.parametrize("column, options_of", list(enumerate([of_c, of_rust, of_cpp, of_python], 1)))
 def test_options_page_names_every_option_and_no_other(column: int, options_of: Callable[[], set[str]]) -> None:
     options = options_of()
     assert len(options) > 10, f"few options of {LANGUAGES[column]} were found: {options}"

@@ -351,7 +351,7 @@ def test_writes_that_name_no_end_give_the_default_ttl_as_the_table_of_the_docume
     rows = page.read_text(encoding="utf-8").split("## Which writes use the default TTL")[1].split("\n| ")[2:]
     cells = [row.split(" | ")[3] for row in rows]
     assert sorted(re.findall(r"`(.*?)`", " ".join(c for c in cells if c.startswith("default: ")))) == sorted(WRITES)
-    assert [c for c in cells if not c.startswith("default: ")] == ["for ever: `python -m kvstore import`"]
+    assert [c for c in cells if not c.startswith("default: ")] == ["none: `python -m kvstore import`"]
     db.default_ttl = 60
     for name, write in WRITES.items():
         db.clear()
