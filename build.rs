@@ -102,6 +102,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo::rerun-if-changed={}", path.display());
         builder = builder.with_src(path);
     }
-    builder.generate()?.write_to_file(Path::new(&std::env::var("OUT_DIR")?).join("kvstore.h"));
+    let mut header = Vec::new();
+    builder.generate()?.write(&mut header);
+    let header = with_section_titles(&String::from_utf8(header)?, &root.join("src/ffi"))?;
+    std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("kvstore.h"), header)?;
     Ok(())
+}
+
+/// Inserts a title before the first function of each source file: the first line of that file.
+fn with_section_titles(header: &str, sources: &Path) -> std::io::Result<String> {
+    let mut header = header.to_owned();
+    for source in SOURCES {
+        let text = std::fs::read_to_string(sources.join(source))?;
+        let title = text.lines().next().unwrap_or_default().trim_start_matches("//!").trim().trim_end_matches('.');
+        let Some((_, after)) = text.split_once("extern \"C\" fn ") else { continue };
+        let name = after.split('(').next().unwrap_or_default();
+        let declared = header.find(&format!(" {name}(")).or_else(|| header.find(&format!("*{name}(")));
+        if let Some(comment) = declared.and_then(|at| header[..at].rfind("/**")) {
+            header.insert_str(comment, &format!("/*\n * ---- {title} ----\n */\n\n"));
+        }
+    }
+    Ok(header)
 }

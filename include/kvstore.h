@@ -1,31 +1,58 @@
 /*
- * kvstore: an embedded, ordered key-value store with native per-key expiry.
+ * kvstore: an embedded, ordered key-value store with per-key TTL.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * This file is generated from src/ffi of the kvstore crate. Do not edit it.
  *
  * Conventions
- *   Results    Functions that can fail return int: KVSTORE_OK (0) or another KVSTORE_* code, never
- *              anything else. kvstore_errmsg has the text. A call that fails changes nothing.
- *   Pointers   A NULL handle, a NULL pointer that is needed and a bad length are KVSTORE_ERROR; a closed
- *              handle is KVSTORE_MISUSE. Handle outputs are NULL after any failure; other outputs are
- *              written only on success, except as a function says.
- *   Lengths    int, in bytes. Keys are 1 to 65536 bytes, values 0 to 10 MiB (KVStoreConfig.maxValueSize),
- *              any bytes at all.
- *   Times      int64_t, milliseconds since the Unix epoch. A key is expired from its expire_ms on, and
- *              is never returned then, through whatever handle or process the time was set.
- *   Memory     What the library hands out is freed with kvstore_free. It keeps no pointer to arguments.
- *   Threads    Any handle may be shared by threads, which take turns; an iterator or a batch is used by
- *              one thread at a time. Any handle may be closed by any thread at any time: a call under way
- *              with it keeps what it works on, and answers KVSTORE_OK or KVSTORE_MISUSE.
- *   Forks      In the child of a fork its parent's handles are refused (KVSTORE_MISUSE), at once. It opens
- *              the store anew, whatever the parent is doing.
- *   Files      One SQLite file (with -wal and -shm beside it while open). Other programs may use it
- *              with any SQLite, and so may another copy of SQLite in this process (Python's sqlite3, say),
- *              where the kernel gives locks to open files: on Linux since 3.15, on its own file systems.
- *              An open store has 5 descriptors in WAL mode and 3 in DELETE mode; closed ones leave some for
- *              the next open of the file, at most 64 in a process unless others have the files locked.
+ *   Families   A store consists of families. A family is a separate ordered set of keys with its
+ *              own settings. In C its type is KVColumnFamily and its functions begin with
+ *              kvstore_cf_, because other stores call it a column family. Every store has a
+ *              family named "default". A function on keys without "cf" in its name works on the
+ *              default family; the function of the same name with "cf" works on any family.
+ *   Results    Functions that can fail return int: KVSTORE_OK (0) or another KVSTORE_* code. The
+ *              comments list the codes under "Errors". kvstore_errmsg returns the text. A failed
+ *              call changes nothing, unless its comment says otherwise.
+ *   Reads      The read codes are the failures that every read can have. KVSTORE_BUSY: a lock
+ *              (files in DELETE journal mode), or the server accepts no connection.
+ *              KVSTORE_LOCKED: a conflict with another client (server), or a lock within this
+ *              process. KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, and
+ *              KVSTORE_MISUSE: the handle is closed or was inherited through fork().
+ *   Writes     The write codes are the read codes, KVSTORE_BUSY also if another handle is writing
+ *              (outside a transaction), KVSTORE_READONLY and KVSTORE_FULL.
+ *   Servers    For a store on a server, every call may also return KVSTORE_CANTOPEN,
+ *              KVSTORE_AUTH_FAILED or KVSTORE_READONLY, because a lost connection is opened
+ *              again.
+ *   Pointers   A NULL handle, a NULL pointer where one is required, and a length that is out of
+ *              bounds are KVSTORE_ERROR. A closed handle is KVSTORE_MISUSE. After a failure,
+ *              handle outputs are NULL. Other outputs are written only on success, unless the
+ *              comment says otherwise.
+ *   Lengths    int, in bytes. A key has 1 to 65536 bytes, a value 0 to 10 MiB by default
+ *              (KVStoreConfig.maxValueSize). Both may contain any bytes.
+ *   Times      A TTL is a duration, an expiry time (expire_ms) is a moment. Both are int64_t, in
+ *              milliseconds; moments count from the Unix epoch. A key is expired from its expiry
+ *              time on. An expired key is never returned, whichever handle or process set the
+ *              time.
+ *   Memory     Memory that the library allocates for the caller is freed with kvstore_free. The
+ *              library keeps no pointer to an argument, except those given to kvstore_set_clock.
+ *   Threads    Threads may share a store or family handle; their calls run one after another. An
+ *              iterator or a batch is used by one thread at a time. Any thread may close any
+ *              handle at any time: a call in progress with it finishes safely, with KVSTORE_OK or
+ *              KVSTORE_MISUSE.
+ *   Forks      In the child process, handles opened before fork() return KVSTORE_MISUSE. The
+ *              child opens the store itself, at any time.
+ *   Files      A store is one SQLite file, with a -wal and a -shm file next to it while it is
+ *              open. Other programs may use it with any SQLite. Another copy of SQLite in the
+ *              same process, such as Python's sqlite3, may do so where the kernel supports open
+ *              file description locks: Linux 3.15 and later, on local file systems. An open store
+ *              uses 5 file descriptors in WAL mode and 3 in DELETE mode. After a close, some are
+ *              kept for the next open of the file: at most 64 in a process, or more while other
+ *              processes hold locks on the files.
+ *   Sections   Library, Stores, Families, Keys and values, Keys with an expiry time, Iterators,
+ *              Conditional writes, Expiry times, Ranges, Several keys, Transactions, Statistics
+ *              and maintenance, Recovery, Encryption, Size limit. The handle parameters kv, cf,
+ *              it and b are not listed.
  */
 
 #ifndef KVSTORE_H
@@ -33,7 +60,7 @@
 
 #include <stdint.h>
 
-/** What a remaining time is for a key that never expires. */
+/** Remaining TTL or expiry time of a key that never expires. */
 #define KVSTORE_NO_TTL ((int64_t)-1)
 
 /**
@@ -42,19 +69,19 @@
 #define KVSTORE_OK 0
 
 /**
- * A wrong argument, a wrong order of calls, or a failure without a code of its own.
+ * An invalid argument, a call in the wrong order, or a failure that has no code of its own.
  */
 #define KVSTORE_ERROR 1
 
 /**
- * Another handle or process holds a lock, or on a server another client: retry, or set busyTimeout. Also: the server takes
- * no connection now.
+ * Another handle, process or server client holds a lock, or the server accepts no connection now.
+ * Retry the call, or set KVStoreConfig.busyTimeout.
  */
 #define KVSTORE_BUSY 5
 
 /**
- * A lock inside this process stands in the way: retry. On a server: another client's transaction has made this one impossible;
- * roll it back and run it again.
+ * Store in a file: another connection of this process holds a lock; retry. Store on a server: the
+ * transaction conflicts with that of another client; roll it back and run it again.
  */
 #define KVSTORE_LOCKED 6
 
@@ -64,44 +91,47 @@
 #define KVSTORE_NOMEM 7
 
 /**
- * A write where only reading is allowed; on a server also: the role lacks a right, or no server of the URL can write now, as
- * during a failover.
+ * A write through a read-only handle, or to a file that this process may not write. Store on a
+ * server: the role lacks a privilege, or no server of the URL accepts writes now, as during a
+ * failover.
  */
 #define KVSTORE_READONLY 8
 
 /**
- * The operating system failed to read, write or sync, or the connection to the server broke. The text says whether what the
- * call was to do is known not to be done.
+ * A read, write or sync of the operating system failed, or the connection to the server broke.
+ * kvstore_errmsg states whether the operation is known not to have happened.
  */
 #define KVSTORE_IOERR 10
 
 /**
- * The file, or what a server has of the store, is damaged.
+ * The file, or the data of the store on the server, is damaged.
  */
 #define KVSTORE_CORRUPT 11
 
 /**
- * No such key (or it has expired), or no such family.
+ * The key does not exist or has expired, or there is no family of that name.
  */
 #define KVSTORE_NOTFOUND 12
 
 /**
- * Wrong password, or a tampered value; a log-in that the server refuses.
+ * The password is wrong, or an encrypted page was tampered with. Store on a server: the server
+ * refused the login.
  */
 #define KVSTORE_AUTH_FAILED 13
 
 /**
- * The file cannot be opened, or the server not be reached; this build has no servers.
+ * The file cannot be opened, the server cannot be reached, or this build does not support servers.
  */
 #define KVSTORE_CANTOPEN 14
 
 /**
- * The locking protocol of the file failed.
+ * The locking protocol of the file failed: too many processes competed for a lock.
  */
 #define KVSTORE_PROTOCOL 15
 
 /**
- * The handle is closed, was inherited through a fork, or is unusable after an internal failure.
+ * The handle is closed, was inherited through fork(), or is unusable after an internal failure; or
+ * a callback called the store that is running it.
  */
 #define KVSTORE_MISUSE 21
 
@@ -111,52 +141,57 @@
 #define KVSTORE_NOTADB 26
 
 /**
- * The disk (the server's, if the store is there) is full, or the store has reached its limit (kvstore_set_limit).
+ * The disk (of the server, for a store there) is full, or the store has reached its size limit
+ * (kvstore_set_limit).
  */
 #define KVSTORE_FULL 113
 
 /**
- * Journal mode: a write-ahead log (the default). Readers and a writer do not block each other.
+ * KVStoreConfig.journalMode: write-ahead log (the default). Readers and a writer do not block each
+ * other.
  */
 #define KVSTORE_JOURNAL_WAL 1
 
 /**
- * Journal mode: a rollback journal. One file; readers and writers take turns.
+ * KVStoreConfig.journalMode: rollback journal. The store is a single file; readers and a writer
+ * exclude each other.
  */
 #define KVSTORE_JOURNAL_DELETE 2
 
 /**
- * Sync level (the default): a power cut may lose the last commits, never the file.
+ * KVStoreConfig.syncLevel (the default): a power failure may lose the last commits, but does not
+ * damage the file.
  */
 #define KVSTORE_SYNC_NORMAL 1
 
 /**
- * Sync level: a commit is on the disk when the call returns.
+ * KVStoreConfig.syncLevel: a commit is on stable storage when the call returns.
  */
 #define KVSTORE_SYNC_FULL 2
 
 /**
- * Sync level: nothing is synced; a power cut may destroy the file.
+ * KVStoreConfig.syncLevel: nothing is synced. A power failure may destroy the file.
  */
 #define KVSTORE_SYNC_OFF 3
 
 /**
- * Checkpoint as much as is possible without waiting.
+ * kvstore_checkpoint: copies as many frames as possible without waiting for readers or writers.
  */
 #define KVSTORE_CHECKPOINT_PASSIVE 0
 
 /**
- * Wait for writers, then checkpoint everything.
+ * kvstore_checkpoint: waits for writers, then copies all frames.
  */
 #define KVSTORE_CHECKPOINT_FULL 1
 
 /**
- * Like FULL, and wait for readers, so that the next writer starts the WAL anew.
+ * kvstore_checkpoint: like KVSTORE_CHECKPOINT_FULL, and waits for readers, so that the next writer
+ * overwrites the WAL from its start.
  */
 #define KVSTORE_CHECKPOINT_RESTART 2
 
 /**
- * Like RESTART, and cut the WAL to zero bytes.
+ * kvstore_checkpoint: like KVSTORE_CHECKPOINT_RESTART, and truncates the WAL to zero bytes.
  */
 #define KVSTORE_CHECKPOINT_TRUNCATE 3
 
@@ -166,130 +201,133 @@
 #define KVSTORE_SMALL 1
 
 /**
- * KVWriteOptions.flags: write only if the key is missing or expired.
+ * KVWriteOptions.flags: write only if the key does not exist or has expired.
  */
 #define KVSTORE_PUT_IF_ABSENT 1
 
 /**
- * KVWriteOptions.flags: write only if the key is alive.
+ * KVWriteOptions.flags: write only if the key is live.
  */
 #define KVSTORE_PUT_IF_PRESENT 2
 
 /**
- * KVWriteOptions.flags: a live key keeps the TTL it has, also none; a new key gets expireMs.
+ * KVWriteOptions.flags: a live key keeps its expiry time, or stays without one; a new key gets
+ * expireMs.
  */
 #define KVSTORE_PUT_KEEP_TTL 4
 
 /**
- * KVWriteOptions.flags: the family's default TTL instead of expireMs, which must be 0.
+ * KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
  */
 #define KVSTORE_PUT_DEFAULT_TTL 8
 
 /**
- * KVWriteOptions.flags: expireMs is not a moment, but how many milliseconds the key lives from now, by the store's clock; on
- * a server, by the server's, whose time a client need not know.
+ * KVWriteOptions.flags: expireMs is a TTL in milliseconds, counted from now by the clock of the
+ * store. For a store on a server, the server's clock decides.
  */
 #define KVSTORE_PUT_TTL 16
 
 /**
- * kvstore_cf_expire: only if the key has no TTL.
+ * kvstore_cf_expire: change only a key without an expiry time.
  */
 #define KVSTORE_EXPIRE_NX 1
 
 /**
- * kvstore_cf_expire: only if the key has a TTL.
+ * kvstore_cf_expire: change only a key with an expiry time.
  */
 #define KVSTORE_EXPIRE_XX 2
 
 /**
- * kvstore_cf_expire: only if the new time is later than the old one.
+ * kvstore_cf_expire: change only if the new expiry time is later than the current one.
  */
 #define KVSTORE_EXPIRE_GT 4
 
 /**
- * kvstore_cf_expire: only if the new time is earlier than the old one.
+ * kvstore_cf_expire: change only if the new expiry time is earlier than the current one.
  */
 #define KVSTORE_EXPIRE_LT 8
 
 /**
- * Ranges: from the greatest key to the least.
+ * Range flag: iterate from the greatest key to the least.
  */
 #define KVSTORE_RANGE_REVERSE 1
 
 /**
- * Ranges: the upper bound is part of the range.
+ * Range flag: include the upper bound.
  */
 #define KVSTORE_RANGE_CLOSED 2
 
 /**
- * Ranges: the lower bound is not part of the range.
+ * Range flag: exclude the lower bound.
  */
 #define KVSTORE_RANGE_OPEN 4
 
 /**
- * Ranges: read no values; kvstore_iterator_value is KVSTORE_ERROR.
+ * Range flag: read keys only. kvstore_iterator_value fails with KVSTORE_ERROR.
  */
 #define KVSTORE_RANGE_KEYS_ONLY 8
 
 /**
- * kvstore_set_limit: nothing makes room; a write that would pass the limit is KVSTORE_FULL.
+ * kvstore_set_limit: evict nothing. A write beyond the limit fails with KVSTORE_FULL.
  */
 #define KVSTORE_EVICT_NONE 0
 
 /**
- * kvstore_set_limit: expired keys make room, then those that would expire soonest.
+ * kvstore_set_limit: remove expired keys, then evict the keys with the earliest expiry time. Keys
+ * without an expiry time are never evicted.
  */
 #define KVSTORE_EVICT_SOONEST 1
 
 /**
- * kvstore_set_limit: expired keys make room, then those that were written longest ago.
+ * kvstore_set_limit: remove expired keys, then evict the keys that were written longest ago.
  */
 #define KVSTORE_EVICT_OLDEST 2
 
 /**
- * A documented number of families that surely works. Not a limit.
+ * Number of families that every store supports. A store may have more.
  */
 #define KVSTORE_MAX_COLUMN_FAMILIES 64
 
 /**
- * Version of this header.
+ * Major version of this header.
  */
 #define KVSTORE_VERSION_MAJOR 0
 
 /**
- * Version of this header.
+ * Minor version of this header.
  */
 #define KVSTORE_VERSION_MINOR 1
 
 /**
- * Version of this header.
+ * Patch version of this header.
  */
 #define KVSTORE_VERSION_PATCH 0
 
 /**
- * Writes to be committed together. For one thread at a time.
+ * List of writes that are committed together. Used by one thread at a time.
  */
 typedef struct KVBatch KVBatch;
 
 /**
- * A handle on a family of keys. May be shared by threads.
+ * Handle on a family, an ordered set of keys (see "Families" in the introduction). Threads may
+ * share it.
  */
 typedef struct KVColumnFamily KVColumnFamily;
 
 /**
- * A position among the live entries of a family. For one thread at a time.
+ * Position within the live entries of a family. Used by one thread at a time.
  */
 typedef struct KVIterator KVIterator;
 
 /**
- * A handle on a store: one connection to one file. May be shared by threads, which take turns;
- * open several for parallel reads.
+ * Handle on a store: one connection to one file, or to a schema of a server. Threads may share it;
+ * their calls run one after another. Open several handles for parallel reads.
  */
 typedef struct KVStore KVStore;
 
 /**
- * How to open a store. All zeros is the default configuration, and a safe one: initialise with
- * `KVStoreConfig cfg = {0};` and set what you need.
+ * Configuration of kvstore_open_v2. All zeros is the default configuration, which is safe:
+ * initialise it with `KVStoreConfig cfg = {0};` and set the fields you need.
  */
 typedef struct {
     /**
@@ -301,27 +339,31 @@ typedef struct {
      */
     int syncLevel;
     /**
-     * Page cache, in pages; 0: 2000. A write transaction that changes more may take up to five times as much.
+     * Size of the page cache, in pages; 0: 2000. A write transaction that changes more pages may
+     * use up to five times as much memory.
      */
     int cacheSize;
     /**
-     * Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
+     * Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
      */
     int pageSize;
     /**
-     * Non-zero: read only; the file must exist. A store that was closed can also be read where nothing can be
-     * written, such as on a read-only mount, or by a user who may not write it: calls notice a change, and those of a
-     * snapshot answer KVSTORE_BUSY after one.
+     * Non-zero: opens the store read-only; the file must exist. A store that was closed cleanly
+     * can be read from a read-only file system, or by a user without write permission. If the file
+     * is changed by another process there, calls notice the change, and calls of an open snapshot
+     * fail with KVSTORE_BUSY.
      */
     int readOnly;
     /**
-     * How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
-     * open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
+     * Time to wait for a lock of another handle, in milliseconds; 0: fail at once with
+     * KVSTORE_BUSY. Opening a store waits for at least 2 seconds, because other processes hold the
+     * locks of an open for moments only.
      */
     int busyTimeout;
     /**
-     * N > 0: a passive checkpoint after every N write commits (in a store that has a limit, also by the length of the WAL);
-     * 0: automatic, by the length of the WAL, see walPages.
+     * N > 0: run a passive checkpoint after every N write commits; in a store with a size limit,
+     * also by the length of the WAL. 0: checkpoint automatically by the length of the WAL
+     * (walPages).
      */
     int walSizeLimit;
     /**
@@ -329,51 +371,60 @@ typedef struct {
      */
     int allowEncrypted;
     /**
-     * Ignored: handles are always safe to share.
+     * Ignored: handles are always safe to share between threads.
      */
     int fullMutex;
     /**
-     * The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
+     * Maximum length of a value, in bytes, up to 536870912 (512 MiB); 0: 10485760 (10 MiB).
      */
     int maxValueSize;
     /**
-     * How much of the file is read through a memory map, in bytes; 0: 256 MiB on 64-bit systems, none
-     * on 32-bit ones; negative: none.
+     * Maximum number of bytes of the file that are read through a memory map. 0: 256 MiB on 64-bit
+     * systems, none on 32-bit systems; negative: none.
      */
     int64_t mmapSize;
     /**
-     * Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY. Not together with
-     * readOnly.
+     * Non-zero: this handle alone uses the file. This is the fastest mode; every other open fails
+     * with KVSTORE_BUSY. Cannot be combined with readOnly.
      */
     int exclusive;
     /**
-     * Whether the handle keeps its read snapshot between calls, looking before each read whether it is still
-     * the newest. 0: while no other process has the store open through this library, and with KVSTORE_SMALL never;
-     * positive: always; negative: never. While a handle that keeps one sits idle, the WAL that other processes write
-     * cannot start anew: also that of a process which opens the store after the last read or write of the handle.
+     * Whether the handle keeps its read snapshot between calls and checks before each read whether
+     * the snapshot is still current. 0: only while no other process has the store open through
+     * this library, and never with KVSTORE_SMALL. Positive: always. Negative: never.
+     *
+     * While an idle handle keeps a snapshot, the WAL of other processes cannot be reset. This
+     * includes a process that opens the store after the last read or write of the handle.
      */
     int holdReads;
     /**
-     * How long the WAL gets, in pages, from 16 to 1000000; 0: 4000 (64 with KVSTORE_SMALL), or an eighth of the limit of
-     * the store (kvstore_set_limit) if that is less, but at least 16. It is written back into the database while it
-     * grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
-     * and those of one transaction.
-     * A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
-     * its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
-     * more. For small flash. Where walSizeLimit is set, used only in a store that has a limit.
+     * Target length of the WAL, in pages, from 16 to 1000000. 0: 4000 (64 with KVSTORE_SMALL), or
+     * one eighth of the size limit of the store if that is less, but at least 16. Ignored if
+     * walSizeLimit is set, except in a store with a size limit.
+     *
+     * The WAL is copied into the database while it grows, and is reset once it reaches three
+     * quarters of this length. With one writer it never exceeds twice this length plus the pages
+     * of one transaction. With KVSTORE_SYNC_FULL the WAL file may be 256 KiB longer. It can grow
+     * further with several writers (the cleaner counts as one), or with readers that stay open or
+     * follow each other without a pause. A commit waits up to busyTimeout for a checkpoint of
+     * another connection.
      */
     int walPages;
     /**
-     * Non-zero: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
-     * the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the
-     * -wal file until the next checkpoint that no reader is in the way of, in whatever mode, or the close of the last
-     * handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
-     * handle that writes must have it. What it costs and cannot do: docs/how-to/secure-delete.md.
+     * Non-zero: data that is deleted, overwritten, purged or evicted is overwritten with zeros in
+     * the files of the store. 0: the bytes remain until their space is reused.
+     *
+     * The setting is not stored in the file: every handle that writes must set it. In WAL mode,
+     * earlier page versions remain in the -wal file until a checkpoint of any mode completes
+     * without being blocked by a reader, or until the last handle is closed.
+     * KVSTORE_CHECKPOINT_TRUNCATE returns KVSTORE_BUSY if it was blocked. Cost and limits:
+     * docs/how-to/secure-delete.md.
      */
     int secureDelete;
     /**
-     * What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
-     * are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/how-to/firmware.md.
+     * Meaning of 0 in the other fields. 0: as documented for each field. KVSTORE_SMALL: 32 pages
+     * for cacheSize, no memory map, 64 for walPages, and never for holdReads. See
+     * docs/how-to/firmware.md.
      */
     int profile;
     /**
@@ -383,41 +434,42 @@ typedef struct {
 } KVStoreConfig;
 
 /**
- * An entry as kvstore_iterator_fetch shows it. The memory is the iterator's.
+ * Entry returned by kvstore_iterator_fetch. The iterator owns the memory.
  */
 typedef struct {
     /**
-     * Its key; of a row its clustering part.
+     * Key; in a row iterator, the clustering part of the row key.
      */
     const void *pKey;
     /**
-     * NULL if the iterator reads no values; an empty value is not NULL.
+     * Value, not NULL even if it is empty; NULL if the iterator reads keys only.
      */
     const void *pValue;
     /**
-     * Length of the key.
+     * Length of the key, in bytes.
      */
     int nKey;
     /**
-     * Length of the value; 0 if the iterator reads no values.
+     * Length of the value, in bytes; 0 if the iterator reads keys only.
      */
     int nValue;
     /**
-     * When it expires, in milliseconds since the Unix epoch, or KVSTORE_NO_TTL.
+     * Expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL if the key never expires.
      */
     int64_t expireMs;
 } KVEntry;
 
 /**
- * How kvstore_cf_put_with writes. All zeros: always, never expiring.
+ * Options of kvstore_cf_put_with. All zeros means: write unconditionally, without an expiry time.
  */
 typedef struct {
     /**
-     * When the key expires, in milliseconds since the Unix epoch; 0: never. With KVSTORE_PUT_TTL: in how many.
+     * Expiry time, in milliseconds since the Unix epoch; 0: the key never expires. With
+     * KVSTORE_PUT_TTL: the TTL, in milliseconds, at least 1.
      */
     int64_t expireMs;
     /**
-     * KVSTORE_PUT_* or'ed together.
+     * Bitwise OR of KVSTORE_PUT_* flags.
      */
     uint32_t flags;
     /**
@@ -427,8 +479,8 @@ typedef struct {
 } KVWriteOptions;
 
 /**
- * What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
- * succeeded count, except in nErrors.
+ * Counters of a handle since it was opened or since kvstore_stats_reset. Only successful calls
+ * count, except in nErrors. Fields marked "current" are not reset.
  */
 typedef struct {
     /**
@@ -444,7 +496,7 @@ typedef struct {
      */
     uint64_t nDeletes;
     /**
-     * Iterators made.
+     * Iterators created.
      */
     uint64_t nIterations;
     /**
@@ -464,37 +516,37 @@ typedef struct {
      */
     uint64_t nWalCommits;
     /**
-     * Checkpoints run, automatic ones included.
+     * Checkpoints run, including automatic ones.
      */
     uint64_t nCheckpoints;
     /**
-     * Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_cf_get_many
-     * that meets one counts.
+     * Gets, exists and ttl calls that found an expired row. Each row counts once, the first time;
+     * each kvstore_cf_get_many that finds one counts.
      */
     uint64_t nTtlExpired;
     /**
-     * Expired keys removed by purges, or to make room.
+     * Expired keys removed by purges, or to enforce the size limit.
      */
     uint64_t nTtlPurged;
     /**
-     * Pages of the database now; not reset.
+     * Current number of pages of the database.
      */
     uint64_t nDbPages;
     /**
-     * Frames in the WAL after this handle's last commit or checkpoint; not reset.
+     * Current number of frames in the WAL, as of the last commit or checkpoint of this handle.
      */
     uint64_t nWalFrames;
     /**
-     * Gets (of several keys, each) and exists that found no live key.
+     * Gets (each key of a call with several) and exists that found no live key.
      */
     uint64_t nMisses;
     /**
-     * Keys that were removed alive to make room (kvstore_set_limit).
+     * Live keys removed to enforce the size limit (kvstore_set_limit).
      */
     uint64_t nEvicted;
     /**
-     * What the data takes in the file now, in bytes: its pages less the free ones, which is what kvstore_set_limit
-     * bounds; not reset.
+     * Current size of the data in the file, in bytes: its pages without the free ones.
+     * kvstore_set_limit limits this number.
      */
     uint64_t nSizeBytes;
     /**
@@ -507,268 +559,360 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
+/*
+ * ---- Library: versions, memory and time ----
+ */
+
 /**
- * The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". If stores can be on a server, "+remote"
- * is at its end. The text is static.
+ * Returns the version of the library, such as "0.1.0". The suffix "+sqlcipher" marks a build with
+ * encryption, and "+remote" at the end a build with support for servers. The string is static.
  */
 const char *kvstore_version(void);
 
 /**
- * The version of the SQLite inside, such as "3.54.1". The text is static.
+ * Returns the version of the SQLite in the library, such as "3.54.1". The string is static.
  */
 const char *kvstore_sqlite_version(void);
 
 /**
- * The engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or "btree+sqlcipher". The text is
- * static.
+ * Returns the storage engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or
+ * "btree+sqlcipher". The string is static.
  */
 const char *kvstore_engine(void);
 
 /**
- * What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a
- * text, too.
+ * Returns a short description of a result code. It is never NULL, also for an unknown code. The
+ * string is static.
  */
 const char *kvstore_strerror(int code);
 
 /**
- * The time the library uses: milliseconds since the Unix epoch, never less than before in this
- * process.
+ * Returns the current time of the system clock as the library uses it, in milliseconds since the
+ * Unix epoch. The result never decreases within a process.
  */
 int64_t kvstore_now_ms(void);
 
 /**
- * Allocates n bytes, all zero. NULL if n is negative or memory is out. Free with kvstore_free.
+ * Allocates `n` bytes of zeroed memory.
+ *
+ * Returns NULL if `n` is negative or memory is exhausted. Free the memory with kvstore_free.
  */
 void *kvstore_malloc(int n);
 
 /**
- * Frees memory that this library handed out (it comes from malloc). NULL is allowed.
+ * Frees memory that this library allocated for the caller. It comes from malloc(). NULL is
+ * allowed.
  */
 void kvstore_free(void *memory);
 
+/*
+ * ---- Stores: opening, closing, errors and clocks ----
+ */
+
 /**
- * Opens the store at `path` with the default configuration; makes it if it is not there.
+ * Opens the store at `path` with the default configuration, and creates it if it does not exist.
  *
- * `path` is a file name, or the URL of a store on a server, such as
- * "postgresql://user@host/database?schema=app" (docs/how-to/postgresql.md); NULL, "" or ":memory:" is a new
- * store in memory. `journalMode` is KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
+ * @param path File name, or URL of a store on a server; NULL, "" or ":memory:" for a new store in
+ *   memory. See kvstore_open_v2.
+ * @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
+ * @param journalMode KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
+ *
  * Otherwise as kvstore_open_v2.
  */
 int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
 
 /**
- * Opens the store at `path` with a configuration (NULL: the default one); makes it if it is not
- * there.
+ * Opens the store at `path`, and creates it if it does not exist.
  *
- * `path` is a file name; NULL, "" or ":memory:" is a new store in memory. In a build with servers (kvstore_version ends in
- * "+remote") it may be a URL, "postgresql://user:password@host:port/database?schema=app": a store in a schema of a PostgreSQL
- * server, which is made there (docs/how-to/postgresql.md has the parameters, and what differs). On success `*ppKV` is the
- * handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
- * text. `config` is only read during the call.
+ * @param path File name; NULL, "" or ":memory:" for a new store in memory. In a build with support
+ *   for servers (kvstore_version ends in "+remote") also a URL such as
+ *   "postgresql://user:password@host:port/database?schema=app": the store is a schema of a
+ *   PostgreSQL server, and is created there. See docs/how-to/postgresql.md.
+ * @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
+ * @param config Configuration, read during the call only; NULL for the default one.
  *
- * If the file is deleted, moved or replaced while it is open, calls on the handle answer KVSTORE_IOERR within some
- * milliseconds, as nobody would see what is written; renaming its directory does not matter,
- * but kvstore_backup and kvstore_cleaner_start need the path.
+ * After a failure kvstore_errmsg(NULL) returns the text. A failed open leaves no new file behind,
+ * with one exception: an empty store remains if the failure comes after its creation, such as a
+ * lack of file descriptors for the -wal. On systems with open file description locks (Linux), a
+ * read-only handle leaves no new file either.
  *
- * If it fails, no file is left that was not there before, but for a whole store without keys if what fails comes after
- * it was made (there are no descriptors for its -wal). Nor does a read-only handle leave one (on systems with locks of
- * open files: Linux).
+ * If the file of an open store is deleted, moved or replaced, calls on its handles fail with
+ * KVSTORE_IOERR within some milliseconds, because nothing written there could be found again.
+ * Renaming the directory is allowed, but kvstore_backup and kvstore_cleaner_start need the
+ * original path.
  *
- * Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
- * missing or empty file with readOnly, a newer file format; a file with several names (hard links), each of
- * which would have a log of its own; a log beside it that belongs to a deleted file of its name, which somebody
- * still has open); KVSTORE_NOTADB (not a store: the file is left as it is); KVSTORE_AUTH_FAILED
- * (an encrypted store, or bytes without any order: the file is left as it is); KVSTORE_BUSY (another handle has it open
- * exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
- * process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
- * KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
- * bounds). Of a URL: KVSTORE_ERROR (it is not well-formed); KVSTORE_CANTOPEN (this build has no servers; none is reached,
- * or answers, within the URL's connect_timeout, and then busyTimeout; there is no such database; no TLS as sslmode wants
- * it; the role may not use or make the schema; the store is of a newer version); KVSTORE_AUTH_FAILED (the log-in);
- * KVSTORE_BUSY (the server takes no connection now: it starts, or has too many); KVSTORE_READONLY (none of the servers can
- * write now); KVSTORE_NOTADB.
+ * Errors: those of the first list for a file, those of the second for a URL.
+ *
+ * For a file:
+ * - KVSTORE_ERROR: ppKV is NULL, or a setting is out of bounds.
+ * - KVSTORE_CANTOPEN: the directory does not exist; no permission; the path is a directory or a
+ *   special file; the file is missing or empty and readOnly is set; the file format is newer; the
+ *   file has several hard links, each of which would have its own WAL; or a -wal file next to it
+ *   belongs to a deleted file of the same name that another process still has open.
+ * - KVSTORE_NOTADB: the file is not a store. It is left unchanged.
+ * - KVSTORE_AUTH_FAILED: the store is encrypted, or the file consists of random bytes. It is left
+ *   unchanged.
+ * - KVSTORE_BUSY: another handle has the store open exclusively or in the other journal mode, or
+ *   other processes write without a pause in DELETE mode.
+ * - KVSTORE_READONLY: this process may not write the file, its -wal or its -shm. The text names
+ *   the file.
+ * - KVSTORE_CORRUPT, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_PROTOCOL.
+ *
+ * For a URL:
+ * - KVSTORE_ERROR: the URL is malformed.
+ * - KVSTORE_CANTOPEN: this build does not support servers; no server is reached, or none answers
+ *   within connect_timeout of the URL and then busyTimeout; the database does not exist; TLS as
+ *   required by sslmode is not available; the role may not use or create the schema; or the store
+ *   has a newer version.
+ * - KVSTORE_AUTH_FAILED: the server refused the login.
+ * - KVSTORE_BUSY: the server accepts no connection now, because it is starting or has too many.
+ * - KVSTORE_READONLY: none of the servers accepts writes now.
+ * - KVSTORE_NOTADB: the schema is not a store.
  */
-int kvstore_open_v2(const char *path,
-                    KVStore **ppKV,
-                    const KVStoreConfig *config);
+int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *config);
 
 /**
- * Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it
- * that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
- * Other threads may be in calls: the one that has the connection is waited for; a long one (a purge, sweep,
- * vacuum, checkpoint or backup) stops at its next step, with KVSTORE_MISUSE.
- * A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
+ * Closes a store: rolls back an open transaction and closes the file.
  *
- * Errors: KVSTORE_MISUSE (closed already, or opened before a fork; called by a callback of this store,
- * which then stays open); what failed while closing, after which the handle is closed all the same. The
- * text is in kvstore_errmsg(NULL).
+ * @param kv Handle; NULL is allowed.
+ *
+ * Families, iterators and batches of the store that are still open return KVSTORE_MISUSE from then
+ * on, and must still be closed. So does every further call with the handle, including a second
+ * close.
+ *
+ * Threads: the call waits for a call of another thread that is using the connection. A purge,
+ * sweep, vacuum, checkpoint or backup of another thread stops at its next step and returns
+ * KVSTORE_MISUSE.
+ *
+ * Errors: KVSTORE_MISUSE (the handle is already closed or was opened before a fork; or the caller
+ * is a callback of this store, which then stays open); otherwise the code of what failed while
+ * closing: the handle is closed nevertheless. kvstore_errmsg(NULL) returns the text.
  */
 int kvstore_close(KVStore *kv);
 
 /**
- * The text of the last call that did not answer KVSTORE_OK on this handle, its families and its iterators;
- * with NULL, of this thread's last call that failed without a usable handle: kvstore_open, or a call with one
- * that is NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing
- * failed. After KVSTORE_NOTFOUND it is "no such key", "no such family" or "no key has a TTL". Valid until the
- * next call on the handle that fails, in the thread that has asked for it: what other threads do leaves it as it is.
+ * Returns the text of the last call that failed on a handle, its families or its iterators.
+ *
+ * @param kv Handle. NULL asks for the last call of this thread that failed without a usable
+ *   handle: kvstore_open, or a call whose handle was NULL, closed, or in use by the call that ran
+ *   the callback.
+ *
+ * The result is never NULL. It is "no error" if no call failed, and "no such key", "no such
+ * family" or "no key has a TTL" after KVSTORE_NOTFOUND.
+ *
+ * Memory: the string belongs to the library and is valid until the next failing call on the handle
+ * in the thread that requested it. Calls of other threads do not change it.
  */
 const char *kvstore_errmsg(KVStore *kv);
 
 /**
- * Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
- * system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
- * machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since, and
- * where it cannot be, no time is told. Times that several machines compare come from here.
+ * Returns the current time of a store: the time from which kvstore_get_ttl and similar calls
+ * compute a remaining TTL.
  *
- * Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL); where the server is to be asked, also KVSTORE_IOERR (it cannot be
- * reached, or the open transaction was lost with its connection), KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM.
+ * @param pMs Receives the time, in milliseconds since the Unix epoch.
+ *
+ * For a store in a file this is the time of the clock set with kvstore_set_clock, or of the system
+ * clock (kvstore_now_ms). For a store on a server it is the server's time: the time of the last
+ * answer, advanced by the monotonic clock of this machine. The call asks the server if the last
+ * answer is older than a minute, or if the machine was suspended since then. Use this function for
+ * times that several machines compare.
+ *
+ * Errors: KVSTORE_ERROR (`kv` or `pMs` is NULL), KVSTORE_MISUSE. If the server must be asked, also
+ * KVSTORE_IOERR (it cannot be reached, or the open transaction was lost with its connection),
+ * KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM.
  */
-int kvstore_time_ms(KVStore *kv,
-                    int64_t *pMs);
+int kvstore_time_ms(KVStore *kv, int64_t *pMs);
 
 /**
- * Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
- * without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
- * called from whatever thread uses the handle, and must not call this store. A time before one it
- * has returned counts as that one. `context` must stay valid until the clock is replaced or the
- * store is closed: both wait for threads that are inside the old clock.
+ * Replaces the system clock of this handle by a function, for tests and for devices without a
+ * clock.
  *
- * Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or the store is on a
- * server, whose clock decides for all).
+ * @param now_ms Function that returns the time in milliseconds since the Unix epoch; NULL restores
+ *   the system clock. Any thread that uses the handle may call it. It must not call this store. A
+ *   result smaller than an earlier one counts as the earlier one.
+ * @param context Passed to `now_ms`. It must remain valid until the clock is replaced or the store
+ *   is closed; both wait for threads inside the old clock.
+ *
+ * Errors: KVSTORE_ERROR (`kv` is NULL, or the store is on a server, whose clock applies to all
+ * clients), KVSTORE_MISUSE (also for a call from inside the clock).
  */
-int kvstore_set_clock(KVStore *kv,
-                      int64_t (*now_ms)(void *context),
-                      void *context);
+int kvstore_set_clock(KVStore *kv, int64_t (*now_ms)(void *context), void *context);
+
+/*
+ * ---- Families ----
+ */
 
 /**
- * Makes a family. `name` is 1 to 255 bytes of UTF-8; names that begin with "__", "_snkv_" or
- * "kvstore" are reserved; case matters. On success `*ppCF` is a handle, to be closed with
- * kvstore_cf_close; on failure it is NULL.
+ * Creates a family and opens a handle on it.
  *
- * Errors: KVSTORE_ERROR (it exists, a bad name, a NULL pointer), KVSTORE_BUSY, KVSTORE_READONLY,
- * KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+ * @param name Name: 1 to 255 bytes of UTF-8, case-sensitive. Names that begin with "__", "_snkv_"
+ *   or "kvstore" are reserved.
+ * @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
+ *
+ * Errors: KVSTORE_ERROR (the family exists, the name is invalid, or a pointer is NULL), or a write
+ * code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
+ * KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_create(KVStore *kv, const char *name, KVColumnFamily **ppCF);
 
 /**
- * Opens a family; "default" is the default one. Otherwise as kvstore_cf_create.
+ * Opens a handle on an existing family.
  *
- * Errors: KVSTORE_NOTFOUND (there is none of that name), KVSTORE_ERROR (a bad name, a NULL pointer),
- * KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+ * @param name Name of the family; "default" for the default one.
+ * @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
+ *
+ * Errors: KVSTORE_NOTFOUND (there is no family of that name), KVSTORE_ERROR (the name is invalid,
+ * or a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_open(KVStore *kv, const char *name, KVColumnFamily **ppCF);
 
 /**
- * Gives a handle on the default family, the one the functions without "cf" work on. To be closed
- * with kvstore_cf_close.
+ * Opens a handle on the default family, on which the functions without "cf" in their names
+ * operate.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ * @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
  */
 int kvstore_cf_get_default(KVStore *kv, KVColumnFamily **ppCF);
 
 /**
- * Drops a family with everything in it.
+ * Removes a family with all its keys and settings.
  *
- * Errors: KVSTORE_NOTFOUND (there is none of that name), KVSTORE_BUSY (a handle to it is open on this
- * store, or another handle is writing), KVSTORE_ERROR ("default", a reserved name, a NULL pointer),
- * KVSTORE_READONLY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+ * @param name Name of the family. "default" cannot be dropped.
+ *
+ * Errors: KVSTORE_NOTFOUND (there is no family of that name), KVSTORE_BUSY (a handle on the family
+ * is open on this store, or another handle is writing), KVSTORE_ERROR ("default", a reserved name,
+ * or a NULL pointer), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+ * KVSTORE_FULL).
  */
 int kvstore_cf_drop(KVStore *kv, const char *name);
 
 /**
- * Lists the names of all families but the default one, in byte order. On success `*pazNames` is an
- * array of `*pnCount` strings with a NULL after them; free each string and then the array with
- * kvstore_free.
+ * Lists the names of all families except the default one, in byte order.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM,
- * KVSTORE_CORRUPT.
+ * @param pazNames Receives an array of names, terminated by NULL. Free each name and then the
+ *   array with kvstore_free.
+ * @param pnCount Receives the number of names.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_list(KVStore *kv, char ***pazNames, int *pnCount);
 
 /**
- * The name of a family. Never NULL (an empty string for NULL and closed handles); valid until the
- * handle is closed.
+ * Returns the name of a family.
+ *
+ * The result is never NULL: it is an empty string for NULL and for a closed handle. The string is
+ * valid until the handle is closed.
  */
 const char *kvstore_cf_name(KVColumnFamily *cf);
 
 /**
- * Closes a family's handle. NULL is allowed, and so are handles of a closed store. Calls that other threads
- * are in with it go on to their end.
+ * Closes a handle on a family. NULL is allowed, and so is a handle whose store is closed.
+ *
+ * Threads: calls of other threads that are using the handle run to their end.
  */
 void kvstore_cf_close(KVColumnFamily *cf);
 
-/**
- * Writes a value. The key loses the TTL it had, and gets the family's default TTL if there is one.
- *
- * A key is 1 to 65536 bytes, any bytes. A value is 0 bytes to the configured maximum (10 MiB by
- * default); (NULL, 0) is an empty value. Both are copied.
- *
- * Errors: KVSTORE_ERROR (a NULL pointer, a bad length), KVSTORE_BUSY (another handle is writing; only
- * outside a transaction), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
- * KVSTORE_CORRUPT, KVSTORE_MISUSE. Nothing is changed then; inside a transaction a failure for I/O,
- * space or memory leaves only the rollback (but KVSTORE_FULL for a limit, kvstore_set_limit, leaves it as it was before
- * the call).
+/*
+ * ---- Keys and values ----
  */
-int kvstore_put(KVStore *kv,
-                const void *pKey,
-                int nKey,
-                const void *pValue,
-                int nValue);
 
 /**
- * kvstore_put in any family.
+ * Writes a value. An existing value is replaced, and its expiry time removed. The key gets the
+ * default TTL of the family, if the family has one.
+ *
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes of any content.
+ * @param pValue,nValue Value and its length: 0 bytes to KVStoreConfig.maxValueSize (10 MiB by
+ *   default), any content. NULL with length 0 is an empty value.
+ *
+ * Key and value are copied. Outside a transaction the call is a transaction of its own. A failed
+ * call changes nothing. Inside a transaction, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT and a
+ * full disk fail the transaction (see kvstore_begin); KVSTORE_FULL for the size limit does not.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, or a length is out of bounds), KVSTORE_BUSY (another
+ * handle is writing; outside a transaction only), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_put(KVStore *kv, const void *pKey, int nKey, const void *pValue, int nValue);
+
+/**
+ * Writes a value into the family `cf`. Otherwise as kvstore_put.
  */
 int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *pValue, int nValue);
 
 /**
- * Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL after them, to be
- * freed with kvstore_free; it is never NULL, also for an empty value.
+ * Reads the value of a key.
  *
- * Errors: KVSTORE_NOTFOUND (missing or expired: *ppValue is NULL and *pnValue 0), KVSTORE_ERROR (a
- * NULL pointer, a bad length), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
- * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
+ *   is empty. Free it with kvstore_free. NULL if the call fails.
+ * @param pnValue Receives the length of the value, without the NUL byte; 0 if the key is not
+ *   found.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+ * NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_get(KVStore *kv, const void *pKey, int nKey, void **ppValue, int *pnValue);
 
 /**
- * kvstore_get in any family.
+ * Reads the value of a key of the family `cf`. Otherwise as kvstore_get.
  */
 int kvstore_cf_get(KVColumnFamily *cf, const void *pKey, int nKey, void **ppValue, int *pnValue);
 
 /**
- * Deletes a key, with its TTL. Its bytes stay in the file until their place is used again, unless KVStoreConfig.secureDelete
- * is set.
+ * Deletes a key with its value and expiry time. The bytes remain in the file until their space is
+ * reused, unless KVStoreConfig.secureDelete is set.
  *
- * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`pKey` is NULL,
+ * or the length is out of bounds), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+ * KVSTORE_FULL).
  */
-int kvstore_delete(KVStore *kv,
-                   const void *pKey,
-                   int nKey);
+int kvstore_delete(KVStore *kv, const void *pKey, int nKey);
 
 /**
- * kvstore_delete in any family.
+ * Deletes a key of the family `cf`. Otherwise as kvstore_delete.
  */
 int kvstore_cf_delete(KVColumnFamily *cf, const void *pKey, int nKey);
 
 /**
- * Says in `*pExists` whether a key is there and alive: 1 or 0.
+ * Tests whether a key is live.
  *
- * Errors: as kvstore_get, but a missing key is KVSTORE_OK and 0.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pExists Receives 1 if the key exists and has not expired, otherwise 0.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, or the length is out of bounds), or a read code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE). A missing key is not an error.
  */
 int kvstore_exists(KVStore *kv, const void *pKey, int nKey, int *pExists);
 
 /**
- * kvstore_exists in any family.
+ * Tests whether a key of the family `cf` is live. Otherwise as kvstore_exists.
  */
 int kvstore_cf_exists(KVColumnFamily *cf, const void *pKey, int nKey, int *pExists);
 
 /**
- * Writes a value only if the key is absent; an expired key is. `expire_ms` is when the new key
- * expires, in milliseconds since the Unix epoch; 0: never. `*pInserted` (may be NULL) says whether it
- * wrote: 1, or 0 when the key was alive, which then keeps its value and TTL. Check and write are one
- * step for every other handle and process.
+ * Writes a value only if the key does not exist or has expired. A live key keeps its value and
+ * expiry time. Check and write are atomic for every handle and process.
  *
- * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pValue,nValue Value and its length, as for kvstore_put.
+ * @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: it never
+ *   expires.
+ * @param pInserted Receives 1 if the value was written, otherwise 0. May be NULL.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
+ * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_put_if_absent(KVStore *kv,
                           const void *pKey,
@@ -779,7 +923,8 @@ int kvstore_put_if_absent(KVStore *kv,
                           int *pInserted);
 
 /**
- * kvstore_put_if_absent in any family.
+ * Writes a value into the family `cf` only if the key does not exist or has expired. Otherwise as
+ * kvstore_put_if_absent.
  */
 int kvstore_cf_put_if_absent(KVColumnFamily *cf,
                              const void *pKey,
@@ -790,40 +935,54 @@ int kvstore_cf_put_if_absent(KVColumnFamily *cf,
                              int *pInserted);
 
 /**
- * Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists, ttl,
- * expire-time or write-time call of this handle has met them. Reads the whole key tree.
+ * Counts the rows of the default family, including expired rows that have not been removed yet. An
+ * expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
+ * handle has found it. The call reads the whole key index; its time grows with the number of keys.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
- * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ * @param pnCount Receives the number of rows.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
-int kvstore_count(KVStore *kv,
-                  int64_t *pnCount);
+int kvstore_count(KVStore *kv, int64_t *pnCount);
 
 /**
- * kvstore_count of any family.
+ * Counts the rows of the family `cf`. Otherwise as kvstore_count.
  */
 int kvstore_cf_count(KVColumnFamily *cf, int64_t *pnCount);
 
 /**
- * Deletes everything in the default family.
+ * Deletes all keys of the default family, in one transaction. The settings of the family remain.
  *
- * Errors: as kvstore_put.
+ * Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_clear(KVStore *kv);
 
 /**
- * kvstore_clear of any family.
+ * Deletes all keys of the family `cf`. Otherwise as kvstore_clear.
  */
 int kvstore_cf_clear(KVColumnFamily *cf);
 
+/*
+ * ---- Keys with an expiry time ----
+ */
+
 /**
- * Writes a value that expires at `expire_ms`, in milliseconds since the Unix epoch (such as
- * kvstore_now_ms() + 60000); 0: never. A time in the past is allowed: the key is invisible at once.
+ * Writes a value with an expiry time. The default TTL of the family is not used.
  *
- * `expire_ms` is a moment. A value of 1 to 10^10 (before 27 April 1970) is nearly always a duration by
- * mistake, and the key is gone: kvstore_cf_put_for takes the duration.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pValue,nValue Value and its length, as for kvstore_put.
+ * @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
+ *   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
  *
- * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ * `expire_ms` is a moment, not a duration. A value from 1 to 10^10 lies before 27 April 1970, and
+ * is nearly always a duration passed by mistake. kvstore_cf_put_for takes a duration.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
+ * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_put_ttl(KVStore *kv,
                     const void *pKey,
@@ -833,7 +992,7 @@ int kvstore_put_ttl(KVStore *kv,
                     int64_t expire_ms);
 
 /**
- * kvstore_put_ttl in any family.
+ * Writes a value with an expiry time into the family `cf`. Otherwise as kvstore_put_ttl.
  */
 int kvstore_cf_put_ttl(KVColumnFamily *cf,
                        const void *pKey,
@@ -843,11 +1002,18 @@ int kvstore_cf_put_ttl(KVColumnFamily *cf,
                        int64_t expire_ms);
 
 /**
- * Writes a value that lives for `ttl_ms` milliseconds from now, by the store's clock. A duration that ends
- * after the last moment there is ends with it. kvstore_cf_put_ttl takes a moment instead, and there
- * 0 for a key that never expires.
+ * Writes a value with a TTL.
  *
- * Errors: as kvstore_put; KVSTORE_ERROR also for a `ttl_ms` below 1.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pValue,nValue Value and its length, as for kvstore_put.
+ * @param ttl_ms TTL, in milliseconds from now by the clock of the store, at least 1. The expiry
+ *   time is limited to the last one that can be represented.
+ *
+ * Use kvstore_cf_put_ttl for an expiry time, or with 0 for a key that never expires.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `ttl_ms` is less than
+ * 1), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_put_for(KVColumnFamily *cf,
                        const void *pKey,
@@ -857,10 +1023,17 @@ int kvstore_cf_put_for(KVColumnFamily *cf,
                        int64_t ttl_ms);
 
 /**
- * Reads a value, as kvstore_get does, and what is left of its life: `*pnRemaining` (may be NULL) is
- * in milliseconds, or KVSTORE_NO_TTL.
+ * Reads the value and the remaining TTL of a key.
  *
- * Errors: as kvstore_get; with KVSTORE_NOTFOUND *pnRemaining is 0.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
+ * @param pnValue Receives the length of the value.
+ * @param pnRemaining Receives the remaining TTL, in milliseconds; KVSTORE_NO_TTL if the key never
+ *   expires; 0 if it is not found. May be NULL.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+ * NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_get_ttl(KVStore *kv,
                     const void *pKey,
@@ -870,7 +1043,7 @@ int kvstore_get_ttl(KVStore *kv,
                     int64_t *pnRemaining);
 
 /**
- * kvstore_get_ttl in any family.
+ * Reads the value and the remaining TTL of a key of the family `cf`. Otherwise as kvstore_get_ttl.
  */
 int kvstore_cf_get_ttl(KVColumnFamily *cf,
                        const void *pKey,
@@ -880,81 +1053,111 @@ int kvstore_cf_get_ttl(KVColumnFamily *cf,
                        int64_t *pnRemaining);
 
 /**
- * Says in `*pnRemaining` what is left of a key's life, in milliseconds: KVSTORE_NO_TTL for a key that
- * never expires, 0 for one that has expired but whose row this call is the first of its handle to meet. The row is
- * removed later, together with others; for this handle it is gone from then on.
+ * Returns the remaining TTL of a key.
  *
- * Errors: KVSTORE_NOTFOUND (no row); otherwise as kvstore_get.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pnRemaining Receives the remaining TTL, in milliseconds; KVSTORE_NO_TTL if the key never
+ *   expires. It is 0 if the key has expired and this call is the first one of its handle to find
+ *   the row; later calls return KVSTORE_NOTFOUND.
+ *
+ * Errors: KVSTORE_NOTFOUND (there is no row, or this handle has already found it expired),
+ * KVSTORE_ERROR (a pointer is NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
  */
-int kvstore_ttl_remaining(KVStore *kv,
-                          const void *pKey,
-                          int nKey,
-                          int64_t *pnRemaining);
+int kvstore_ttl_remaining(KVStore *kv, const void *pKey, int nKey, int64_t *pnRemaining);
 
 /**
- * kvstore_ttl_remaining in any family.
+ * Returns the remaining TTL of a key of the family `cf`. Otherwise as kvstore_ttl_remaining.
  */
 int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pnRemaining);
 
 /**
- * Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many, without those
- * that a get, exists or ttl call of this handle has met before.
- * The work grows with that number only. It is done in transactions of at most 256 keys, between which
- * others may write; or all in the open transaction.
+ * Removes all expired keys of the default family. The work is proportional to the number of
+ * expired keys.
  *
- * Errors: as kvstore_put. What earlier transactions removed stays removed.
+ * @param pnDeleted Receives the number of keys removed, without those that a get, exists or ttl
+ *   call of this handle found expired before. May be NULL.
+ *
+ * The keys are removed in transactions of at most 256 keys, between which other connections can
+ * write; inside a transaction, all in that one. After a failure, keys that earlier transactions
+ * removed stay removed.
+ *
+ * Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL).
  */
-int kvstore_purge_expired(KVStore *kv,
-                          int *pnDeleted);
+int kvstore_purge_expired(KVStore *kv, int *pnDeleted);
 
 /**
- * kvstore_purge_expired of any family.
+ * Removes all expired keys of the family `cf`. Otherwise as kvstore_purge_expired.
  */
 int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
 
-/**
- * Makes an iterator over the live entries of the default family, from the least key to the greatest.
- * It is at eof until kvstore_iterator_first or kvstore_iterator_seek. On success `*ppIter` is the
- * iterator, to be closed with kvstore_iterator_close; on failure it is NULL.
- *
- * An iterator holds no lock and no snapshot between calls (inside a transaction it has the
- * transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
- * of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, up to
- * 512 entries or 64 KiB and one value more, and what another handle commits to those meanwhile it does not see, be it a
- * value or an end of life. By the ends it has read it judges them at each step.
- *
- * Of a store on a server it judges what it has read ahead by the server's time as the store handle knows it,
- * which is late by as long as the newest answer was on its way: so long, it may show an entry that has expired since.
- *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+/*
+ * ---- Iterators ----
  */
-int kvstore_iterator_create(KVStore *kv,
-                            KVIterator **ppIter);
 
 /**
- * kvstore_iterator_create in any family.
+ * Creates an iterator over the live entries of the default family, in ascending key order. It is
+ * at the end until kvstore_iterator_first or kvstore_iterator_seek.
+ *
+ * @param ppIter Receives the iterator, or NULL after a failure. Close it with
+ *   kvstore_iterator_close.
+ *
+ * An iterator holds no lock and no snapshot between calls; writes, commits and close remain
+ * possible. Inside a transaction it reads the state of the transaction.
+ *
+ * Outside a transaction it sees writes of its own store handle ahead of its position at once. It
+ * sees commits of other handles with a delay, because it reads ahead: up to 512 entries, or 64 KiB
+ * plus one value. A change that another handle commits to these entries, including a changed
+ * expiry time, is not seen. The iterator tests the expiry time of each entry that it has read
+ * ahead again at each step, and skips expired ones.
+ *
+ * For a store on a server, expiry is tested by the server's time as this handle knows it. That
+ * time lags by the transmission time of the last answer, so an entry that expired within that
+ * interval may still be returned.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
+ */
+int kvstore_iterator_create(KVStore *kv, KVIterator **ppIter);
+
+/**
+ * Creates an iterator over the live entries of the family `cf`. Otherwise as
+ * kvstore_iterator_create.
  */
 int kvstore_cf_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
 
 /**
- * Makes an iterator from the greatest key to the least. It is at eof until kvstore_iterator_last or
- * kvstore_iterator_seek, and moves with kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
+ * Creates an iterator over the live entries of the default family, in descending key order. It is
+ * at the end until kvstore_iterator_last or kvstore_iterator_seek, and advances with
+ * kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
  */
 int kvstore_reverse_iterator_create(KVStore *kv, KVIterator **ppIter);
 
 /**
- * kvstore_reverse_iterator_create in any family.
+ * Creates a reverse iterator over the family `cf`. Otherwise as kvstore_reverse_iterator_create.
  */
 int kvstore_cf_reverse_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
 
 /**
- * Makes an iterator over the keys that start with a prefix of 1 to 65536 bytes. It is at the first of
- * them from the start (or at eof). Otherwise as kvstore_iterator_create; errors also as kvstore_get.
+ * Creates an iterator over the live entries whose keys start with a prefix, in ascending key
+ * order. It is at the first of them, or at the end if there is none.
+ *
+ * @param pPrefix,nPrefix Prefix and its length: 1 to 65536 bytes.
+ * @param ppIter Receives the iterator, or NULL after a failure. Close it with
+ *   kvstore_iterator_close.
+ *
+ * Visibility of writes: as for kvstore_iterator_create.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, or the length is out of bounds), or a read code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
  */
 int kvstore_prefix_iterator_create(KVStore *kv, const void *pPrefix, int nPrefix, KVIterator **ppIter);
 
 /**
- * kvstore_prefix_iterator_create in any family.
+ * Creates a prefix iterator over the family `cf`. Otherwise as kvstore_prefix_iterator_create.
  */
 int kvstore_cf_prefix_iterator_create(KVColumnFamily *cf,
                                       const void *pPrefix,
@@ -962,8 +1165,9 @@ int kvstore_cf_prefix_iterator_create(KVColumnFamily *cf,
                                       KVIterator **ppIter);
 
 /**
- * Makes an iterator over the keys that start with a prefix, from the greatest to the least. It is at
- * the greatest from the start (or at eof). Otherwise as kvstore_prefix_iterator_create.
+ * Creates an iterator over the live entries whose keys start with a prefix, in descending key
+ * order. It is at the greatest of them, or at the end if there is none. Otherwise as
+ * kvstore_prefix_iterator_create.
  */
 int kvstore_reverse_prefix_iterator_create(KVStore *kv,
                                            const void *pPrefix,
@@ -971,7 +1175,8 @@ int kvstore_reverse_prefix_iterator_create(KVStore *kv,
                                            KVIterator **ppIter);
 
 /**
- * kvstore_reverse_prefix_iterator_create in any family.
+ * Creates a reverse prefix iterator over the family `cf`. Otherwise as
+ * kvstore_reverse_prefix_iterator_create.
  */
 int kvstore_cf_reverse_prefix_iterator_create(KVColumnFamily *cf,
                                               const void *pPrefix,
@@ -979,110 +1184,156 @@ int kvstore_cf_reverse_prefix_iterator_create(KVColumnFamily *cf,
                                               KVIterator **ppIter);
 
 /**
- * Moves to the first entry of the iterator's range; on a reverse iterator it acts as
- * kvstore_iterator_last. Nothing there: KVSTORE_OK, and eof.
+ * Moves to the first entry of the range of the iterator. On a reverse iterator it acts as
+ * kvstore_iterator_last. If there is no entry, the iterator is at the end, which is not an error.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
- * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the iterator or its store is closed).
+ * Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+ * KVSTORE_MISUSE: the iterator or its store is closed.
  */
 int kvstore_iterator_first(KVIterator *it);
 
 /**
- * Moves a reverse iterator to the last entry of its range.
+ * Moves a reverse iterator to the last entry of its range in key order, which is where its
+ * iteration begins.
  *
- * Errors: as kvstore_iterator_first; KVSTORE_ERROR on a forward iterator.
+ * Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
  */
 int kvstore_iterator_last(KVIterator *it);
 
 /**
- * Moves to the next entry; on a reverse iterator it acts as kvstore_iterator_prev. At eof it stays.
+ * Moves to the next entry. On a reverse iterator it acts as kvstore_iterator_prev. At the end, the
+ * iterator stays there.
  *
- * Errors: as kvstore_iterator_first. After a failure of a move the iterator is at eof, and this one goes on
- * after the last entry it was at, also if what failed was a kvstore_iterator_seek or kvstore_iterator_first. If
- * it was at none, a seek that failed leaves it there.
+ * After a failed move the iterator is at the end. The next call of this function continues after
+ * the last entry the iterator was at, also if a kvstore_iterator_seek or kvstore_iterator_first
+ * failed. If it was at no entry, it stays at the end.
+ *
+ * Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_iterator_next(KVIterator *it);
 
 /**
- * Moves a reverse iterator to the entry before. At eof it stays.
+ * Moves a reverse iterator to the previous entry in key order. At the end, the iterator stays
+ * there. After a failure as kvstore_iterator_next.
  *
- * Errors: as kvstore_iterator_next; KVSTORE_ERROR on a forward iterator.
+ * Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
  */
 int kvstore_iterator_prev(KVIterator *it);
 
 /**
- * Moves to the first entry whose key is at or after `key`; on a reverse iterator, at or before it. A
- * key outside the iterator's prefix, or nothing there: KVSTORE_OK, and eof. May be called any number
- * of times.
+ * Moves to the first entry whose key is greater than or equal to a key; on a reverse iterator,
+ * less than or equal. The iterator is at the end if there is no such entry, or if the key is
+ * outside its range or prefix. It may be called any number of times.
  *
- * Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length, which moves nothing. After a
- * failure kvstore_iterator_next goes on after the entry the iterator was at before.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes. In a row iterator, a clustering part.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, the length is out of bounds, or the iterator is in
+ * order of expiry; the iterator does not move then), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE). After a failed
+ * read kvstore_iterator_next continues after the entry the iterator was at before.
  */
-int kvstore_iterator_seek(KVIterator *it,
-                          const void *pKey,
-                          int nKey);
+int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
 
 /**
- * Shows the live entries from the current one on, at most `max`, and moves behind them: what a loop of
- * kvstore_iterator_key, _value and _next shows, for a fraction of its time. `*pn` is how many were written to
- * `entries`: maybe fewer than there are, but 0 only where there are none left (or if `max` is 0).
+ * Returns the live entries from the current one on, and moves past them. It returns what a loop of
+ * kvstore_iterator_key, kvstore_iterator_value and kvstore_iterator_next returns, in a fraction of
+ * the time. It works on every iterator.
  *
- * `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` walks over all.
+ * @param entries Array of at least `max` elements. Keys and values point into memory of the
+ *   iterator, which is valid until the iterator moves, fetches again or is closed.
+ * @param max Maximum number of entries, at least 0.
+ * @param pn Receives the number of entries written. It may be less than `max` before the end; it
+ *   is 0 only at the end, or if `max` is 0.
  *
- * What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
- * iterator. All of the entries are alive when it is called (but for kvstore_cf_expiring_iterator_create; of a store on a
- * server: as kvstore_iterator_create says). If
- * this store handle has written since the current entry was read, by a move or ahead, it is looked at again, and shown as it is now, or not
- * at all if it is gone (in the order of expiry: where it is now, if that is ahead).
+ * `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` iterates over all
+ * entries.
  *
- * Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the
- * iterator stays where it is, or if that entry was found gone, at the one behind it.
+ * All entries are live when the call reads the clock, except in an iterator of
+ * kvstore_cf_expiring_iterator_create; for a store on a server see kvstore_iterator_create. If
+ * this store handle has written since the current entry was read, the entry is read again. It is
+ * returned in its current state, or skipped if it no longer exists; in order of expiry it is
+ * returned at its new position, if that is ahead.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, or `max` is negative), or a read code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE). Nothing is written then. The iterator stays at its entry, or at the following
+ * one if its entry no longer exists.
  */
-int kvstore_iterator_fetch(KVIterator *it,
-                           KVEntry *entries,
-                           int max,
-                           int *pn);
+int kvstore_iterator_fetch(KVIterator *it, KVEntry *entries, int max, int *pn);
 
 /**
- * 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
+ * Tests whether the iterator is at its end. Returns 1 at the end, 0 at an entry, and 1 if the
+ * pointer is NULL or the iterator or its store is closed.
  */
 int kvstore_iterator_eof(KVIterator *it);
 
 /**
- * Shows the key of the current entry. The memory is the iterator's, and valid until it moves or is
- * closed.
+ * Returns the key of the current entry.
  *
- * Errors: KVSTORE_ERROR (at eof, a NULL pointer), KVSTORE_MISUSE (the iterator or its store is
- * closed).
+ * @param ppKey Receives a pointer into memory of the iterator, valid until the iterator moves or
+ *   is closed.
+ * @param pnKey Receives the length of the key, in bytes.
+ *
+ * Errors: KVSTORE_ERROR (the iterator is at the end, or a pointer is NULL), KVSTORE_MISUSE (the
+ * iterator or its store is closed).
  */
 int kvstore_iterator_key(KVIterator *it, void **ppKey, int *pnKey);
 
 /**
- * Shows the value of the current entry. Otherwise as kvstore_iterator_key.
+ * Returns the value of the current entry.
+ *
+ * @param ppValue Receives a pointer into memory of the iterator, valid until the iterator moves or
+ *   is closed.
+ * @param pnValue Receives the length of the value, in bytes.
+ *
+ * Errors: KVSTORE_ERROR (the iterator is at the end or reads keys only, or a pointer is NULL),
+ * KVSTORE_MISUSE (the iterator or its store is closed).
  */
 int kvstore_iterator_value(KVIterator *it, void **ppValue, int *pnValue);
 
 /**
- * Closes an iterator. NULL is allowed, and so are iterators of a closed store. A call that another thread is
- * in with it goes on to its end; a callback cannot close the iterator that has called it.
+ * Closes an iterator. NULL is allowed, and so is an iterator whose store is closed.
+ *
+ * Threads: a call of another thread that is using the iterator runs to its end. A callback cannot
+ * close the iterator that is running it.
  */
 void kvstore_iterator_close(KVIterator *it);
 
 /**
- * Shows when the current entry of an iterator expires: milliseconds since the Unix epoch, or
- * KVSTORE_NO_TTL. Works on every iterator.
+ * Returns the expiry time of the current entry. It works on every iterator.
  *
- * Errors: as kvstore_iterator_key.
+ * @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
+ *   if the key never expires.
+ *
+ * Errors: KVSTORE_ERROR (the iterator is at the end, or a pointer is NULL), KVSTORE_MISUSE (the
+ * iterator or its store is closed).
  */
 int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
 
+/*
+ * ---- Conditional writes ----
+ */
+
 /**
- * Writes a value as `*opt` says (NULL: always, never expiring). `*pWritten` (may be NULL) is 1 if it
- * wrote, 0 if the condition did not hold. Check and write are one step for every other handle and
- * process.
+ * Writes a value with options. Check and write are atomic for every handle and process.
  *
- * Errors: as kvstore_put; KVSTORE_ERROR also for unknown flags, flags that exclude each other, a
- * reserved field that is not 0 and a negative expireMs, or one of 0 with KVSTORE_PUT_TTL.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pValue,nValue Value and its length, as for kvstore_put.
+ * @param opt Options; NULL: write unconditionally, without an expiry time.
+ * @param pWritten Receives 1 if the value was written, 0 if the condition did not hold. May be
+ *   NULL.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, a flag is unknown, flags
+ * exclude each other, a reserved field is not 0, expireMs is negative, or it is 0 with
+ * KVSTORE_PUT_TTL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+ * KVSTORE_FULL).
  */
 int kvstore_cf_put_with(KVColumnFamily *cf,
                         const void *pKey,
@@ -1093,11 +1344,20 @@ int kvstore_cf_put_with(KVColumnFamily *cf,
                         int *pWritten);
 
 /**
- * Writes a value only if the key is alive and its value is equal, byte by byte, to `pExpected`.
- * `*pSwapped` (may be NULL) is 1 if it wrote; 0 if the value differs or the key is missing or expired.
- * The key then expires at `expire_ms` (0: never), whatever it had before.
+ * Writes a value only if the key is live and its current value equals an expected one, byte by
+ * byte. Check and write are atomic for every handle and process.
  *
- * Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pExpected,nExpected Expected value and its length.
+ * @param pValue,nValue New value and its length, as for kvstore_put.
+ * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: the key never
+ *   expires. It replaces the current one.
+ * @param pSwapped Receives 1 if the value was written; 0 if the values differ or the key is not
+ *   live. May be NULL.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
+ * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
                                 const void *pKey,
@@ -1110,10 +1370,17 @@ int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
                                 int *pSwapped);
 
 /**
- * Deletes a key only if it is alive and its value is equal, byte by byte, to `pExpected`. `*pDeleted`
- * (may be NULL) is 1 if it did; 0 if the value differs or the key is missing or expired.
+ * Deletes a key only if it is live and its value equals an expected one, byte by byte. Check and
+ * deletion are atomic for every handle and process.
  *
- * Errors: as kvstore_put.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pExpected,nExpected Expected value and its length.
+ * @param pDeleted Receives 1 if the key was deleted; 0 if the values differ or the key is not
+ *   live. May be NULL.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, or a length is out of bounds), or a write code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
                                   const void *pKey,
@@ -1123,12 +1390,19 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
                                   int *pDeleted);
 
 /**
- * Adds `delta` to the number under a key, kept as decimal text; `*pValue` (may be NULL) is the sum. A
- * missing or expired key counts as 0 and expires at `expire_ms`, or with 0 as the family's default TTL
- * says (never, if it has none). A live key keeps its TTL.
+ * Adds a number to the value of a key, which is a decimal integer in text form. A live key keeps
+ * its expiry time. A key that does not exist or has expired counts as 0.
  *
- * Errors: KVSTORE_ERROR (the value is no whole number of 64 bits, or the sum is none; a negative
- * expire_ms); otherwise as kvstore_put. Nothing is changed then.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param delta Number to add; may be negative.
+ * @param expire_ms Expiry time of a new key, in milliseconds since the Unix epoch; 0: by the
+ *   default TTL of the family, or never if the family has none.
+ * @param pValue Receives the sum. May be NULL.
+ *
+ * Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
+ * negative, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
  */
 int kvstore_cf_increment(KVColumnFamily *cf,
                          const void *pKey,
@@ -1137,14 +1411,25 @@ int kvstore_cf_increment(KVColumnFamily *cf,
                          int64_t expire_ms,
                          int64_t *pValue);
 
+/*
+ * ---- Expiry times, purging, the cleaner and write times ----
+ */
+
 /**
- * Changes when a live key expires, without touching its value. `expire_ms` is the new time (0: never;
- * in the past: the key is gone at once). `flags` is 0, or one of KVSTORE_EXPIRE_*; a key without a TTL
- * counts as expiring later than any time. `*pChanged` (may be NULL) is 1, or 0 if the condition did not
- * hold.
+ * Changes the expiry time of a live key, without touching its value.
  *
- * Errors: KVSTORE_NOTFOUND (missing or expired), KVSTORE_ERROR (a negative expire_ms, unknown flags);
- * otherwise as kvstore_put.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
+ *   past makes the key expire at once.
+ * @param flags 0, or one KVSTORE_EXPIRE_* condition. A key without an expiry time counts as
+ *   expiring later than any time.
+ * @param pChanged Receives 1 if the expiry time was set, 0 if the condition did not hold. May be
+ *   NULL.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`expire_ms` is
+ * negative, `flags` is unknown, the key is NULL, or its length is out of bounds), or a write code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_expire(KVColumnFamily *cf,
                       const void *pKey,
@@ -1154,24 +1439,44 @@ int kvstore_cf_expire(KVColumnFamily *cf,
                       int *pChanged);
 
 /**
- * Takes the TTL from a live key. `*pChanged` (may be NULL) is 1, or 0 if it had none.
+ * Removes the expiry time of a live key.
  *
- * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pChanged Receives 1 if the key had an expiry time, otherwise 0. May be NULL.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (the key is
+ * NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_persist(KVColumnFamily *cf, const void *pKey, int nKey, int *pChanged);
 
 /**
- * Says in `*pExpireMs` when a key expires: milliseconds since the Unix epoch, or KVSTORE_NO_TTL.
+ * Returns the expiry time of a live key.
  *
- * Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_get.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
+ *   if the key never expires.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+ * NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_expire_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pExpireMs);
 
 /**
- * Reads a value, as kvstore_get does, and in the same step changes when the key expires (0: never; in
- * the past: the key is gone, and this was its last read).
+ * Reads the value of a key and changes its expiry time, atomically.
  *
- * Errors: as kvstore_get, and as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. With a time in
+ *   the past this is the last read of the key.
+ * @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
+ * @param pnValue Receives the length of the value.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+ * NULL, the length is out of bounds, or `expire_ms` is negative), or a write code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_get_and_expire(KVColumnFamily *cf,
                               const void *pKey,
@@ -1181,140 +1486,195 @@ int kvstore_cf_get_and_expire(KVColumnFamily *cf,
                               int *pnValue);
 
 /**
- * Sets the TTL, in milliseconds, that plain puts give from now on in this family, through whatever
- * handle and process, also those already open; 0: none. It is kept in the file. Keys that are there keep
- * what they have.
+ * Sets the default TTL of a family: the TTL of keys written by kvstore_put and kvstore_cf_put. The
+ * setting is stored in the file and applies to every handle and process, including those already
+ * open. Existing keys keep their expiry times.
  *
- * Errors: KVSTORE_ERROR (negative, or over 20 years); otherwise as kvstore_put.
+ * @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
+ *
+ * Errors: KVSTORE_ERROR (`cf` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
+ * code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
+ * KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
-int kvstore_cf_set_default_ttl(KVColumnFamily *cf,
-                               int64_t ttl_ms);
+int kvstore_cf_set_default_ttl(KVColumnFamily *cf, int64_t ttl_ms);
 
 /**
- * Says in `*pTtlMs` what TTL plain puts give, in milliseconds; 0: none.
+ * Returns the default TTL of a family.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
- * KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+ * @param pTtlMs Receives the TTL in milliseconds; 0: none.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_get_default_ttl(KVColumnFamily *cf, int64_t *pTtlMs);
 
 /**
- * Says in `*pMs` the earliest time at which a key of any family expires, or has expired if nothing has
- * removed it yet: the moment a timer should purge.
+ * Returns the earliest expiry time of all families: the time at which a timer should purge. It is
+ * in the past if an expired key has not been removed yet.
  *
- * Errors: KVSTORE_NOTFOUND (no key has a TTL); otherwise as kvstore_cf_get_default_ttl.
+ * @param pMs Receives the time, in milliseconds since the Unix epoch.
+ *
+ * Errors: KVSTORE_NOTFOUND (no key has an expiry time), KVSTORE_ERROR (a pointer is NULL), or a
+ * read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_next_expiry(KVStore *kv, int64_t *pMs);
 
 /**
- * kvstore_next_expiry of one family.
+ * Returns the earliest expiry time of the family `cf`. Otherwise as kvstore_next_expiry.
  */
 int kvstore_cf_next_expiry(KVColumnFamily *cf, int64_t *pMs);
 
 /**
- * Counts the live keys: the rows less those that have expired, by the indexes.
+ * Counts the live keys of a family: all rows without the expired ones, by the indexes.
  *
- * Errors: as kvstore_count.
+ * @param pnCount Receives the number of live keys.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 
 /**
- * Removes expired keys of all families, those first that expired first, until `max_keys` are removed or
- * `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed (counted as by
- * kvstore_purge_expired), `*pMore` whether expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
- * one.
+ * Removes expired keys of all families, earliest expiry time first, up to a number of keys or a
+ * time limit.
  *
- * With nothing expired no family is looked at, however many there are, unless others have committed since
- * this handle looked last. Time that is over may end that look: then `*pMore` is 1, and the next call goes
- * on with the families that were left out. A checkpoint that becomes due is left to the next write if there
- * is a time limit.
+ * @param max_keys Maximum number of keys to remove; 0: no limit.
+ * @param max_ms Time limit in milliseconds; 0: no limit.
+ * @param pDeleted Receives the number of keys removed, counted as by kvstore_purge_expired. May be
+ *   NULL.
+ * @param pMore Receives 1 if expired keys are left, otherwise 0. May be NULL.
  *
- * Errors: KVSTORE_ERROR (a negative limit); otherwise as kvstore_put. What earlier transactions removed
- * stays removed.
+ * The keys are removed in transactions of at most 256 keys; inside a transaction, all in that one.
+ * After a failure, keys that earlier transactions removed stay removed.
+ *
+ * If nothing has expired, no family is examined, however many there are, unless another connection
+ * has committed since this handle examined them last. The time limit may end that examination:
+ * then `*pMore` is 1, and the next call continues with the remaining families. With a time limit,
+ * a checkpoint that becomes due is left to the next write.
+ *
+ * Errors: KVSTORE_ERROR (`kv` is NULL, or a limit is negative), or a write code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
-int kvstore_purge_step(KVStore *kv,
-                       int64_t max_keys,
-                       int64_t max_ms,
-                       int64_t *pDeleted,
-                       int *pMore);
+int kvstore_purge_step(KVStore *kv, int64_t max_keys, int64_t max_ms, int64_t *pDeleted, int *pMore);
 
 /**
- * Removes the keys of a family that expired before `cutoff_ms` (milliseconds since the Unix epoch). Keys
- * that are alive stay, whatever the cutoff. `*pnDeleted` (may be NULL) is how many. Otherwise as
- * kvstore_purge_expired.
+ * Removes the keys of a family whose expiry time is before a cutoff. Live keys stay, whatever the
+ * cutoff.
  *
- * Errors: as kvstore_put.
+ * @param cutoff_ms Cutoff, in milliseconds since the Unix epoch.
+ * @param pnDeleted Receives the number of keys removed. May be NULL.
+ *
+ * Transactions and failures: as kvstore_purge_expired.
+ *
+ * Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL).
  */
-int kvstore_cf_purge_before(KVColumnFamily *cf,
-                            int64_t cutoff_ms,
-                            int64_t *pnDeleted);
+int kvstore_cf_purge_before(KVColumnFamily *cf, int64_t cutoff_ms, int64_t *pnDeleted);
 
 /**
- * Starts the cleaner: a thread of the library's that every `interval_ms` milliseconds removes expired
- * keys of all families, at most `max_keys` each time (0: all), through a connection of its own. A write
- * through this handle waits for it at most as long as 256 keys take; while a transaction is open on this
- * handle it does nothing. kvstore_close stops it.
+ * Starts the cleaner: a thread of the library that removes expired keys of all families at
+ * intervals, through a connection of its own. kvstore_close stops it.
  *
- * Errors: KVSTORE_ERROR (it runs already, an interval below 1, a negative max_keys, a store in memory),
- * KVSTORE_READONLY, KVSTORE_BUSY (an exclusive store), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if the store is no longer
- * at the path it was opened by), KVSTORE_NOMEM, KVSTORE_MISUSE.
+ * @param interval_ms Interval in milliseconds, at least 1.
+ * @param max_keys Maximum number of keys to remove each time; 0: no limit.
+ *
+ * A write through this handle waits for the cleaner at most as long as the removal of 256 keys
+ * takes. While a transaction is open on this handle, the cleaner does nothing.
+ *
+ * Errors: KVSTORE_ERROR (the cleaner is running, the interval is less than 1, `max_keys` is
+ * negative, `kv` is NULL, or the store is in memory), KVSTORE_BUSY (the store is exclusive),
+ * KVSTORE_READONLY, KVSTORE_CANTOPEN, KVSTORE_IOERR (also if the store is no longer at the path it
+ * was opened by), KVSTORE_NOMEM, KVSTORE_MISUSE.
  */
-int kvstore_cleaner_start(KVStore *kv,
-                          int64_t interval_ms,
-                          int64_t max_keys);
+int kvstore_cleaner_start(KVStore *kv, int64_t interval_ms, int64_t max_keys);
 
 /**
- * Stops the cleaner, and returns when its thread has ended. KVSTORE_OK also if none is running.
+ * Stops the cleaner, and returns when its thread has ended. It is not an error if no cleaner is
+ * running.
  *
- * Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+ * Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
  */
 int kvstore_cleaner_stop(KVStore *kv);
 
 /**
- * Switches write tracking of a family on (non-zero) or off, for every handle and process; it is kept in
- * the file. Switched on, the keys that are there count as written now; switched off, all write times are
- * forgotten. Both look at every row, in one transaction.
+ * Switches the recording of write times in a family on or off, for every handle and process. The
+ * setting is stored in the file.
  *
- * Errors: as kvstore_put.
+ * @param on Non-zero: on. Existing keys count as written now. 0: off. All write times are
+ *   discarded.
+ *
+ * Both directions visit every row, in one transaction.
+ *
+ * Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL).
  */
-int kvstore_cf_set_write_tracking(KVColumnFamily *cf,
-                                  int on);
+int kvstore_cf_set_write_tracking(KVColumnFamily *cf, int on);
 
 /**
- * Says in `*pOn` whether a family tracks writes: 1 or 0.
+ * Tests whether a family records write times.
  *
- * Errors: as kvstore_cf_get_default_ttl.
+ * @param pOn Receives 1 or 0.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_get_write_tracking(KVColumnFamily *cf, int *pOn);
 
 /**
- * Says in `*pMs` when the value of a key was written, in milliseconds since the Unix epoch. A change of
- * its TTL is not a write.
+ * Returns the time at which the value of a live key was written. A change of the expiry time is
+ * not a write.
  *
- * Errors: KVSTORE_NOTFOUND (missing or expired), KVSTORE_ERROR (the family does not track writes);
- * otherwise as kvstore_get.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pMs Receives the time, in milliseconds since the Unix epoch.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (the family does
+ * not record write times, a pointer is NULL, or the length is out of bounds), or a read code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
  */
 int kvstore_cf_write_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pMs);
 
 /**
- * Removes every key that was written longer ago than `max_age_ms` milliseconds, live or expired.
- * `*pnDeleted` (may be NULL) is how many of them were alive. In transactions of at most 256 keys, each of
- * which removes data and index entries together; or in the open transaction.
+ * Removes every key of a family, live or expired, whose value is older than a maximum age.
  *
- * Errors: KVSTORE_ERROR (the family does not track writes, a negative age); otherwise as kvstore_put.
- * What earlier transactions removed stays removed.
+ * @param max_age_ms Maximum age in milliseconds, at least 0.
+ * @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
+ *
+ * The keys are removed in transactions of at most 256 keys, each of which removes rows and index
+ * entries together; inside a transaction, all in that one. After a failure, keys that earlier
+ * transactions removed stay removed.
+ *
+ * Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `cf`
+ * is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
-int kvstore_cf_sweep(KVColumnFamily *cf,
-                     int64_t max_age_ms,
-                     int64_t *pnDeleted);
+int kvstore_cf_sweep(KVColumnFamily *cf, int64_t max_age_ms, int64_t *pnDeleted);
+
+/*
+ * ---- Ranges, row keys and the order of expiry ----
+ */
 
 /**
- * Makes an iterator over the keys from `pLower` to before `pUpper`; NULL with length 0 is open. `flags` is 0 or
- * KVSTORE_RANGE_* or'ed together: REVERSE, CLOSED (pUpper included), OPEN (pLower excluded), KEYS_ONLY. It
- * is at its first entry from the start (or at eof). A lower bound that is not below the upper one: nothing
- * in it. Otherwise as kvstore_prefix_iterator_create; a seek outside the range leaves it at eof.
+ * Creates an iterator over the live entries with keys from a lower bound to before an upper bound.
+ * It is at its first entry, or at the end if there is none.
  *
- * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, unknown flags); otherwise as kvstore_get.
+ * @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
+ * @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
+ * @param flags 0, or a bitwise OR of KVSTORE_RANGE_* flags: REVERSE, CLOSED (include the upper
+ *   bound), OPEN (exclude the lower bound), KEYS_ONLY.
+ * @param ppIter Receives the iterator, or NULL after a failure. Close it with
+ *   kvstore_iterator_close.
+ *
+ * A range whose lower bound is not below its upper bound is empty. A seek outside the range leaves
+ * the iterator at the end. Visibility of writes: as for kvstore_iterator_create.
+ *
+ * Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
+ * a length, or a flag is unknown), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
                                      const void *pLower,
@@ -1325,13 +1685,20 @@ int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
                                      KVIterator **ppIter);
 
 /**
- * Makes an iterator over one partition of row keys (see kvstore_row_key), from the clustering part
- * `pStart` to before `pFinish`; NULL with length 0 is open. Its keys, and those it seeks, are clustering
- * parts. `flags` as for kvstore_cf_range_iterator_create. It is at its first entry from the start (or at
- * eof).
+ * Creates an iterator over the rows of one partition (see kvstore_row_key). It is at its first
+ * entry, or at the end if there is none. Its keys, and those it seeks, are clustering parts.
  *
- * Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, a key that would be too long,
- * unknown flags); otherwise as kvstore_get.
+ * @param pPKey,nPKey Partition key.
+ * @param pStart,nStart First clustering part, included; NULL with length 0: from the first row.
+ * @param pFinish,nFinish Last clustering part, excluded; NULL with length 0: to the last row.
+ * @param flags As for kvstore_cf_range_iterator_create.
+ * @param ppIter Receives the iterator, or NULL after a failure. Close it with
+ *   kvstore_iterator_close.
+ *
+ * Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
+ * a length, the row key would exceed 65536 bytes, or a flag is unknown), or a read code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
  */
 int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
                                    const void *pPKey,
@@ -1344,12 +1711,18 @@ int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
                                    KVIterator **ppIter);
 
 /**
- * Makes an iterator over the keys that expire at or after `from_ms` and before `to_ms`, in the order of
- * their expiry, those that have expired but are still there included. It is at its first entry from the
- * start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times. A `to_ms` of INT64_MAX is no
- * end: keys that expire at that last moment are included, too.
+ * Creates an iterator over the keys whose expiry time is in a range, in order of expiry. Expired
+ * rows that have not been removed yet are included. The iterator is at its first entry, or at the
+ * end if there is none. It cannot seek; kvstore_iterator_expire_ms returns the expiry times.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer); otherwise as kvstore_get.
+ * @param from_ms Lower bound, included, in milliseconds since the Unix epoch.
+ * @param to_ms Upper bound, excluded, in milliseconds since the Unix epoch. INT64_MAX means no
+ *   upper bound: keys that expire at INT64_MAX are included.
+ * @param ppIter Receives the iterator, or NULL after a failure. Close it with
+ *   kvstore_iterator_close.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_cf_expiring_iterator_create(KVColumnFamily *cf,
                                         int64_t from_ms,
@@ -1357,15 +1730,18 @@ int kvstore_cf_expiring_iterator_create(KVColumnFamily *cf,
                                         KVIterator **ppIter);
 
 /**
- * Builds one ordered key from a partition key and clustering columns; both may be empty. All rows of a
- * partition are together, in the byte order of their clustering columns, and no other partition's are
- * between them. The key works with every function.
+ * Builds an ordered key from a partition key and clustering columns. Rows of one partition are
+ * contiguous, in the byte order of their clustering columns. The key can be used with every
+ * function.
  *
- * Writes the key to `buf`, and its length to `*pn`. A `buf` of NULL with a `cap` of 0 only asks for the
- * length; 2 * nPKey + 2 + nCCols is always enough.
+ * @param pPKey,nPKey Partition key and its length; may be empty.
+ * @param pCCols,nCCols Clustering columns and their length; may be empty.
+ * @param buf Receives the key. NULL with a `cap` of 0 only requests the length.
+ * @param cap Size of `buf`, in bytes. 2 * nPKey + 2 + nCCols is always sufficient.
+ * @param pn Receives the length of the key.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer, a bad length, `cap` too small, a key of more than 65536 bytes);
- * kvstore_errmsg(NULL) says which. Nothing is written then.
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `cap` is too small, or the
+ * key would exceed 65536 bytes). kvstore_errmsg(NULL) returns the reason. Nothing is written then.
  */
 int kvstore_row_key(const void *pPKey,
                     int nPKey,
@@ -1375,28 +1751,40 @@ int kvstore_row_key(const void *pPKey,
                     int cap,
                     int *pn);
 
-/**
- * Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
- * `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0. What it has after a
- * failure is not to be used.
- *
- * Errors: KVSTORE_NOTFOUND (missing or expired: *pn is 0), KVSTORE_ERROR (also for a negative cap);
- * otherwise as kvstore_get.
+/*
+ * ---- Several keys at once, and batches ----
  */
-int kvstore_cf_get_into(KVColumnFamily *cf,
-                        const void *pKey,
-                        int nKey,
-                        void *buf,
-                        int cap,
-                        int *pn);
 
 /**
- * Reads several values from one snapshot. `keys` and `lens` have `count` keys; `values` and `valueLens`
- * get as many results: a copy, to be freed with kvstore_free, and its length; or NULL and -1 for a key
- * that is missing or expired. A `count` of 0 is allowed.
+ * Reads a value into a buffer of the caller, without allocating memory.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as
- * kvstore_get. All results are NULL and -1 then.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param buf Receives the first `cap` bytes of the value. May be NULL if `cap` is 0. Its content
+ *   is undefined after a failure.
+ * @param cap Size of `buf`, in bytes, at least 0.
+ * @param pn Receives the full length of the value, which may exceed `cap`; 0 if the key is not
+ *   found.
+ *
+ * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+ * NULL, a length is out of bounds, or `cap` is negative), or a read code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE).
+ */
+int kvstore_cf_get_into(KVColumnFamily *cf, const void *pKey, int nKey, void *buf, int cap, int *pn);
+
+/**
+ * Reads several values from one snapshot.
+ *
+ * @param count Number of keys; 0 is allowed.
+ * @param keys Array of `count` keys.
+ * @param lens Array of their `count` lengths, each 1 to 65536.
+ * @param values Array of `count` elements. Each receives a copy of the value, to be freed with
+ *   kvstore_free, or NULL if the key does not exist or has expired.
+ * @param valueLens Array of `count` elements. Each receives the length of the value, or -1.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, `count` is negative, or a length is out of bounds), or
+ * a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE). All results are NULL and -1 then.
  */
 int kvstore_cf_get_many(KVColumnFamily *cf,
                         int count,
@@ -1406,11 +1794,17 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
                         int *valueLens);
 
 /**
- * Deletes several keys, all in one transaction, and on a server in one round trip. `keys` and `lens` have `count` keys;
- * `*pnDeleted` (may be NULL) is how many of them were there and alive, each counted once. A `count` of 0 is allowed.
+ * Deletes several keys in one transaction; for a store on a server, in one round trip.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as kvstore_put. Nothing is
- * deleted then.
+ * @param count Number of keys; 0 is allowed.
+ * @param keys Array of `count` keys.
+ * @param lens Array of their `count` lengths, each 1 to 65536.
+ * @param pnDeleted Receives the number of live keys deleted; a repeated key counts once. May be
+ *   NULL.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, `count` is negative, or a length is out of bounds), or
+ * a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
+ * KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is deleted then.
  */
 int kvstore_cf_delete_many(KVColumnFamily *cf,
                            int count,
@@ -1419,11 +1813,15 @@ int kvstore_cf_delete_many(KVColumnFamily *cf,
                            int64_t *pnDeleted);
 
 /**
- * Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the
- * greatest), all in one transaction. NULL with another length is KVSTORE_ERROR. `*pnDeleted` (may be NULL) is how
- * many of them were alive.
+ * Deletes the keys from a lower bound to before an upper bound, in one transaction.
  *
- * Errors: as kvstore_put.
+ * @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
+ * @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
+ * @param pnDeleted Receives the number of live keys deleted. May be NULL.
+ *
+ * Errors: KVSTORE_ERROR (`cf` is NULL, a length is out of bounds, or a bound is NULL with a
+ * length), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_cf_delete_range(KVColumnFamily *cf,
                             const void *pLower,
@@ -1433,19 +1831,28 @@ int kvstore_cf_delete_range(KVColumnFamily *cf,
                             int64_t *pnDeleted);
 
 /**
- * Makes an empty batch for a store. On success `*ppBatch` is the batch, to be freed with
- * kvstore_batch_free; on failure it is NULL.
+ * Creates an empty batch for a store.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ * @param ppBatch Receives the batch, or NULL after a failure. Free it with kvstore_batch_free.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
  */
 int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
 
 /**
- * Adds a write to a batch: the key expires at `expire_ms` (0: never). Key and value are copied; the
- * family's handle may be closed before the commit.
+ * Adds a write to a batch. Key and value are copied; the handle of the family may be closed before
+ * the commit.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer, a bad length, a negative expire_ms, a family of another store
- * handle), KVSTORE_MISUSE (the batch, the family or the store is closed), KVSTORE_NOMEM. Nothing is added then.
+ * @param b Batch.
+ * @param cf Family, opened from the store handle of the batch.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ * @param pValue,nValue Value and its length, as for kvstore_put.
+ * @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: the key never expires.
+ *   The default TTL of the family is not used.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is negative, or
+ * the family belongs to another store handle), KVSTORE_MISUSE (the batch, the family or the store
+ * is closed), KVSTORE_NOMEM. Nothing is added then.
  */
 int kvstore_batch_put(KVBatch *b,
                       KVColumnFamily *cf,
@@ -1456,222 +1863,295 @@ int kvstore_batch_put(KVBatch *b,
                       int64_t expire_ms);
 
 /**
- * Adds a deletion to a batch. A key that is missing at the commit is no error. Otherwise as
- * kvstore_batch_put.
+ * Adds a deletion to a batch. It is not an error if the key does not exist when the batch is
+ * committed.
  *
- * Errors: as kvstore_batch_put.
+ * @param b Batch.
+ * @param cf Family, opened from the store handle of the batch.
+ * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL, the length is out of bounds, or the family belongs to
+ * another store handle), KVSTORE_MISUSE (the batch, the family or the store is closed),
+ * KVSTORE_NOMEM. Nothing is added then.
  */
 int kvstore_batch_delete(KVBatch *b, KVColumnFamily *cf, const void *pKey, int nKey);
 
 /**
- * Says in `*pnCount` how many writes and deletions a batch has.
+ * Returns the number of writes and deletions in a batch.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+ * @param pnCount Receives the number.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
  */
 int kvstore_batch_count(KVBatch *b, int64_t *pnCount);
 
 /**
- * Empties a batch.
+ * Removes all writes and deletions from a batch.
  *
- * Errors: KVSTORE_ERROR (b is NULL), KVSTORE_MISUSE.
+ * Errors: KVSTORE_ERROR (`b` is NULL), KVSTORE_MISUSE.
  */
 int kvstore_batch_clear(KVBatch *b);
 
 /**
- * Commits a batch: all of it in one transaction (or as part of the open one), or nothing. The batch is
- * empty afterwards, but only on success, and can be used again.
+ * Commits a batch atomically: in one transaction, or as part of the open one. After success the
+ * batch is empty and can be used again; after a failure it keeps its content.
  *
- * Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile, or if the store is on a server and
- * the batch has more than it takes at once (1008 MiB).
+ * Errors: KVSTORE_ERROR (`b` is NULL, a family was dropped, or the batch for a store on a server
+ * exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+ * KVSTORE_FULL).
  */
 int kvstore_batch_commit(KVBatch *b);
 
 /**
- * Frees a batch; what was not committed is forgotten. NULL is allowed, and so are batches of a closed
- * store. A call that another thread is in with it goes on to its end.
+ * Frees a batch and discards its content. NULL is allowed, and so is a batch whose store is
+ * closed.
+ *
+ * Threads: a call of another thread that is using the batch runs to its end.
  */
 void kvstore_batch_free(KVBatch *b);
 
-/**
- * Begins a transaction on this handle. `write` is 0 for a stable snapshot that only reads, anything
- * else for a write transaction, whose reads see its own writes. Every call on the handle and its
- * families, from whatever thread, is part of it until kvstore_commit or kvstore_rollback.
- *
- * After a call in it that failed with KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_FULL or KVSTORE_CORRUPT,
- * kvstore_rollback is what remains. A write transaction in which a write failed so is rolled back at once: writes in
- * it answer that code, nothing is committed, and reads show the store without it (on a server they answer the code,
- * too). After a read that failed so, SQLite may have ended the transaction: then it is the same, and in a snapshot
- * reads answer the code.
- *
- * Errors: KVSTORE_ERROR (one is open already, and goes on), KVSTORE_BUSY (another handle is writing),
- * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+/*
+ * ---- Transactions ----
  */
-int kvstore_begin(KVStore *kv,
-                  int write);
+
+/**
+ * Begins a transaction on a store handle. Every call on the handle and its families, from any
+ * thread, is part of the transaction until kvstore_commit or kvstore_rollback. Transactions cannot
+ * be nested.
+ *
+ * @param write 0: read transaction, a stable snapshot that cannot write. Otherwise: write
+ *   transaction, whose reads see its own writes.
+ *
+ * A write that fails with KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_FULL or KVSTORE_CORRUPT fails the
+ * transaction, except KVSTORE_FULL for the size limit. A failed transaction is rolled back at
+ * once, and only kvstore_rollback ends it. Until then, its writes and kvstore_commit return that
+ * code, and its reads see the store without it; on a server its reads return the code too. A read
+ * that fails with one of these codes fails the transaction if SQLite ended it; in a read
+ * transaction later reads then return the code.
+ *
+ * Errors: KVSTORE_ERROR (`kv` is NULL, or a transaction is open, which continues), KVSTORE_BUSY
+ * (another handle is writing), KVSTORE_READONLY, KVSTORE_LOCKED, KVSTORE_IOERR, KVSTORE_NOMEM,
+ * KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE.
+ */
+int kvstore_begin(KVStore *kv, int write);
 
 /**
  * Commits the open transaction.
  *
- * Errors: KVSTORE_ERROR (none is open); KVSTORE_BUSY (others are reading; only in DELETE journal
- * mode: the transaction is still open, try again); KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM and
- * others: nothing was committed, and only kvstore_rollback is possible (exceptions in DELETE mode: README,
- * "Limits"). The same code is reported
- * when a call inside the transaction failed before. KVSTORE_MISUSE.
+ * Errors:
+ * - KVSTORE_ERROR: no transaction is open, or `kv` is NULL.
+ * - KVSTORE_BUSY: other handles are reading (DELETE journal mode only). The transaction is still
+ *   open; call kvstore_commit again.
+ * - KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_LOCKED, KVSTORE_READONLY,
+ *   KVSTORE_PROTOCOL: nothing was committed, and only kvstore_rollback is possible. The code of an
+ *   earlier call that failed the transaction is returned too. Exceptions in DELETE journal mode:
+ *   docs/explanation/durability.md, "Limits".
+ * - KVSTORE_MISUSE.
  */
 int kvstore_commit(KVStore *kv);
 
 /**
- * Rolls the open transaction back: nothing in it has happened.
+ * Rolls back the open transaction. None of its writes takes effect.
  *
- * Errors: KVSTORE_ERROR (none is open), KVSTORE_IOERR, KVSTORE_MISUSE.
+ * Errors: KVSTORE_ERROR (no transaction is open, or `kv` is NULL), KVSTORE_IOERR, KVSTORE_MISUSE.
  */
 int kvstore_rollback(KVStore *kv);
 
+/*
+ * ---- Statistics, checks, repair, checkpoints, backup and copy ----
+ */
+
 /**
- * Fills `*pStats` with what this handle has done.
+ * Returns the counters of a store handle.
  *
- * Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_IOERR, KVSTORE_MISUSE.
+ * @param pStats Receives the counters.
+ *
+ * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
 int kvstore_stats(KVStore *kv, KVStoreStats *pStats);
 
 /**
- * Sets the counters of this handle to zero.
+ * Sets the counters of a store handle to zero. Fields of KVStoreStats marked "current" keep their
+ * meaning.
  *
- * Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+ * Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
  */
 int kvstore_stats_reset(KVStore *kv);
 
 /**
- * Checks the whole file: SQLite's own check, also for pages in no use (which SQLite passes over in some stores), that
- * nothing foreign is in it, that the tables and the catalogue are as they are made, and that the tables of every family
- * agree. Reads everything, on one snapshot.
+ * Checks the whole file: the integrity check of SQLite, pages not in use, foreign objects, the
+ * schema and the catalogue of families, and the consistency of the tables of every family. It
+ * reads everything, in one snapshot.
  *
- * `*pzMessage` (may be NULL) is NULL when all is well; with KVSTORE_CORRUPT it names the first
- * disagreement, and is to be freed with kvstore_free.
+ * @param pzMessage Receives a description of the first inconsistency after KVSTORE_CORRUPT, to be
+ *   freed with kvstore_free; otherwise NULL. May be NULL.
  *
- * Errors: KVSTORE_CORRUPT; KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_NOMEM,
- * KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ * Errors: KVSTORE_CORRUPT (an inconsistency was found), KVSTORE_ERROR (`kv` is NULL), or a read
+ * code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
-int kvstore_integrity_check(KVStore *kv,
-                            char **pzMessage);
+int kvstore_integrity_check(KVStore *kv, char **pzMessage);
 
 /**
- * Makes the indexes by key, expiry and write time, the large values, the views and the catalogue agree with the
- * data rows again, in one transaction. `*pFixed` (may be NULL) is how many rows, entries and tables were added,
- * removed or changed. Afterwards kvstore_integrity_check answers KVSTORE_OK.
+ * Rebuilds everything that can be derived from the data rows, in one transaction: the indexes by
+ * key, expiry and write time, large values, views and the catalogue of families. Afterwards
+ * kvstore_integrity_check succeeds.
  *
- * Every row that could be read is kept, with the value and the TTL it had. A row that could not be read is made
- * whole if something in the file still says what it was; a row whose value is lost, or of which nobody knows how
- * long it may be shown, is removed: no value is invented. So is one whose key is longer than 65536 bytes, which no
- * call takes. Families that the catalogue has lost are entered again, without their default TTL, and settings in it
- * that cannot be get their defaults. Tables in the way that are not as the store makes them, and have something in
- * them, get a name that begins with "lost:".
+ * @param pFixed Receives the number of rows, index entries and tables that were added, removed or
+ *   changed. May be NULL.
  *
- * A file whose catalogue of families is gone, or has no default family, is refused by kvstore_open with
- * KVSTORE_CORRUPT: the command "kvstore repair" opens it all the same, and names whatever it cannot keep.
+ * Effect on the data:
+ * - Every readable row is kept with its value and expiry time. An unreadable row is restored if
+ *   the file still holds what it contained.
+ * - A row whose value or expiry time is lost is removed, and so is a row whose key is longer than
+ *   65536 bytes. No value is invented.
+ * - Families missing from the catalogue are entered again, without their default TTL. Invalid
+ *   settings get their defaults.
+ * - Tables that do not match the schema and contain data are renamed; their new names begin with
+ *   "lost:".
  *
- * Reads everything, which takes about twice as long as kvstore_integrity_check; on a store without damage it
- * writes nothing. Others can read meanwhile, but not write.
+ * kvstore_open refuses a file without a catalogue, or without a default family, with
+ * KVSTORE_CORRUPT. The command "kvstore repair" opens such a file and lists what it cannot keep.
  *
- * Errors: KVSTORE_CORRUPT (SQLite's own check fails, or something is left that a repair does not know),
- * KVSTORE_BUSY (a transaction is open on this handle; another handle is writing), KVSTORE_READONLY, KVSTORE_FULL,
- * KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL). Nothing is changed then.
+ * The call reads everything, in about twice the time of kvstore_integrity_check, and writes
+ * nothing if the store is undamaged. Other connections can read meanwhile, but not write.
+ *
+ * Errors: KVSTORE_CORRUPT (the integrity check of SQLite fails, or the damage is of a kind that a
+ * repair does not cover), KVSTORE_BUSY (a transaction is open on this handle, or another handle is
+ * writing), KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+ * KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
  */
-int kvstore_repair(KVStore *kv,
-                   int64_t *pFixed);
+int kvstore_repair(KVStore *kv, int64_t *pFixed);
 
 /**
- * Makes every commit so far survive a power cut. Never commits or ends an open transaction. Syncs the files that
- * are open, wherever they are by now, and their directory.
+ * Makes all earlier commits survive a power failure. It syncs the open files and their directory,
+ * also if they were renamed. It does not commit or end an open transaction.
  *
- * Errors: KVSTORE_IOERR, also if the directory may not be read; KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+ * Errors: KVSTORE_IOERR (also if the directory cannot be read), KVSTORE_ERROR (`kv` is NULL),
+ * KVSTORE_MISUSE.
  */
 int kvstore_sync(KVStore *kv);
 
 /**
- * Gives free pages back to the file system: at most `nPage`, or all with 0. In WAL mode the file
- * shrinks at the next checkpoint.
+ * Returns free pages to the file system. In WAL mode the file shrinks at the next checkpoint.
  *
- * Errors: KVSTORE_ERROR (nPage is negative, kv is NULL); otherwise as kvstore_put.
+ * @param nPage Maximum number of pages; 0: all.
+ *
+ * Errors: KVSTORE_ERROR (`nPage` is negative, or `kv` is NULL), or a write code (KVSTORE_BUSY,
+ * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_incremental_vacuum(KVStore *kv, int nPage);
 
 /**
- * Writes the WAL into the database file. `mode` is one of KVSTORE_CHECKPOINT_*. `*pnLog` is the number
- * of frames in the WAL, `*pnCkpt` how many of them are in the file now; both may be NULL, and are 0
- * when not in WAL mode. After TRUNCATE the WAL has 0 bytes.
+ * Copies the frames of the WAL into the database file. In DELETE journal mode it does nothing.
  *
- * Errors: KVSTORE_BUSY (a transaction is open on this handle; other handles stand in the way, except
- * for PASSIVE), KVSTORE_ERROR (an unknown mode, kv is NULL), KVSTORE_IOERR, KVSTORE_FULL,
- * KVSTORE_READONLY, KVSTORE_MISUSE.
+ * @param mode KVSTORE_CHECKPOINT_PASSIVE, KVSTORE_CHECKPOINT_FULL, KVSTORE_CHECKPOINT_RESTART or
+ *   KVSTORE_CHECKPOINT_TRUNCATE. After TRUNCATE the WAL has 0 bytes.
+ * @param pnLog Receives the number of frames in the WAL, 0 if not in WAL mode. May be NULL.
+ * @param pnCkpt Receives the number of frames copied into the file, 0 if not in WAL mode. May be
+ *   NULL.
+ *
+ * Errors: KVSTORE_BUSY (a transaction is open on this handle; or, except for PASSIVE, other
+ * connections block it), KVSTORE_ERROR (`mode` is unknown, or `kv` is NULL), KVSTORE_IOERR,
+ * KVSTORE_FULL, KVSTORE_READONLY, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
  */
 int kvstore_checkpoint(KVStore *kv, int mode, int *pnLog, int *pnCkpt);
 
 /**
- * Copies everything that is committed to a new file, with all TTLs, while others go on reading and
- * writing; the copy is the state of one moment. `path` must not exist; it appears when the copy is whole
- * and synced. `progress` (may be NULL) is called now and then with `context` and the pages that remain and
- * their total; what it returns, if not 0, stops the backup.
+ * Copies all committed data with all expiry times into a new file, as a consistent snapshot. Other
+ * connections can read and write meanwhile.
  *
- * Errors: KVSTORE_ERROR (path is NULL, exists, or is no name of a file: "", ":memory:", "file:...", a directory's;
- * a log of another store is beside it; it is the name that the -wal, -shm or -journal of a file there has; stopped
- * by progress: no file is left), KVSTORE_CANTOPEN, KVSTORE_FULL, KVSTORE_IOERR (also if the store is no longer at the path it
- * was opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the store is closed, also meanwhile: no file is left); KVSTORE_BUSY for a store in memory or an
- * exclusive one while a transaction is open on this handle.
+ * @param path Path of the copy. It must not exist; the file appears when the copy is complete and
+ *   synced.
+ * @param progress Called at intervals with `context`, the number of remaining pages and the total
+ *   number of pages. A result other than 0 cancels the backup. May be NULL.
+ * @param context Passed to `progress`.
+ *
+ * After a failure no file is left.
+ *
+ * Errors: KVSTORE_ERROR (`kv` or `path` is NULL; the path exists or is not a file name, such as
+ * "", ":memory:", "file:..." or a directory; the path has a -wal, -shm or -journal file of another
+ * store, or is the name of such a file; or `progress` cancelled the backup), KVSTORE_BUSY (a
+ * transaction is open on this handle of a store in memory or an exclusive store; or a lock of
+ * another handle), KVSTORE_CANTOPEN, KVSTORE_FULL, KVSTORE_IOERR (also if the store is no longer
+ * at the path it was opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (also if the store
+ * is closed meanwhile).
  */
-int kvstore_backup(KVStore *kv,
-                   const char *path,
-                   int (*progress)(void *context, int remaining, int total),
-                   void *context);
+int kvstore_backup(KVStore *kv, const char *path, int (*progress)(void *context,
+                                                                  int remaining,
+                                                                  int total), void *context);
 
 /**
- * Copies all live keys of all families of `from` into `to`, with their TTLs and write times, and the families'
- * settings: the state of one moment, in one transaction of `to`. After a failure, or if the process dies, nothing was
- * copied, and it may be run again. Others go on reading and writing `from` meanwhile; `to` takes no other writes.
+ * Copies all live keys of all families into another store, with expiry times, write times and the
+ * settings of the families. The copy is a consistent snapshot of `from`, written in one
+ * transaction of `to`.
  *
- * Families that `to` does not have are made. One that it has must have no live key; it gets the default TTL of the
- * one in `from`, and tracks write times if that one does. The limit of `from` (kvstore_set_limit) is copied if `to`
- * has none and no key at all; if it would remove what was copied, as with other pages, the copy is KVSTORE_FULL. The WAL of `to` grows as long as what is copied.
+ * @param from Source. Other connections can read and write it meanwhile.
+ * @param to Destination. Other writes to it are blocked meanwhile. Its WAL grows by the size of
+ *   the copy.
+ * @param progress Called at intervals with `context`, the number of keys copied and their total,
+ *   which is not reached if keys expire meanwhile. A result other than 0 cancels the copy. May be
+ *   NULL.
+ * @param context Passed to `progress`.
  *
- * `progress` (may be NULL) is called now and then with `context`, the keys that were copied and their total, which
- * may not be reached if keys expire meanwhile; what it returns, if not 0, stops the copy. It may use both stores
- * (writes to `to` find it busy), but not one in memory or an exclusive one: a transaction of the copy's is open on its
- * handle.
+ * Families that `to` lacks are created. An existing family of `to` must have no live key; it takes
+ * over the default TTL, and records write times if the family of `from` does. The size limit of
+ * `from` is copied if `to` has no limit and no key. If that limit would evict copied keys, as can
+ * happen with another page size, the copy fails with KVSTORE_FULL.
  *
- * Errors: KVSTORE_ERROR (a NULL handle; a family of `to` has live keys; `from` and `to` are the same store; a value is
- * longer than `to` takes; stopped by progress), KVSTORE_BUSY (others write to `to`; a transaction is open on `to`, or
- * on `from` if that is in memory or exclusive), KVSTORE_READONLY (`to`), KVSTORE_FULL (also if it does not fit into
- * the limit of `to`), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if one of the stores is no longer at the path it was
- * opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (one of the stores is closed, also meanwhile; or
- * progress has ended the copy's transaction). Nothing was copied then. The text is that of `from`:
- * kvstore_errmsg(from).
+ * `progress` may use both stores; writes to `to` find it busy. It must not use a store in memory
+ * or an exclusive store, because the transaction of the copy is open on that handle.
+ *
+ * After a failure, or if the process dies, nothing was copied, and the copy can be run again.
+ * kvstore_errmsg(from) returns the text.
+ *
+ * Errors: KVSTORE_ERROR (a handle is NULL, a family of `to` has live keys, both handles are of the
+ * same store, a value is longer than `to` allows, or `progress` cancelled the copy), KVSTORE_BUSY
+ * (another handle is writing to `to`; a transaction is open on `to`, or on `from` if that is in
+ * memory or exclusive), KVSTORE_READONLY (`to`), KVSTORE_FULL (also for the size limit of `to`),
+ * KVSTORE_LOCKED, KVSTORE_CANTOPEN, KVSTORE_IOERR (also if a store is no longer at the path it was
+ * opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (a store is closed, also meanwhile;
+ * or `progress` ended the transaction of the copy).
  */
 int kvstore_copy(KVStore *from,
                  KVStore *to,
                  int (*progress)(void *context, int64_t done, int64_t total),
                  void *context);
 
+/*
+ * ---- Recovery of damaged files ----
+ */
+
 /**
- * Saves every row that can be read of the file `path`, which may be damaged, into a new store at `newPath`: with its
- * value, its TTL, its write time and its family, whose settings are kept. Rows that have expired are left out.
- * `*pSaved` (may be NULL) is the number of rows saved, `*pLost` (may be NULL) that of all that was found to be lost:
- * rows, pages, tables; 0: everything is there. The text of the calls that fail is in kvstore_errmsg(NULL).
+ * Saves every readable row of a damaged file into a new store, with its value, expiry time, write
+ * time and family, including the settings of the family. Expired rows are left out.
  *
- * The file is read as bytes and never written, with the -wal or the rollback journal beside it. Nobody may have it
- * open meanwhile. `newPath` must not exist; it appears when the new store is whole and synced.
+ * @param path Damaged file. It is read as bytes, together with its -wal or rollback journal, and
+ *   never written. It must not be open elsewhere.
+ * @param newPath Path of the new store. It must not exist; the file appears when the store is
+ *   complete and synced.
+ * @param report Called with `context` and a text for each loss found; the text is valid during the
+ *   call and contains the key of a lost row, if known. Also called at intervals with NULL as text.
+ *   `done` and `total` are numbers of pages. A result other than 0 cancels the recovery. May be
+ *   NULL.
+ * @param context Passed to `report`.
+ * @param pSaved Receives the number of rows saved. May be NULL.
+ * @param pLost Receives the number of losses found: rows, pages and tables; 0 if everything was
+ *   saved. May be NULL.
  *
- * `report` (may be NULL) is called with `context` and `text`, a line about something that is lost, which is valid during
- * the call and has the key of a lost row, if that is known; and now and then with NULL as `text`. `done` and `total`
- * are how many pages were read, and are about to be. What it returns, if not 0, stops the recovery.
+ * No row is invented. Inconsistent pages are not used, nor are free pages, which may contain
+ * deleted rows. Rows under a damaged page are assigned to a family only if the file names it. Rows
+ * of an unknown family are saved in families called "recovered-1" and so on. A changed byte within
+ * a key, a value or a time is not detected.
  *
- * No row is invented: pages of which anything does not agree, and free ones, which may have deleted rows, are not used;
- * what a damaged page led to is given to a family only if the file says to which one. Rows whose family nothing names
- * are saved in families called "recovered-1" and so on. But a byte that was changed inside a key, a value or a time is
- * not noticed.
- *
- * Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (nothing in it is of a store), KVSTORE_ERROR (a path
- * is NULL; `newPath` exists or cannot be a store's; stopped by report), KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
- * KVSTORE_BUSY. No file is left then.
+ * Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (the file contains nothing of a
+ * store), KVSTORE_ERROR (a path is NULL, `newPath` exists or cannot be that of a store, or
+ * `report` cancelled the recovery), KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_BUSY. No
+ * new file is left then. kvstore_errmsg(NULL) returns the text.
  */
 int kvstore_recover(const char *path,
                     const char *newPath,
@@ -1680,22 +2160,29 @@ int kvstore_recover(const char *path,
                     int64_t *pSaved,
                     int64_t *pLost);
 
+/*
+ * ---- Encryption ----
+ */
+
 /**
- * Opens the store at `path` that is encrypted with a password, or makes one; a store there that is not encrypted is
- * encrypted in place first, as by kvstore_reencrypt: with all families, keys, TTLs, write times and settings, and tables of
- * other programs.
+ * Opens an encrypted store, and creates it if it does not exist. An existing store that is not
+ * encrypted is first encrypted in place with everything in it, as by kvstore_reencrypt.
  *
- * The password is any bytes, at least one. A key is derived from it at each open, which takes some tenths of a second. A
- * key of 32 bytes is used as it is, and an open as quick as that of a plain store, if it is given as a text of 67 bytes:
- * `x'`, 64 digits in hexadecimal, `'`. The file is one of SQLCipher 4's, which other programs open with the password.
+ * @param path File name. A store in memory cannot be encrypted.
+ * @param pPassword,nPassword Password and its length: at least 1 byte of any content. It is
+ *   copied, and wiped from the memory of the library when the handle is closed.
+ * @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
+ * @param config Configuration as for kvstore_open_v2; NULL for the default one. pageSize must be 0
+ *   or 4096; mmapSize has no effect.
  *
- * `config` (NULL: the default one) as for kvstore_open_v2; pageSize must be 0 or 4096. mmapSize has no effect. On success
- * `*ppKV` is the handle, on failure NULL, and the text is in kvstore_errmsg(NULL). The password is copied, and wiped from
- * the library's memory when the handle is closed.
+ * The key is derived from the password at each open, which takes some tenths of a second. A raw
+ * key of 32 bytes avoids this: pass the 67-byte text `x'`, 64 hexadecimal digits, `'`. The file
+ * format is that of SQLCipher 4, whose programs can open the file with the password.
  *
- * Errors: those of kvstore_open_v2; KVSTORE_AUTH_FAILED (another password; nothing is changed); KVSTORE_ERROR (ppKV or
- * `path` is NULL, "" or ":memory:", the password is empty, or this build has no encryption); KVSTORE_BUSY (also if a
- * plain store is open elsewhere); KVSTORE_FULL (to encrypt a store takes twice its size on the disk for a while).
+ * Errors: KVSTORE_AUTH_FAILED (the password is wrong; nothing is changed), KVSTORE_ERROR (`ppKV`
+ * is NULL; `path` is NULL, "" or ":memory:"; the password is empty; or this build does not support
+ * encryption), KVSTORE_BUSY (also if an unencrypted store is open elsewhere), KVSTORE_FULL
+ * (encrypting a store temporarily takes twice its size on the disk). Otherwise as kvstore_open_v2.
  */
 int kvstore_open_encrypted(const char *path,
                            const void *pPassword,
@@ -1704,92 +2191,105 @@ int kvstore_open_encrypted(const char *path,
                            const KVStoreConfig *config);
 
 /**
- * Whether the store is encrypted: 1 or 0.
+ * Returns 1 if the store is encrypted, otherwise 0.
  *
  * Errors: 0 for a handle that is NULL or closed.
  */
 int kvstore_is_encrypted(KVStore *kv);
 
 /**
- * Encrypts an encrypted store with another password, in place. With the old one it cannot be opened any more. This
- * handle, its families and iterators go on.
+ * Changes the password of an encrypted store, in place. This handle, its families and its
+ * iterators remain usable. The old password no longer opens the store.
  *
- * If it fails, or the process dies or the power is cut on the way, the file is the old one or the new one, never
- * anything else. It stays the same file, and what it was is overwritten: in the file, its WAL and its journal. (Not what a
- * file system that copies on write, a flash memory or a backup keeps.) It takes twice the size of the store on the disk
- * meanwhile. A cleaner of the handle is stopped and started again; if there are no descriptors or threads for that, it has
- * ended.
+ * @param pNew,nNew New password and its length: at least 1 byte.
  *
- * Errors: KVSTORE_ERROR (kv is NULL, the store is not encrypted, the password is empty, or this build has no
- * encryption); KVSTORE_BUSY (it is open elsewhere, in this process or another, or a transaction is open on this handle; an
- * idle handle of another program in DELETE mode is not seen, and finds no database there afterwards);
- * KVSTORE_CANTOPEN (its path leads to another file by now, or it has a second name); KVSTORE_READONLY; KVSTORE_FULL;
- * KVSTORE_IOERR (if the disk fails at the very end, an open with the one password or the other tells which it has);
- * KVSTORE_CORRUPT; KVSTORE_NOMEM; KVSTORE_MISUSE.
+ * If the call fails, the process dies or the power fails, the file is entirely the old or entirely
+ * the new one. It remains the same file. The old content is overwritten in the file, its WAL and
+ * its journal, but not in copies that a copy-on-write file system, flash memory or a backup keeps.
+ *
+ * The call temporarily takes twice the size of the store on the disk. A cleaner of the handle is
+ * stopped and restarted; if there are no file descriptors or threads for that, it stays stopped.
+ *
+ * Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, the password is empty, or this
+ * build does not support encryption), KVSTORE_BUSY (a transaction is open on this handle, or the
+ * store is open elsewhere, in this process or another), KVSTORE_CANTOPEN (the path leads to
+ * another file, or the file has several hard links), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR
+ * (if the disk fails at the very end, opening the store with one of the two passwords shows which
+ * one applies), KVSTORE_CORRUPT, KVSTORE_NOMEM, KVSTORE_MISUSE. An idle handle of another program
+ * in DELETE journal mode is not detected; it finds no database afterwards.
  */
-int kvstore_reencrypt(KVStore *kv,
-                      const void *pNew,
-                      int nNew);
+int kvstore_reencrypt(KVStore *kv, const void *pNew, int nNew);
 
 /**
- * Takes the encryption off a store, in place, as kvstore_reencrypt gives it another password. Afterwards kvstore_open
- * opens it, and anybody reads it.
+ * Decrypts an encrypted store in place, with the guarantees of kvstore_reencrypt. Afterwards
+ * kvstore_open opens it without a password.
  *
- * Errors: those of kvstore_reencrypt.
+ * Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, or this build does not support
+ * encryption). Otherwise as kvstore_reencrypt.
  */
 int kvstore_remove_encryption(KVStore *kv);
 
-/**
- * Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of
- * KVSTORE_EVICT_*. 0 bytes: no limit, with any of these policies. It is kept in the file, and every handle and process obeys
- * it from its next write on; kvstore_backup copies it.
- *
- * Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
- * The file itself is kept as short, but for what docs/how-to/limit-size.md names; and unless KVStoreConfig.walPages says
- * otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000, or 64 with KVSTORE_SMALL).
- * So with one writer, and no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many
- * pages as the WAL is for, and the pages of one transaction (a put that makes room can change 40); with
- * KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
- *
- * Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
- * that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
- * those that have expired, then those that were written longest ago; over all families, and never those that the write
- * itself has put. A thirty-second part of the pages (at least one, at most 256) is kept free, so that a write has to
- * remove few keys as a rule. KVStoreStats.nEvicted counts those that were alive; the expired ones count as purged.
- *
- * When nothing is left that may go, a write that needs more pages than there are answers KVSTORE_FULL, and nothing of it
- * has happened; a transaction of the caller's goes on. Deletes, purges, kvstore_cf_persist, and whatever else
- * only removes, are never refused.
- *
- * All goes by the clock of the store: what is written while that is wrong, as on a board that starts in 1970, makes room in
- * that order.
- *
- * KVSTORE_EVICT_OLDEST needs write tracking, and switches it on: for every family that is there, whose keys count as
- * written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another
- * policy leaves it on.
- *
- * The call is a write itself. If the data takes more than the new limit, it makes room at once. Outside a transaction
- * a new limit also makes a checkpoint, which cuts the file and the WAL, unless others stand in the way; then the next
- * one does.
- *
- * Errors: KVSTORE_ERROR (less than 32 pages of the file, which is 131072 bytes with pages of 4096; a negative number;
- * an unknown policy; kv is NULL); KVSTORE_FULL (the data takes more, and may not be removed); otherwise as kvstore_put.
- * Nothing is changed then.
+/*
+ * ---- Size limit and eviction ----
  */
-int kvstore_set_limit(KVStore *kv,
-                      int64_t max_bytes,
-                      int policy);
 
 /**
- * The limit that kvstore_set_limit has set, through whatever handle: `*pMaxBytes` is 0 if there is none, and `*pPolicy`
- * KVSTORE_EVICT_NONE then. Both may be NULL.
+ * Sets the size limit (quota) of a store, and the policy that selects keys to remove when the
+ * limit is reached. Both are stored in the file; every handle and process applies them from its
+ * next write on. kvstore_backup copies them.
  *
- * Errors: KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_NOMEM, KVSTORE_MISUSE,
- * KVSTORE_ERROR (kv is NULL).
+ * @param max_bytes Maximum size of the data, in bytes, at least 32 pages (131072 with pages of
+ *   4096 bytes); 0: no limit.
+ * @param policy KVSTORE_EVICT_NONE, KVSTORE_EVICT_SOONEST or KVSTORE_EVICT_OLDEST.
+ *
+ * The limit applies to the pages in use (KVStoreStats.nSizeBytes), of all families with their
+ * indexes. The file is kept as short, with the exceptions in docs/how-to/limit-size.md. Unless
+ * KVStoreConfig.walPages is set, the WAL target of a handle is one eighth of the limit, but at
+ * least 16 and at most 4000 pages (64 with KVSTORE_SMALL).
+ *
+ * With one writer and no long-running reader, the file and its -wal together take at most
+ * `max_bytes`, plus twice the WAL target, plus the pages of one transaction (a put that evicts can
+ * change 40 pages), plus 256 KiB with KVSTORE_SYNC_FULL. The -shm takes 32 KiB for each 4096 pages
+ * of the WAL.
+ *
+ * Keys are removed inside the write that needs the space, in its transaction: expired keys first,
+ * then live keys by the policy, over all families, and never keys that the same write has put. A
+ * thirty-second of the pages, at least one and at most 256, is kept free, so that most writes
+ * remove few keys. KVStoreStats.nEvicted counts live keys removed; expired ones count as purged.
+ *
+ * If no key may be removed, a write that needs more pages fails with KVSTORE_FULL and changes
+ * nothing; an open transaction continues. Calls that only remove data, such as deletes, purges and
+ * kvstore_cf_persist, are never refused.
+ *
+ * The order is that of the clock of the store. Keys written while the clock is wrong, such as on a
+ * board that starts in 1970, are evicted in that order.
+ *
+ * KVSTORE_EVICT_OLDEST switches write tracking on, for all existing families, whose keys count as
+ * written now, and for each new family. kvstore_cf_set_write_tracking cannot switch it off
+ * meanwhile. Another policy leaves it on.
+ *
+ * The call is itself a write. If the data exceeds the new limit, it removes keys at once. Outside
+ * a transaction it also runs a checkpoint that truncates the file and the WAL, unless other
+ * connections block it; then the next checkpoint does.
+ *
+ * Errors: KVSTORE_ERROR (`max_bytes` is negative or less than 32 pages, `policy` is unknown, or
+ * `kv` is NULL), KVSTORE_FULL (the data exceeds the limit and may not be removed), or a write code
+ * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+ * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
  */
-int kvstore_get_limit(KVStore *kv,
-                      int64_t *pMaxBytes,
-                      int *pPolicy);
+int kvstore_set_limit(KVStore *kv, int64_t max_bytes, int policy);
+
+/**
+ * Returns the size limit of a store, whichever handle set it.
+ *
+ * @param pMaxBytes Receives the limit in bytes; 0: no limit. May be NULL.
+ * @param pPolicy Receives the KVSTORE_EVICT_* policy; KVSTORE_EVICT_NONE without a limit. May be
+ *   NULL.
+ *
+ * Errors: KVSTORE_ERROR (`kv` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+ */
+int kvstore_get_limit(KVStore *kv, int64_t *pMaxBytes, int *pPolicy);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,9 +1,11 @@
-"""Makes of a C header what Doxygen shows well; Doxygen runs it as INPUT_FILTER and reads its output.
+"""Prepares kvstore.h for Doxygen, which runs this program as INPUT_FILTER and reads its output.
 
-kvstore.h is written to be read as it is. Here, on the way to the HTML only: each function and constant is
-put into a section, that of the file of src/ffi which defines it (the first line of that file is the title);
-the names of functions and constants in comments become links; "Errors:" becomes a heading; and the
-conventions at the head of the file become a page.
+The header itself is readable without Doxygen. For the HTML, the filter:
+- puts each function and constant into a group, named by the file of src/ffi that defines it; the first line
+  of that file is the title of the group;
+- turns the names of functions and constants in comments into links;
+- turns "Errors:" into a heading;
+- turns the conventions at the top of the header into a page.
 """
 
 import pathlib
@@ -14,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def sections():
-    """The sources of the header in its order, with their titles and functions."""
+    """Yield the sources of the header in its order, with their titles and functions."""
     order = re.search(r"const SOURCES.*?\[(.*?)\];", (ROOT / "build.rs").read_text(), re.S)
     for name in re.findall(r'"(\w+)\.rs"', order.group(1)):
         text = (ROOT / "src/ffi" / f"{name}.rs").read_text()
@@ -23,7 +25,7 @@ def sections():
 
 
 def page_of_conventions(banner):
-    """The comment at the head of kvstore.h as a page: a name, then what it says about it."""
+    """Return the introduction of kvstore.h as a page: a table of names and texts."""
     entries = re.findall(r"^ \*   (\w+) +(\S.*(?:\n \*  {5,}\S.*)*)", banner, re.M)
     lines = ["/**", " * @page conventions Conventions of the C API", " * <table>"]
     for name, text in entries:
@@ -69,7 +71,7 @@ def main():
         if match[0].count("\n") > 1 and match[1].startswith(" "):
             return linked(match[0])  # of a field
         text, following = linked(match[0]), match[1]
-        text = re.sub(r"\n \* Errors: ", "\n * @par Errors\n * ", text)
+        text = re.sub(r"\n \* Errors:(?: |$|(?=\n))", "\n * @par Errors\n * ", text)
         function = re.search(r"\b(kvstore_\w+)\(", following)
         section = section_of.get(function[1]) if function else "codes" if "#define" in following else "types"
         return text.replace("/**", f"/** @ingroup {section}\n *", 1)

@@ -1,4 +1,4 @@
-//! Result codes and other constants of the header.
+//! Result codes and other constants.
 
 #![allow(dead_code)] // some constants only the header uses
 
@@ -8,108 +8,118 @@ use crate::ErrorKind;
 
 /// Success.
 pub const KVSTORE_OK: c_int = 0;
-/// A wrong argument, a wrong order of calls, or a failure without a code of its own.
+/// An invalid argument, a call in the wrong order, or a failure that has no code of its own.
 pub const KVSTORE_ERROR: c_int = 1;
-/// Another handle or process holds a lock, or on a server another client: retry, or set busyTimeout. Also: the server takes
-/// no connection now.
+/// Another handle, process or server client holds a lock, or the server accepts no connection now.
+/// Retry the call, or set KVStoreConfig.busyTimeout.
 pub const KVSTORE_BUSY: c_int = 5;
-/// A lock inside this process stands in the way: retry. On a server: another client's transaction has made this one impossible;
-/// roll it back and run it again.
+/// Store in a file: another connection of this process holds a lock; retry. Store on a server: the
+/// transaction conflicts with that of another client; roll it back and run it again.
 pub const KVSTORE_LOCKED: c_int = 6;
 /// Out of memory.
 pub const KVSTORE_NOMEM: c_int = 7;
-/// A write where only reading is allowed; on a server also: the role lacks a right, or no server of the URL can write now, as
-/// during a failover.
+/// A write through a read-only handle, or to a file that this process may not write. Store on a
+/// server: the role lacks a privilege, or no server of the URL accepts writes now, as during a
+/// failover.
 pub const KVSTORE_READONLY: c_int = 8;
-/// The operating system failed to read, write or sync, or the connection to the server broke. The text says whether what the
-/// call was to do is known not to be done.
+/// A read, write or sync of the operating system failed, or the connection to the server broke.
+/// kvstore_errmsg states whether the operation is known not to have happened.
 pub const KVSTORE_IOERR: c_int = 10;
-/// The file, or what a server has of the store, is damaged.
+/// The file, or the data of the store on the server, is damaged.
 pub const KVSTORE_CORRUPT: c_int = 11;
-/// No such key (or it has expired), or no such family.
+/// The key does not exist or has expired, or there is no family of that name.
 pub const KVSTORE_NOTFOUND: c_int = 12;
-/// Wrong password, or a tampered value; a log-in that the server refuses.
+/// The password is wrong, or an encrypted page was tampered with. Store on a server: the server
+/// refused the login.
 pub const KVSTORE_AUTH_FAILED: c_int = 13;
-/// The file cannot be opened, or the server not be reached; this build has no servers.
+/// The file cannot be opened, the server cannot be reached, or this build does not support servers.
 pub const KVSTORE_CANTOPEN: c_int = 14;
-/// The locking protocol of the file failed.
+/// The locking protocol of the file failed: too many processes competed for a lock.
 pub const KVSTORE_PROTOCOL: c_int = 15;
-/// The handle is closed, was inherited through a fork, or is unusable after an internal failure.
+/// The handle is closed, was inherited through fork(), or is unusable after an internal failure; or
+/// a callback called the store that is running it.
 pub const KVSTORE_MISUSE: c_int = 21;
 /// The file, or the schema on the server, is not a store.
 pub const KVSTORE_NOTADB: c_int = 26;
-/// The disk (the server's, if the store is there) is full, or the store has reached its limit (kvstore_set_limit).
+/// The disk (of the server, for a store there) is full, or the store has reached its size limit
+/// (kvstore_set_limit).
 pub const KVSTORE_FULL: c_int = 113;
 
-/// Journal mode: a write-ahead log (the default). Readers and a writer do not block each other.
+/// KVStoreConfig.journalMode: write-ahead log (the default). Readers and a writer do not block each
+/// other.
 pub const KVSTORE_JOURNAL_WAL: c_int = 1;
-/// Journal mode: a rollback journal. One file; readers and writers take turns.
+/// KVStoreConfig.journalMode: rollback journal. The store is a single file; readers and a writer
+/// exclude each other.
 pub const KVSTORE_JOURNAL_DELETE: c_int = 2;
 
-/// Sync level (the default): a power cut may lose the last commits, never the file.
+/// KVStoreConfig.syncLevel (the default): a power failure may lose the last commits, but does not
+/// damage the file.
 pub const KVSTORE_SYNC_NORMAL: c_int = 1;
-/// Sync level: a commit is on the disk when the call returns.
+/// KVStoreConfig.syncLevel: a commit is on stable storage when the call returns.
 pub const KVSTORE_SYNC_FULL: c_int = 2;
-/// Sync level: nothing is synced; a power cut may destroy the file.
+/// KVStoreConfig.syncLevel: nothing is synced. A power failure may destroy the file.
 pub const KVSTORE_SYNC_OFF: c_int = 3;
 
-/// Checkpoint as much as is possible without waiting.
+/// kvstore_checkpoint: copies as many frames as possible without waiting for readers or writers.
 pub const KVSTORE_CHECKPOINT_PASSIVE: c_int = 0;
-/// Wait for writers, then checkpoint everything.
+/// kvstore_checkpoint: waits for writers, then copies all frames.
 pub const KVSTORE_CHECKPOINT_FULL: c_int = 1;
-/// Like FULL, and wait for readers, so that the next writer starts the WAL anew.
+/// kvstore_checkpoint: like KVSTORE_CHECKPOINT_FULL, and waits for readers, so that the next writer
+/// overwrites the WAL from its start.
 pub const KVSTORE_CHECKPOINT_RESTART: c_int = 2;
-/// Like RESTART, and cut the WAL to zero bytes.
+/// kvstore_checkpoint: like KVSTORE_CHECKPOINT_RESTART, and truncates the WAL to zero bytes.
 pub const KVSTORE_CHECKPOINT_TRUNCATE: c_int = 3;
 
 /// KVStoreConfig.profile: defaults for devices with little memory and little flash.
 pub const KVSTORE_SMALL: c_int = 1;
 
-/// KVWriteOptions.flags: write only if the key is missing or expired.
+/// KVWriteOptions.flags: write only if the key does not exist or has expired.
 pub const KVSTORE_PUT_IF_ABSENT: u32 = 1;
-/// KVWriteOptions.flags: write only if the key is alive.
+/// KVWriteOptions.flags: write only if the key is live.
 pub const KVSTORE_PUT_IF_PRESENT: u32 = 2;
-/// KVWriteOptions.flags: a live key keeps the TTL it has, also none; a new key gets expireMs.
+/// KVWriteOptions.flags: a live key keeps its expiry time, or stays without one; a new key gets
+/// expireMs.
 pub const KVSTORE_PUT_KEEP_TTL: u32 = 4;
-/// KVWriteOptions.flags: the family's default TTL instead of expireMs, which must be 0.
+/// KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
 pub const KVSTORE_PUT_DEFAULT_TTL: u32 = 8;
-/// KVWriteOptions.flags: expireMs is not a moment, but how many milliseconds the key lives from now, by the store's clock; on
-/// a server, by the server's, whose time a client need not know.
+/// KVWriteOptions.flags: expireMs is a TTL in milliseconds, counted from now by the clock of the
+/// store. For a store on a server, the server's clock decides.
 pub const KVSTORE_PUT_TTL: u32 = 16;
 
-/// kvstore_cf_expire: only if the key has no TTL.
+/// kvstore_cf_expire: change only a key without an expiry time.
 pub const KVSTORE_EXPIRE_NX: c_int = 1;
-/// kvstore_cf_expire: only if the key has a TTL.
+/// kvstore_cf_expire: change only a key with an expiry time.
 pub const KVSTORE_EXPIRE_XX: c_int = 2;
-/// kvstore_cf_expire: only if the new time is later than the old one.
+/// kvstore_cf_expire: change only if the new expiry time is later than the current one.
 pub const KVSTORE_EXPIRE_GT: c_int = 4;
-/// kvstore_cf_expire: only if the new time is earlier than the old one.
+/// kvstore_cf_expire: change only if the new expiry time is earlier than the current one.
 pub const KVSTORE_EXPIRE_LT: c_int = 8;
 
-/// Ranges: from the greatest key to the least.
+/// Range flag: iterate from the greatest key to the least.
 pub const KVSTORE_RANGE_REVERSE: c_int = 1;
-/// Ranges: the upper bound is part of the range.
+/// Range flag: include the upper bound.
 pub const KVSTORE_RANGE_CLOSED: c_int = 2;
-/// Ranges: the lower bound is not part of the range.
+/// Range flag: exclude the lower bound.
 pub const KVSTORE_RANGE_OPEN: c_int = 4;
-/// Ranges: read no values; kvstore_iterator_value is KVSTORE_ERROR.
+/// Range flag: read keys only. kvstore_iterator_value fails with KVSTORE_ERROR.
 pub const KVSTORE_RANGE_KEYS_ONLY: c_int = 8;
 
-/// kvstore_set_limit: nothing makes room; a write that would pass the limit is KVSTORE_FULL.
+/// kvstore_set_limit: evict nothing. A write beyond the limit fails with KVSTORE_FULL.
 pub const KVSTORE_EVICT_NONE: c_int = 0;
-/// kvstore_set_limit: expired keys make room, then those that would expire soonest.
+/// kvstore_set_limit: remove expired keys, then evict the keys with the earliest expiry time. Keys
+/// without an expiry time are never evicted.
 pub const KVSTORE_EVICT_SOONEST: c_int = 1;
-/// kvstore_set_limit: expired keys make room, then those that were written longest ago.
+/// kvstore_set_limit: remove expired keys, then evict the keys that were written longest ago.
 pub const KVSTORE_EVICT_OLDEST: c_int = 2;
 
-/// A documented number of families that surely works. Not a limit.
+/// Number of families that every store supports. A store may have more.
 pub const KVSTORE_MAX_COLUMN_FAMILIES: c_int = 64;
 
-/// Version of this header.
+/// Major version of this header.
 pub const KVSTORE_VERSION_MAJOR: c_int = 0;
-/// Version of this header.
+/// Minor version of this header.
 pub const KVSTORE_VERSION_MINOR: c_int = 1;
-/// Version of this header.
+/// Patch version of this header.
 pub const KVSTORE_VERSION_PATCH: c_int = 0;
 
 /// What `remaining` means for a key without a TTL. The header has it with its type (cbindgen.toml).

@@ -1,4 +1,4 @@
-//! Writes that depend on what is there.
+//! Conditional writes.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -62,12 +62,19 @@ impl KVWriteOptions {
     }
 }
 
-/// Writes a value as `*opt` says (NULL: always, never expiring). `*pWritten` (may be NULL) is 1 if it
-/// wrote, 0 if the condition did not hold. Check and write are one step for every other handle and
-/// process.
+/// Writes a value with options. Check and write are atomic for every handle and process.
 ///
-/// Errors: as kvstore_put; KVSTORE_ERROR also for unknown flags, flags that exclude each other, a
-/// reserved field that is not 0 and a negative expireMs, or one of 0 with KVSTORE_PUT_TTL.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pValue,nValue Value and its length, as for kvstore_put.
+/// @param opt Options; NULL: write unconditionally, without an expiry time.
+/// @param pWritten Receives 1 if the value was written, 0 if the condition did not hold. May be
+///   NULL.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, a flag is unknown, flags
+/// exclude each other, a reserved field is not 0, expireMs is negative, or it is 0 with
+/// KVSTORE_PUT_TTL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+/// KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_with(
     cf: *mut KVColumnFamily,
@@ -92,11 +99,20 @@ pub unsafe extern "C" fn kvstore_cf_put_with(
     }
 }
 
-/// Writes a value only if the key is alive and its value is equal, byte by byte, to `pExpected`.
-/// `*pSwapped` (may be NULL) is 1 if it wrote; 0 if the value differs or the key is missing or expired.
-/// The key then expires at `expire_ms` (0: never), whatever it had before.
+/// Writes a value only if the key is live and its current value equals an expected one, byte by
+/// byte. Check and write are atomic for every handle and process.
 ///
-/// Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pExpected,nExpected Expected value and its length.
+/// @param pValue,nValue New value and its length, as for kvstore_put.
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: the key never
+///   expires. It replaces the current one.
+/// @param pSwapped Receives 1 if the value was written; 0 if the values differ or the key is not
+///   live. May be NULL.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
+/// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
     cf: *mut KVColumnFamily,
@@ -121,10 +137,17 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
     }
 }
 
-/// Deletes a key only if it is alive and its value is equal, byte by byte, to `pExpected`. `*pDeleted`
-/// (may be NULL) is 1 if it did; 0 if the value differs or the key is missing or expired.
+/// Deletes a key only if it is live and its value equals an expected one, byte by byte. Check and
+/// deletion are atomic for every handle and process.
 ///
-/// Errors: as kvstore_put.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pExpected,nExpected Expected value and its length.
+/// @param pDeleted Receives 1 if the key was deleted; 0 if the values differ or the key is not
+///   live. May be NULL.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, or a length is out of bounds), or a write code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_compare_and_delete(
     cf: *mut KVColumnFamily,
@@ -144,12 +167,19 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_delete(
     }
 }
 
-/// Adds `delta` to the number under a key, kept as decimal text; `*pValue` (may be NULL) is the sum. A
-/// missing or expired key counts as 0 and expires at `expire_ms`, or with 0 as the family's default TTL
-/// says (never, if it has none). A live key keeps its TTL.
+/// Adds a number to the value of a key, which is a decimal integer in text form. A live key keeps
+/// its expiry time. A key that does not exist or has expired counts as 0.
 ///
-/// Errors: KVSTORE_ERROR (the value is no whole number of 64 bits, or the sum is none; a negative
-/// expire_ms); otherwise as kvstore_put. Nothing is changed then.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param delta Number to add; may be negative.
+/// @param expire_ms Expiry time of a new key, in milliseconds since the Unix epoch; 0: by the
+///   default TTL of the family, or never if the family has none.
+/// @param pValue Receives the sum. May be NULL.
+///
+/// Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
+/// negative, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_increment(
     cf: *mut KVColumnFamily,

@@ -1,4 +1,6 @@
-//! Keys and values. Each function comes for the default family (of a store) and for any family.
+//! Keys and values.
+//!
+//! Each function exists for the default family (of a store) and for any family.
 
 use std::ffi::{c_int, c_void};
 
@@ -37,16 +39,21 @@ where
     unsafe { call(handle, |handle| f(handle.family())) }
 }
 
-/// Writes a value. The key loses the TTL it had, and gets the family's default TTL if there is one.
+/// Writes a value. An existing value is replaced, and its expiry time removed. The key gets the
+/// default TTL of the family, if the family has one.
 ///
-/// A key is 1 to 65536 bytes, any bytes. A value is 0 bytes to the configured maximum (10 MiB by
-/// default); (NULL, 0) is an empty value. Both are copied.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes of any content.
+/// @param pValue,nValue Value and its length: 0 bytes to KVStoreConfig.maxValueSize (10 MiB by
+///   default), any content. NULL with length 0 is an empty value.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer, a bad length), KVSTORE_BUSY (another handle is writing; only
-/// outside a transaction), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
-/// KVSTORE_CORRUPT, KVSTORE_MISUSE. Nothing is changed then; inside a transaction a failure for I/O,
-/// space or memory leaves only the rollback (but KVSTORE_FULL for a limit, kvstore_set_limit, leaves it as it was before
-/// the call).
+/// Key and value are copied. Outside a transaction the call is a transaction of its own. A failed
+/// call changes nothing. Inside a transaction, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT and a
+/// full disk fail the transaction (see kvstore_begin); KVSTORE_FULL for the size limit does not.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, or a length is out of bounds), KVSTORE_BUSY (another
+/// handle is writing; outside a transaction only), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_put(
     kv: *mut KVStore,
@@ -59,7 +66,7 @@ pub unsafe extern "C" fn kvstore_put(
     unsafe { put(kv, pKey, nKey, pValue, nValue) }
 }
 
-/// kvstore_put in any family.
+/// Writes a value into the family `cf`. Otherwise as kvstore_put.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put(
     cf: *mut KVColumnFamily,
@@ -91,12 +98,17 @@ where
     }
 }
 
-/// Reads a value. On success `*ppValue` is a copy of `*pnValue` bytes with a NUL after them, to be
-/// freed with kvstore_free; it is never NULL, also for an empty value.
+/// Reads the value of a key.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired: *ppValue is NULL and *pnValue 0), KVSTORE_ERROR (a
-/// NULL pointer, a bad length), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
-/// KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
+///   is empty. Free it with kvstore_free. NULL if the call fails.
+/// @param pnValue Receives the length of the value, without the NUL byte; 0 if the key is not
+///   found.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+/// NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_get(
     kv: *mut KVStore,
@@ -109,7 +121,7 @@ pub unsafe extern "C" fn kvstore_get(
     unsafe { on_family(kv, |family| get(family, pKey, nKey, ppValue, pnValue).map(|_| KVSTORE_OK)) }
 }
 
-/// kvstore_get in any family.
+/// Reads the value of a key of the family `cf`. Otherwise as kvstore_get.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get(
     cf: *mut KVColumnFamily,
@@ -148,17 +160,22 @@ pub(super) unsafe fn get(
     Ok(expiry)
 }
 
-/// Deletes a key, with its TTL. Its bytes stay in the file until their place is used again, unless KVStoreConfig.secureDelete
-/// is set.
+/// Deletes a key with its value and expiry time. The bytes remain in the file until their space is
+/// reused, unless KVStoreConfig.secureDelete is set.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`pKey` is NULL,
+/// or the length is out of bounds), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+/// KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_delete(kv: *mut KVStore, pKey: *const c_void, nKey: c_int) -> c_int {
     // SAFETY: as documented.
     unsafe { delete(kv, pKey, nKey) }
 }
 
-/// kvstore_delete in any family.
+/// Deletes a key of the family `cf`. Otherwise as kvstore_delete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_delete(
     cf: *mut KVColumnFamily,
@@ -182,9 +199,14 @@ where
     }
 }
 
-/// Says in `*pExists` whether a key is there and alive: 1 or 0.
+/// Tests whether a key is live.
 ///
-/// Errors: as kvstore_get, but a missing key is KVSTORE_OK and 0.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pExists Receives 1 if the key exists and has not expired, otherwise 0.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, or the length is out of bounds), or a read code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE). A missing key is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_exists(
     kv: *mut KVStore,
@@ -196,7 +218,7 @@ pub unsafe extern "C" fn kvstore_exists(
     unsafe { exists(kv, pKey, nKey, pExists) }
 }
 
-/// kvstore_exists in any family.
+/// Tests whether a key of the family `cf` is live. Otherwise as kvstore_exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_exists(
     cf: *mut KVColumnFamily,
@@ -222,12 +244,18 @@ where
     }
 }
 
-/// Writes a value only if the key is absent; an expired key is. `expire_ms` is when the new key
-/// expires, in milliseconds since the Unix epoch; 0: never. `*pInserted` (may be NULL) says whether it
-/// wrote: 1, or 0 when the key was alive, which then keeps its value and TTL. Check and write are one
-/// step for every other handle and process.
+/// Writes a value only if the key does not exist or has expired. A live key keeps its value and
+/// expiry time. Check and write are atomic for every handle and process.
 ///
-/// Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pValue,nValue Value and its length, as for kvstore_put.
+/// @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: it never
+///   expires.
+/// @param pInserted Receives 1 if the value was written, otherwise 0. May be NULL.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
+/// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_put_if_absent(
     kv: *mut KVStore,
@@ -244,7 +272,8 @@ pub unsafe extern "C" fn kvstore_put_if_absent(
     }
 }
 
-/// kvstore_put_if_absent in any family.
+/// Writes a value into the family `cf` only if the key does not exist or has expired. Otherwise as
+/// kvstore_put_if_absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_if_absent(
     cf: *mut KVColumnFamily,
@@ -278,18 +307,21 @@ unsafe fn put_if_absent(
     Ok(KVSTORE_OK)
 }
 
-/// Counts the rows. Expired ones are included as long as nothing has removed them, and no get, exists, ttl,
-/// expire-time or write-time call of this handle has met them. Reads the whole key tree.
+/// Counts the rows of the default family, including expired rows that have not been removed yet. An
+/// expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
+/// handle has found it. The call reads the whole key index; its time grows with the number of keys.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
-/// KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+/// @param pnCount Receives the number of rows.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_count(kv: *mut KVStore, pnCount: *mut i64) -> c_int {
     // SAFETY: as documented.
     unsafe { count(kv, pnCount) }
 }
 
-/// kvstore_count of any family.
+/// Counts the rows of the family `cf`. Otherwise as kvstore_count.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_count(cf: *mut KVColumnFamily, pnCount: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -310,16 +342,18 @@ where
     }
 }
 
-/// Deletes everything in the default family.
+/// Deletes all keys of the default family, in one transaction. The settings of the family remain.
 ///
-/// Errors: as kvstore_put.
+/// Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_clear(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.
     unsafe { clear(kv) }
 }
 
-/// kvstore_clear of any family.
+/// Deletes all keys of the family `cf`. Otherwise as kvstore_clear.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_clear(cf: *mut KVColumnFamily) -> c_int {
     // SAFETY: as documented.

@@ -1,4 +1,6 @@
-//! Encrypted stores. In a build without encryption the functions are there, and say that they cannot.
+//! Encryption.
+//!
+//! A build without encryption exports these functions too; they fail with KVSTORE_ERROR.
 
 #[cfg(feature = "encryption")]
 use std::ffi::CStr;
@@ -13,21 +15,24 @@ use super::types::{KVStore, KVStoreConfig};
 #[cfg(feature = "encryption")]
 use crate::{Config, Secret, Store, path_of};
 
-/// Opens the store at `path` that is encrypted with a password, or makes one; a store there that is not encrypted is
-/// encrypted in place first, as by kvstore_reencrypt: with all families, keys, TTLs, write times and settings, and tables of
-/// other programs.
+/// Opens an encrypted store, and creates it if it does not exist. An existing store that is not
+/// encrypted is first encrypted in place with everything in it, as by kvstore_reencrypt.
 ///
-/// The password is any bytes, at least one. A key is derived from it at each open, which takes some tenths of a second. A
-/// key of 32 bytes is used as it is, and an open as quick as that of a plain store, if it is given as a text of 67 bytes:
-/// `x'`, 64 digits in hexadecimal, `'`. The file is one of SQLCipher 4's, which other programs open with the password.
+/// @param path File name. A store in memory cannot be encrypted.
+/// @param pPassword,nPassword Password and its length: at least 1 byte of any content. It is
+///   copied, and wiped from the memory of the library when the handle is closed.
+/// @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
+/// @param config Configuration as for kvstore_open_v2; NULL for the default one. pageSize must be 0
+///   or 4096; mmapSize has no effect.
 ///
-/// `config` (NULL: the default one) as for kvstore_open_v2; pageSize must be 0 or 4096. mmapSize has no effect. On success
-/// `*ppKV` is the handle, on failure NULL, and the text is in kvstore_errmsg(NULL). The password is copied, and wiped from
-/// the library's memory when the handle is closed.
+/// The key is derived from the password at each open, which takes some tenths of a second. A raw
+/// key of 32 bytes avoids this: pass the 67-byte text `x'`, 64 hexadecimal digits, `'`. The file
+/// format is that of SQLCipher 4, whose programs can open the file with the password.
 ///
-/// Errors: those of kvstore_open_v2; KVSTORE_AUTH_FAILED (another password; nothing is changed); KVSTORE_ERROR (ppKV or
-/// `path` is NULL, "" or ":memory:", the password is empty, or this build has no encryption); KVSTORE_BUSY (also if a
-/// plain store is open elsewhere); KVSTORE_FULL (to encrypt a store takes twice its size on the disk for a while).
+/// Errors: KVSTORE_AUTH_FAILED (the password is wrong; nothing is changed), KVSTORE_ERROR (`ppKV`
+/// is NULL; `path` is NULL, "" or ":memory:"; the password is empty; or this build does not support
+/// encryption), KVSTORE_BUSY (also if an unencrypted store is open elsewhere), KVSTORE_FULL
+/// (encrypting a store temporarily takes twice its size on the disk). Otherwise as kvstore_open_v2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open_encrypted(
     path: *const c_char,
@@ -70,7 +75,7 @@ pub unsafe extern "C" fn kvstore_open_encrypted(
     })
 }
 
-/// Whether the store is encrypted: 1 or 0.
+/// Returns 1 if the store is encrypted, otherwise 0.
 ///
 /// Errors: 0 for a handle that is NULL or closed.
 #[unsafe(no_mangle)]
@@ -86,21 +91,25 @@ pub unsafe extern "C" fn kvstore_is_encrypted(kv: *mut KVStore) -> c_int {
     encrypted
 }
 
-/// Encrypts an encrypted store with another password, in place. With the old one it cannot be opened any more. This
-/// handle, its families and iterators go on.
+/// Changes the password of an encrypted store, in place. This handle, its families and its
+/// iterators remain usable. The old password no longer opens the store.
 ///
-/// If it fails, or the process dies or the power is cut on the way, the file is the old one or the new one, never
-/// anything else. It stays the same file, and what it was is overwritten: in the file, its WAL and its journal. (Not what a
-/// file system that copies on write, a flash memory or a backup keeps.) It takes twice the size of the store on the disk
-/// meanwhile. A cleaner of the handle is stopped and started again; if there are no descriptors or threads for that, it has
-/// ended.
+/// @param pNew,nNew New password and its length: at least 1 byte.
 ///
-/// Errors: KVSTORE_ERROR (kv is NULL, the store is not encrypted, the password is empty, or this build has no
-/// encryption); KVSTORE_BUSY (it is open elsewhere, in this process or another, or a transaction is open on this handle; an
-/// idle handle of another program in DELETE mode is not seen, and finds no database there afterwards);
-/// KVSTORE_CANTOPEN (its path leads to another file by now, or it has a second name); KVSTORE_READONLY; KVSTORE_FULL;
-/// KVSTORE_IOERR (if the disk fails at the very end, an open with the one password or the other tells which it has);
-/// KVSTORE_CORRUPT; KVSTORE_NOMEM; KVSTORE_MISUSE.
+/// If the call fails, the process dies or the power fails, the file is entirely the old or entirely
+/// the new one. It remains the same file. The old content is overwritten in the file, its WAL and
+/// its journal, but not in copies that a copy-on-write file system, flash memory or a backup keeps.
+///
+/// The call temporarily takes twice the size of the store on the disk. A cleaner of the handle is
+/// stopped and restarted; if there are no file descriptors or threads for that, it stays stopped.
+///
+/// Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, the password is empty, or this
+/// build does not support encryption), KVSTORE_BUSY (a transaction is open on this handle, or the
+/// store is open elsewhere, in this process or another), KVSTORE_CANTOPEN (the path leads to
+/// another file, or the file has several hard links), KVSTORE_READONLY, KVSTORE_FULL, KVSTORE_IOERR
+/// (if the disk fails at the very end, opening the store with one of the two passwords shows which
+/// one applies), KVSTORE_CORRUPT, KVSTORE_NOMEM, KVSTORE_MISUSE. An idle handle of another program
+/// in DELETE journal mode is not detected; it finds no database afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_reencrypt(kv: *mut KVStore, pNew: *const c_void, nNew: c_int) -> c_int {
     // SAFETY: NULL or a handle, and NULL or so many bytes, as documented.
@@ -121,10 +130,11 @@ pub unsafe extern "C" fn kvstore_reencrypt(kv: *mut KVStore, pNew: *const c_void
     }
 }
 
-/// Takes the encryption off a store, in place, as kvstore_reencrypt gives it another password. Afterwards kvstore_open
-/// opens it, and anybody reads it.
+/// Decrypts an encrypted store in place, with the guarantees of kvstore_reencrypt. Afterwards
+/// kvstore_open opens it without a password.
 ///
-/// Errors: those of kvstore_reencrypt.
+/// Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, or this build does not support
+/// encryption). Otherwise as kvstore_reencrypt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_remove_encryption(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.

@@ -1,4 +1,4 @@
-//! Expiry without the values: TTLs and default TTLs, purges, the cleaner, and write times.
+//! Expiry times, purging, the cleaner and write times.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -16,13 +16,20 @@ use super::errmsg::NO_TTLS;
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Condition, Error};
 
-/// Changes when a live key expires, without touching its value. `expire_ms` is the new time (0: never;
-/// in the past: the key is gone at once). `flags` is 0, or one of KVSTORE_EXPIRE_*; a key without a TTL
-/// counts as expiring later than any time. `*pChanged` (may be NULL) is 1, or 0 if the condition did not
-/// hold.
+/// Changes the expiry time of a live key, without touching its value.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired), KVSTORE_ERROR (a negative expire_ms, unknown flags);
-/// otherwise as kvstore_put.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
+///   past makes the key expire at once.
+/// @param flags 0, or one KVSTORE_EXPIRE_* condition. A key without an expiry time counts as
+///   expiring later than any time.
+/// @param pChanged Receives 1 if the expiry time was set, 0 if the condition did not hold. May be
+///   NULL.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`expire_ms` is
+/// negative, `flags` is unknown, the key is NULL, or its length is out of bounds), or a write code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_expire(
     cf: *mut KVColumnFamily,
@@ -48,9 +55,15 @@ pub unsafe extern "C" fn kvstore_cf_expire(
     }
 }
 
-/// Takes the TTL from a live key. `*pChanged` (may be NULL) is 1, or 0 if it had none.
+/// Removes the expiry time of a live key.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_put.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pChanged Receives 1 if the key had an expiry time, otherwise 0. May be NULL.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (the key is
+/// NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_persist(
     cf: *mut KVColumnFamily,
@@ -69,9 +82,15 @@ unsafe fn changed(done: Option<bool>, p_changed: *mut c_int) -> Outcome<c_int> {
     Ok(KVSTORE_OK)
 }
 
-/// Says in `*pExpireMs` when a key expires: milliseconds since the Unix epoch, or KVSTORE_NO_TTL.
+/// Returns the expiry time of a live key.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired); otherwise as kvstore_get.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
+///   if the key never expires.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+/// NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_expire_time(
     cf: *mut KVColumnFamily,
@@ -89,10 +108,18 @@ pub unsafe extern "C" fn kvstore_cf_expire_time(
     }
 }
 
-/// Reads a value, as kvstore_get does, and in the same step changes when the key expires (0: never; in
-/// the past: the key is gone, and this was its last read).
+/// Reads the value of a key and changes its expiry time, atomically.
 ///
-/// Errors: as kvstore_get, and as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. With a time in
+///   the past this is the last read of the key.
+/// @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
+/// @param pnValue Receives the length of the value.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+/// NULL, the length is out of bounds, or `expire_ms` is negative), or a write code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_and_expire(
     cf: *mut KVColumnFamily,
@@ -119,11 +146,15 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
     }
 }
 
-/// Sets the TTL, in milliseconds, that plain puts give from now on in this family, through whatever
-/// handle and process, also those already open; 0: none. It is kept in the file. Keys that are there keep
-/// what they have.
+/// Sets the default TTL of a family: the TTL of keys written by kvstore_put and kvstore_cf_put. The
+/// setting is stored in the file and applies to every handle and process, including those already
+/// open. Existing keys keep their expiry times.
 ///
-/// Errors: KVSTORE_ERROR (negative, or over 20 years); otherwise as kvstore_put.
+/// @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
+///
+/// Errors: KVSTORE_ERROR (`cf` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
+/// code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
+/// KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_set_default_ttl(cf: *mut KVColumnFamily, ttl_ms: i64) -> c_int {
     // SAFETY: as documented.
@@ -136,10 +167,12 @@ pub unsafe extern "C" fn kvstore_cf_set_default_ttl(cf: *mut KVColumnFamily, ttl
     }
 }
 
-/// Says in `*pTtlMs` what TTL plain puts give, in milliseconds; 0: none.
+/// Returns the default TTL of a family.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
-/// KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+/// @param pTtlMs Receives the TTL in milliseconds; 0: none.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_default_ttl(cf: *mut KVColumnFamily, pTtlMs: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -153,10 +186,14 @@ pub unsafe extern "C" fn kvstore_cf_get_default_ttl(cf: *mut KVColumnFamily, pTt
     }
 }
 
-/// Says in `*pMs` the earliest time at which a key of any family expires, or has expired if nothing has
-/// removed it yet: the moment a timer should purge.
+/// Returns the earliest expiry time of all families: the time at which a timer should purge. It is
+/// in the past if an expired key has not been removed yet.
 ///
-/// Errors: KVSTORE_NOTFOUND (no key has a TTL); otherwise as kvstore_cf_get_default_ttl.
+/// @param pMs Receives the time, in milliseconds since the Unix epoch.
+///
+/// Errors: KVSTORE_NOTFOUND (no key has an expiry time), KVSTORE_ERROR (a pointer is NULL), or a
+/// read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_next_expiry(kv: *mut KVStore, pMs: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -169,7 +206,7 @@ pub unsafe extern "C" fn kvstore_next_expiry(kv: *mut KVStore, pMs: *mut i64) ->
     }
 }
 
-/// kvstore_next_expiry of one family.
+/// Returns the earliest expiry time of the family `cf`. Otherwise as kvstore_next_expiry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_next_expiry(cf: *mut KVColumnFamily, pMs: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -182,9 +219,12 @@ pub unsafe extern "C" fn kvstore_cf_next_expiry(cf: *mut KVColumnFamily, pMs: *m
     }
 }
 
-/// Counts the live keys: the rows less those that have expired, by the indexes.
+/// Counts the live keys of a family: all rows without the expired ones, by the indexes.
 ///
-/// Errors: as kvstore_count.
+/// @param pnCount Receives the number of live keys.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_count_live(cf: *mut KVColumnFamily, pnCount: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -197,18 +237,26 @@ pub unsafe extern "C" fn kvstore_cf_count_live(cf: *mut KVColumnFamily, pnCount:
     }
 }
 
-/// Removes expired keys of all families, those first that expired first, until `max_keys` are removed or
-/// `max_ms` milliseconds are over (0: no limit). `*pDeleted` is how many were removed (counted as by
-/// kvstore_purge_expired), `*pMore` whether expired keys are left: 1 or 0; both may be NULL. In transactions of at most 256 keys, or in the open
-/// one.
+/// Removes expired keys of all families, earliest expiry time first, up to a number of keys or a
+/// time limit.
 ///
-/// With nothing expired no family is looked at, however many there are, unless others have committed since
-/// this handle looked last. Time that is over may end that look: then `*pMore` is 1, and the next call goes
-/// on with the families that were left out. A checkpoint that becomes due is left to the next write if there
-/// is a time limit.
+/// @param max_keys Maximum number of keys to remove; 0: no limit.
+/// @param max_ms Time limit in milliseconds; 0: no limit.
+/// @param pDeleted Receives the number of keys removed, counted as by kvstore_purge_expired. May be
+///   NULL.
+/// @param pMore Receives 1 if expired keys are left, otherwise 0. May be NULL.
 ///
-/// Errors: KVSTORE_ERROR (a negative limit); otherwise as kvstore_put. What earlier transactions removed
-/// stays removed.
+/// The keys are removed in transactions of at most 256 keys; inside a transaction, all in that one.
+/// After a failure, keys that earlier transactions removed stay removed.
+///
+/// If nothing has expired, no family is examined, however many there are, unless another connection
+/// has committed since this handle examined them last. The time limit may end that examination:
+/// then `*pMore` is 1, and the next call continues with the remaining families. With a time limit,
+/// a checkpoint that becomes due is left to the next write.
+///
+/// Errors: KVSTORE_ERROR (`kv` is NULL, or a limit is negative), or a write code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_purge_step(
     kv: *mut KVStore,
@@ -229,11 +277,17 @@ pub unsafe extern "C" fn kvstore_purge_step(
     }
 }
 
-/// Removes the keys of a family that expired before `cutoff_ms` (milliseconds since the Unix epoch). Keys
-/// that are alive stay, whatever the cutoff. `*pnDeleted` (may be NULL) is how many. Otherwise as
-/// kvstore_purge_expired.
+/// Removes the keys of a family whose expiry time is before a cutoff. Live keys stay, whatever the
+/// cutoff.
 ///
-/// Errors: as kvstore_put.
+/// @param cutoff_ms Cutoff, in milliseconds since the Unix epoch.
+/// @param pnDeleted Receives the number of keys removed. May be NULL.
+///
+/// Transactions and failures: as kvstore_purge_expired.
+///
+/// Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_purge_before(
     cf: *mut KVColumnFamily,
@@ -249,14 +303,19 @@ pub unsafe extern "C" fn kvstore_cf_purge_before(
     }
 }
 
-/// Starts the cleaner: a thread of the library's that every `interval_ms` milliseconds removes expired
-/// keys of all families, at most `max_keys` each time (0: all), through a connection of its own. A write
-/// through this handle waits for it at most as long as 256 keys take; while a transaction is open on this
-/// handle it does nothing. kvstore_close stops it.
+/// Starts the cleaner: a thread of the library that removes expired keys of all families at
+/// intervals, through a connection of its own. kvstore_close stops it.
 ///
-/// Errors: KVSTORE_ERROR (it runs already, an interval below 1, a negative max_keys, a store in memory),
-/// KVSTORE_READONLY, KVSTORE_BUSY (an exclusive store), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if the store is no longer
-/// at the path it was opened by), KVSTORE_NOMEM, KVSTORE_MISUSE.
+/// @param interval_ms Interval in milliseconds, at least 1.
+/// @param max_keys Maximum number of keys to remove each time; 0: no limit.
+///
+/// A write through this handle waits for the cleaner at most as long as the removal of 256 keys
+/// takes. While a transaction is open on this handle, the cleaner does nothing.
+///
+/// Errors: KVSTORE_ERROR (the cleaner is running, the interval is less than 1, `max_keys` is
+/// negative, `kv` is NULL, or the store is in memory), KVSTORE_BUSY (the store is exclusive),
+/// KVSTORE_READONLY, KVSTORE_CANTOPEN, KVSTORE_IOERR (also if the store is no longer at the path it
+/// was opened by), KVSTORE_NOMEM, KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cleaner_start(kv: *mut KVStore, interval_ms: i64, max_keys: i64) -> c_int {
     // SAFETY: as documented.
@@ -268,9 +327,10 @@ pub unsafe extern "C" fn kvstore_cleaner_start(kv: *mut KVStore, interval_ms: i6
     }
 }
 
-/// Stops the cleaner, and returns when its thread has ended. KVSTORE_OK also if none is running.
+/// Stops the cleaner, and returns when its thread has ended. It is not an error if no cleaner is
+/// running.
 ///
-/// Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+/// Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cleaner_stop(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.
@@ -282,11 +342,17 @@ pub unsafe extern "C" fn kvstore_cleaner_stop(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Switches write tracking of a family on (non-zero) or off, for every handle and process; it is kept in
-/// the file. Switched on, the keys that are there count as written now; switched off, all write times are
-/// forgotten. Both look at every row, in one transaction.
+/// Switches the recording of write times in a family on or off, for every handle and process. The
+/// setting is stored in the file.
 ///
-/// Errors: as kvstore_put.
+/// @param on Non-zero: on. Existing keys count as written now. 0: off. All write times are
+///   discarded.
+///
+/// Both directions visit every row, in one transaction.
+///
+/// Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_set_write_tracking(cf: *mut KVColumnFamily, on: c_int) -> c_int {
     // SAFETY: as documented.
@@ -298,9 +364,12 @@ pub unsafe extern "C" fn kvstore_cf_set_write_tracking(cf: *mut KVColumnFamily, 
     }
 }
 
-/// Says in `*pOn` whether a family tracks writes: 1 or 0.
+/// Tests whether a family records write times.
 ///
-/// Errors: as kvstore_cf_get_default_ttl.
+/// @param pOn Receives 1 or 0.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_write_tracking(cf: *mut KVColumnFamily, pOn: *mut c_int) -> c_int {
     // SAFETY: as documented.
@@ -313,11 +382,16 @@ pub unsafe extern "C" fn kvstore_cf_get_write_tracking(cf: *mut KVColumnFamily, 
     }
 }
 
-/// Says in `*pMs` when the value of a key was written, in milliseconds since the Unix epoch. A change of
-/// its TTL is not a write.
+/// Returns the time at which the value of a live key was written. A change of the expiry time is
+/// not a write.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired), KVSTORE_ERROR (the family does not track writes);
-/// otherwise as kvstore_get.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pMs Receives the time, in milliseconds since the Unix epoch.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (the family does
+/// not record write times, a pointer is NULL, or the length is out of bounds), or a read code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_write_time(
     cf: *mut KVColumnFamily,
@@ -335,12 +409,18 @@ pub unsafe extern "C" fn kvstore_cf_write_time(
     }
 }
 
-/// Removes every key that was written longer ago than `max_age_ms` milliseconds, live or expired.
-/// `*pnDeleted` (may be NULL) is how many of them were alive. In transactions of at most 256 keys, each of
-/// which removes data and index entries together; or in the open transaction.
+/// Removes every key of a family, live or expired, whose value is older than a maximum age.
 ///
-/// Errors: KVSTORE_ERROR (the family does not track writes, a negative age); otherwise as kvstore_put.
-/// What earlier transactions removed stays removed.
+/// @param max_age_ms Maximum age in milliseconds, at least 0.
+/// @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
+///
+/// The keys are removed in transactions of at most 256 keys, each of which removes rows and index
+/// entries together; inside a transaction, all in that one. After a failure, keys that earlier
+/// transactions removed stay removed.
+///
+/// Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `cf`
+/// is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_sweep(
     cf: *mut KVColumnFamily,

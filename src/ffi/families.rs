@@ -11,12 +11,15 @@ use super::handle::{self, FamilyHandle, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Error, ErrorKind, Family};
 
-/// Makes a family. `name` is 1 to 255 bytes of UTF-8; names that begin with "__", "_snkv_" or
-/// "kvstore" are reserved; case matters. On success `*ppCF` is a handle, to be closed with
-/// kvstore_cf_close; on failure it is NULL.
+/// Creates a family and opens a handle on it.
 ///
-/// Errors: KVSTORE_ERROR (it exists, a bad name, a NULL pointer), KVSTORE_BUSY, KVSTORE_READONLY,
-/// KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+/// @param name Name: 1 to 255 bytes of UTF-8, case-sensitive. Names that begin with "__", "_snkv_"
+///   or "kvstore" are reserved.
+/// @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
+///
+/// Errors: KVSTORE_ERROR (the family exists, the name is invalid, or a pointer is NULL), or a write
+/// code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
+/// KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_create(
     kv: *mut KVStore,
@@ -27,10 +30,14 @@ pub unsafe extern "C" fn kvstore_cf_create(
     unsafe { new_family(kv, ppCF, |kv| Ok(kv.store.create_family(self::name(name)?)?)) }
 }
 
-/// Opens a family; "default" is the default one. Otherwise as kvstore_cf_create.
+/// Opens a handle on an existing family.
 ///
-/// Errors: KVSTORE_NOTFOUND (there is none of that name), KVSTORE_ERROR (a bad name, a NULL pointer),
-/// KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+/// @param name Name of the family; "default" for the default one.
+/// @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
+///
+/// Errors: KVSTORE_NOTFOUND (there is no family of that name), KVSTORE_ERROR (the name is invalid,
+/// or a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_open(
     kv: *mut KVStore,
@@ -41,10 +48,12 @@ pub unsafe extern "C" fn kvstore_cf_open(
     unsafe { new_family(kv, ppCF, |kv| kv.store.family(self::name(name)?).map_err(missing_family)) }
 }
 
-/// Gives a handle on the default family, the one the functions without "cf" work on. To be closed
-/// with kvstore_cf_close.
+/// Opens a handle on the default family, on which the functions without "cf" in their names
+/// operate.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+/// @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_default(kv: *mut KVStore, ppCF: *mut *mut KVColumnFamily) -> c_int {
     // SAFETY: as documented.
@@ -72,11 +81,15 @@ unsafe fn new_family(
     }
 }
 
-/// Drops a family with everything in it.
+/// Removes a family with all its keys and settings.
 ///
-/// Errors: KVSTORE_NOTFOUND (there is none of that name), KVSTORE_BUSY (a handle to it is open on this
-/// store, or another handle is writing), KVSTORE_ERROR ("default", a reserved name, a NULL pointer),
-/// KVSTORE_READONLY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_CORRUPT.
+/// @param name Name of the family. "default" cannot be dropped.
+///
+/// Errors: KVSTORE_NOTFOUND (there is no family of that name), KVSTORE_BUSY (a handle on the family
+/// is open on this store, or another handle is writing), KVSTORE_ERROR ("default", a reserved name,
+/// or a NULL pointer), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+/// KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_drop(kv: *mut KVStore, name: *const c_char) -> c_int {
     // SAFETY: as documented.
@@ -96,12 +109,14 @@ fn missing_family(error: Error) -> Failure {
     }
 }
 
-/// Lists the names of all families but the default one, in byte order. On success `*pazNames` is an
-/// array of `*pnCount` strings with a NULL after them; free each string and then the array with
-/// kvstore_free.
+/// Lists the names of all families except the default one, in byte order.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_MISUSE, KVSTORE_IOERR, KVSTORE_NOMEM,
-/// KVSTORE_CORRUPT.
+/// @param pazNames Receives an array of names, terminated by NULL. Free each name and then the
+///   array with kvstore_free.
+/// @param pnCount Receives the number of names.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_list(
     kv: *mut KVStore,
@@ -145,8 +160,10 @@ fn malloc_strings(strings: &[String]) -> Outcome<*mut *mut c_char> {
     }
 }
 
-/// The name of a family. Never NULL (an empty string for NULL and closed handles); valid until the
-/// handle is closed.
+/// Returns the name of a family.
+///
+/// The result is never NULL: it is an empty string for NULL and for a closed handle. The string is
+/// valid until the handle is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_name(cf: *mut KVColumnFamily) -> *const c_char {
     // SAFETY: NULL or a handle, as documented.
@@ -156,8 +173,9 @@ pub unsafe extern "C" fn kvstore_cf_name(cf: *mut KVColumnFamily) -> *const c_ch
     }
 }
 
-/// Closes a family's handle. NULL is allowed, and so are handles of a closed store. Calls that other threads
-/// are in with it go on to their end.
+/// Closes a handle on a family. NULL is allowed, and so is a handle whose store is closed.
+///
+/// Threads: calls of other threads that are using the handle run to their end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_close(cf: *mut KVColumnFamily) {
     // SAFETY: NULL or a handle, as documented.

@@ -11,27 +11,34 @@ use super::handle::{self, Opaque, Single};
 use super::types::{KVColumnFamily, KVEntry, KVIterator, KVStore};
 use crate::{Cursor, Direction, Family, KeyRange};
 
-/// Makes an iterator over the live entries of the default family, from the least key to the greatest.
-/// It is at eof until kvstore_iterator_first or kvstore_iterator_seek. On success `*ppIter` is the
-/// iterator, to be closed with kvstore_iterator_close; on failure it is NULL.
+/// Creates an iterator over the live entries of the default family, in ascending key order. It is
+/// at the end until kvstore_iterator_first or kvstore_iterator_seek.
 ///
-/// An iterator holds no lock and no snapshot between calls (inside a transaction it has the
-/// transaction's): writes, commits and close are always possible. Outside a transaction it sees, ahead
-/// of its position, what its own store handle writes, and what others commit, sooner or later: it reads ahead, up to
-/// 512 entries or 64 KiB and one value more, and what another handle commits to those meanwhile it does not see, be it a
-/// value or an end of life. By the ends it has read it judges them at each step.
+/// @param ppIter Receives the iterator, or NULL after a failure. Close it with
+///   kvstore_iterator_close.
 ///
-/// Of a store on a server it judges what it has read ahead by the server's time as the store handle knows it,
-/// which is late by as long as the newest answer was on its way: so long, it may show an entry that has expired since.
+/// An iterator holds no lock and no snapshot between calls; writes, commits and close remain
+/// possible. Inside a transaction it reads the state of the transaction.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+/// Outside a transaction it sees writes of its own store handle ahead of its position at once. It
+/// sees commits of other handles with a delay, because it reads ahead: up to 512 entries, or 64 KiB
+/// plus one value. A change that another handle commits to these entries, including a changed
+/// expiry time, is not seen. The iterator tests the expiry time of each entry that it has read
+/// ahead again at each step, and skips expired ones.
+///
+/// For a store on a server, expiry is tested by the server's time as this handle knows it. That
+/// time lags by the transmission time of the last answer, so an entry that expired within that
+/// interval may still be returned.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_create(kv: *mut KVStore, ppIter: *mut *mut KVIterator) -> c_int {
     // SAFETY: as documented.
     unsafe { create(kv, ppIter, None, Direction::Forward) }
 }
 
-/// kvstore_iterator_create in any family.
+/// Creates an iterator over the live entries of the family `cf`. Otherwise as
+/// kvstore_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_iterator_create(
     cf: *mut KVColumnFamily,
@@ -41,8 +48,9 @@ pub unsafe extern "C" fn kvstore_cf_iterator_create(
     unsafe { create(cf, ppIter, None, Direction::Forward) }
 }
 
-/// Makes an iterator from the greatest key to the least. It is at eof until kvstore_iterator_last or
-/// kvstore_iterator_seek, and moves with kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
+/// Creates an iterator over the live entries of the default family, in descending key order. It is
+/// at the end until kvstore_iterator_last or kvstore_iterator_seek, and advances with
+/// kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_reverse_iterator_create(
     kv: *mut KVStore,
@@ -52,7 +60,7 @@ pub unsafe extern "C" fn kvstore_reverse_iterator_create(
     unsafe { create(kv, ppIter, None, Direction::Reverse) }
 }
 
-/// kvstore_reverse_iterator_create in any family.
+/// Creates a reverse iterator over the family `cf`. Otherwise as kvstore_reverse_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_reverse_iterator_create(
     cf: *mut KVColumnFamily,
@@ -62,8 +70,18 @@ pub unsafe extern "C" fn kvstore_cf_reverse_iterator_create(
     unsafe { create(cf, ppIter, None, Direction::Reverse) }
 }
 
-/// Makes an iterator over the keys that start with a prefix of 1 to 65536 bytes. It is at the first of
-/// them from the start (or at eof). Otherwise as kvstore_iterator_create; errors also as kvstore_get.
+/// Creates an iterator over the live entries whose keys start with a prefix, in ascending key
+/// order. It is at the first of them, or at the end if there is none.
+///
+/// @param pPrefix,nPrefix Prefix and its length: 1 to 65536 bytes.
+/// @param ppIter Receives the iterator, or NULL after a failure. Close it with
+///   kvstore_iterator_close.
+///
+/// Visibility of writes: as for kvstore_iterator_create.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, or the length is out of bounds), or a read code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_prefix_iterator_create(
     kv: *mut KVStore,
@@ -75,7 +93,7 @@ pub unsafe extern "C" fn kvstore_prefix_iterator_create(
     unsafe { create(kv, ppIter, Some((pPrefix, nPrefix)), Direction::Forward) }
 }
 
-/// kvstore_prefix_iterator_create in any family.
+/// Creates a prefix iterator over the family `cf`. Otherwise as kvstore_prefix_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_prefix_iterator_create(
     cf: *mut KVColumnFamily,
@@ -87,8 +105,9 @@ pub unsafe extern "C" fn kvstore_cf_prefix_iterator_create(
     unsafe { create(cf, ppIter, Some((pPrefix, nPrefix)), Direction::Forward) }
 }
 
-/// Makes an iterator over the keys that start with a prefix, from the greatest to the least. It is at
-/// the greatest from the start (or at eof). Otherwise as kvstore_prefix_iterator_create.
+/// Creates an iterator over the live entries whose keys start with a prefix, in descending key
+/// order. It is at the greatest of them, or at the end if there is none. Otherwise as
+/// kvstore_prefix_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_reverse_prefix_iterator_create(
     kv: *mut KVStore,
@@ -100,7 +119,8 @@ pub unsafe extern "C" fn kvstore_reverse_prefix_iterator_create(
     unsafe { create(kv, ppIter, Some((pPrefix, nPrefix)), Direction::Reverse) }
 }
 
-/// kvstore_reverse_prefix_iterator_create in any family.
+/// Creates a reverse prefix iterator over the family `cf`. Otherwise as
+/// kvstore_reverse_prefix_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_reverse_prefix_iterator_create(
     cf: *mut KVColumnFamily,
@@ -160,20 +180,24 @@ where
     }
 }
 
-/// Moves to the first entry of the iterator's range; on a reverse iterator it acts as
-/// kvstore_iterator_last. Nothing there: KVSTORE_OK, and eof.
+/// Moves to the first entry of the range of the iterator. On a reverse iterator it acts as
+/// kvstore_iterator_last. If there is no entry, the iterator is at the end, which is not an error.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR,
-/// KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the iterator or its store is closed).
+/// Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+/// KVSTORE_MISUSE: the iterator or its store is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_first(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
     unsafe { call_single(it, |cursor| moved(cursor.first())) }
 }
 
-/// Moves a reverse iterator to the last entry of its range.
+/// Moves a reverse iterator to the last entry of its range in key order, which is where its
+/// iteration begins.
 ///
-/// Errors: as kvstore_iterator_first; KVSTORE_ERROR on a forward iterator.
+/// Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
@@ -185,11 +209,15 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
     }
 }
 
-/// Moves to the next entry; on a reverse iterator it acts as kvstore_iterator_prev. At eof it stays.
+/// Moves to the next entry. On a reverse iterator it acts as kvstore_iterator_prev. At the end, the
+/// iterator stays there.
 ///
-/// Errors: as kvstore_iterator_first. After a failure of a move the iterator is at eof, and this one goes on
-/// after the last entry it was at, also if what failed was a kvstore_iterator_seek or kvstore_iterator_first. If
-/// it was at none, a seek that failed leaves it there.
+/// After a failed move the iterator is at the end. The next call of this function continues after
+/// the last entry the iterator was at, also if a kvstore_iterator_seek or kvstore_iterator_first
+/// failed. If it was at no entry, it stays at the end.
+///
+/// Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_next(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
@@ -209,9 +237,12 @@ unsafe fn next_closely(it: *mut KVIterator) -> c_int {
     unsafe { call_single(it, |cursor: &mut Cursor| moved(cursor.next())) }
 }
 
-/// Moves a reverse iterator to the entry before. At eof it stays.
+/// Moves a reverse iterator to the previous entry in key order. At the end, the iterator stays
+/// there. After a failure as kvstore_iterator_next.
 ///
-/// Errors: as kvstore_iterator_next; KVSTORE_ERROR on a forward iterator.
+/// Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_prev(it: *mut KVIterator) -> c_int {
     // SAFETY: as documented.
@@ -223,12 +254,16 @@ pub unsafe extern "C" fn kvstore_iterator_prev(it: *mut KVIterator) -> c_int {
     }
 }
 
-/// Moves to the first entry whose key is at or after `key`; on a reverse iterator, at or before it. A
-/// key outside the iterator's prefix, or nothing there: KVSTORE_OK, and eof. May be called any number
-/// of times.
+/// Moves to the first entry whose key is greater than or equal to a key; on a reverse iterator,
+/// less than or equal. The iterator is at the end if there is no such entry, or if the key is
+/// outside its range or prefix. It may be called any number of times.
 ///
-/// Errors: as kvstore_iterator_first; KVSTORE_ERROR also for a key of a bad length, which moves nothing. After a
-/// failure kvstore_iterator_next goes on after the entry the iterator was at before.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes. In a row iterator, a clustering part.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, the length is out of bounds, or the iterator is in
+/// order of expiry; the iterator does not move then), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE). After a failed
+/// read kvstore_iterator_next continues after the entry the iterator was at before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_seek(
     it: *mut KVIterator,
@@ -239,20 +274,29 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
     unsafe { call_single(it, |cursor| moved(cursor.seek(key(pKey, nKey)?))) }
 }
 
-/// Shows the live entries from the current one on, at most `max`, and moves behind them: what a loop of
-/// kvstore_iterator_key, _value and _next shows, for a fraction of its time. `*pn` is how many were written to
-/// `entries`: maybe fewer than there are, but 0 only where there are none left (or if `max` is 0).
+/// Returns the live entries from the current one on, and moves past them. It returns what a loop of
+/// kvstore_iterator_key, kvstore_iterator_value and kvstore_iterator_next returns, in a fraction of
+/// the time. It works on every iterator.
 ///
-/// `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` walks over all.
+/// @param entries Array of at least `max` elements. Keys and values point into memory of the
+///   iterator, which is valid until the iterator moves, fetches again or is closed.
+/// @param max Maximum number of entries, at least 0.
+/// @param pn Receives the number of entries written. It may be less than `max` before the end; it
+///   is 0 only at the end, or if `max` is 0.
 ///
-/// What they point to is the iterator's memory, and valid until it moves, fetches again or is closed. Works on every
-/// iterator. All of the entries are alive when it is called (but for kvstore_cf_expiring_iterator_create; of a store on a
-/// server: as kvstore_iterator_create says). If
-/// this store handle has written since the current entry was read, by a move or ahead, it is looked at again, and shown as it is now, or not
-/// at all if it is gone (in the order of expiry: where it is now, if that is ahead).
+/// `while (kvstore_iterator_fetch(it, entries, 256, &n) == KVSTORE_OK && n > 0)` iterates over all
+/// entries.
 ///
-/// Errors: as kvstore_iterator_next, also KVSTORE_ERROR for a negative `max`; nothing is written then, and the
-/// iterator stays where it is, or if that entry was found gone, at the one behind it.
+/// All entries are live when the call reads the clock, except in an iterator of
+/// kvstore_cf_expiring_iterator_create; for a store on a server see kvstore_iterator_create. If
+/// this store handle has written since the current entry was read, the entry is read again. It is
+/// returned in its current state, or skipped if it no longer exists; in order of expiry it is
+/// returned at its new position, if that is ahead.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, or `max` is negative), or a read code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE). Nothing is written then. The iterator stays at its entry, or at the following
+/// one if its entry no longer exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_fetch(
     it: *mut KVIterator,
@@ -301,7 +345,8 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
     }
 }
 
-/// 1 if the iterator is at no entry, 0 if it is at one. 1 for NULL and for a closed iterator or store.
+/// Tests whether the iterator is at its end. Returns 1 at the end, 0 at an entry, and 1 if the
+/// pointer is NULL or the iterator or its store is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
     // SAFETY: NULL or an iterator, as documented.
@@ -325,11 +370,14 @@ unsafe fn eof_closely(it: *mut KVIterator) -> c_int {
     eof
 }
 
-/// Shows the key of the current entry. The memory is the iterator's, and valid until it moves or is
-/// closed.
+/// Returns the key of the current entry.
 ///
-/// Errors: KVSTORE_ERROR (at eof, a NULL pointer), KVSTORE_MISUSE (the iterator or its store is
-/// closed).
+/// @param ppKey Receives a pointer into memory of the iterator, valid until the iterator moves or
+///   is closed.
+/// @param pnKey Receives the length of the key, in bytes.
+///
+/// Errors: KVSTORE_ERROR (the iterator is at the end, or a pointer is NULL), KVSTORE_MISUSE (the
+/// iterator or its store is closed).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_key(
     it: *mut KVIterator,
@@ -340,7 +388,14 @@ pub unsafe extern "C" fn kvstore_iterator_key(
     unsafe { show(it, Cursor::plain_key, Cursor::key, ["ppKey", "pnKey"], ppKey, pnKey) }
 }
 
-/// Shows the value of the current entry. Otherwise as kvstore_iterator_key.
+/// Returns the value of the current entry.
+///
+/// @param ppValue Receives a pointer into memory of the iterator, valid until the iterator moves or
+///   is closed.
+/// @param pnValue Receives the length of the value, in bytes.
+///
+/// Errors: KVSTORE_ERROR (the iterator is at the end or reads keys only, or a pointer is NULL),
+/// KVSTORE_MISUSE (the iterator or its store is closed).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_value(
     it: *mut KVIterator,
@@ -416,18 +471,23 @@ pub(super) fn at_eof<T>() -> Outcome<T> {
     bad_argument("the iterator is at eof: call first, last or seek, and check kvstore_iterator_eof")
 }
 
-/// Closes an iterator. NULL is allowed, and so are iterators of a closed store. A call that another thread is
-/// in with it goes on to its end; a callback cannot close the iterator that has called it.
+/// Closes an iterator. NULL is allowed, and so is an iterator whose store is closed.
+///
+/// Threads: a call of another thread that is using the iterator runs to its end. A callback cannot
+/// close the iterator that is running it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_close(it: *mut KVIterator) {
     // SAFETY: NULL or an iterator, as documented.
     unsafe { close_single(it) }
 }
 
-/// Shows when the current entry of an iterator expires: milliseconds since the Unix epoch, or
-/// KVSTORE_NO_TTL. Works on every iterator.
+/// Returns the expiry time of the current entry. It works on every iterator.
 ///
-/// Errors: as kvstore_iterator_key.
+/// @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
+///   if the key never expires.
+///
+/// Errors: KVSTORE_ERROR (the iterator is at the end, or a pointer is NULL), KVSTORE_MISUSE (the
+/// iterator or its store is closed).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_expire_ms(it: *mut KVIterator, pExpireMs: *mut i64) -> c_int {
     // SAFETY: as documented.

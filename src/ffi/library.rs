@@ -1,4 +1,4 @@
-//! The library itself: version, code names, time, memory.
+//! Library: versions, memory and time.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -12,8 +12,8 @@ const fn text(bytes: &[u8]) -> &CStr {
     }
 }
 
-/// The version of the library, such as "0.1.0"; with encryption "0.1.0+sqlcipher". If stores can be on a server, "+remote"
-/// is at its end. The text is static.
+/// Returns the version of the library, such as "0.1.0". The suffix "+sqlcipher" marks a build with
+/// encryption, and "+remote" at the end a build with support for servers. The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_version() -> *const c_char {
     const VERSION: &CStr = match (cfg!(feature = "encryption"), cfg!(feature = "remote")) {
@@ -25,14 +25,14 @@ pub extern "C" fn kvstore_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The version of the SQLite inside, such as "3.54.1". The text is static.
+/// Returns the version of the SQLite in the library, such as "3.54.1". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_sqlite_version() -> *const c_char {
     crate::sqlite_version().as_ptr()
 }
 
-/// The engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or "btree+sqlcipher". The text is
-/// static.
+/// Returns the storage engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or
+/// "btree+sqlcipher". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_engine() -> *const c_char {
     let engine = match crate::engine().to_bytes() {
@@ -43,21 +43,23 @@ pub extern "C" fn kvstore_engine() -> *const c_char {
     engine.as_ptr()
 }
 
-/// What a result code means, in a few words. Never NULL; the text is static. Unknown codes have a
-/// text, too.
+/// Returns a short description of a result code. It is never NULL, also for an unknown code. The
+/// string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_strerror(code: c_int) -> *const c_char {
     name_of(code).as_ptr()
 }
 
-/// The time the library uses: milliseconds since the Unix epoch, never less than before in this
-/// process.
+/// Returns the current time of the system clock as the library uses it, in milliseconds since the
+/// Unix epoch. The result never decreases within a process.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_now_ms() -> i64 {
     crate::now_ms()
 }
 
-/// Allocates n bytes, all zero. NULL if n is negative or memory is out. Free with kvstore_free.
+/// Allocates `n` bytes of zeroed memory.
+///
+/// Returns NULL if `n` is negative or memory is exhausted. Free the memory with kvstore_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_malloc(n: c_int) -> *mut c_void {
     match usize::try_from(n) {
@@ -67,7 +69,8 @@ pub extern "C" fn kvstore_malloc(n: c_int) -> *mut c_void {
     }
 }
 
-/// Frees memory that this library handed out (it comes from malloc). NULL is allowed.
+/// Frees memory that this library allocated for the caller. It comes from malloc(). NULL is
+/// allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_free(memory: *mut c_void) {
     // SAFETY: NULL, or from this library's malloc and not freed before.

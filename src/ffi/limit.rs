@@ -1,4 +1,4 @@
-//! Bounded stores: how much the data may take, and what makes room.
+//! Size limit and eviction.
 
 use std::ffi::c_int;
 
@@ -8,41 +8,48 @@ use super::codes::{KVSTORE_EVICT_NONE, KVSTORE_EVICT_OLDEST, KVSTORE_EVICT_SOONE
 use super::types::KVStore;
 use crate::{Eviction, Limit};
 
-/// Sets how much the data of this store may take in its file, in bytes, and which keys make room: `policy` is one of
-/// KVSTORE_EVICT_*. 0 bytes: no limit, with any of these policies. It is kept in the file, and every handle and process obeys
-/// it from its next write on; kvstore_backup copies it.
+/// Sets the size limit (quota) of a store, and the policy that selects keys to remove when the
+/// limit is reached. Both are stored in the file; every handle and process applies them from its
+/// next write on. kvstore_backup copies them.
 ///
-/// Counted are the pages of the file less the free ones (KVStoreStats.nSizeBytes), of all families with their indexes.
-/// The file itself is kept as short, but for what docs/how-to/limit-size.md names; and unless KVStoreConfig.walPages says
-/// otherwise, the WAL of a handle is one for an eighth of it (at least 16 pages, at most 4000, or 64 with KVSTORE_SMALL).
-/// So with one writer, and no reader that stays, the file with its -wal never has more than `max_bytes`, twice as many
-/// pages as the WAL is for, and the pages of one transaction (a put that makes room can change 40); with
-/// KVSTORE_SYNC_FULL 256 KiB more. The -shm takes 32 KiB for each 4096 pages of the WAL.
+/// @param max_bytes Maximum size of the data, in bytes, at least 32 pages (131072 with pages of
+///   4096 bytes); 0: no limit.
+/// @param policy KVSTORE_EVICT_NONE, KVSTORE_EVICT_SOONEST or KVSTORE_EVICT_OLDEST.
 ///
-/// Keys go inside the write that needs the room, in its transaction, or not at all: with KVSTORE_EVICT_SOONEST those
-/// that have expired, then those that would expire soonest, and keys without a TTL never; with KVSTORE_EVICT_OLDEST
-/// those that have expired, then those that were written longest ago; over all families, and never those that the write
-/// itself has put. A thirty-second part of the pages (at least one, at most 256) is kept free, so that a write has to
-/// remove few keys as a rule. KVStoreStats.nEvicted counts those that were alive; the expired ones count as purged.
+/// The limit applies to the pages in use (KVStoreStats.nSizeBytes), of all families with their
+/// indexes. The file is kept as short, with the exceptions in docs/how-to/limit-size.md. Unless
+/// KVStoreConfig.walPages is set, the WAL target of a handle is one eighth of the limit, but at
+/// least 16 and at most 4000 pages (64 with KVSTORE_SMALL).
 ///
-/// When nothing is left that may go, a write that needs more pages than there are answers KVSTORE_FULL, and nothing of it
-/// has happened; a transaction of the caller's goes on. Deletes, purges, kvstore_cf_persist, and whatever else
-/// only removes, are never refused.
+/// With one writer and no long-running reader, the file and its -wal together take at most
+/// `max_bytes`, plus twice the WAL target, plus the pages of one transaction (a put that evicts can
+/// change 40 pages), plus 256 KiB with KVSTORE_SYNC_FULL. The -shm takes 32 KiB for each 4096 pages
+/// of the WAL.
 ///
-/// All goes by the clock of the store: what is written while that is wrong, as on a board that starts in 1970, makes room in
-/// that order.
+/// Keys are removed inside the write that needs the space, in its transaction: expired keys first,
+/// then live keys by the policy, over all families, and never keys that the same write has put. A
+/// thirty-second of the pages, at least one and at most 256, is kept free, so that most writes
+/// remove few keys. KVStoreStats.nEvicted counts live keys removed; expired ones count as purged.
 ///
-/// KVSTORE_EVICT_OLDEST needs write tracking, and switches it on: for every family that is there, whose keys count as
-/// written now, and for each that is made later. kvstore_cf_set_write_tracking does not switch it off then. Another
-/// policy leaves it on.
+/// If no key may be removed, a write that needs more pages fails with KVSTORE_FULL and changes
+/// nothing; an open transaction continues. Calls that only remove data, such as deletes, purges and
+/// kvstore_cf_persist, are never refused.
 ///
-/// The call is a write itself. If the data takes more than the new limit, it makes room at once. Outside a transaction
-/// a new limit also makes a checkpoint, which cuts the file and the WAL, unless others stand in the way; then the next
-/// one does.
+/// The order is that of the clock of the store. Keys written while the clock is wrong, such as on a
+/// board that starts in 1970, are evicted in that order.
 ///
-/// Errors: KVSTORE_ERROR (less than 32 pages of the file, which is 131072 bytes with pages of 4096; a negative number;
-/// an unknown policy; kv is NULL); KVSTORE_FULL (the data takes more, and may not be removed); otherwise as kvstore_put.
-/// Nothing is changed then.
+/// KVSTORE_EVICT_OLDEST switches write tracking on, for all existing families, whose keys count as
+/// written now, and for each new family. kvstore_cf_set_write_tracking cannot switch it off
+/// meanwhile. Another policy leaves it on.
+///
+/// The call is itself a write. If the data exceeds the new limit, it removes keys at once. Outside
+/// a transaction it also runs a checkpoint that truncates the file and the WAL, unless other
+/// connections block it; then the next checkpoint does.
+///
+/// Errors: KVSTORE_ERROR (`max_bytes` is negative or less than 32 pages, `policy` is unknown, or
+/// `kv` is NULL), KVSTORE_FULL (the data exceeds the limit and may not be removed), or a write code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_set_limit(kv: *mut KVStore, max_bytes: i64, policy: c_int) -> c_int {
     // SAFETY: as documented.
@@ -71,11 +78,14 @@ pub unsafe extern "C" fn kvstore_set_limit(kv: *mut KVStore, max_bytes: i64, pol
     }
 }
 
-/// The limit that kvstore_set_limit has set, through whatever handle: `*pMaxBytes` is 0 if there is none, and `*pPolicy`
-/// KVSTORE_EVICT_NONE then. Both may be NULL.
+/// Returns the size limit of a store, whichever handle set it.
 ///
-/// Errors: KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_NOMEM, KVSTORE_MISUSE,
-/// KVSTORE_ERROR (kv is NULL).
+/// @param pMaxBytes Receives the limit in bytes; 0: no limit. May be NULL.
+/// @param pPolicy Receives the KVSTORE_EVICT_* policy; KVSTORE_EVICT_NONE without a limit. May be
+///   NULL.
+///
+/// Errors: KVSTORE_ERROR (`kv` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_get_limit(
     kv: *mut KVStore,

@@ -1,4 +1,4 @@
-//! Statistics, checks, syncs, checkpoints, vacuum.
+//! Statistics, checks, repair, checkpoints, backup and copy.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,9 +13,12 @@ use super::conditional::give_count;
 use super::types::{KVStore, KVStoreStats};
 use crate::{CheckpointMode, ErrorKind, path_of};
 
-/// Fills `*pStats` with what this handle has done.
+/// Returns the counters of a store handle.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_BUSY, KVSTORE_IOERR, KVSTORE_MISUSE.
+/// @param pStats Receives the counters.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_stats(kv: *mut KVStore, pStats: *mut KVStoreStats) -> c_int {
     // SAFETY: as documented.
@@ -28,9 +31,10 @@ pub unsafe extern "C" fn kvstore_stats(kv: *mut KVStore, pStats: *mut KVStoreSta
     }
 }
 
-/// Sets the counters of this handle to zero.
+/// Sets the counters of a store handle to zero. Fields of KVStoreStats marked "current" keep their
+/// meaning.
 ///
-/// Errors: KVSTORE_ERROR (kv is NULL), KVSTORE_MISUSE.
+/// Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_stats_reset(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.
@@ -43,15 +47,16 @@ pub unsafe extern "C" fn kvstore_stats_reset(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Checks the whole file: SQLite's own check, also for pages in no use (which SQLite passes over in some stores), that
-/// nothing foreign is in it, that the tables and the catalogue are as they are made, and that the tables of every family
-/// agree. Reads everything, on one snapshot.
+/// Checks the whole file: the integrity check of SQLite, pages not in use, foreign objects, the
+/// schema and the catalogue of families, and the consistency of the tables of every family. It
+/// reads everything, in one snapshot.
 ///
-/// `*pzMessage` (may be NULL) is NULL when all is well; with KVSTORE_CORRUPT it names the first
-/// disagreement, and is to be freed with kvstore_free.
+/// @param pzMessage Receives a description of the first inconsistency after KVSTORE_CORRUPT, to be
+///   freed with kvstore_free; otherwise NULL. May be NULL.
 ///
-/// Errors: KVSTORE_CORRUPT; KVSTORE_BUSY (only in DELETE journal mode), KVSTORE_IOERR, KVSTORE_NOMEM,
-/// KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+/// Errors: KVSTORE_CORRUPT (an inconsistency was found), KVSTORE_ERROR (`kv` is NULL), or a read
+/// code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *mut *mut c_char) -> c_int {
     // SAFETY: NULL or valid, as documented.
@@ -74,26 +79,34 @@ pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *m
     }
 }
 
-/// Makes the indexes by key, expiry and write time, the large values, the views and the catalogue agree with the
-/// data rows again, in one transaction. `*pFixed` (may be NULL) is how many rows, entries and tables were added,
-/// removed or changed. Afterwards kvstore_integrity_check answers KVSTORE_OK.
+/// Rebuilds everything that can be derived from the data rows, in one transaction: the indexes by
+/// key, expiry and write time, large values, views and the catalogue of families. Afterwards
+/// kvstore_integrity_check succeeds.
 ///
-/// Every row that could be read is kept, with the value and the TTL it had. A row that could not be read is made
-/// whole if something in the file still says what it was; a row whose value is lost, or of which nobody knows how
-/// long it may be shown, is removed: no value is invented. So is one whose key is longer than 65536 bytes, which no
-/// call takes. Families that the catalogue has lost are entered again, without their default TTL, and settings in it
-/// that cannot be get their defaults. Tables in the way that are not as the store makes them, and have something in
-/// them, get a name that begins with "lost:".
+/// @param pFixed Receives the number of rows, index entries and tables that were added, removed or
+///   changed. May be NULL.
 ///
-/// A file whose catalogue of families is gone, or has no default family, is refused by kvstore_open with
-/// KVSTORE_CORRUPT: the command "kvstore repair" opens it all the same, and names whatever it cannot keep.
+/// Effect on the data:
+/// - Every readable row is kept with its value and expiry time. An unreadable row is restored if
+///   the file still holds what it contained.
+/// - A row whose value or expiry time is lost is removed, and so is a row whose key is longer than
+///   65536 bytes. No value is invented.
+/// - Families missing from the catalogue are entered again, without their default TTL. Invalid
+///   settings get their defaults.
+/// - Tables that do not match the schema and contain data are renamed; their new names begin with
+///   "lost:".
 ///
-/// Reads everything, which takes about twice as long as kvstore_integrity_check; on a store without damage it
-/// writes nothing. Others can read meanwhile, but not write.
+/// kvstore_open refuses a file without a catalogue, or without a default family, with
+/// KVSTORE_CORRUPT. The command "kvstore repair" opens such a file and lists what it cannot keep.
 ///
-/// Errors: KVSTORE_CORRUPT (SQLite's own check fails, or something is left that a repair does not know),
-/// KVSTORE_BUSY (a transaction is open on this handle; another handle is writing), KVSTORE_READONLY, KVSTORE_FULL,
-/// KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL). Nothing is changed then.
+/// The call reads everything, in about twice the time of kvstore_integrity_check, and writes
+/// nothing if the store is undamaged. Other connections can read meanwhile, but not write.
+///
+/// Errors: KVSTORE_CORRUPT (the integrity check of SQLite fails, or the damage is of a kind that a
+/// repair does not cover), KVSTORE_BUSY (a transaction is open on this handle, or another handle is
+/// writing), KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_repair(kv: *mut KVStore, pFixed: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -105,10 +118,11 @@ pub unsafe extern "C" fn kvstore_repair(kv: *mut KVStore, pFixed: *mut i64) -> c
     }
 }
 
-/// Makes every commit so far survive a power cut. Never commits or ends an open transaction. Syncs the files that
-/// are open, wherever they are by now, and their directory.
+/// Makes all earlier commits survive a power failure. It syncs the open files and their directory,
+/// also if they were renamed. It does not commit or end an open transaction.
 ///
-/// Errors: KVSTORE_IOERR, also if the directory may not be read; KVSTORE_MISUSE, KVSTORE_ERROR (kv is NULL).
+/// Errors: KVSTORE_IOERR (also if the directory cannot be read), KVSTORE_ERROR (`kv` is NULL),
+/// KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_sync(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.
@@ -120,10 +134,13 @@ pub unsafe extern "C" fn kvstore_sync(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Gives free pages back to the file system: at most `nPage`, or all with 0. In WAL mode the file
-/// shrinks at the next checkpoint.
+/// Returns free pages to the file system. In WAL mode the file shrinks at the next checkpoint.
 ///
-/// Errors: KVSTORE_ERROR (nPage is negative, kv is NULL); otherwise as kvstore_put.
+/// @param nPage Maximum number of pages; 0: all.
+///
+/// Errors: KVSTORE_ERROR (`nPage` is negative, or `kv` is NULL), or a write code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_incremental_vacuum(kv: *mut KVStore, nPage: c_int) -> c_int {
     // SAFETY: as documented.
@@ -144,13 +161,17 @@ pub unsafe extern "C" fn kvstore_incremental_vacuum(kv: *mut KVStore, nPage: c_i
     }
 }
 
-/// Writes the WAL into the database file. `mode` is one of KVSTORE_CHECKPOINT_*. `*pnLog` is the number
-/// of frames in the WAL, `*pnCkpt` how many of them are in the file now; both may be NULL, and are 0
-/// when not in WAL mode. After TRUNCATE the WAL has 0 bytes.
+/// Copies the frames of the WAL into the database file. In DELETE journal mode it does nothing.
 ///
-/// Errors: KVSTORE_BUSY (a transaction is open on this handle; other handles stand in the way, except
-/// for PASSIVE), KVSTORE_ERROR (an unknown mode, kv is NULL), KVSTORE_IOERR, KVSTORE_FULL,
-/// KVSTORE_READONLY, KVSTORE_MISUSE.
+/// @param mode KVSTORE_CHECKPOINT_PASSIVE, KVSTORE_CHECKPOINT_FULL, KVSTORE_CHECKPOINT_RESTART or
+///   KVSTORE_CHECKPOINT_TRUNCATE. After TRUNCATE the WAL has 0 bytes.
+/// @param pnLog Receives the number of frames in the WAL, 0 if not in WAL mode. May be NULL.
+/// @param pnCkpt Receives the number of frames copied into the file, 0 if not in WAL mode. May be
+///   NULL.
+///
+/// Errors: KVSTORE_BUSY (a transaction is open on this handle; or, except for PASSIVE, other
+/// connections block it), KVSTORE_ERROR (`mode` is unknown, or `kv` is NULL), KVSTORE_IOERR,
+/// KVSTORE_FULL, KVSTORE_READONLY, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_checkpoint(
     kv: *mut KVStore,
@@ -183,16 +204,24 @@ pub unsafe extern "C" fn kvstore_checkpoint(
     }
 }
 
-/// Copies everything that is committed to a new file, with all TTLs, while others go on reading and
-/// writing; the copy is the state of one moment. `path` must not exist; it appears when the copy is whole
-/// and synced. `progress` (may be NULL) is called now and then with `context` and the pages that remain and
-/// their total; what it returns, if not 0, stops the backup.
+/// Copies all committed data with all expiry times into a new file, as a consistent snapshot. Other
+/// connections can read and write meanwhile.
 ///
-/// Errors: KVSTORE_ERROR (path is NULL, exists, or is no name of a file: "", ":memory:", "file:...", a directory's;
-/// a log of another store is beside it; it is the name that the -wal, -shm or -journal of a file there has; stopped
-/// by progress: no file is left), KVSTORE_CANTOPEN, KVSTORE_FULL, KVSTORE_IOERR (also if the store is no longer at the path it
-/// was opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (the store is closed, also meanwhile: no file is left); KVSTORE_BUSY for a store in memory or an
-/// exclusive one while a transaction is open on this handle.
+/// @param path Path of the copy. It must not exist; the file appears when the copy is complete and
+///   synced.
+/// @param progress Called at intervals with `context`, the number of remaining pages and the total
+///   number of pages. A result other than 0 cancels the backup. May be NULL.
+/// @param context Passed to `progress`.
+///
+/// After a failure no file is left.
+///
+/// Errors: KVSTORE_ERROR (`kv` or `path` is NULL; the path exists or is not a file name, such as
+/// "", ":memory:", "file:..." or a directory; the path has a -wal, -shm or -journal file of another
+/// store, or is the name of such a file; or `progress` cancelled the backup), KVSTORE_BUSY (a
+/// transaction is open on this handle of a store in memory or an exclusive store; or a lock of
+/// another handle), KVSTORE_CANTOPEN, KVSTORE_FULL, KVSTORE_IOERR (also if the store is no longer
+/// at the path it was opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (also if the store
+/// is closed meanwhile).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_backup(
     kv: *mut KVStore,
@@ -218,26 +247,36 @@ pub unsafe extern "C" fn kvstore_backup(
     }
 }
 
-/// Copies all live keys of all families of `from` into `to`, with their TTLs and write times, and the families'
-/// settings: the state of one moment, in one transaction of `to`. After a failure, or if the process dies, nothing was
-/// copied, and it may be run again. Others go on reading and writing `from` meanwhile; `to` takes no other writes.
+/// Copies all live keys of all families into another store, with expiry times, write times and the
+/// settings of the families. The copy is a consistent snapshot of `from`, written in one
+/// transaction of `to`.
 ///
-/// Families that `to` does not have are made. One that it has must have no live key; it gets the default TTL of the
-/// one in `from`, and tracks write times if that one does. The limit of `from` (kvstore_set_limit) is copied if `to`
-/// has none and no key at all; if it would remove what was copied, as with other pages, the copy is KVSTORE_FULL. The WAL of `to` grows as long as what is copied.
+/// @param from Source. Other connections can read and write it meanwhile.
+/// @param to Destination. Other writes to it are blocked meanwhile. Its WAL grows by the size of
+///   the copy.
+/// @param progress Called at intervals with `context`, the number of keys copied and their total,
+///   which is not reached if keys expire meanwhile. A result other than 0 cancels the copy. May be
+///   NULL.
+/// @param context Passed to `progress`.
 ///
-/// `progress` (may be NULL) is called now and then with `context`, the keys that were copied and their total, which
-/// may not be reached if keys expire meanwhile; what it returns, if not 0, stops the copy. It may use both stores
-/// (writes to `to` find it busy), but not one in memory or an exclusive one: a transaction of the copy's is open on its
-/// handle.
+/// Families that `to` lacks are created. An existing family of `to` must have no live key; it takes
+/// over the default TTL, and records write times if the family of `from` does. The size limit of
+/// `from` is copied if `to` has no limit and no key. If that limit would evict copied keys, as can
+/// happen with another page size, the copy fails with KVSTORE_FULL.
 ///
-/// Errors: KVSTORE_ERROR (a NULL handle; a family of `to` has live keys; `from` and `to` are the same store; a value is
-/// longer than `to` takes; stopped by progress), KVSTORE_BUSY (others write to `to`; a transaction is open on `to`, or
-/// on `from` if that is in memory or exclusive), KVSTORE_READONLY (`to`), KVSTORE_FULL (also if it does not fit into
-/// the limit of `to`), KVSTORE_CANTOPEN, KVSTORE_IOERR (also if one of the stores is no longer at the path it was
-/// opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (one of the stores is closed, also meanwhile; or
-/// progress has ended the copy's transaction). Nothing was copied then. The text is that of `from`:
-/// kvstore_errmsg(from).
+/// `progress` may use both stores; writes to `to` find it busy. It must not use a store in memory
+/// or an exclusive store, because the transaction of the copy is open on that handle.
+///
+/// After a failure, or if the process dies, nothing was copied, and the copy can be run again.
+/// kvstore_errmsg(from) returns the text.
+///
+/// Errors: KVSTORE_ERROR (a handle is NULL, a family of `to` has live keys, both handles are of the
+/// same store, a value is longer than `to` allows, or `progress` cancelled the copy), KVSTORE_BUSY
+/// (another handle is writing to `to`; a transaction is open on `to`, or on `from` if that is in
+/// memory or exclusive), KVSTORE_READONLY (`to`), KVSTORE_FULL (also for the size limit of `to`),
+/// KVSTORE_LOCKED, KVSTORE_CANTOPEN, KVSTORE_IOERR (also if a store is no longer at the path it was
+/// opened by), KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE (a store is closed, also meanwhile;
+/// or `progress` ended the transaction of the copy).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_copy(
     from: *mut KVStore,

@@ -1,4 +1,4 @@
-//! Reads without allocation, several keys at once, batches.
+//! Several keys at once, and batches.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,12 +15,19 @@ use super::ranges::key_range;
 use super::types::{KVBatch, KVColumnFamily, KVStore};
 use crate::{Error, ErrorKind, WriteBatch};
 
-/// Reads a value into the caller's buffer, without allocating: copies its first bytes, at most `cap`.
-/// `*pn` is the full length, also when that is more than `cap`. `buf` may be NULL if `cap` is 0. What it has after a
-/// failure is not to be used.
+/// Reads a value into a buffer of the caller, without allocating memory.
 ///
-/// Errors: KVSTORE_NOTFOUND (missing or expired: *pn is 0), KVSTORE_ERROR (also for a negative cap);
-/// otherwise as kvstore_get.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param buf Receives the first `cap` bytes of the value. May be NULL if `cap` is 0. Its content
+///   is undefined after a failure.
+/// @param cap Size of `buf`, in bytes, at least 0.
+/// @param pn Receives the full length of the value, which may exceed `cap`; 0 if the key is not
+///   found.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+/// NULL, a length is out of bounds, or `cap` is negative), or a read code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_into(
     cf: *mut KVColumnFamily,
@@ -45,12 +52,18 @@ pub unsafe extern "C" fn kvstore_cf_get_into(
     }
 }
 
-/// Reads several values from one snapshot. `keys` and `lens` have `count` keys; `values` and `valueLens`
-/// get as many results: a copy, to be freed with kvstore_free, and its length; or NULL and -1 for a key
-/// that is missing or expired. A `count` of 0 is allowed.
+/// Reads several values from one snapshot.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as
-/// kvstore_get. All results are NULL and -1 then.
+/// @param count Number of keys; 0 is allowed.
+/// @param keys Array of `count` keys.
+/// @param lens Array of their `count` lengths, each 1 to 65536.
+/// @param values Array of `count` elements. Each receives a copy of the value, to be freed with
+///   kvstore_free, or NULL if the key does not exist or has expired.
+/// @param valueLens Array of `count` elements. Each receives the length of the value, or -1.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, `count` is negative, or a length is out of bounds), or
+/// a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
+/// KVSTORE_PROTOCOL, KVSTORE_MISUSE). All results are NULL and -1 then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_many(
     cf: *mut KVColumnFamily,
@@ -105,11 +118,17 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
     }
 }
 
-/// Deletes several keys, all in one transaction, and on a server in one round trip. `keys` and `lens` have `count` keys;
-/// `*pnDeleted` (may be NULL) is how many of them were there and alive, each counted once. A `count` of 0 is allowed.
+/// Deletes several keys in one transaction; for a store on a server, in one round trip.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer, a negative count, a key of a bad length); otherwise as kvstore_put. Nothing is
-/// deleted then.
+/// @param count Number of keys; 0 is allowed.
+/// @param keys Array of `count` keys.
+/// @param lens Array of their `count` lengths, each 1 to 65536.
+/// @param pnDeleted Receives the number of live keys deleted; a repeated key counts once. May be
+///   NULL.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, `count` is negative, or a length is out of bounds), or
+/// a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
+/// KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is deleted then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_delete_many(
     cf: *mut KVColumnFamily,
@@ -135,11 +154,15 @@ pub unsafe extern "C" fn kvstore_cf_delete_many(
     }
 }
 
-/// Deletes the keys from `pLower` (NULL with length 0: the least) to before `pUpper` (NULL with length 0: to the
-/// greatest), all in one transaction. NULL with another length is KVSTORE_ERROR. `*pnDeleted` (may be NULL) is how
-/// many of them were alive.
+/// Deletes the keys from a lower bound to before an upper bound, in one transaction.
 ///
-/// Errors: as kvstore_put.
+/// @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
+/// @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
+/// @param pnDeleted Receives the number of live keys deleted. May be NULL.
+///
+/// Errors: KVSTORE_ERROR (`cf` is NULL, a length is out of bounds, or a bound is NULL with a
+/// length), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_delete_range(
     cf: *mut KVColumnFamily,
@@ -160,10 +183,11 @@ pub unsafe extern "C" fn kvstore_cf_delete_range(
     }
 }
 
-/// Makes an empty batch for a store. On success `*ppBatch` is the batch, to be freed with
-/// kvstore_batch_free; on failure it is NULL.
+/// Creates an empty batch for a store.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+/// @param ppBatch Receives the batch, or NULL after a failure. Free it with kvstore_batch_free.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut KVBatch) -> c_int {
     // SAFETY: NULL or valid, as documented.
@@ -180,11 +204,19 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
     }
 }
 
-/// Adds a write to a batch: the key expires at `expire_ms` (0: never). Key and value are copied; the
-/// family's handle may be closed before the commit.
+/// Adds a write to a batch. Key and value are copied; the handle of the family may be closed before
+/// the commit.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer, a bad length, a negative expire_ms, a family of another store
-/// handle), KVSTORE_MISUSE (the batch, the family or the store is closed), KVSTORE_NOMEM. Nothing is added then.
+/// @param b Batch.
+/// @param cf Family, opened from the store handle of the batch.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pValue,nValue Value and its length, as for kvstore_put.
+/// @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: the key never expires.
+///   The default TTL of the family is not used.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is negative, or
+/// the family belongs to another store handle), KVSTORE_MISUSE (the batch, the family or the store
+/// is closed), KVSTORE_NOMEM. Nothing is added then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_put(
     b: *mut KVBatch,
@@ -205,10 +237,16 @@ pub unsafe extern "C" fn kvstore_batch_put(
     }
 }
 
-/// Adds a deletion to a batch. A key that is missing at the commit is no error. Otherwise as
-/// kvstore_batch_put.
+/// Adds a deletion to a batch. It is not an error if the key does not exist when the batch is
+/// committed.
 ///
-/// Errors: as kvstore_batch_put.
+/// @param b Batch.
+/// @param cf Family, opened from the store handle of the batch.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, the length is out of bounds, or the family belongs to
+/// another store handle), KVSTORE_MISUSE (the batch, the family or the store is closed),
+/// KVSTORE_NOMEM. Nothing is added then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_delete(
     b: *mut KVBatch,
@@ -225,9 +263,11 @@ pub unsafe extern "C" fn kvstore_batch_delete(
     }
 }
 
-/// Says in `*pnCount` how many writes and deletions a batch has.
+/// Returns the number of writes and deletions in a batch.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer), KVSTORE_MISUSE.
+/// @param pnCount Receives the number.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_count(b: *mut KVBatch, pnCount: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -241,9 +281,9 @@ pub unsafe extern "C" fn kvstore_batch_count(b: *mut KVBatch, pnCount: *mut i64)
     }
 }
 
-/// Empties a batch.
+/// Removes all writes and deletions from a batch.
 ///
-/// Errors: KVSTORE_ERROR (b is NULL), KVSTORE_MISUSE.
+/// Errors: KVSTORE_ERROR (`b` is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_clear(b: *mut KVBatch) -> c_int {
     // SAFETY: as documented.
@@ -256,11 +296,13 @@ pub unsafe extern "C" fn kvstore_batch_clear(b: *mut KVBatch) -> c_int {
     }
 }
 
-/// Commits a batch: all of it in one transaction (or as part of the open one), or nothing. The batch is
-/// empty afterwards, but only on success, and can be used again.
+/// Commits a batch atomically: in one transaction, or as part of the open one. After success the
+/// batch is empty and can be used again; after a failure it keeps its content.
 ///
-/// Errors: as kvstore_put; also KVSTORE_ERROR if a family was dropped meanwhile, or if the store is on a server and
-/// the batch has more than it takes at once (1008 MiB).
+/// Errors: KVSTORE_ERROR (`b` is NULL, a family was dropped, or the batch for a store on a server
+/// exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
+/// KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_commit(b: *mut KVBatch) -> c_int {
     // SAFETY: as documented.
@@ -272,8 +314,10 @@ pub unsafe extern "C" fn kvstore_batch_commit(b: *mut KVBatch) -> c_int {
     }
 }
 
-/// Frees a batch; what was not committed is forgotten. NULL is allowed, and so are batches of a closed
-/// store. A call that another thread is in with it goes on to its end.
+/// Frees a batch and discards its content. NULL is allowed, and so is a batch whose store is
+/// closed.
+///
+/// Threads: a call of another thread that is using the batch runs to its end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_batch_free(b: *mut KVBatch) {
     // SAFETY: NULL or a batch, as documented.

@@ -1,4 +1,4 @@
-//! Ranges, rows, and the order of expiry.
+//! Ranges, row keys and the order of expiry.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Bound;
@@ -44,12 +44,22 @@ fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
     Ok(cursor)
 }
 
-/// Makes an iterator over the keys from `pLower` to before `pUpper`; NULL with length 0 is open. `flags` is 0 or
-/// KVSTORE_RANGE_* or'ed together: REVERSE, CLOSED (pUpper included), OPEN (pLower excluded), KEYS_ONLY. It
-/// is at its first entry from the start (or at eof). A lower bound that is not below the upper one: nothing
-/// in it. Otherwise as kvstore_prefix_iterator_create; a seek outside the range leaves it at eof.
+/// Creates an iterator over the live entries with keys from a lower bound to before an upper bound.
+/// It is at its first entry, or at the end if there is none.
 ///
-/// Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, unknown flags); otherwise as kvstore_get.
+/// @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
+/// @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
+/// @param flags 0, or a bitwise OR of KVSTORE_RANGE_* flags: REVERSE, CLOSED (include the upper
+///   bound), OPEN (exclude the lower bound), KEYS_ONLY.
+/// @param ppIter Receives the iterator, or NULL after a failure. Close it with
+///   kvstore_iterator_close.
+///
+/// A range whose lower bound is not below its upper bound is empty. A seek outside the range leaves
+/// the iterator at the end. Visibility of writes: as for kvstore_iterator_create.
+///
+/// Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
+/// a length, or a flag is unknown), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
     cf: *mut KVColumnFamily,
@@ -74,13 +84,20 @@ pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
     }
 }
 
-/// Makes an iterator over one partition of row keys (see kvstore_row_key), from the clustering part
-/// `pStart` to before `pFinish`; NULL with length 0 is open. Its keys, and those it seeks, are clustering
-/// parts. `flags` as for kvstore_cf_range_iterator_create. It is at its first entry from the start (or at
-/// eof).
+/// Creates an iterator over the rows of one partition (see kvstore_row_key). It is at its first
+/// entry, or at the end if there is none. Its keys, and those it seeks, are clustering parts.
 ///
-/// Errors: KVSTORE_ERROR (a NULL handle or ppIter, a bad length, NULL with a length, a key that would be too long,
-/// unknown flags); otherwise as kvstore_get.
+/// @param pPKey,nPKey Partition key.
+/// @param pStart,nStart First clustering part, included; NULL with length 0: from the first row.
+/// @param pFinish,nFinish Last clustering part, excluded; NULL with length 0: to the last row.
+/// @param flags As for kvstore_cf_range_iterator_create.
+/// @param ppIter Receives the iterator, or NULL after a failure. Close it with
+///   kvstore_iterator_close.
+///
+/// Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
+/// a length, the row key would exceed 65536 bytes, or a flag is unknown), or a read code
+/// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
     cf: *mut KVColumnFamily,
@@ -104,12 +121,18 @@ pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
     }
 }
 
-/// Makes an iterator over the keys that expire at or after `from_ms` and before `to_ms`, in the order of
-/// their expiry, those that have expired but are still there included. It is at its first entry from the
-/// start (or at eof), and cannot seek. kvstore_iterator_expire_ms shows the times. A `to_ms` of INT64_MAX is no
-/// end: keys that expire at that last moment are included, too.
+/// Creates an iterator over the keys whose expiry time is in a range, in order of expiry. Expired
+/// rows that have not been removed yet are included. The iterator is at its first entry, or at the
+/// end if there is none. It cannot seek; kvstore_iterator_expire_ms returns the expiry times.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer); otherwise as kvstore_get.
+/// @param from_ms Lower bound, included, in milliseconds since the Unix epoch.
+/// @param to_ms Upper bound, excluded, in milliseconds since the Unix epoch. INT64_MAX means no
+///   upper bound: keys that expire at INT64_MAX are included.
+/// @param ppIter Receives the iterator, or NULL after a failure. Close it with
+///   kvstore_iterator_close.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_expiring_iterator_create(
     cf: *mut KVColumnFamily,
@@ -121,15 +144,18 @@ pub unsafe extern "C" fn kvstore_cf_expiring_iterator_create(
     unsafe { new_iterator(cf, ppIter, |family| at_first(family.expiring(from_ms, to_ms), 0)) }
 }
 
-/// Builds one ordered key from a partition key and clustering columns; both may be empty. All rows of a
-/// partition are together, in the byte order of their clustering columns, and no other partition's are
-/// between them. The key works with every function.
+/// Builds an ordered key from a partition key and clustering columns. Rows of one partition are
+/// contiguous, in the byte order of their clustering columns. The key can be used with every
+/// function.
 ///
-/// Writes the key to `buf`, and its length to `*pn`. A `buf` of NULL with a `cap` of 0 only asks for the
-/// length; 2 * nPKey + 2 + nCCols is always enough.
+/// @param pPKey,nPKey Partition key and its length; may be empty.
+/// @param pCCols,nCCols Clustering columns and their length; may be empty.
+/// @param buf Receives the key. NULL with a `cap` of 0 only requests the length.
+/// @param cap Size of `buf`, in bytes. 2 * nPKey + 2 + nCCols is always sufficient.
+/// @param pn Receives the length of the key.
 ///
-/// Errors: KVSTORE_ERROR (a NULL pointer, a bad length, `cap` too small, a key of more than 65536 bytes);
-/// kvstore_errmsg(NULL) says which. Nothing is written then.
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `cap` is too small, or the
+/// key would exceed 65536 bytes). kvstore_errmsg(NULL) returns the reason. Nothing is written then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_row_key(
     pPKey: *const c_void,

@@ -1,4 +1,6 @@
-//! Recovery of what can be read of a damaged file. It takes no handle: such a file cannot be opened.
+//! Recovery of damaged files.
+//!
+//! The function takes no handle, because a damaged file may not open.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::ControlFlow;
@@ -11,26 +13,31 @@ use super::conditional::give_count;
 use super::under_way;
 use crate::{Recovering, path_of};
 
-/// Saves every row that can be read of the file `path`, which may be damaged, into a new store at `newPath`: with its
-/// value, its TTL, its write time and its family, whose settings are kept. Rows that have expired are left out.
-/// `*pSaved` (may be NULL) is the number of rows saved, `*pLost` (may be NULL) that of all that was found to be lost:
-/// rows, pages, tables; 0: everything is there. The text of the calls that fail is in kvstore_errmsg(NULL).
+/// Saves every readable row of a damaged file into a new store, with its value, expiry time, write
+/// time and family, including the settings of the family. Expired rows are left out.
 ///
-/// The file is read as bytes and never written, with the -wal or the rollback journal beside it. Nobody may have it
-/// open meanwhile. `newPath` must not exist; it appears when the new store is whole and synced.
+/// @param path Damaged file. It is read as bytes, together with its -wal or rollback journal, and
+///   never written. It must not be open elsewhere.
+/// @param newPath Path of the new store. It must not exist; the file appears when the store is
+///   complete and synced.
+/// @param report Called with `context` and a text for each loss found; the text is valid during the
+///   call and contains the key of a lost row, if known. Also called at intervals with NULL as text.
+///   `done` and `total` are numbers of pages. A result other than 0 cancels the recovery. May be
+///   NULL.
+/// @param context Passed to `report`.
+/// @param pSaved Receives the number of rows saved. May be NULL.
+/// @param pLost Receives the number of losses found: rows, pages and tables; 0 if everything was
+///   saved. May be NULL.
 ///
-/// `report` (may be NULL) is called with `context` and `text`, a line about something that is lost, which is valid during
-/// the call and has the key of a lost row, if that is known; and now and then with NULL as `text`. `done` and `total`
-/// are how many pages were read, and are about to be. What it returns, if not 0, stops the recovery.
+/// No row is invented. Inconsistent pages are not used, nor are free pages, which may contain
+/// deleted rows. Rows under a damaged page are assigned to a family only if the file names it. Rows
+/// of an unknown family are saved in families called "recovered-1" and so on. A changed byte within
+/// a key, a value or a time is not detected.
 ///
-/// No row is invented: pages of which anything does not agree, and free ones, which may have deleted rows, are not used;
-/// what a damaged page led to is given to a family only if the file says to which one. Rows whose family nothing names
-/// are saved in families called "recovered-1" and so on. But a byte that was changed inside a key, a value or a time is
-/// not noticed.
-///
-/// Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (nothing in it is of a store), KVSTORE_ERROR (a path
-/// is NULL; `newPath` exists or cannot be a store's; stopped by report), KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM,
-/// KVSTORE_BUSY. No file is left then.
+/// Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (the file contains nothing of a
+/// store), KVSTORE_ERROR (a path is NULL, `newPath` exists or cannot be that of a store, or
+/// `report` cancelled the recovery), KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_BUSY. No
+/// new file is left then. kvstore_errmsg(NULL) returns the text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_recover(
     path: *const c_char,

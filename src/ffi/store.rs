@@ -1,4 +1,4 @@
-//! Opening and closing.
+//! Stores: opening, closing, errors and clocks.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -11,11 +11,13 @@ use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
 use super::under_way;
 use crate::{Config, Store, path_of};
 
-/// Opens the store at `path` with the default configuration; makes it if it is not there.
+/// Opens the store at `path` with the default configuration, and creates it if it does not exist.
 ///
-/// `path` is a file name, or the URL of a store on a server, such as
-/// "postgresql://user@host/database?schema=app" (docs/how-to/postgresql.md); NULL, "" or ":memory:" is a new
-/// store in memory. `journalMode` is KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
+/// @param path File name, or URL of a store on a server; NULL, "" or ":memory:" for a new store in
+///   memory. See kvstore_open_v2.
+/// @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
+/// @param journalMode KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
+///
 /// Otherwise as kvstore_open_v2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open(
@@ -27,36 +29,52 @@ pub unsafe extern "C" fn kvstore_open(
     unsafe { open(path, ppKV, || Ok(Config::new().journal_mode(journal_mode(journalMode)?))) }
 }
 
-/// Opens the store at `path` with a configuration (NULL: the default one); makes it if it is not
-/// there.
+/// Opens the store at `path`, and creates it if it does not exist.
 ///
-/// `path` is a file name; NULL, "" or ":memory:" is a new store in memory. In a build with servers (kvstore_version ends in
-/// "+remote") it may be a URL, "postgresql://user:password@host:port/database?schema=app": a store in a schema of a PostgreSQL
-/// server, which is made there (docs/how-to/postgresql.md has the parameters, and what differs). On success `*ppKV` is the
-/// handle, to be closed with kvstore_close; on failure it is NULL, and kvstore_errmsg(NULL) has the
-/// text. `config` is only read during the call.
+/// @param path File name; NULL, "" or ":memory:" for a new store in memory. In a build with support
+///   for servers (kvstore_version ends in "+remote") also a URL such as
+///   "postgresql://user:password@host:port/database?schema=app": the store is a schema of a
+///   PostgreSQL server, and is created there. See docs/how-to/postgresql.md.
+/// @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
+/// @param config Configuration, read during the call only; NULL for the default one.
 ///
-/// If the file is deleted, moved or replaced while it is open, calls on the handle answer KVSTORE_IOERR within some
-/// milliseconds, as nobody would see what is written; renaming its directory does not matter,
-/// but kvstore_backup and kvstore_cleaner_start need the path.
+/// After a failure kvstore_errmsg(NULL) returns the text. A failed open leaves no new file behind,
+/// with one exception: an empty store remains if the failure comes after its creation, such as a
+/// lack of file descriptors for the -wal. On systems with open file description locks (Linux), a
+/// read-only handle leaves no new file either.
 ///
-/// If it fails, no file is left that was not there before, but for a whole store without keys if what fails comes after
-/// it was made (there are no descriptors for its -wal). Nor does a read-only handle leave one (on systems with locks of
-/// open files: Linux).
+/// If the file of an open store is deleted, moved or replaced, calls on its handles fail with
+/// KVSTORE_IOERR within some milliseconds, because nothing written there could be found again.
+/// Renaming the directory is allowed, but kvstore_backup and kvstore_cleaner_start need the
+/// original path.
 ///
-/// Errors: KVSTORE_CANTOPEN (no such directory, no permission, a directory or other special file, a
-/// missing or empty file with readOnly, a newer file format; a file with several names (hard links), each of
-/// which would have a log of its own; a log beside it that belongs to a deleted file of its name, which somebody
-/// still has open); KVSTORE_NOTADB (not a store: the file is left as it is); KVSTORE_AUTH_FAILED
-/// (an encrypted store, or bytes without any order: the file is left as it is); KVSTORE_BUSY (another handle has it open
-/// exclusively, or in the other journal mode; others write without a pause in DELETE mode); KVSTORE_READONLY (this
-/// process may not write the file, or its -wal or -shm, which may belong to another user: the text names them);
-/// KVSTORE_CORRUPT; KVSTORE_IOERR; KVSTORE_FULL; KVSTORE_NOMEM; KVSTORE_ERROR (ppKV is NULL, a setting is out of
-/// bounds). Of a URL: KVSTORE_ERROR (it is not well-formed); KVSTORE_CANTOPEN (this build has no servers; none is reached,
-/// or answers, within the URL's connect_timeout, and then busyTimeout; there is no such database; no TLS as sslmode wants
-/// it; the role may not use or make the schema; the store is of a newer version); KVSTORE_AUTH_FAILED (the log-in);
-/// KVSTORE_BUSY (the server takes no connection now: it starts, or has too many); KVSTORE_READONLY (none of the servers can
-/// write now); KVSTORE_NOTADB.
+/// Errors: those of the first list for a file, those of the second for a URL.
+///
+/// For a file:
+/// - KVSTORE_ERROR: ppKV is NULL, or a setting is out of bounds.
+/// - KVSTORE_CANTOPEN: the directory does not exist; no permission; the path is a directory or a
+///   special file; the file is missing or empty and readOnly is set; the file format is newer; the
+///   file has several hard links, each of which would have its own WAL; or a -wal file next to it
+///   belongs to a deleted file of the same name that another process still has open.
+/// - KVSTORE_NOTADB: the file is not a store. It is left unchanged.
+/// - KVSTORE_AUTH_FAILED: the store is encrypted, or the file consists of random bytes. It is left
+///   unchanged.
+/// - KVSTORE_BUSY: another handle has the store open exclusively or in the other journal mode, or
+///   other processes write without a pause in DELETE mode.
+/// - KVSTORE_READONLY: this process may not write the file, its -wal or its -shm. The text names
+///   the file.
+/// - KVSTORE_CORRUPT, KVSTORE_IOERR, KVSTORE_FULL, KVSTORE_NOMEM, KVSTORE_PROTOCOL.
+///
+/// For a URL:
+/// - KVSTORE_ERROR: the URL is malformed.
+/// - KVSTORE_CANTOPEN: this build does not support servers; no server is reached, or none answers
+///   within connect_timeout of the URL and then busyTimeout; the database does not exist; TLS as
+///   required by sslmode is not available; the role may not use or create the schema; or the store
+///   has a newer version.
+/// - KVSTORE_AUTH_FAILED: the server refused the login.
+/// - KVSTORE_BUSY: the server accepts no connection now, because it is starting or has too many.
+/// - KVSTORE_READONLY: none of the servers accepts writes now.
+/// - KVSTORE_NOTADB: the schema is not a store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open_v2(
     path: *const c_char,
@@ -97,15 +115,21 @@ pub(super) fn handle_of(store: Store) -> *mut KVStore {
     handle::open(StoreHandle { store, session: Session::new() })
 }
 
-/// Closes a store: rolls back an open transaction, and closes the file. Families and iterators of it
-/// that are still open answer KVSTORE_MISUSE from now on, and must still be closed. NULL is allowed.
-/// Other threads may be in calls: the one that has the connection is waited for; a long one (a purge, sweep,
-/// vacuum, checkpoint or backup) stops at its next step, with KVSTORE_MISUSE.
-/// A second close, and any other call with the closed handle, answers KVSTORE_MISUSE.
+/// Closes a store: rolls back an open transaction and closes the file.
 ///
-/// Errors: KVSTORE_MISUSE (closed already, or opened before a fork; called by a callback of this store,
-/// which then stays open); what failed while closing, after which the handle is closed all the same. The
-/// text is in kvstore_errmsg(NULL).
+/// @param kv Handle; NULL is allowed.
+///
+/// Families, iterators and batches of the store that are still open return KVSTORE_MISUSE from then
+/// on, and must still be closed. So does every further call with the handle, including a second
+/// close.
+///
+/// Threads: the call waits for a call of another thread that is using the connection. A purge,
+/// sweep, vacuum, checkpoint or backup of another thread stops at its next step and returns
+/// KVSTORE_MISUSE.
+///
+/// Errors: KVSTORE_MISUSE (the handle is already closed or was opened before a fork; or the caller
+/// is a callback of this store, which then stays open); otherwise the code of what failed while
+/// closing: the handle is closed nevertheless. kvstore_errmsg(NULL) returns the text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.
@@ -126,11 +150,17 @@ pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// The text of the last call that did not answer KVSTORE_OK on this handle, its families and its iterators;
-/// with NULL, of this thread's last call that failed without a usable handle: kvstore_open, or a call with one
-/// that is NULL, closed, or in use by the call whose callback this is. Never NULL: "no error" where nothing
-/// failed. After KVSTORE_NOTFOUND it is "no such key", "no such family" or "no key has a TTL". Valid until the
-/// next call on the handle that fails, in the thread that has asked for it: what other threads do leaves it as it is.
+/// Returns the text of the last call that failed on a handle, its families or its iterators.
+///
+/// @param kv Handle. NULL asks for the last call of this thread that failed without a usable
+///   handle: kvstore_open, or a call whose handle was NULL, closed, or in use by the call that ran
+///   the callback.
+///
+/// The result is never NULL. It is "no error" if no call failed, and "no such key", "no such
+/// family" or "no key has a TTL" after KVSTORE_NOTFOUND.
+///
+/// Memory: the string belongs to the library and is valid until the next failing call on the handle
+/// in the thread that requested it. Calls of other threads do not change it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     // SAFETY: NULL or a handle, as documented.
@@ -141,13 +171,20 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     }
 }
 
-/// Says in `*pMs` the time by which this store shows what is left of a TTL: that of the clock it was given, or else of the
-/// system's (kvstore_now_ms). On a server it is the server's, as its newest answer had it, and gone on since then with this
-/// machine's monotonic clock; the server is asked if that is more than a minute ago, or the machine was suspended since, and
-/// where it cannot be, no time is told. Times that several machines compare come from here.
+/// Returns the current time of a store: the time from which kvstore_get_ttl and similar calls
+/// compute a remaining TTL.
 ///
-/// Errors: KVSTORE_MISUSE; KVSTORE_ERROR (kv or pMs is NULL); where the server is to be asked, also KVSTORE_IOERR (it cannot be
-/// reached, or the open transaction was lost with its connection), KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM.
+/// @param pMs Receives the time, in milliseconds since the Unix epoch.
+///
+/// For a store in a file this is the time of the clock set with kvstore_set_clock, or of the system
+/// clock (kvstore_now_ms). For a store on a server it is the server's time: the time of the last
+/// answer, advanced by the monotonic clock of this machine. The call asks the server if the last
+/// answer is older than a minute, or if the machine was suspended since then. Use this function for
+/// times that several machines compare.
+///
+/// Errors: KVSTORE_ERROR (`kv` or `pMs` is NULL), KVSTORE_MISUSE. If the server must be asked, also
+/// KVSTORE_IOERR (it cannot be reached, or the open transaction was lost with its connection),
+/// KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -162,14 +199,17 @@ pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_i
     }
 }
 
-/// Uses `now_ms(context)` instead of the system's clock for this handle, for tests and for devices
-/// without a clock; NULL goes back to the system's. It returns milliseconds since the Unix epoch, is
-/// called from whatever thread uses the handle, and must not call this store. A time before one it
-/// has returned counts as that one. `context` must stay valid until the clock is replaced or the
-/// store is closed: both wait for threads that are inside the old clock.
+/// Replaces the system clock of this handle by a function, for tests and for devices without a
+/// clock.
 ///
-/// Errors: KVSTORE_MISUSE (also for a call from inside the clock), KVSTORE_ERROR (kv is NULL, or the store is on a
-/// server, whose clock decides for all).
+/// @param now_ms Function that returns the time in milliseconds since the Unix epoch; NULL restores
+///   the system clock. Any thread that uses the handle may call it. It must not call this store. A
+///   result smaller than an earlier one counts as the earlier one.
+/// @param context Passed to `now_ms`. It must remain valid until the clock is replaced or the store
+///   is closed; both wait for threads inside the old clock.
+///
+/// Errors: KVSTORE_ERROR (`kv` is NULL, or the store is on a server, whose clock applies to all
+/// clients), KVSTORE_MISUSE (also for a call from inside the clock).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_set_clock(
     kv: *mut KVStore,

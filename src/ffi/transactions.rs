@@ -6,18 +6,23 @@ use super::call::call;
 use super::codes::KVSTORE_OK;
 use super::types::KVStore;
 
-/// Begins a transaction on this handle. `write` is 0 for a stable snapshot that only reads, anything
-/// else for a write transaction, whose reads see its own writes. Every call on the handle and its
-/// families, from whatever thread, is part of it until kvstore_commit or kvstore_rollback.
+/// Begins a transaction on a store handle. Every call on the handle and its families, from any
+/// thread, is part of the transaction until kvstore_commit or kvstore_rollback. Transactions cannot
+/// be nested.
 ///
-/// After a call in it that failed with KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_FULL or KVSTORE_CORRUPT,
-/// kvstore_rollback is what remains. A write transaction in which a write failed so is rolled back at once: writes in
-/// it answer that code, nothing is committed, and reads show the store without it (on a server they answer the code,
-/// too). After a read that failed so, SQLite may have ended the transaction: then it is the same, and in a snapshot
-/// reads answer the code.
+/// @param write 0: read transaction, a stable snapshot that cannot write. Otherwise: write
+///   transaction, whose reads see its own writes.
 ///
-/// Errors: KVSTORE_ERROR (one is open already, and goes on), KVSTORE_BUSY (another handle is writing),
-/// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_MISUSE.
+/// A write that fails with KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_FULL or KVSTORE_CORRUPT fails the
+/// transaction, except KVSTORE_FULL for the size limit. A failed transaction is rolled back at
+/// once, and only kvstore_rollback ends it. Until then, its writes and kvstore_commit return that
+/// code, and its reads see the store without it; on a server its reads return the code too. A read
+/// that fails with one of these codes fails the transaction if SQLite ended it; in a read
+/// transaction later reads then return the code.
+///
+/// Errors: KVSTORE_ERROR (`kv` is NULL, or a transaction is open, which continues), KVSTORE_BUSY
+/// (another handle is writing), KVSTORE_READONLY, KVSTORE_LOCKED, KVSTORE_IOERR, KVSTORE_NOMEM,
+/// KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_begin(kv: *mut KVStore, write: c_int) -> c_int {
     // SAFETY: as documented.
@@ -31,11 +36,15 @@ pub unsafe extern "C" fn kvstore_begin(kv: *mut KVStore, write: c_int) -> c_int 
 
 /// Commits the open transaction.
 ///
-/// Errors: KVSTORE_ERROR (none is open); KVSTORE_BUSY (others are reading; only in DELETE journal
-/// mode: the transaction is still open, try again); KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM and
-/// others: nothing was committed, and only kvstore_rollback is possible (exceptions in DELETE mode: README,
-/// "Limits"). The same code is reported
-/// when a call inside the transaction failed before. KVSTORE_MISUSE.
+/// Errors:
+/// - KVSTORE_ERROR: no transaction is open, or `kv` is NULL.
+/// - KVSTORE_BUSY: other handles are reading (DELETE journal mode only). The transaction is still
+///   open; call kvstore_commit again.
+/// - KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_CORRUPT, KVSTORE_LOCKED, KVSTORE_READONLY,
+///   KVSTORE_PROTOCOL: nothing was committed, and only kvstore_rollback is possible. The code of an
+///   earlier call that failed the transaction is returned too. Exceptions in DELETE journal mode:
+///   docs/explanation/durability.md, "Limits".
+/// - KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_commit(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.
@@ -47,9 +56,9 @@ pub unsafe extern "C" fn kvstore_commit(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Rolls the open transaction back: nothing in it has happened.
+/// Rolls back the open transaction. None of its writes takes effect.
 ///
-/// Errors: KVSTORE_ERROR (none is open), KVSTORE_IOERR, KVSTORE_MISUSE.
+/// Errors: KVSTORE_ERROR (no transaction is open, or `kv` is NULL), KVSTORE_IOERR, KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_rollback(kv: *mut KVStore) -> c_int {
     // SAFETY: as documented.

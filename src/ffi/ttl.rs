@@ -1,4 +1,4 @@
-//! Keys that expire.
+//! Keys with an expiry time.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -11,13 +11,19 @@ use super::data::{get, on_family};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Family, Ttl};
 
-/// Writes a value that expires at `expire_ms`, in milliseconds since the Unix epoch (such as
-/// kvstore_now_ms() + 60000); 0: never. A time in the past is allowed: the key is invisible at once.
+/// Writes a value with an expiry time. The default TTL of the family is not used.
 ///
-/// `expire_ms` is a moment. A value of 1 to 10^10 (before 27 April 1970) is nearly always a duration by
-/// mistake, and the key is gone: kvstore_cf_put_for takes the duration.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pValue,nValue Value and its length, as for kvstore_put.
+/// @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
+///   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
 ///
-/// Errors: as kvstore_put; KVSTORE_ERROR also for a negative expire_ms.
+/// `expire_ms` is a moment, not a duration. A value from 1 to 10^10 lies before 27 April 1970, and
+/// is nearly always a duration passed by mistake. kvstore_cf_put_for takes a duration.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
+/// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_put_ttl(
     kv: *mut KVStore,
@@ -31,7 +37,7 @@ pub unsafe extern "C" fn kvstore_put_ttl(
     unsafe { on_family(kv, |family| put_ttl(family, (pKey, nKey), (pValue, nValue), expire_ms)) }
 }
 
-/// kvstore_put_ttl in any family.
+/// Writes a value with an expiry time into the family `cf`. Otherwise as kvstore_put_ttl.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_ttl(
     cf: *mut KVColumnFamily,
@@ -57,11 +63,18 @@ unsafe fn put_ttl(
     Ok(KVSTORE_OK)
 }
 
-/// Writes a value that lives for `ttl_ms` milliseconds from now, by the store's clock. A duration that ends
-/// after the last moment there is ends with it. kvstore_cf_put_ttl takes a moment instead, and there
-/// 0 for a key that never expires.
+/// Writes a value with a TTL.
 ///
-/// Errors: as kvstore_put; KVSTORE_ERROR also for a `ttl_ms` below 1.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pValue,nValue Value and its length, as for kvstore_put.
+/// @param ttl_ms TTL, in milliseconds from now by the clock of the store, at least 1. The expiry
+///   time is limited to the last one that can be represented.
+///
+/// Use kvstore_cf_put_ttl for an expiry time, or with 0 for a key that never expires.
+///
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `ttl_ms` is less than
+/// 1), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_for(
     cf: *mut KVColumnFamily,
@@ -87,10 +100,17 @@ pub unsafe extern "C" fn kvstore_cf_put_for(
     }
 }
 
-/// Reads a value, as kvstore_get does, and what is left of its life: `*pnRemaining` (may be NULL) is
-/// in milliseconds, or KVSTORE_NO_TTL.
+/// Reads the value and the remaining TTL of a key.
 ///
-/// Errors: as kvstore_get; with KVSTORE_NOTFOUND *pnRemaining is 0.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
+/// @param pnValue Receives the length of the value.
+/// @param pnRemaining Receives the remaining TTL, in milliseconds; KVSTORE_NO_TTL if the key never
+///   expires; 0 if it is not found. May be NULL.
+///
+/// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
+/// NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_get_ttl(
     kv: *mut KVStore,
@@ -104,7 +124,7 @@ pub unsafe extern "C" fn kvstore_get_ttl(
     unsafe { on_family(kv, |family| get_ttl(family, (pKey, nKey), ppValue, pnValue, pnRemaining)) }
 }
 
-/// kvstore_get_ttl in any family.
+/// Reads the value and the remaining TTL of a key of the family `cf`. Otherwise as kvstore_get_ttl.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_ttl(
     cf: *mut KVColumnFamily,
@@ -138,11 +158,17 @@ unsafe fn get_ttl(
     found.map(|_| KVSTORE_OK)
 }
 
-/// Says in `*pnRemaining` what is left of a key's life, in milliseconds: KVSTORE_NO_TTL for a key that
-/// never expires, 0 for one that has expired but whose row this call is the first of its handle to meet. The row is
-/// removed later, together with others; for this handle it is gone from then on.
+/// Returns the remaining TTL of a key.
 ///
-/// Errors: KVSTORE_NOTFOUND (no row); otherwise as kvstore_get.
+/// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+/// @param pnRemaining Receives the remaining TTL, in milliseconds; KVSTORE_NO_TTL if the key never
+///   expires. It is 0 if the key has expired and this call is the first one of its handle to find
+///   the row; later calls return KVSTORE_NOTFOUND.
+///
+/// Errors: KVSTORE_NOTFOUND (there is no row, or this handle has already found it expired),
+/// KVSTORE_ERROR (a pointer is NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY,
+/// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_ttl_remaining(
     kv: *mut KVStore,
@@ -154,7 +180,7 @@ pub unsafe extern "C" fn kvstore_ttl_remaining(
     unsafe { on_family(kv, |family| ttl_remaining(family, (pKey, nKey), pnRemaining)) }
 }
 
-/// kvstore_ttl_remaining in any family.
+/// Returns the remaining TTL of a key of the family `cf`. Otherwise as kvstore_ttl_remaining.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_ttl_remaining(
     cf: *mut KVColumnFamily,
@@ -185,19 +211,26 @@ fn c_remaining(ttl: Ttl) -> i64 {
     }
 }
 
-/// Removes every key of the default family that has expired; `*pnDeleted` (may be NULL) is how many, without those
-/// that a get, exists or ttl call of this handle has met before.
-/// The work grows with that number only. It is done in transactions of at most 256 keys, between which
-/// others may write; or all in the open transaction.
+/// Removes all expired keys of the default family. The work is proportional to the number of
+/// expired keys.
 ///
-/// Errors: as kvstore_put. What earlier transactions removed stays removed.
+/// @param pnDeleted Receives the number of keys removed, without those that a get, exists or ttl
+///   call of this handle found expired before. May be NULL.
+///
+/// The keys are removed in transactions of at most 256 keys, between which other connections can
+/// write; inside a transaction, all in that one. After a failure, keys that earlier transactions
+/// removed stay removed.
+///
+/// Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
+/// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_purge_expired(kv: *mut KVStore, pnDeleted: *mut c_int) -> c_int {
     // SAFETY: as documented.
     unsafe { on_family(kv, |family| purge_expired(family, pnDeleted)) }
 }
 
-/// kvstore_purge_expired of any family.
+/// Removes all expired keys of the family `cf`. Otherwise as kvstore_purge_expired.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_purge_expired(cf: *mut KVColumnFamily, pnDeleted: *mut c_int) -> c_int {
     // SAFETY: as documented.

@@ -1,4 +1,4 @@
-//! The types of the header.
+//! Handles and structs.
 
 #![allow(non_snake_case)] // the fields have their C names
 
@@ -12,57 +12,59 @@ use super::codes::{
 };
 use crate::{Config, JournalMode, Stats, SyncLevel};
 
-/// A handle on a store: one connection to one file. May be shared by threads, which take turns;
-/// open several for parallel reads.
+/// Handle on a store: one connection to one file, or to a schema of a server. Threads may share it;
+/// their calls run one after another. Open several handles for parallel reads.
 pub struct KVStore {
     _opaque: [u8; 0],
 }
 
-/// A handle on a family of keys. May be shared by threads.
+/// Handle on a family, an ordered set of keys (see "Families" in the introduction). Threads may
+/// share it.
 pub struct KVColumnFamily {
     _opaque: [u8; 0],
 }
 
-/// A position among the live entries of a family. For one thread at a time.
+/// Position within the live entries of a family. Used by one thread at a time.
 pub struct KVIterator {
     _opaque: [u8; 0],
 }
 
-/// An entry as kvstore_iterator_fetch shows it. The memory is the iterator's.
+/// Entry returned by kvstore_iterator_fetch. The iterator owns the memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVEntry {
-    /// Its key; of a row its clustering part.
+    /// Key; in a row iterator, the clustering part of the row key.
     pub pKey: *const c_void,
-    /// NULL if the iterator reads no values; an empty value is not NULL.
+    /// Value, not NULL even if it is empty; NULL if the iterator reads keys only.
     pub pValue: *const c_void,
-    /// Length of the key.
+    /// Length of the key, in bytes.
     pub nKey: c_int,
-    /// Length of the value; 0 if the iterator reads no values.
+    /// Length of the value, in bytes; 0 if the iterator reads keys only.
     pub nValue: c_int,
-    /// When it expires, in milliseconds since the Unix epoch, or KVSTORE_NO_TTL.
+    /// Expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL if the key never expires.
     pub expireMs: i64,
 }
 
-/// Writes to be committed together. For one thread at a time.
+/// List of writes that are committed together. Used by one thread at a time.
 pub struct KVBatch {
     _opaque: [u8; 0],
 }
 
-/// How kvstore_cf_put_with writes. All zeros: always, never expiring.
+/// Options of kvstore_cf_put_with. All zeros means: write unconditionally, without an expiry time.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVWriteOptions {
-    /// When the key expires, in milliseconds since the Unix epoch; 0: never. With KVSTORE_PUT_TTL: in how many.
+    /// Expiry time, in milliseconds since the Unix epoch; 0: the key never expires. With
+    /// KVSTORE_PUT_TTL: the TTL, in milliseconds, at least 1.
     pub expireMs: i64,
-    /// KVSTORE_PUT_* or'ed together.
+    /// Bitwise OR of KVSTORE_PUT_* flags.
     pub flags: u32,
     /// Must be zero.
     pub reserved: u32,
 }
 
-/// How to open a store. All zeros is the default configuration, and a safe one: initialise with
-/// `KVStoreConfig cfg = {0};` and set what you need.
+/// Configuration of kvstore_open_v2. All zeros is the default configuration, which is safe:
+/// initialise it with `KVStoreConfig cfg = {0};` and set the fields you need.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVStoreConfig {
@@ -70,60 +72,73 @@ pub struct KVStoreConfig {
     pub journalMode: c_int,
     /// KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
     pub syncLevel: c_int,
-    /// Page cache, in pages; 0: 2000. A write transaction that changes more may take up to five times as much.
+    /// Size of the page cache, in pages; 0: 2000. A write transaction that changes more pages may
+    /// use up to five times as much memory.
     pub cacheSize: c_int,
-    /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
+    /// Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
     pub pageSize: c_int,
-    /// Non-zero: read only; the file must exist. A store that was closed can also be read where nothing can be
-    /// written, such as on a read-only mount, or by a user who may not write it: calls notice a change, and those of a
-    /// snapshot answer KVSTORE_BUSY after one.
+    /// Non-zero: opens the store read-only; the file must exist. A store that was closed cleanly
+    /// can be read from a read-only file system, or by a user without write permission. If the file
+    /// is changed by another process there, calls notice the change, and calls of an open snapshot
+    /// fail with KVSTORE_BUSY.
     pub readOnly: c_int,
-    /// How long to wait for another handle's lock, in milliseconds; 0: fail at once with KVSTORE_BUSY. An
-    /// open waits for at least 2 seconds: others hold the locks it needs for moments only, while they open.
+    /// Time to wait for a lock of another handle, in milliseconds; 0: fail at once with
+    /// KVSTORE_BUSY. Opening a store waits for at least 2 seconds, because other processes hold the
+    /// locks of an open for moments only.
     pub busyTimeout: c_int,
-    /// N > 0: a passive checkpoint after every N write commits (in a store that has a limit, also by the length of the WAL);
-    /// 0: automatic, by the length of the WAL, see walPages.
+    /// N > 0: run a passive checkpoint after every N write commits; in a store with a size limit,
+    /// also by the length of the WAL. 0: checkpoint automatically by the length of the WAL
+    /// (walPages).
     pub walSizeLimit: c_int,
     /// Ignored.
     pub allowEncrypted: c_int,
-    /// Ignored: handles are always safe to share.
+    /// Ignored: handles are always safe to share between threads.
     pub fullMutex: c_int,
-    /// The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
+    /// Maximum length of a value, in bytes, up to 536870912 (512 MiB); 0: 10485760 (10 MiB).
     pub maxValueSize: c_int,
-    /// How much of the file is read through a memory map, in bytes; 0: 256 MiB on 64-bit systems, none
-    /// on 32-bit ones; negative: none.
+    /// Maximum number of bytes of the file that are read through a memory map. 0: 256 MiB on 64-bit
+    /// systems, none on 32-bit systems; negative: none.
     pub mmapSize: i64,
-    /// Non-zero: this handle alone owns the file. Fastest; other opens fail with KVSTORE_BUSY. Not together with
-    /// readOnly.
+    /// Non-zero: this handle alone uses the file. This is the fastest mode; every other open fails
+    /// with KVSTORE_BUSY. Cannot be combined with readOnly.
     pub exclusive: c_int,
-    /// Whether the handle keeps its read snapshot between calls, looking before each read whether it is still
-    /// the newest. 0: while no other process has the store open through this library, and with KVSTORE_SMALL never;
-    /// positive: always; negative: never. While a handle that keeps one sits idle, the WAL that other processes write
-    /// cannot start anew: also that of a process which opens the store after the last read or write of the handle.
+    /// Whether the handle keeps its read snapshot between calls and checks before each read whether
+    /// the snapshot is still current. 0: only while no other process has the store open through
+    /// this library, and never with KVSTORE_SMALL. Positive: always. Negative: never.
+    ///
+    /// While an idle handle keeps a snapshot, the WAL of other processes cannot be reset. This
+    /// includes a process that opens the store after the last read or write of the handle.
     pub holdReads: c_int,
-    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000 (64 with KVSTORE_SMALL), or an eighth of the limit of
-    /// the store (kvstore_set_limit) if that is less, but at least 16. It is written back into the database while it
-    /// grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many pages
-    /// and those of one transaction.
-    /// A commit waits for the checkpoint of somebody else, up to `busyTimeout`. Several writers (the cleaner is one of
-    /// its own), and readers that stay, or come without a pause, can make it longer; with KVSTORE_SYNC_FULL its file may have 256 KiB
-    /// more. For small flash. Where walSizeLimit is set, used only in a store that has a limit.
+    /// Target length of the WAL, in pages, from 16 to 1000000. 0: 4000 (64 with KVSTORE_SMALL), or
+    /// one eighth of the size limit of the store if that is less, but at least 16. Ignored if
+    /// walSizeLimit is set, except in a store with a size limit.
+    ///
+    /// The WAL is copied into the database while it grows, and is reset once it reaches three
+    /// quarters of this length. With one writer it never exceeds twice this length plus the pages
+    /// of one transaction. With KVSTORE_SYNC_FULL the WAL file may be 256 KiB longer. It can grow
+    /// further with several writers (the cleaner counts as one), or with readers that stay open or
+    /// follow each other without a pause. A commit waits up to busyTimeout for a checkpoint of
+    /// another connection.
     pub walPages: c_int,
-    /// Non-zero: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
-    /// the store; 0: its bytes stay until their place is used again. In WAL mode older states of the pages stand in the
-    /// -wal file until the next checkpoint that no reader is in the way of, in whatever mode, or the close of the last
-    /// handle; KVSTORE_CHECKPOINT_TRUNCATE answers KVSTORE_BUSY where it could not. The file does not remember it: every
-    /// handle that writes must have it. What it costs and cannot do: docs/how-to/secure-delete.md.
+    /// Non-zero: data that is deleted, overwritten, purged or evicted is overwritten with zeros in
+    /// the files of the store. 0: the bytes remain until their space is reused.
+    ///
+    /// The setting is not stored in the file: every handle that writes must set it. In WAL mode,
+    /// earlier page versions remain in the -wal file until a checkpoint of any mode completes
+    /// without being blocked by a reader, or until the last handle is closed.
+    /// KVSTORE_CHECKPOINT_TRUNCATE returns KVSTORE_BUSY if it was blocked. Cost and limits:
+    /// docs/how-to/secure-delete.md.
     pub secureDelete: c_int,
-    /// What 0 means in the other fields. 0: what they say. KVSTORE_SMALL: the defaults for little memory and little flash, which
-    /// are 32 pages for cacheSize, no memory map, 64 for walPages, and never for holdReads; docs/how-to/firmware.md.
+    /// Meaning of 0 in the other fields. 0: as documented for each field. KVSTORE_SMALL: 32 pages
+    /// for cacheSize, no memory map, 64 for walPages, and never for holdReads. See
+    /// docs/how-to/firmware.md.
     pub profile: c_int,
     /// Must be zero.
     pub reserved: [c_int; 5],
 }
 
-/// What a handle has done since it was opened or kvstore_stats_reset was called. Only calls that
-/// succeeded count, except in nErrors.
+/// Counters of a handle since it was opened or since kvstore_stats_reset. Only successful calls
+/// count, except in nErrors. Fields marked "current" are not reset.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVStoreStats {
@@ -133,7 +148,7 @@ pub struct KVStoreStats {
     pub nGets: u64,
     /// Keys deleted.
     pub nDeletes: u64,
-    /// Iterators made.
+    /// Iterators created.
     pub nIterations: u64,
     /// Calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
     pub nErrors: u64,
@@ -143,23 +158,23 @@ pub struct KVStoreStats {
     pub nBytesWritten: u64,
     /// Write transactions committed.
     pub nWalCommits: u64,
-    /// Checkpoints run, automatic ones included.
+    /// Checkpoints run, including automatic ones.
     pub nCheckpoints: u64,
-    /// Gets, exists and ttl calls that met an expired key; of each such row the first one. Each kvstore_cf_get_many
-    /// that meets one counts.
+    /// Gets, exists and ttl calls that found an expired row. Each row counts once, the first time;
+    /// each kvstore_cf_get_many that finds one counts.
     pub nTtlExpired: u64,
-    /// Expired keys removed by purges, or to make room.
+    /// Expired keys removed by purges, or to enforce the size limit.
     pub nTtlPurged: u64,
-    /// Pages of the database now; not reset.
+    /// Current number of pages of the database.
     pub nDbPages: u64,
-    /// Frames in the WAL after this handle's last commit or checkpoint; not reset.
+    /// Current number of frames in the WAL, as of the last commit or checkpoint of this handle.
     pub nWalFrames: u64,
-    /// Gets (of several keys, each) and exists that found no live key.
+    /// Gets (each key of a call with several) and exists that found no live key.
     pub nMisses: u64,
-    /// Keys that were removed alive to make room (kvstore_set_limit).
+    /// Live keys removed to enforce the size limit (kvstore_set_limit).
     pub nEvicted: u64,
-    /// What the data takes in the file now, in bytes: its pages less the free ones, which is what kvstore_set_limit
-    /// bounds; not reset.
+    /// Current size of the data in the file, in bytes: its pages without the free ones.
+    /// kvstore_set_limit limits this number.
     pub nSizeBytes: u64,
     /// Zero.
     pub reserved: [u64; 4],
