@@ -150,6 +150,36 @@ fn the_recipes_and_their_documentation_name_the_rust_that_is_needed() {
 }
 
 #[test]
+fn the_badges_of_the_readme_show_the_version_and_the_rust_that_is_needed() {
+    let readme = fs::read_to_string(packaging("../README.md")).unwrap();
+    for (badge, value) in
+        [("version", env!("CARGO_PKG_VERSION")), ("rust", concat!(env!("CARGO_PKG_RUST_VERSION"), "+"))]
+    {
+        let path = format!("docs/badges/{badge}.svg");
+        let picture = fs::read_to_string(packaging("..").join(&path)).unwrap();
+        assert!(picture.contains(&format!(">{value}</text>")), "{path} does not show {value}");
+        assert!(readme.contains(&path), "README.md does not show {path}");
+    }
+}
+
+/// `packaging/dist/try` runs these lines of the page, so they have to name the files of this version.
+#[test]
+fn the_page_about_installing_names_the_files_of_a_release_of_this_version() {
+    let page = fs::read_to_string(packaging("../docs/how-to/install.md")).unwrap();
+    let code: Vec<&str> = page.split("\n```").skip(1).step_by(2).flat_map(str::lines).collect();
+    let version = env!("CARGO_PKG_VERSION");
+    for begin in [
+        "sha256sum --check".to_owned(),
+        "apt install ./libkvstore0".to_owned(),
+        format!("tar -C /usr/local --strip-components=1 -xzf kvstore-{version}-x86_64-linux-gnu.tar.gz"),
+        format!("pip install kvstore_ttl-{version}-"),
+        format!("tar -xzf kvstore-{version}.tar.gz"),
+    ] {
+        assert!(code.iter().any(|line| line.starts_with(&begin)), "no command begins with {begin}");
+    }
+}
+
+#[test]
 fn packages_of_debian_for_another_machine_are_refused() {
     if !PathBuf::from("/usr/share/dpkg/architecture.mk").exists() {
         return;
