@@ -35,14 +35,15 @@ fn measure(n: u64, scattered: bool) -> Result<(), Error> {
     for start in (0..n).step_by(1000) {
         store.transaction(|tx| {
             (start..start + 1000)
-                .try_for_each(|i| tx.put_until(key(i), [7; 100], Expiry::At(base * 10 + i as i64)))
+                .try_for_each(|i| tx.put_with_expiry(key(i), [7; 100], Expiry::At(base * 10 + i as i64)))
         })?;
     }
     let (mut purge, mut nothing, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS as u64 {
         let first = round * n / (2 * ROUNDS as u64);
         store.transaction(|tx| {
-            (0..EXPIRED).try_for_each(|i| tx.put_until(key(first + i), [8; 100], Expiry::At(1 + i as i64)))
+            (0..EXPIRED)
+                .try_for_each(|i| tx.put_with_expiry(key(first + i), [8; 100], Expiry::At(1 + i as i64)))
         })?;
         let start = Instant::now();
         assert_eq!(store.purge_expired()?, EXPIRED);

@@ -41,7 +41,7 @@ fn make(file: &Path, count: usize) -> Result<()> {
     let store = Store::open(file)?;
     let started = Instant::now();
     store.transaction(|tx| {
-        (0..count).try_for_each(|n| tx.create_family(&name(n))?.put_ttl("key", "value", LONG))
+        (0..count).try_for_each(|n| tx.create_family(&name(n))?.put_with_ttl("key", "value", LONG))
     })?;
     println!("{count:>6} families made in one transaction: {}", shown(started.elapsed()));
     store.close()
@@ -51,7 +51,7 @@ fn look(file: &Path) -> Result<()> {
     let opening = Instant::now();
     let store = Store::open_with(file, &Config::new().busy_timeout(LONG))?;
     let opened = opening.elapsed();
-    let count = store.families()?.len();
+    let count = store.family_names()?.len();
     store.close()?;
     let line = |what: &str, time: Duration| println!("{count:>6} families: {what:<52} {:>10}", shown(time));
     line("opening the store", opened);
@@ -64,7 +64,7 @@ fn look(file: &Path) -> Result<()> {
         Ok(first)
     };
     let step = |store: &Store| store.purge_step(None, None).map(drop);
-    let next = |store: &Store| store.next_expiry_of_all().map(drop);
+    let next = |store: &Store| store.next_expiry_all_families().map(drop);
     line("purge_step, nothing due, on a handle just opened", fresh(&step)?);
     line("next_expiry, on a handle just opened", fresh(&next)?);
 
@@ -76,13 +76,13 @@ fn look(file: &Path) -> Result<()> {
     let family = store.family(&name(count / 3))?;
     line("purge_expired of a family", median(|| family.purge_expired().map(drop))?);
     let after_own_put = median(|| {
-        family.put_ttl("key", "value", LONG)?;
+        family.put_with_ttl("key", "value", LONG)?;
         step(&store)
     })?;
     line("put with TTL, then purge_step", after_own_put);
     let due = median(|| {
         for n in 0..10.min(count) {
-            store.family(&name(n))?.put_until("due", "value", Expiry::At(1))?;
+            store.family(&name(n))?.put_with_expiry("due", "value", Expiry::At(1))?;
         }
         step(&store)
     })?;

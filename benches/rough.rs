@@ -64,7 +64,7 @@ fn kvstore_round(keys: u64) -> Round {
     });
     let ttl = store.create_family("ttl").expect("a family");
     timed(&mut round, "load with TTL", keys, || {
-        in_batches(&|n| ttl.put_until(key(n), value, far).expect("put"));
+        in_batches(&|n| ttl.put_with_expiry(key(n), value, far).expect("put"));
     });
     timed(&mut round, "get", keys, || {
         for n in 0..keys {
@@ -82,7 +82,7 @@ fn kvstore_round(keys: u64) -> Round {
         }
     });
     timed(&mut round, "get in a snapshot", keys, || {
-        store.begin(false).expect("begin");
+        store.begin_read().expect("begin");
         for n in 0..keys {
             black_box(store.get(key(n)).expect("get").expect("a value"));
         }
@@ -103,7 +103,7 @@ fn kvstore_round(keys: u64) -> Round {
         (0..keys / 4).for_each(|n| store.put(key(n), value).expect("put"));
     });
     timed(&mut round, "put_ttl, auto", keys / 4, || {
-        (0..keys / 4).for_each(|n| ttl.put_until(key(n), value, far).expect("put"));
+        (0..keys / 4).for_each(|n| ttl.put_with_expiry(key(n), value, far).expect("put"));
     });
     timed(&mut round, "delete, auto", keys / 4, || {
         (0..keys / 4).for_each(|n| assert!(store.delete(key(n)).expect("delete")));

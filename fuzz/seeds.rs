@@ -21,12 +21,12 @@ fn fill(store: &Store, large: usize, families: usize) -> kvstore::Result<()> {
     for family in [&tracked, store.default_family()].into_iter().take(families) {
         family.put("plain", "value")?;
         family.put("number", "41")?;
-        family.put_until("later", "1", Expiry::At(NOW_MS + 5_000))?;
-        family.put_until("dead", "2", Expiry::At(NOW_MS - 500))?;
+        family.put_with_expiry("later", "1", Expiry::At(NOW_MS + 5_000))?;
+        family.put_with_expiry("dead", "2", Expiry::At(NOW_MS - 500))?;
         family.put("large", vec![b'x'; large])?;
-        family.put_until("large later", vec![b'y'; large + 7], Expiry::At(NOW_MS + 9_000))?;
+        family.put_with_expiry("large later", vec![b'y'; large + 7], Expiry::At(NOW_MS + 9_000))?;
         for n in 0..6_u8 {
-            family.put_until(
+            family.put_with_expiry(
                 row_key(b"p\0", &[n])?,
                 [n; 20],
                 Expiry::At(NOW_MS + i64::from(n) * 500 - 1_000),
@@ -88,7 +88,7 @@ fn main() {
                     for n in 0..120_u32 {
                         let expiry =
                             if n % 3 == 0 { Expiry::At(NOW_MS + i64::from(n) - 20) } else { Expiry::Never };
-                        tx.put_until(format!("row {n:04}"), [b'v'; 30], expiry)?;
+                        tx.put_with_expiry(format!("row {n:04}"), [b'v'; 30], expiry)?;
                     }
                     Ok(())
                 })
@@ -113,7 +113,7 @@ fn main() {
     let config = Config::new().page_size(512).cache_pages(1).mmap_size(0).journal_mode(JournalMode::Delete);
     let store = Store::open_with(&path, &config).unwrap();
     fill(&store, 600, 2).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..40 {
         store.put(format!("new {n}"), [b'n'; 40]).unwrap();
     }

@@ -23,7 +23,7 @@ const MAX_WAL_PAGES: u32 = 1_000_000;
 /// Default of the longest value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
 /// The most [`Config::max_value_size`] may allow, in bytes.
-pub const MAX_VALUE_SIZE_LIMIT: usize = 512 * 1024 * 1024;
+pub const MAX_VALUE_SIZE: usize = 512 * 1024 * 1024;
 /// The longest key, in bytes.
 pub const MAX_KEY_SIZE: usize = 65_536;
 
@@ -159,7 +159,7 @@ impl Config {
     }
 
     /// The defaults for a device with little memory and little flash: 32 pages of cache, no memory map, and a WAL that is
-    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_limit), which bounds its file. No
+    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_size_limit), which bounds its file. No
     /// read snapshot is kept between reads ([`hold_reads`](Config::hold_reads)), unless the store is
     /// [`exclusive`](Config::exclusive) or in memory: it would be in the way of a process that comes later. All else is as in
     /// [`new`](Config::new); what it costs is in docs/how-to/firmware.md.
@@ -242,7 +242,7 @@ impl Config {
     }
 
     /// How long the WAL gets, in pages (from 16 to 1 000 000; default 4000, or an eighth of the
-    /// [limit](crate::Store::set_limit) if that is less, but at least 16): it is written back into the database while
+    /// [limit](crate::Store::set_size_limit) if that is less, but at least 16): it is written back into the database while
     /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
     /// and those of one transaction. With [`checkpoint_every`](Config::checkpoint_every) it is used only in a store that
     /// has a limit.
@@ -313,7 +313,7 @@ impl Config {
     /// [`Corrupt`](crate::ErrorKind::Corrupt) otherwise: for a [check](crate::Store::check) or a
     /// [repair](crate::Store::repair). Until it is repaired, most other calls fail.
     #[must_use]
-    pub fn damaged(mut self, yes: bool) -> Config {
+    pub fn allow_damaged(mut self, yes: bool) -> Config {
         self.file.damaged = yes;
         self
     }
@@ -379,9 +379,9 @@ impl Config {
                 i32::MAX
             )));
         }
-        if !(1..=MAX_VALUE_SIZE_LIMIT).contains(&self.max_value_size) {
+        if !(1..=MAX_VALUE_SIZE).contains(&self.max_value_size) {
             return Err(Error::invalid(format!(
-                "maximum value size (maxValueSize) {}: must be from 1 to {MAX_VALUE_SIZE_LIMIT} bytes",
+                "maximum value size (maxValueSize) {}: must be from 1 to {MAX_VALUE_SIZE} bytes",
                 self.max_value_size
             )));
         }

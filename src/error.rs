@@ -53,7 +53,7 @@ pub enum ErrorKind {
     Misuse,
     /// Not a store.
     NotADatabase,
-    /// The disk is full, or the store has reached its [limit](crate::Store::set_limit).
+    /// The disk is full, or the store has reached its [limit](crate::Store::set_size_limit).
     Full,
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
 /// A condition on the end of life a key has before it gets a new one. Never is later than any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Condition {
+pub enum ExpiryCondition {
     /// None: always change it.
     #[default]
     Always,
@@ -128,15 +128,15 @@ pub enum Condition {
     Earlier,
 }
 
-impl Condition {
+impl ExpiryCondition {
     pub(crate) fn holds(self, old: Option<i64>, new: Option<i64>) -> bool {
         let end = |expire_ms: Option<i64>| expire_ms.map_or((1, 0), |expire_ms| (0, expire_ms));
         match self {
-            Condition::Always => true,
-            Condition::NoTtl => old.is_none(),
-            Condition::HasTtl => old.is_some(),
-            Condition::Later => end(new) > end(old),
-            Condition::Earlier => end(new) < end(old),
+            ExpiryCondition::Always => true,
+            ExpiryCondition::NoTtl => old.is_none(),
+            ExpiryCondition::HasTtl => old.is_some(),
+            ExpiryCondition::Later => end(new) > end(old),
+            ExpiryCondition::Earlier => end(new) < end(old),
         }
     }
 }
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn no_ttl_counts_as_later_than_any_moment() {
         for (condition, changes) in [
-            (Condition::Always, [true, true, true, true, true]),
-            (Condition::NoTtl, [false, false, false, true, true]),
-            (Condition::HasTtl, [true, true, true, false, false]),
-            (Condition::Later, [true, false, true, false, false]),
-            (Condition::Earlier, [false, false, false, true, false]),
+            (ExpiryCondition::Always, [true, true, true, true, true]),
+            (ExpiryCondition::NoTtl, [false, false, false, true, true]),
+            (ExpiryCondition::HasTtl, [true, true, true, false, false]),
+            (ExpiryCondition::Later, [true, false, true, false, false]),
+            (ExpiryCondition::Earlier, [false, false, false, true, false]),
         ] {
             let cases =
                 [(Some(5), Some(6)), (Some(5), Some(5)), (Some(5), None), (None, Some(6)), (None, None)];

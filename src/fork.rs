@@ -11,11 +11,12 @@ use std::time::Duration;
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// What a call on an inherited handle answers.
-pub const INHERITED: &CStr = c"the handle was opened before a fork: open a new one in the child process";
+pub(crate) const INHERITED: &CStr =
+    c"the handle was opened before a fork: open a new one in the child process";
 
 /// Tells this process's handles from inherited ones.
 #[inline]
-pub fn generation() -> u32 {
+pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 

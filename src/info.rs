@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::JournalMode;
-use crate::options::Limit;
+use crate::options::SizeLimit;
 
 /// What a store is, what takes room in its file, and what its families are, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct StoreInfo {
     /// Bytes of the pages in the WAL that a checkpoint has still to write into the database.
     pub wal_pending_bytes: u64,
     /// How much the data may take.
-    pub limit: Option<Limit>,
+    pub size_limit: Option<SizeLimit>,
     /// All families, in byte order of their names, the default one included.
     pub families: Vec<FamilyInfo>,
     /// The server the store is on; `None` in a file. On a server there are no pages and no WAL of the store's: their sizes
@@ -100,7 +100,7 @@ pub struct FamilySizes {
     /// Large values.
     pub large_values: u64,
     /// The indexes of ends of life.
-    pub ttl_indexes: u64,
+    pub expiry_indexes: u64,
     /// The index of write times.
     pub write_index: u64,
 }
@@ -109,6 +109,6 @@ impl FamilySizes {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.rows + self.large_values + self.ttl_indexes + self.write_index
+        self.rows + self.large_values + self.expiry_indexes + self.write_index
     }
 }

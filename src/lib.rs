@@ -7,7 +7,7 @@
 //! # let path = directory.path().join("app.db");
 //! let store = kvstore::Store::open(path)?;
 //! store.put("user:1", "Ada")?;
-//! store.put_ttl("otp:1", "123456", Duration::from_secs(30))?;
+//! store.put_with_ttl("otp:1", "123456", Duration::from_secs(30))?;
 //! assert_eq!(store.get("user:1")?.as_deref(), Some(&b"Ada"[..]));
 //!
 //! let sessions = store.create_family("sessions")?;
@@ -62,25 +62,23 @@ mod shared;
 mod store;
 mod unwind;
 
-#[doc(hidden)]
 pub(crate) use clock::is_far_off;
 pub use config::{
-    CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_SERVER_KEY_SIZE, MAX_VALUE_SIZE_LIMIT, SyncLevel,
+    CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_SERVER_KEY_SIZE, MAX_VALUE_SIZE, SyncLevel,
 };
+pub(crate) use db::{ENGINE, SQLITE_VERSION};
 pub use error::{Error, ErrorKind, Result};
-pub use expiry::{Condition, Expiry, Ttl};
-pub use family::{Cursor, Direction, Entry, Family, Fetched, Iter, KeyRange, PurgeStep, row_key};
-pub use fork::{INHERITED, generation as fork_generation};
+pub use expiry::{Expiry, ExpiryCondition, Ttl};
+pub use family::{Cursor, Direction, Entry, EntryBatch, Family, Iter, KeyRange, PurgeStep, row_key};
+pub(crate) use fork::{INHERITED, generation as fork_generation};
 pub use info::{FamilyInfo, FamilySizes, ServerInfo, ServerSizes, StoreInfo};
-pub use options::{Eviction, Limit, PutOptions};
-#[doc(hidden)]
+pub use options::{Eviction, PutOptions, SizeLimit};
 pub(crate) use place::path_of;
-pub use place::{is_url, path_without_password};
-pub use recovery::{Loss, Recovered, Recovering, recover};
+pub use recovery::{Loss, RecoverEvent, RecoverReport, recover};
 #[cfg(feature = "encryption")]
 pub use secret::Secret;
 pub use shared::Stats;
-pub use store::{Checked, Checking, Copied, Mending, Store, Transaction, WriteBatch};
+pub use store::{CheckEvent, CheckReport, CopyReport, RepairEvent, Store, Transaction, WriteBatch};
 
 /// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
 /// than it was before in this process.
@@ -91,21 +89,44 @@ pub fn now_ms() -> i64 {
 
 /// For the child of a raw `clone` system call, which runs no handlers of `pthread_atfork`: makes the handles that are
 /// there its parent's. After a `fork` nothing is left to do.
-pub fn note_fork() {
+pub fn notify_fork() {
     db::note_fork();
+}
+
+/// Interfaces for this project's own command and tests; they may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    use crate::{Result, SizeLimit, Store};
+
+    pub use crate::place::{is_url, path_without_password};
+
+    /// Sets the size limit that a copied store had, inside the caller's write transaction, and evicts no key for it.
+    /// A store on a server accepts no size limit; there this does nothing.
+    ///
+    /// # Errors
+    /// As [`Store::set_size_limit`]; roll the transaction back then.
+    pub fn take_size_limit(store: &Store, limit: SizeLimit) -> Result<()> {
+        store.take_limit(limit)
+    }
+
+    /// Replaces the time that `store` assumes for its server between two answers of the server.
+    #[cfg(feature = "remote")]
+    pub fn simulate_server_clock(store: &Store, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
+        store.simulate_server_clock(now_ms);
+    }
 }
 
 /// The version of this library, such as `"0.1.0"`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The version of the SQLite inside, such as `"3.54.1"`.
+/// The version of the embedded SQLite, such as `"3.54.1"`.
 #[must_use]
-pub fn sqlite_version() -> &'static std::ffi::CStr {
-    db::SQLITE_VERSION
+pub fn sqlite_version() -> &'static str {
+    db::SQLITE_VERSION.to_str().unwrap_or_default()
 }
 
-/// The engine of this build: `"sql"` or `"btree"`.
+/// The row engine of this build: `"sql"` or `"btree"`.
 #[must_use]
-pub fn engine() -> &'static std::ffi::CStr {
-    db::ENGINE
+pub fn engine() -> &'static str {
+    db::ENGINE.to_str().unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry};
 
-/// How to write a value with [`Family::put_with`](crate::Family::put_with). The default writes always, a key
+/// How to write a value with [`Family::put_with_options`](crate::Family::put_with_options). The default writes always, a key
 /// that never expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutOptions {
@@ -63,7 +63,7 @@ impl PutOptions {
 
     /// The end of life is given by the family's default TTL; never, if it has none.
     #[must_use]
-    pub fn default_ttl(mut self) -> PutOptions {
+    pub fn use_default_ttl(mut self) -> PutOptions {
         self.default_ttl = true;
         self.ttl_ms = None;
         self
@@ -114,24 +114,24 @@ impl PutOptions {
 }
 
 /// How much a store may take, and what makes room when that is not enough: see
-/// [`Store::set_limit`](crate::Store::set_limit).
+/// [`Store::set_size_limit`](crate::Store::set_size_limit).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
+pub struct SizeLimit {
     /// What the data may take in the file, in bytes.
     pub max_bytes: u64,
     /// What goes first.
     pub eviction: Eviction,
 }
 
-impl Limit {
+impl SizeLimit {
     /// At most so many bytes, for which these keys make room.
     #[must_use]
-    pub fn new(max_bytes: u64, eviction: Eviction) -> Limit {
-        Limit { max_bytes, eviction }
+    pub fn new(max_bytes: u64, eviction: Eviction) -> SizeLimit {
+        SizeLimit { max_bytes, eviction }
     }
 }
 
-/// Which keys a store with a [`Limit`] removes to make room.
+/// Which keys a store with a [`SizeLimit`] removes to make room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Eviction {

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Scratch, are_on_a_server};
-use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Store, now_ms};
+use kvstore::{Config, Error, ErrorKind, Expiry, ExpiryCondition, Store, now_ms};
 
 const THREADS: usize = 8;
 const PROCESSES: usize = 4;
@@ -56,7 +56,7 @@ impl Worker<'_> {
     }
 
     fn in_ms(&self, ms: u64) -> Expiry {
-        self.store.expiry_in(Duration::from_millis(ms))
+        self.store.expiry_after(Duration::from_millis(ms))
     }
 }
 
@@ -199,8 +199,8 @@ fn increment(worker: &mut Worker<'_>) {
         // A counter of a short life, as a rate limit has: each life begins at 1 again.
         let store = &worker.store;
         let counted: Result<(i64, i64), Error> = store.transaction(|tx| {
-            let value = tx.increment("rate", 1, store.expiry_in(Duration::from_millis(20)))?;
-            match tx.expire_time("rate")? {
+            let value = tx.increment("rate", 1, store.expiry_after(Duration::from_millis(20)))?;
+            match tx.expiry("rate")? {
                 Some(Expiry::At(end)) => Ok((end, value)),
                 // It has expired since: which life that was cannot be told, so it must not count.
                 _ => Err(Error::new(ErrorKind::Error, "too late")),
@@ -250,7 +250,7 @@ fn lock(worker: &mut Worker<'_>) {
     while worker.goes_on() {
         let token = format!("{} {taken} {abandoned}", worker.number);
         // The end is only for holders that die: none does, and none is so slow.
-        if !worker.store.put_if_absent("lock", &token, worker.store.expiry_in(LONG)).unwrap() {
+        if !worker.store.put_if_absent("lock", &token, worker.store.expiry_after(LONG)).unwrap() {
             missed += 1;
             thread::yield_now();
             continue;
@@ -259,7 +259,7 @@ fn lock(worker: &mut Worker<'_>) {
         if (taken + abandoned) % 4 == 3 {
             // Leave it to time, as one does who forgets to unlock.
             let end = worker.in_ms(5);
-            assert_eq!(worker.store.expire("lock", end, Condition::Earlier).unwrap(), Some(true));
+            assert_eq!(worker.store.set_expiry("lock", end, ExpiryCondition::Earlier).unwrap(), Some(true));
             abandoned += 1;
         } else {
             assert!(worker.store.compare_and_delete("lock", &token).unwrap(), "the lock was lost");
@@ -339,7 +339,7 @@ fn swap(worker: &mut Worker<'_>) {
         // A number that everybody reads and raises: only one succeeds with each.
         let seen = worker.store.get("number").unwrap().unwrap();
         let number: i64 = String::from_utf8(seen.clone()).unwrap().parse().unwrap();
-        let end = worker.store.expiry_in(LONG);
+        let end = worker.store.expiry_after(LONG);
         match worker.store.compare_and_swap("number", &seen, (number + 1).to_string(), end).unwrap() {
             true => worker.tell("raised", &[number + 1]),
             false => lost += 1,
@@ -394,7 +394,7 @@ fn baton(worker: &mut Worker<'_>) {
             continue;
         }
         count_unprotected(worker.folder, "baton");
-        let end = worker.store.expiry_in(LONG);
+        let end = worker.store.expiry_after(LONG);
         assert!(worker.store.compare_and_swap("baton", &mine, &next, end).unwrap(), "the baton was lost");
         // Whoever has it now does not lose it to one who had it before.
         assert!(!worker.store.compare_and_swap("baton", &mine, &mine, end).unwrap());

@@ -29,9 +29,9 @@ fn other_files(scratch: &Scratch) -> Vec<String> {
 
 /// A store of some megabytes: several steps of a backup. Every value is `mark`.
 fn fill(store: &Store, mark: u8) {
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..2_000 {
-        store.put_until(numbered(n), vec![mark; 2_000], Expiry::At(2_000 + n as i64)).unwrap();
+        store.put_with_expiry(numbered(n), vec![mark; 2_000], Expiry::At(2_000 + n as i64)).unwrap();
     }
     store.commit().unwrap();
 }
@@ -45,7 +45,7 @@ fn a_backup_has_everything_and_its_keys_expire_on_time() {
     family.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
     family.set_write_tracking(true).unwrap();
     for (key, value) in [("small", vec![1]), ("large", vec![7; 70_000]), ("empty", vec![])] {
-        family.put_until(key, &value, Expiry::At(3_000)).unwrap();
+        family.put_with_expiry(key, &value, Expiry::At(3_000)).unwrap();
         store.put(key, &value).unwrap();
     }
     store.backup(scratch.file("copy.db"), go_on).unwrap();
@@ -58,15 +58,15 @@ fn a_backup_has_everything_and_its_keys_expire_on_time() {
     assert_eq!(family.default_ttl().unwrap(), Some(Duration::from_millis(500)));
     for key in ["small", "large", "empty"] {
         assert_eq!(family.write_time(key).unwrap(), Some(1_000));
-        assert_eq!(family.expire_time(key).unwrap(), Some(Expiry::At(3_000)));
-        assert_eq!(copy.expire_time(key).unwrap(), Some(Expiry::Never));
+        assert_eq!(family.expiry(key).unwrap(), Some(Expiry::At(3_000)));
+        assert_eq!(copy.expiry(key).unwrap(), Some(Expiry::Never));
         assert_eq!(family.get(key).unwrap(), copy.get(key).unwrap());
     }
     clock.set(2_999);
     assert_eq!(family.get("large").unwrap(), Some(vec![7; 70_000]));
     clock.set(3_000);
     assert_eq!(family.get("large").unwrap(), None);
-    assert_eq!(copy.next_expiry_of_all().unwrap(), Some(3_000));
+    assert_eq!(copy.next_expiry_all_families().unwrap(), Some(3_000));
     assert_eq!(family.purge_expired().unwrap(), 2);
     assert_eq!(copy.count_live().unwrap(), 3);
     copy.integrity_check().unwrap();
@@ -100,7 +100,7 @@ fn a_backup_is_the_state_of_one_moment_though_another_handle_writes_between_its_
     let copy = Store::open(scratch.file("copy.db")).unwrap();
     clock.drive(&copy);
     copy.integrity_check().unwrap();
-    assert_eq!(copy.families().unwrap(), [""; 0]);
+    assert_eq!(copy.family_names().unwrap(), [""; 0]);
     assert_eq!(copy.count().unwrap(), 2_000);
     for entry in copy.iter() {
         assert_eq!(entry.unwrap().1, vec![1; 2_000]);
@@ -122,7 +122,7 @@ fn child() {
         let written = store.transaction(|tx| {
             for n in 0..50 {
                 let value = vec![round as u8; if n % 2 == 0 { 2_000 } else { 20 }];
-                tx.put_until(numbered(n), value, Expiry::At(LATER + i64::from(round)))?;
+                tx.put_with_expiry(numbered(n), value, Expiry::At(LATER + i64::from(round)))?;
             }
             Ok::<_, Error>(())
         });
@@ -157,7 +157,7 @@ fn a_backup_made_while_another_process_writes_is_whole_and_its_keys_expire_on_ti
         for n in 0..50 {
             let value = copy.get(numbered(n)).unwrap().unwrap();
             assert_eq!(value[0], (end - LATER) as u8);
-            assert_eq!(copy.expire_time(numbered(n)).unwrap(), Some(Expiry::At(end)));
+            assert_eq!(copy.expiry(numbered(n)).unwrap(), Some(Expiry::At(end)));
         }
         assert_eq!(copy.count_live().unwrap(), 50);
         clock.set(end);
@@ -205,7 +205,7 @@ fn a_backup_made_while_a_transaction_is_open_has_what_is_committed() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("committed", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("open", "1").unwrap();
     store.backup(scratch.file("copy.db"), go_on).unwrap();
     store.commit().unwrap();
@@ -458,7 +458,7 @@ fn a_store_in_memory_is_backed_up_to_a_file_that_outlives_it() {
     let (store, clock) = memory_at(1_000);
     fill(&store, 1);
     store.backup(scratch.file("copy.db"), go_on).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(kind(store.backup(scratch.file("second"), go_on)), ErrorKind::Busy);
     store.rollback().unwrap();
     assert_eq!(kind(store.backup(scratch.file("second"), |_, _| false)), ErrorKind::Error);

@@ -26,8 +26,8 @@ fn a_batch_writes_in_the_order_it_was_filled_and_is_empty_afterwards() {
     batch.commit().unwrap();
     assert!(batch.is_empty());
     assert_eq!(store.get("a").unwrap(), Some(vec![2; 5_000]));
-    assert_eq!(store.expire_time("a").unwrap(), Some(Expiry::At(5_000)));
-    assert_eq!(family.expire_time("a").unwrap(), Some(Expiry::At(6_000)));
+    assert_eq!(store.expiry("a").unwrap(), Some(Expiry::At(5_000)));
+    assert_eq!(family.expiry("a").unwrap(), Some(Expiry::At(6_000)));
     assert_eq!((store.count().unwrap(), family.count().unwrap()), (1, 1));
     store.integrity_check().unwrap();
     batch.commit().unwrap(); // an empty one does nothing
@@ -83,7 +83,7 @@ fn a_batch_is_one_transaction_which_others_see_whole_or_not() {
     assert_eq!(stats.bytes_written, 2_000 * (numbered(0).len() as u64 + 300));
     assert_eq!(other.count().unwrap(), 2_000);
 
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..2_000 {
         batch.delete(&store, numbered(n)).unwrap();
     }
@@ -104,8 +104,8 @@ fn the_end_given_to_a_batch_counts_against_a_default_ttl_and_a_past_one_is_invis
     batch.put(&store, "given", "1", Expiry::At(9_000)).unwrap();
     batch.put(&store, "past", "1", Expiry::At(999)).unwrap();
     batch.commit().unwrap();
-    assert_eq!(store.expire_time("never").unwrap(), Some(Expiry::Never));
-    assert_eq!(store.expire_time("given").unwrap(), Some(Expiry::At(9_000)));
+    assert_eq!(store.expiry("never").unwrap(), Some(Expiry::Never));
+    assert_eq!(store.expiry("given").unwrap(), Some(Expiry::At(9_000)));
     assert_eq!(keys(store.iter()), [&b"given"[..], b"never"]);
     store.integrity_check().unwrap();
 }
@@ -132,7 +132,7 @@ fn a_batch_of_a_family_dropped_meanwhile_fails_as_a_whole_and_is_kept() {
         let clock = TestClock::at(1_000);
         let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
         let family = store.create_family("f").unwrap();
-        store.put_until("old", vec![1; 5_000], Expiry::At(5_000)).unwrap();
+        store.put_with_expiry("old", vec![1; 5_000], Expiry::At(5_000)).unwrap();
         let mut batch = store.batch();
         batch.put(&store, "new", vec![2; 5_000], Expiry::At(6_000)).unwrap();
         batch.delete(&store, "old").unwrap();
@@ -141,7 +141,7 @@ fn a_batch_of_a_family_dropped_meanwhile_fails_as_a_whole_and_is_kept() {
         other.drop_family("f").unwrap();
 
         if in_transaction {
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             store.put("mine", "1").unwrap();
         }
         assert_eq!(kind(batch.commit()), ErrorKind::Error);
@@ -203,13 +203,13 @@ fn a_batch_is_kept_when_a_lock_or_a_read_transaction_is_in_its_way() {
     let mut batch = store.batch();
     batch.put(&store, "a", "1", Expiry::Never).unwrap();
     batch.delete(&store, "b").unwrap();
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     if common::are_on_a_server() {
         other.put("a", "2").unwrap(); // what is locked there is the row
     }
     assert_eq!(kind(batch.commit()), ErrorKind::Busy);
     other.rollback().unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(kind(batch.commit()), ErrorKind::ReadOnly);
     store.commit().unwrap();
     assert_eq!(batch.len(), 2);

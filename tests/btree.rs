@@ -142,7 +142,7 @@ fn obey(store: &Store, words: &[&str]) -> Result<String> {
     let shown = |value: Option<Vec<u8>>| value.map_or("none".into(), |value| text(&value));
     match *words {
         ["put", key, value] => store.put(key, value).map(ok),
-        ["put-in", family, key, value] => store.family_or_create(family)?.put(key, value).map(ok),
+        ["put-in", family, key, value] => store.get_or_create_family(family)?.put(key, value).map(ok),
         ["get", key] => store.get(key).map(shown),
         ["get-in", family, key] => store.family(family)?.get(key).map(shown),
         ["count"] => store.count().map(|count| count.to_string()),
@@ -152,7 +152,7 @@ fn obey(store: &Store, words: &[&str]) -> Result<String> {
         ["create", family] => store.create_family(family).map(|_| "ok".into()),
         ["drop", family] => store.drop_family(family).map(ok),
         ["checkpoint", mode] => store.checkpoint(MODES[number(mode)]).map(|_| "ok".into()),
-        ["begin", write] => store.begin(write == "1").map(ok),
+        ["begin", write] => common::begin(store, write == "1").map(ok),
         ["commit"] => store.commit().map(ok),
         ["rollback"] => store.rollback().map(ok),
         ["increment", times, threads] => {
@@ -169,7 +169,7 @@ fn obey(store: &Store, words: &[&str]) -> Result<String> {
         // Puts values until one fails; says how many it had put, and how it failed.
         ["fill-up", size] => loop {
             let n = store.count().unwrap_or(u64::MAX);
-            let done = store.put_until(numbered(n as usize), vec![7; number(size)], Expiry::At(LATER));
+            let done = store.put_with_expiry(numbered(n as usize), vec![7; number(size)], Expiry::At(LATER));
             if let Err(e) = done {
                 return Ok(format!("{n} {:?}", e.kind()));
             }

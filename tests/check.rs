@@ -7,7 +7,7 @@ mod sqlite;
 use std::ops::ControlFlow;
 
 use common::{Scratch, kind, python};
-use kvstore::{Checked, Checking, Config, ErrorKind, Expiry, Store};
+use kvstore::{CheckEvent, CheckReport, Config, ErrorKind, Expiry, Store};
 
 const LATER: i64 = 4_000_000_000_000;
 
@@ -15,7 +15,7 @@ fn damaged(sql: &str) -> Scratch {
     let scratch = Scratch::new();
     let store = scratch.open();
     for n in 0..50_u8 {
-        store.put_until([n], vec![n; if n < 5 { 5000 } else { 5 }], Expiry::At(LATER)).unwrap();
+        store.put_with_expiry([n], vec![n; if n < 5 { 5000 } else { 5 }], Expiry::At(LATER)).unwrap();
     }
     store.close().unwrap();
     python(&scratch.path(), &format!("con.executescript({sql:?})"));
@@ -25,12 +25,12 @@ fn damaged(sql: &str) -> Scratch {
 /// What is told: a text, and a key.
 type Told = Vec<(String, Option<Vec<u8>>)>;
 
-fn check(store: &Store, most: usize) -> (Checked, Told) {
+fn check(store: &Store, most: usize) -> (CheckReport, Told) {
     let mut told = Told::new();
     let checked = store
         .check(|what| {
-            if let Checking::Disagreement { text, key } = what {
-                told.push((text.to_owned(), key.map(<[u8]>::to_vec)));
+            if let CheckEvent::Problem { message, key } = what {
+                told.push((message.to_owned(), key.map(<[u8]>::to_vec)));
             }
             if told.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
@@ -48,8 +48,8 @@ fn every_disagreement_is_told_with_its_key_and_the_first_is_the_one_of_the_integ
     );
     let store = scratch.open();
     let (checked, told) = check(&store, usize::MAX);
-    assert_eq!((checked.in_file, checked.in_tables, told.len()), (0, 12, 12), "{told:?}");
-    assert!(!checked.is_sound());
+    assert_eq!((checked.file_errors, checked.table_errors, told.len()), (0, 12, 12), "{told:?}");
+    assert!(!checked.is_ok());
     assert!(store.integrity_check().unwrap_err().to_string().starts_with(&told[0].0));
     let of = |words: &str| told.iter().filter(|(text, _)| text.contains(words)).count();
     assert_eq!(
@@ -61,9 +61,9 @@ fn every_disagreement_is_told_with_its_key_and_the_first_is_the_one_of_the_integ
     assert_eq!(keys, (0..10).map(|n| Some(vec![n])).collect::<Vec<_>>());
     // Whoever has enough says so; then there is nothing more, and the store goes on.
     let (checked, told) = check(&store, 3);
-    assert_eq!((checked.in_tables, told.len()), (3, 3));
+    assert_eq!((checked.table_errors, told.len()), (3, 3));
     store.repair().unwrap();
-    assert!(check(&store, usize::MAX).0.is_sound());
+    assert!(check(&store, usize::MAX).0.is_ok());
     store.integrity_check().unwrap();
 }
 
@@ -86,7 +86,7 @@ fn what_sqlite_finds_is_told_line_by_line_and_the_rest_is_checked_all_the_same()
     bytes[at * 4096 + 3] = 3;
     std::fs::write(scratch.path(), bytes).unwrap();
     let (checked, told) = check(&scratch.open(), usize::MAX);
-    assert!(checked.in_file > 0 && told[0].0.starts_with("SQLite's integrity check: "), "{told:?}");
+    assert!(checked.file_errors > 0 && told[0].0.starts_with("SQLite's integrity check: "), "{told:?}");
     assert_eq!(
         told.iter().filter(|(text, _)| text.contains("key index has no entry")).count(),
         10,
@@ -116,10 +116,10 @@ fn a_check_that_sqlite_breaks_off_ends_with_what_was_found_and_says_so() {
     bytes[of_catalogue * 4096..][..4096].fill(0);
     std::fs::write(scratch.path(), bytes).unwrap();
     for sql in [true, false] {
-        let store = scratch.open_with(&Config::new().damaged(true).sql_engine(sql));
+        let store = scratch.open_with(&Config::new().allow_damaged(true).sql_engine(sql));
         let (checked, told) = check(&store, usize::MAX);
-        assert!(checked.in_file > 1 && !checked.is_sound(), "{told:?}");
-        assert_eq!(kind(Err::<(), _>(checked.stopped.unwrap())), ErrorKind::Corrupt);
+        assert!(checked.file_errors > 1 && !checked.is_ok(), "{told:?}");
+        assert_eq!(kind(Err::<(), _>(checked.stopped_by.unwrap())), ErrorKind::Corrupt);
         assert!(told[0].0.starts_with("SQLite's integrity check: "), "{told:?}");
         for whose in ["SQLite's integrity check came to no end", "the check of the tables came to no end"] {
             assert!(told.iter().any(|(text, _)| text.starts_with(whose)), "{told:?}");
@@ -166,12 +166,12 @@ fn a_page_of_no_use_and_a_wrong_list_of_free_pages_are_found_whatever_sqlite_loo
         let sound = std::fs::read(scratch.path()).unwrap();
         for sql in [true, false] {
             let config = Config::new().sql_engine(sql);
-            assert!(check(&scratch.open_with(&config), usize::MAX).0.is_sound());
+            assert!(check(&scratch.open_with(&config), usize::MAX).0.is_ok());
             let find = |bytes: &[u8], words: &str| {
                 std::fs::write(scratch.path(), bytes).unwrap();
                 let store = scratch.open_with(&config);
                 let (checked, told) = check(&store, usize::MAX);
-                assert!(checked.in_file > 0 && checked.stopped.is_none(), "{words}");
+                assert!(checked.file_errors > 0 && checked.stopped_by.is_none(), "{words}");
                 assert!(told.iter().any(|(text, _)| text.contains(words)), "{told:?}");
                 assert_eq!(kind(store.integrity_check()), ErrorKind::Corrupt);
                 assert_eq!(kind(store.repair()), ErrorKind::Corrupt);

@@ -28,10 +28,10 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 /// Keys that die at 1 000 + their number; some with large values.
 fn fill(store: &Store, count: usize) {
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..count {
         let value = vec![7; if n % 5 == 0 { 600 } else { 6 }];
-        store.put_until(numbered(n), value, Expiry::At(1_000 + n as i64)).unwrap();
+        store.put_with_expiry(numbered(n), value, Expiry::At(1_000 + n as i64)).unwrap();
     }
     store.commit().unwrap();
 }
@@ -71,13 +71,13 @@ fn it_removes_what_has_expired_in_every_family_and_nothing_else() {
         clock.drive(&store);
         let family = store.create_family("f").unwrap();
         fill(&store, 600);
-        family.put_until("dies", vec![7; 600], Expiry::At(1_000)).unwrap();
+        family.put_with_expiry("dies", vec![7; 600], Expiry::At(1_000)).unwrap();
         family.put("permanent", "1").unwrap();
         store.start_cleaner(MS, None).unwrap();
         clock.set(1_299);
         wait_until("the first 300 are gone", || store.count().unwrap() == 300);
         wait_until("the other family is clean", || family.count().unwrap() == 1);
-        assert_eq!(store.next_expiry_of_all().unwrap(), Some(1_300));
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(1_300));
         clock.set(1_599); // it goes on, round by round
         wait_until("the rest is gone", || store.count().unwrap() == 0);
         assert!(family.exists("permanent").unwrap());
@@ -176,7 +176,7 @@ fn it_obeys_families_that_come_and_go() {
     for round in 0..20 {
         let family = store.create_family("f").unwrap();
         for n in 0..50 {
-            family.put_until(numbered(n), "1", Expiry::At(1_000)).unwrap();
+            family.put_with_expiry(numbered(n), "1", Expiry::At(1_000)).unwrap();
         }
         if round % 2 == 0 {
             wait_until("the family is clean", || family.count().unwrap() == 0);
@@ -198,7 +198,7 @@ fn it_does_nothing_while_a_transaction_is_open_and_goes_on_afterwards() {
         let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
         fill(&store, 50);
         store.start_cleaner(MS, None).unwrap();
-        store.begin(write).unwrap();
+        common::begin(&store, write).unwrap();
         let metronome = Metronome::start();
         clock.set(5_000);
         metronome.wait(50);
@@ -220,10 +220,10 @@ fn a_transaction_through_the_handle_never_meets_a_lock_of_its_own_cleaner() {
     store.start_cleaner(Duration::from_nanos(1), None).unwrap();
     for round in 0..300 {
         let key = numbered(round);
-        store.put_until(&key, "1", Expiry::At(1_000)).unwrap();
-        store.begin(true).unwrap();
+        store.put_with_expiry(&key, "1", Expiry::At(1_000)).unwrap();
+        store.begin_write().unwrap();
         for n in 0..20 {
-            store.put_until([&key[..], &numbered(n)].concat(), "1", Expiry::At(1_000)).unwrap();
+            store.put_with_expiry([&key[..], &numbered(n)].concat(), "1", Expiry::At(1_000)).unwrap();
         }
         store.commit().unwrap();
         store.increment("counter", 1, Expiry::Never).unwrap();
@@ -240,7 +240,7 @@ fn it_tries_again_when_another_handle_holds_the_lock() {
     let clock = TestClock::at(5_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
     fill(&store, 50);
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     if common::are_on_a_server() {
         assert_eq!(other.purge_expired().unwrap(), 50); // what is locked there are the rows
     }
@@ -264,11 +264,11 @@ fn a_live_key_is_never_lost_to_it_under_load() {
     for round in 1..=rounds {
         let now = round * 100;
         for n in 0..10 {
-            store.put_until(numbered(n), "short", Expiry::At(now + 50)).unwrap();
+            store.put_with_expiry(numbered(n), "short", Expiry::At(now + 50)).unwrap();
         }
         assert!(store.persist(numbered(0)).unwrap() == Some(true));
-        store.put_until(numbered(1), vec![7; 600], Expiry::At(now + 150)).unwrap();
-        store.get_and_expire(numbered(2), Expiry::At(now + 150)).unwrap();
+        store.put_with_expiry(numbered(1), vec![7; 600], Expiry::At(now + 150)).unwrap();
+        store.get_and_set_expiry(numbered(2), Expiry::At(now + 150)).unwrap();
         clock.set(now + 50);
         let alive: Vec<bool> = (0..10).map(|n| store.exists(numbered(n)).unwrap()).collect();
         assert_eq!(alive, [true, true, true, false, false, false, false, false, false, false]);
@@ -403,7 +403,7 @@ fn it_is_started_and_stopped_again_and_again_under_load() {
                         break;
                     }
                     let key = [&[thread][..], &numbered(n % 500)].concat();
-                    store.put_until(&key, "dead", Expiry::At(1_000)).unwrap();
+                    store.put_with_expiry(&key, "dead", Expiry::At(1_000)).unwrap();
                     store.put([&key[..], b" live"].concat(), "1").unwrap();
                     written.fetch_add(1, Ordering::Relaxed);
                 }
@@ -491,7 +491,7 @@ fn handles_have_cleaners_of_their_own() {
     a.close().unwrap();
     for n in 0..50 {
         // The other handle's cleaner works through a connection of its own: its lock may be in the way.
-        while let Err(e) = b.put_until(numbered(n), "1", Expiry::At(1_000)) {
+        while let Err(e) = b.put_with_expiry(numbered(n), "1", Expiry::At(1_000)) {
             assert_eq!(e.kind(), ErrorKind::Busy);
         }
     }

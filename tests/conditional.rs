@@ -18,7 +18,7 @@ fn in_and_outside(test: impl Fn(&Store, &TestClock)) {
     for in_transaction in [false, true] {
         let (store, clock) = memory_at(1_000);
         if in_transaction {
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
         }
         test(&store, &clock);
         if in_transaction {
@@ -51,13 +51,13 @@ fn an_expired_key_is_absent_for_if_absent_and_not_present_for_if_present() {
             for (m, new) in values().iter().enumerate() {
                 let key = format!("{n} {m}");
                 let end = clock.now() + 10;
-                store.put_until(&key, old, Expiry::At(end)).unwrap();
+                store.put_with_expiry(&key, old, Expiry::At(end)).unwrap();
                 clock.set(end - 1);
-                assert!(!store.put_with(&key, new, &PutOptions::new().if_absent()).unwrap());
+                assert!(!store.put_with_options(&key, new, &PutOptions::new().if_absent()).unwrap());
                 clock.set(end);
-                assert!(!store.put_with(&key, new, &PutOptions::new().if_present()).unwrap());
+                assert!(!store.put_with_options(&key, new, &PutOptions::new().if_present()).unwrap());
                 assert_eq!(store.count_live().unwrap(), (n * values().len() + m) as u64);
-                assert!(store.put_with(&key, new, &PutOptions::new().if_absent()).unwrap());
+                assert!(store.put_with_options(&key, new, &PutOptions::new().if_absent()).unwrap());
                 assert_eq!(store.get(&key).unwrap().as_ref(), Some(new));
             }
         }
@@ -68,11 +68,11 @@ fn an_expired_key_is_absent_for_if_absent_and_not_present_for_if_present() {
 fn put_if_present_replaces_a_live_value_and_makes_no_key() {
     in_and_outside(|store, _| {
         let options = PutOptions::new().if_present();
-        assert!(!store.put_with("k", "1", &options).unwrap());
+        assert!(!store.put_with_options("k", "1", &options).unwrap());
         assert_eq!(store.count().unwrap(), 0);
         store.put("k", "0").unwrap();
         for value in values() {
-            assert!(store.put_with("k", &value, &options).unwrap());
+            assert!(store.put_with_options("k", &value, &options).unwrap());
             assert_eq!(store.get("k").unwrap(), Some(value));
         }
     });
@@ -81,19 +81,19 @@ fn put_if_present_replaces_a_live_value_and_makes_no_key() {
 #[test]
 fn keep_ttl_keeps_the_end_of_a_live_key_through_values_of_all_sizes() {
     in_and_outside(|store, clock| {
-        store.put_until("k", "0", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry("k", "0", Expiry::At(2_000)).unwrap();
         store.put("permanent", "0").unwrap();
         let options = PutOptions::new().expiry(Expiry::At(9_000)).keep_ttl();
         for value in values() {
-            assert!(store.put_with("k", &value, &options).unwrap());
-            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(2_000)));
-            assert!(store.put_with("permanent", &value, &options).unwrap());
-            assert_eq!(store.expire_time("permanent").unwrap(), Some(Expiry::Never));
+            assert!(store.put_with_options("k", &value, &options).unwrap());
+            assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(2_000)));
+            assert!(store.put_with_options("permanent", &value, &options).unwrap());
+            assert_eq!(store.expiry("permanent").unwrap(), Some(Expiry::Never));
         }
         clock.set(2_000);
         assert_eq!(store.get("k").unwrap(), None);
-        assert!(store.put_with("k", "1", &options).unwrap());
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(9_000)));
+        assert!(store.put_with_options("k", "1", &options).unwrap());
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(9_000)));
     });
 }
 
@@ -101,12 +101,12 @@ fn keep_ttl_keeps_the_end_of_a_live_key_through_values_of_all_sizes() {
 fn the_last_word_counts_between_a_moment_and_the_default_ttl() {
     let (store, _clock) = memory_at(1_000);
     store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
-    store.put_with("a", "1", &PutOptions::new().expiry(Expiry::At(9_000)).default_ttl()).unwrap();
-    assert_eq!(store.expire_time("a").unwrap(), Some(Expiry::At(1_500)));
-    store.put_with("b", "1", &PutOptions::new().default_ttl().expiry(Expiry::At(9_000))).unwrap();
-    assert_eq!(store.expire_time("b").unwrap(), Some(Expiry::At(9_000)));
-    store.put_with("c", "1", &PutOptions::new()).unwrap();
-    assert_eq!(store.expire_time("c").unwrap(), Some(Expiry::Never));
+    store.put_with_options("a", "1", &PutOptions::new().expiry(Expiry::At(9_000)).use_default_ttl()).unwrap();
+    assert_eq!(store.expiry("a").unwrap(), Some(Expiry::At(1_500)));
+    store.put_with_options("b", "1", &PutOptions::new().use_default_ttl().expiry(Expiry::At(9_000))).unwrap();
+    assert_eq!(store.expiry("b").unwrap(), Some(Expiry::At(9_000)));
+    store.put_with_options("c", "1", &PutOptions::new()).unwrap();
+    assert_eq!(store.expiry("c").unwrap(), Some(Expiry::Never));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_missing_or_expired_key_is_neither_swapped_nor_deleted_by_comparison() {
             assert!(!store.compare_and_swap(&key, value, "new", Expiry::Never).unwrap());
             assert!(!store.compare_and_delete(&key, value).unwrap());
             let end = clock.now() + 10;
-            store.put_until(&key, value, Expiry::At(end)).unwrap();
+            store.put_with_expiry(&key, value, Expiry::At(end)).unwrap();
             clock.set(end);
             assert!(!store.compare_and_swap(&key, value, "new", Expiry::Never).unwrap());
             assert!(!store.compare_and_delete(&key, value).unwrap());
@@ -179,7 +179,7 @@ fn a_missing_key_is_not_equal_to_the_empty_value() {
 fn a_delete_happens_only_if_the_live_value_is_equal_and_takes_all_with_it() {
     in_and_outside(|store, _| {
         for value in values() {
-            store.put_until("k", &value, Expiry::At(5_000)).unwrap();
+            store.put_with_expiry("k", &value, Expiry::At(5_000)).unwrap();
             assert!(!store.compare_and_delete("k", [&value[..], b"."].concat()).unwrap());
             assert!(store.exists("k").unwrap());
             assert!(store.compare_and_delete("k", &value).unwrap());
@@ -193,11 +193,11 @@ fn a_delete_happens_only_if_the_live_value_is_equal_and_takes_all_with_it() {
 fn a_swap_sets_the_new_end_of_life_also_when_the_value_stays_the_same() {
     let (store, clock) = memory_at(1_000);
     for value in values() {
-        store.put_until("k", &value, Expiry::At(5_000)).unwrap();
+        store.put_with_expiry("k", &value, Expiry::At(5_000)).unwrap();
         assert!(store.compare_and_swap("k", &value, &value, Expiry::At(3_000)).unwrap());
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(3_000)));
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(3_000)));
         assert!(store.compare_and_swap("k", &value, &value, Expiry::Never).unwrap());
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::Never));
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::Never));
         store.integrity_check().unwrap();
     }
     clock.set(9_000);
@@ -221,12 +221,12 @@ fn an_increment_adds_and_returns_the_sum_as_decimal_text() {
 fn an_increment_goes_to_both_ends_of_64_bits_and_not_beyond() {
     in_and_outside(|store, _| {
         for (end, over) in [(i64::MAX, 1), (i64::MIN, -1)] {
-            store.put_until("k", (end - over).to_string(), Expiry::At(5_000)).unwrap();
+            store.put_with_expiry("k", (end - over).to_string(), Expiry::At(5_000)).unwrap();
             assert_eq!(store.increment("k", over, Expiry::Never).unwrap(), end);
             assert_eq!(kind(store.increment("k", over, Expiry::Never)), ErrorKind::Error);
             assert_eq!(kind(store.increment("k", end, Expiry::Never)), ErrorKind::Error);
             assert_eq!(store.get("k").unwrap(), Some(end.to_string().into_bytes()));
-            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(5_000)));
+            assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(5_000)));
         }
         assert_eq!(store.increment("new", i64::MIN, Expiry::Never).unwrap(), i64::MIN);
         assert_eq!(store.increment("new", i64::MAX, Expiry::Never).unwrap(), -1);
@@ -257,10 +257,10 @@ fn an_increment_of_what_is_no_whole_number_fails_and_changes_nothing() {
             huge.as_bytes(),
         ];
         for value in bad {
-            store.put_until("k", value, Expiry::At(5_000)).unwrap();
+            store.put_with_expiry("k", value, Expiry::At(5_000)).unwrap();
             assert_eq!(kind(store.increment("k", 1, Expiry::Never)), ErrorKind::Error, "{value:?}");
             assert_eq!(store.get("k").unwrap().as_deref(), Some(value));
-            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(5_000)));
+            assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(5_000)));
         }
     });
 }
@@ -286,11 +286,11 @@ fn an_increment_of_a_missing_or_expired_key_begins_at_zero_with_the_given_end() 
     in_and_outside(|store, clock| {
         for old in [&b"41"[..], b"no number", &[7; 5_000]] {
             let end = clock.now() + 10;
-            store.put_until("k", old, Expiry::At(end)).unwrap();
+            store.put_with_expiry("k", old, Expiry::At(end)).unwrap();
             clock.set(end);
             assert_eq!(store.increment("k", 3, Expiry::At(end + 10)).unwrap(), 3);
             assert_eq!(store.increment("k", 4, Expiry::At(end + 99)).unwrap(), 7);
-            assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(end + 10)));
+            assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(end + 10)));
             clock.set(end + 10);
             assert_eq!(store.get("k").unwrap(), None);
         }
@@ -304,14 +304,14 @@ fn an_increment_without_an_end_gives_a_new_key_the_default_ttl_and_leaves_a_live
         store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
         let now = clock.now();
         assert_eq!(store.increment("new", 1, Expiry::Never).unwrap(), 1);
-        assert_eq!(store.expire_time("new").unwrap(), Some(Expiry::At(now + 500)));
+        assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(now + 500)));
         assert_eq!(store.increment("given", 1, Expiry::At(now + 9)).unwrap(), 1);
-        assert_eq!(store.expire_time("given").unwrap(), Some(Expiry::At(now + 9)));
+        assert_eq!(store.expiry("given").unwrap(), Some(Expiry::At(now + 9)));
         assert_eq!(store.increment("old", 1, Expiry::Never).unwrap(), 2);
-        assert_eq!(store.expire_time("old").unwrap(), Some(Expiry::Never));
+        assert_eq!(store.expiry("old").unwrap(), Some(Expiry::Never));
         clock.set(now + 500);
         assert_eq!(store.increment("new", 1, Expiry::Never).unwrap(), 1);
-        assert_eq!(store.expire_time("new").unwrap(), Some(Expiry::At(now + 1_000)));
+        assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(now + 1_000)));
     });
 }
 
@@ -321,10 +321,10 @@ fn an_increment_without_an_end_gives_a_new_key_the_default_ttl_and_leaves_a_live
 fn conditional_writes_are_undone_with_the_transaction_they_are_in() {
     for value in values() {
         let (store, clock) = memory_at(1_000);
-        store.put_until("swapped", &value, Expiry::At(5_000)).unwrap();
-        store.put_until("deleted", &value, Expiry::At(6_000)).unwrap();
-        store.put_until("expired", &value, Expiry::At(1_500)).unwrap();
-        store.put_until("kept", &value, Expiry::At(7_000)).unwrap();
+        store.put_with_expiry("swapped", &value, Expiry::At(5_000)).unwrap();
+        store.put_with_expiry("deleted", &value, Expiry::At(6_000)).unwrap();
+        store.put_with_expiry("expired", &value, Expiry::At(1_500)).unwrap();
+        store.put_with_expiry("kept", &value, Expiry::At(7_000)).unwrap();
         store.put("number", "41").unwrap();
         clock.set(2_000);
         let undone: Result<(), Error> = store.transaction(|tx| {
@@ -332,7 +332,7 @@ fn conditional_writes_are_undone_with_the_transaction_they_are_in() {
             assert!(tx.compare_and_delete("deleted", &value)?);
             assert!(tx.put_if_absent("expired", vec![8; 3_000], Expiry::Never)?);
             assert!(tx.put_if_absent("new", &value, Expiry::At(9_000))?);
-            assert!(tx.put_with("kept", "", &PutOptions::new().keep_ttl().if_present())?);
+            assert!(tx.put_with_options("kept", "", &PutOptions::new().keep_ttl().if_present())?);
             assert_eq!(tx.increment("number", 1, Expiry::Never)?, 42);
             assert_eq!(tx.increment("counter", 1, Expiry::At(3_000))?, 1);
             Err(tx.increment("swapped", 1, Expiry::Never).unwrap_err())
@@ -340,7 +340,7 @@ fn conditional_writes_are_undone_with_the_transaction_they_are_in() {
         assert_eq!(kind(undone), ErrorKind::Error);
         for (key, end) in [("swapped", 5_000), ("deleted", 6_000), ("kept", 7_000)] {
             assert_eq!(store.get(key).unwrap().as_ref(), Some(&value));
-            assert_eq!(store.expire_time(key).unwrap(), Some(Expiry::At(end)));
+            assert_eq!(store.expiry(key).unwrap(), Some(Expiry::At(end)));
         }
         assert_eq!(store.get("number").unwrap().as_deref(), Some(&b"41"[..]));
         assert_eq!(store.count().unwrap(), 5);
@@ -371,18 +371,18 @@ fn bad_keys_values_and_times_are_refused_before_anything_is_looked_at() {
     let long_key = vec![1; MAX_KEY_SIZE + 1];
     let long_value = vec![1; 1_001];
     for key in [&[][..], &long_key] {
-        assert_eq!(kind(store.put_with(key, "1", &PutOptions::new())), ErrorKind::Error);
+        assert_eq!(kind(store.put_with_options(key, "1", &PutOptions::new())), ErrorKind::Error);
         assert_eq!(kind(store.compare_and_swap(key, "1", "2", Expiry::Never)), ErrorKind::Error);
         assert_eq!(kind(store.compare_and_delete(key, "1")), ErrorKind::Error);
         assert_eq!(kind(store.increment(key, 1, Expiry::Never)), ErrorKind::Error);
     }
-    assert_eq!(kind(store.put_with("k", &long_value, &PutOptions::new())), ErrorKind::Error);
+    assert_eq!(kind(store.put_with_options("k", &long_value, &PutOptions::new())), ErrorKind::Error);
     assert_eq!(kind(store.compare_and_swap("k", "1", &long_value, Expiry::Never)), ErrorKind::Error);
     // A value too long to be there is only unequal.
     assert!(!store.compare_and_swap("k", &long_value, "2", Expiry::Never).unwrap());
     assert!(!store.compare_and_delete("k", &long_value).unwrap());
     for bad in [Expiry::At(-1), Expiry::At(i64::MIN)] {
-        assert_eq!(kind(store.put_with("k", "2", &PutOptions::new().expiry(bad))), ErrorKind::Error);
+        assert_eq!(kind(store.put_with_options("k", "2", &PutOptions::new().expiry(bad))), ErrorKind::Error);
         assert_eq!(kind(store.put_if_absent("new", "2", bad)), ErrorKind::Error);
         assert_eq!(kind(store.compare_and_swap("k", "1", "2", bad)), ErrorKind::Error);
         assert_eq!(kind(store.increment("k", 1, bad)), ErrorKind::Error);
@@ -403,7 +403,7 @@ fn conditional_writes_are_refused_where_only_reading_is_allowed() {
         assert_eq!(store.get("k").unwrap().as_deref(), Some(&b"1"[..]));
     };
     let store = scratch.open();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     refused(&store);
     store.commit().unwrap();
     drop(store);
@@ -415,7 +415,7 @@ fn conditional_writes_wait_for_no_lock_by_default_and_change_nothing_then() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.open(), scratch.open());
     a.put("k", "1").unwrap();
-    a.begin(true).unwrap();
+    a.begin_write().unwrap();
     if common::are_on_a_server() {
         // There it is rows that are locked, and a lock on one is waited for for 0.1 s at least.
         a.put("k", "3").unwrap();

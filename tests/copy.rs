@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered};
-use kvstore::{Config, ErrorKind, Eviction, Expiry, Family, JournalMode, Limit, PutOptions, Store};
+use kvstore::{Config, ErrorKind, Eviction, Expiry, Family, JournalMode, PutOptions, SizeLimit, Store};
 
 /// Value, end of life, write time (-1: not tracked).
 type Row = (Vec<u8>, Option<i64>, i64);
 
 fn rows(family: &Family) -> BTreeMap<Vec<u8>, Row> {
     let row = |key: &[u8], value| {
-        let expire_ms = family.expire_time(key).unwrap().unwrap().millis();
+        let expire_ms = family.expiry(key).unwrap().unwrap().millis();
         (value, expire_ms, family.write_time(key).map_or(-1, Option::unwrap))
     };
     family.iter().map(Result::unwrap).map(|(key, value)| (key.clone(), row(&key, value))).collect()
@@ -30,9 +30,9 @@ fn fill(store: &Store, clock: &TestClock) {
                 let size = [0, 10, 700, 20_000][n % 4];
                 let end = if n % 3 == 0 { Expiry::Never } else { Expiry::At(clock.now() + 1000 + n as i64) };
                 let end = if n % 7 == 0 { Expiry::At(clock.now() + 1) } else { end };
-                tx.put_until(numbered(n), vec![n as u8; size], end)?;
+                tx.put_with_expiry(numbered(n), vec![n as u8; size], end)?;
                 let options = PutOptions::new().written_at(n as i64).expiry(end);
-                aged.put_with(numbered(n), b"\xff\0".repeat(n % 9), &options)?;
+                aged.put_with_options(numbered(n), b"\xff\0".repeat(n % 9), &options)?;
             }
             odd.put(b"\0\xff\xfe", "binary key")
         })
@@ -51,8 +51,8 @@ fn configs() -> [Config; 4] {
 }
 
 fn same(from: &Store, to: &Store) {
-    assert_eq!(from.families().unwrap(), to.families().unwrap());
-    for name in from.families().unwrap().iter().map(String::as_str).chain(["default"]) {
+    assert_eq!(from.family_names().unwrap(), to.family_names().unwrap());
+    for name in from.family_names().unwrap().iter().map(String::as_str).chain(["default"]) {
         let (from, to) = (from.family(name).unwrap(), to.family(name).unwrap());
         assert_eq!(from.default_ttl().unwrap(), to.default_ttl().unwrap());
         assert_eq!(from.tracks_writes().unwrap(), to.tracks_writes().unwrap());
@@ -102,22 +102,22 @@ fn the_limit_goes_into_a_store_that_is_new_and_into_no_other() {
     if common::is_of_a_file("a store on a server has no limit") {
         return;
     }
-    let limit = Limit::new(10_000_000, Eviction::Soonest);
+    let limit = SizeLimit::new(10_000_000, Eviction::Soonest);
     let (from, clock) = memory_at(1_000);
     fill(&from, &clock);
-    from.set_limit(Some(limit)).unwrap();
+    from.set_size_limit(Some(limit)).unwrap();
     let (new, _) = memory_at(1_000);
     from.copy_to(&new, |_, _| true).unwrap();
-    assert_eq!(new.limit().unwrap(), Some(limit));
+    assert_eq!(new.size_limit().unwrap(), Some(limit));
     let (used, _) = memory_at(1_000);
     used.create_family("own").unwrap().put("k", "1").unwrap();
     from.copy_to(&used, |_, _| true).unwrap();
-    assert_eq!(used.limit().unwrap(), None);
+    assert_eq!(used.size_limit().unwrap(), None);
     let (bounded, _) = memory_at(1_000);
-    let own = Limit::new(20_000_000, Eviction::None);
-    bounded.set_limit(Some(own)).unwrap();
+    let own = SizeLimit::new(20_000_000, Eviction::None);
+    bounded.set_size_limit(Some(own)).unwrap();
     from.copy_to(&bounded, |_, _| true).unwrap();
-    assert_eq!(bounded.limit().unwrap(), Some(own));
+    assert_eq!(bounded.size_limit().unwrap(), Some(own));
 }
 
 /// As a new store with other pages, or where rows come in another order than they were written in.
@@ -130,10 +130,11 @@ fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
     for eviction in [Eviction::Soonest, Eviction::Oldest] {
         let (scratch, clock) = (Scratch::new(), TestClock::at(1_000));
         let from = scratch.open_at(&clock);
-        let limit = Limit::new(1 << 20, eviction);
-        from.set_limit(Some(limit)).unwrap();
+        let limit = SizeLimit::new(1 << 20, eviction);
+        from.set_size_limit(Some(limit)).unwrap();
         for n in 0..6_000 {
-            from.put_until(numbered(n * 7_919 % 6_000), [7; 300], Expiry::At(5_000 + n as i64)).unwrap();
+            from.put_with_expiry(numbered(n * 7_919 % 6_000), [7; 300], Expiry::At(5_000 + n as i64))
+                .unwrap();
         }
         assert!(from.stats().unwrap().evicted > 0);
         for page_size in [512, 1_024, 4_096, 16_384, 65_536] {
@@ -156,9 +157,9 @@ fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
                         assert_eq!(e.kind() == ErrorKind::Error, is_too_small, "{e}");
                         assert!(is_too_small || e.kind() == ErrorKind::Full, "{e}");
                         assert!(e.to_string().contains("cannot be taken over"), "{e}");
-                        assert_eq!(to.limit().unwrap(), None);
+                        assert_eq!(to.size_limit().unwrap(), None);
                         // As the text says.
-                        to.set_limit(Some(Limit::new(4 << 20, Eviction::None))).unwrap();
+                        to.set_size_limit(Some(SizeLimit::new(4 << 20, Eviction::None))).unwrap();
                         match resumable {
                             false => from.copy_to(&to, |_, _| true).map(drop).unwrap(),
                             true => drop(from.copy_resumable(&to, |_, _| true).unwrap()),
@@ -181,9 +182,9 @@ fn what_does_not_fit_into_the_limit_of_the_target_is_not_copied_in_part() {
         let (scratch, clock) = (Scratch::new(), TestClock::at(1_000));
         let (to, (from, _)) = (scratch.open_at(&clock), memory_at(1_000));
         fill(&from, &clock);
-        to.set_limit(Some(Limit::new(500_000, eviction))).unwrap();
+        to.set_size_limit(Some(SizeLimit::new(500_000, eviction))).unwrap();
         assert_eq!(kind(from.copy_to(&to, |_, _| true)), ErrorKind::Full);
-        assert_eq!((to.count().unwrap(), to.families().unwrap()), (0, vec![]));
+        assert_eq!((to.count().unwrap(), to.family_names().unwrap()), (0, vec![]));
         to.integrity_check().unwrap();
     }
 }
@@ -203,9 +204,9 @@ fn a_family_with_keys_is_refused_before_anything_is_written() {
     let after = scratch.bytes();
     assert!(["store.db", "store.db-wal"].iter().all(|file| before.get(*file) == after.get(*file)));
     assert_eq!(before.is_empty(), common::are_on_a_server());
-    assert_eq!(to.families().unwrap(), ["aged"]);
+    assert_eq!(to.family_names().unwrap(), ["aged"]);
     // Dead keys are none.
-    to.family("aged").unwrap().put_until("k", "mine", Expiry::At(5)).unwrap();
+    to.family("aged").unwrap().put_with_expiry("k", "mine", Expiry::At(5)).unwrap();
     from.copy_to(&to, |_, _| true).unwrap();
     assert_eq!(
         to.family("aged").unwrap().count_live().unwrap(),
@@ -222,7 +223,7 @@ fn a_copy_that_is_stopped_has_copied_nothing_and_may_be_run_again() {
     let to = scratch.open_at(&clock);
     for stop_at in [0, 600, 2000] {
         assert_eq!(kind(from.copy_to(&to, |done, _| done < stop_at)), ErrorKind::Error);
-        assert_eq!((to.count().unwrap(), to.families().unwrap()), (0, vec![]));
+        assert_eq!((to.count().unwrap(), to.family_names().unwrap()), (0, vec![]));
     }
     from.copy_to(&to, |_, _| true).unwrap();
     same(&from, &to);
@@ -302,13 +303,13 @@ fn an_open_transaction_of_the_target_and_another_writer_are_in_the_way() {
     let (here, there) = (Scratch::new(), Scratch::new());
     let (from, to, other) = (here.open(), there.open(), there.open());
     from.put("committed", "1").unwrap();
-    from.begin(true).unwrap();
+    from.begin_write().unwrap();
     from.put("open", "1").unwrap();
-    to.begin(true).unwrap();
+    to.begin_write().unwrap();
     assert_eq!(kind(from.copy_to(&to, |_, _| true)), ErrorKind::Busy);
     to.rollback().unwrap();
     if !common::are_on_a_server() {
-        other.begin(true).unwrap();
+        other.begin_write().unwrap();
         assert_eq!(kind(from.copy_to(&to, |_, _| true)), ErrorKind::Busy);
         other.rollback().unwrap();
     }
@@ -319,7 +320,7 @@ fn an_open_transaction_of_the_target_and_another_writer_are_in_the_way() {
     assert_eq!(kind(to.copy_to(&read_only, |_, _| true)), ErrorKind::ReadOnly);
     let memory = Store::open_in_memory(&Config::new()).unwrap();
     assert_eq!(read_only.copy_to(&memory, |_, _| true).unwrap(), 1);
-    memory.begin(false).unwrap();
+    memory.begin_read().unwrap();
     let empty = Store::open_in_memory(&Config::new()).unwrap();
     assert_eq!(kind(memory.copy_to(&empty, |_, _| true)), ErrorKind::Busy);
 }
@@ -347,7 +348,7 @@ fn a_callback_that_panics_leaves_both_stores_as_they_were() {
         clock.drive(&to);
         let panicking = || from.copy_to(&to, |done, _| done < 600 || panic!("of the test"));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).unwrap_err();
-        assert_eq!((to.count().unwrap(), to.families().unwrap()), (0, vec![]));
+        assert_eq!((to.count().unwrap(), to.family_names().unwrap()), (0, vec![]));
         from.put("k", "1").unwrap(); // no transaction is left
         to.put("k", "1").unwrap();
         to.delete("k").unwrap();
@@ -423,12 +424,12 @@ fn what_has_changed_in_the_source_since_a_copy_was_cut_is_in_it_when_it_is_done(
     // Nearly to the end, and then something of every sort behind the place it has come to.
     let all = from.count_live().unwrap() + aged.count_live().unwrap();
     from.copy_resumable(&to, |done, _| done < all).unwrap_err();
-    assert!(to.families().unwrap().contains(&"copy in progress".to_owned()));
+    assert!(to.family_names().unwrap().contains(&"copy in progress".to_owned()));
     clock.set(clock.now() + 20);
-    aged.put_with(numbered(3), "other", &PutOptions::new().written_at(77)).unwrap(); // another value
+    aged.put_with_options(numbered(3), "other", &PutOptions::new().written_at(77)).unwrap(); // another value
     let value = aged.get(numbered(5)).unwrap().unwrap();
-    aged.put_with(numbered(5), value, &PutOptions::new().written_at(78)).unwrap(); // only its times
-    from.expire(numbered(4), Expiry::At(clock.now() + 9_000), kvstore::Condition::Always).unwrap();
+    aged.put_with_options(numbered(5), value, &PutOptions::new().written_at(78)).unwrap(); // only its times
+    from.set_expiry(numbered(4), Expiry::At(clock.now() + 9_000), kvstore::ExpiryCondition::Always).unwrap();
     from.delete(numbered(8)).unwrap();
     aged.delete(numbered(1499)).unwrap(); // the last one
     from.put("a", "before all").unwrap();
@@ -466,7 +467,7 @@ fn a_store_belongs_to_one_unfinished_copy() {
     }
     assert!(text(to.copy_resumable(&third, |_, _| true).map(drop)).contains("is itself the target"));
     assert!(rows(&to) == before);
-    assert_eq!((third.count().unwrap(), third.families().unwrap()), (0, vec![]));
+    assert_eq!((third.count().unwrap(), third.family_names().unwrap()), (0, vec![]));
     from.copy_resumable(&to, |_, _| true).unwrap();
     same(&from, &to);
 }
@@ -478,7 +479,7 @@ fn a_family_with_keys_is_refused_before_a_resumable_copy_begins() {
     let refused = from.copy_resumable(&to, |_, _| true).unwrap_err();
     assert!(refused.to_string().starts_with("family \"aged\" of the store to copy to has keys"), "{refused}");
     assert!(!refused.to_string().contains("not finished"), "{refused}");
-    assert_eq!((to.count().unwrap(), to.families().unwrap()), (0, vec!["aged".to_owned()]));
+    assert_eq!((to.count().unwrap(), to.family_names().unwrap()), (0, vec!["aged".to_owned()]));
 }
 
 #[test]
@@ -492,8 +493,8 @@ fn a_copy_that_is_done_is_done_again_as_long_as_all_is_there() {
     assert_eq!(to.commit_counter().unwrap(), before);
     // What dies meanwhile may be in one of the two only.
     let soon = from.now_ms() + 40;
-    from.put_until("a", "dies", Expiry::At(soon)).unwrap();
-    to.put_until("z", "dies", Expiry::At(soon)).unwrap();
+    from.put_with_expiry("a", "dies", Expiry::At(soon)).unwrap();
+    to.put_with_expiry("z", "dies", Expiry::At(soon)).unwrap();
     clock.set(soon);
     assert_eq!(from.copy_resumable(&to, |_, _| true).unwrap().written, 0);
     // One row, one setting or one family of difference: it is not that copy.
@@ -539,7 +540,7 @@ fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished
     let first = from.copy_resumable(&to, |_, _| {
         if stage == 0 && is_at_end() {
             stage = 1;
-            other.begin(true).unwrap();
+            other.begin_write().unwrap();
             other.put("k", "").unwrap();
         } else if stage == 1 {
             stage = 2; // the pause after the failure
@@ -564,15 +565,15 @@ fn a_resumable_copy_brings_the_limit_when_it_is_done() {
         return;
     }
     let ((_here, from), (_there, to), _) = pair();
-    let limit = Limit::new(50_000_000, Eviction::Soonest);
-    from.set_limit(Some(limit)).unwrap();
+    let limit = SizeLimit::new(50_000_000, Eviction::Soonest);
+    from.set_size_limit(Some(limit)).unwrap();
     from.copy_resumable(&to, |done, _| done < 600).unwrap_err();
-    assert_eq!(to.limit().unwrap(), None);
+    assert_eq!(to.size_limit().unwrap(), None);
     from.copy_resumable(&to, |_, _| true).unwrap();
-    assert_eq!(to.limit().unwrap(), Some(limit));
+    assert_eq!(to.size_limit().unwrap(), Some(limit));
     let there = Scratch::new();
     let to = there.open();
-    to.set_limit(Some(Limit::new(500_000, Eviction::Oldest))).unwrap();
+    to.set_size_limit(Some(SizeLimit::new(500_000, Eviction::Oldest))).unwrap();
     let refused = from.copy_resumable(&to, |_, _| true).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
 }

@@ -123,7 +123,7 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
             }
         }
         // The next call ends what the broken connection may still be at.
-        store.families().unwrap_or_else(|e| panic!("after {}: {e}", said()));
+        store.family_names().unwrap_or_else(|e| panic!("after {}: {e}", said()));
         let found = state_of(&direct);
         assert!(found == *before || outcome == Outcome::Unknown, "{}: failed, and changed something", said());
         // A copy has a connection of its own, of which nobody knows when it is run again.

@@ -18,9 +18,9 @@ fn sound() -> Scratch {
     let store = scratch.open();
     let family = store.create_family("It's").unwrap();
     family.put("plain", "1").unwrap();
-    family.put_until("ttl", "1", Expiry::At(LATER)).unwrap();
+    family.put_with_expiry("ttl", "1", Expiry::At(LATER)).unwrap();
     family.put("large", vec![1; 5_000]).unwrap();
-    family.put_until("large ttl", vec![2; 5_000], Expiry::At(LATER + 1)).unwrap();
+    family.put_with_expiry("large ttl", vec![2; 5_000], Expiry::At(LATER + 1)).unwrap();
     store.integrity_check().unwrap();
     store.close().unwrap();
     scratch
@@ -349,7 +349,7 @@ fn many_pages(scratch: &Scratch) -> Vec<u8> {
     store
         .transaction(|tx| -> Result<()> {
             for n in 0..400_u32 {
-                tx.put_until(n.to_be_bytes(), vec![n as u8; 300], Expiry::At(LATER + i64::from(n)))?;
+                tx.put_with_expiry(n.to_be_bytes(), vec![n as u8; 300], Expiry::At(LATER + i64::from(n)))?;
             }
             (0..10_u8).try_for_each(|n| tx.put([n], vec![n; 10_000]))
         })
@@ -409,7 +409,7 @@ fn a_store_without_its_catalogue_is_corrupt_when_opened() {
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{sql}");
         assert!(refused.to_string().contains("kvstore repair"), "{refused}");
         // But not to who comes to mend it, whom the check tells what is wrong.
-        let store = scratch.open_with(&Config::new().damaged(true).read_only(true));
+        let store = scratch.open_with(&Config::new().allow_damaged(true).read_only(true));
         let found = store.integrity_check().unwrap_err();
         assert_eq!(found.kind(), ErrorKind::Corrupt, "{sql}");
         assert!(
@@ -428,7 +428,7 @@ fn a_purge_over_stale_expiry_entries_ends_and_deletes_no_live_row() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("plain", "1").unwrap();
-    store.put_until("later", vec![1; 5_000], Expiry::At(LATER)).unwrap();
+    store.put_with_expiry("later", vec![1; 5_000], Expiry::At(LATER)).unwrap();
     store.close().unwrap();
     python(
         &scratch.path(),
@@ -447,7 +447,7 @@ fn a_purge_over_stale_expiry_entries_ends_and_deletes_no_live_row() {
 fn a_purge_deletes_a_dead_row_once_though_its_index_entry_is_wrong() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(500));
-    store.put_until("dead", "1", Expiry::At(1_000)).unwrap();
+    store.put_with_expiry("dead", "1", Expiry::At(1_000)).unwrap();
     store.close().unwrap();
     python(&scratch.path(), "con.execute('update \"ttl_expiry:default\" set expire_ms = 700')");
     let store = scratch.open();
@@ -461,7 +461,7 @@ fn a_purge_deletes_a_dead_row_once_though_its_index_entry_is_wrong() {
 fn a_purge_over_an_index_of_the_wrong_type_reports_it() {
     let scratch = Scratch::new();
     let store = scratch.open();
-    store.put_until("a", "1", Expiry::At(LATER)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(LATER)).unwrap();
     store.close().unwrap();
     python(&scratch.path(), "con.execute('insert into \"ttl_expiry:default\" values(?, ?)', (5, 'text'))");
     let store = scratch.open();
@@ -489,19 +489,22 @@ fn a_write_that_fails_half_way_dooms_its_transaction() {
     damage(&scratch, "delete from {blob} where id = 1");
     let store = scratch.open();
     let family = store.family("It's").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "1").unwrap();
     assert_eq!(kind(family.put("large", vec![3; 6_000])), ErrorKind::Corrupt);
     assert_eq!(kind(store.put("b", "1")), ErrorKind::Corrupt);
     assert!(store.commit().unwrap_err().to_string().contains("roll it back"));
     assert_eq!(kind(store.commit()), ErrorKind::Corrupt);
-    assert_eq!(kind(store.begin(true)), ErrorKind::Error);
+    assert_eq!(kind(store.begin_write()), ErrorKind::Error);
     assert!(!store.exists("a").unwrap()); // undone already
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 0);
     store.put("b", "1").unwrap();
     // Outside a transaction the failed call is rolled back whole.
-    assert_eq!(kind(family.put_ttl("large", vec![3; 6_000], Duration::from_secs(9))), ErrorKind::Corrupt);
+    assert_eq!(
+        kind(family.put_with_ttl("large", vec![3; 6_000], Duration::from_secs(9))),
+        ErrorKind::Corrupt
+    );
     assert_eq!(family.ttl("large").unwrap(), Some(kvstore::Ttl::None));
 }
 
@@ -516,9 +519,11 @@ fn an_index_somebody_put_into_the_file_forbids_a_row_and_costs_no_other() {
         let store = scratch.open_with(&Config::new().sql_engine(sql));
         let family = store.family("It's").unwrap();
         family.put("plain", "2").unwrap();
-        for refused in
-            [family.put("ttl", "2"), family.put("new", "2"), family.put_until("new", "2", Expiry::At(LATER))]
-        {
+        for refused in [
+            family.put("ttl", "2"),
+            family.put("new", "2"),
+            family.put_with_expiry("new", "2", Expiry::At(LATER)),
+        ] {
             let refused = refused.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Error);
             assert!(refused.to_string().contains("another program"), "{refused}");
@@ -555,8 +560,12 @@ fn the_live_view_shows_other_programs_the_live_rows_with_their_values() {
     store.put("small", "1").unwrap();
     assert_eq!(counted(), "1");
     for n in 0..50_u8 {
-        store.put_until([b'd', n], vec![n; 100 * usize::from(n)], Expiry::At(1_000 + i64::from(n))).unwrap();
-        store.put_until([b'l', n], vec![n; 100 * usize::from(n)], Expiry::At(LATER + i64::from(n))).unwrap();
+        store
+            .put_with_expiry([b'd', n], vec![n; 100 * usize::from(n)], Expiry::At(1_000 + i64::from(n)))
+            .unwrap();
+        store
+            .put_with_expiry([b'l', n], vec![n; 100 * usize::from(n)], Expiry::At(LATER + i64::from(n)))
+            .unwrap();
     }
     assert_eq!(store.iter().count(), 51);
     assert_eq!(counted(), "51");
@@ -601,7 +610,7 @@ fn small_values_are_in_their_rows_large_ones_beside_and_indexes_hold_ttls_only()
     for n in 0..100_u8 {
         store.put([n], vec![n; 40 * usize::from(n)]).unwrap();
     }
-    store.put_until("t", "1", Expiry::At(LATER)).unwrap();
+    store.put_with_expiry("t", "1", Expiry::At(LATER)).unwrap();
     let counts = python(
         &scratch.path(),
         "one = lambda sql: con.execute(sql).fetchone()[0]

@@ -39,7 +39,9 @@ fn fill(store: &Store) {
     let family = store.create_family(FAMILY).unwrap();
     for n in 0..300 {
         family.put(format!("{KEY} {n}"), format!("{VALUE} {n}").repeat(1 + n % 7 * 40)).unwrap();
-        family.put_until(format!("{KEY} {n} ends"), VALUE, Expiry::At(4_000_000_000_000 + n as i64)).unwrap();
+        family
+            .put_with_expiry(format!("{KEY} {n} ends"), VALUE, Expiry::At(4_000_000_000_000 + n as i64))
+            .unwrap();
         store.put(format!("{KEY} {n}"), VALUE).unwrap();
     }
     family.put(KEY, VALUE.repeat(20_000)).unwrap();
@@ -84,7 +86,7 @@ fn what_is_in_it_is_in_none_of_its_files_and_comes_back_with_the_password() {
         let store = scratch.open_with(&config);
         let family = store.family(FAMILY).unwrap();
         assert_eq!((store.count().unwrap(), family.count().unwrap()), (300, 601));
-        assert_eq!(family.expire_time(format!("{KEY} 7 ends")).unwrap(), Some(Expiry::At(4_000_000_000_007)));
+        assert_eq!(family.expiry(format!("{KEY} 7 ends")).unwrap(), Some(Expiry::At(4_000_000_000_007)));
         assert_eq!(family.get(KEY).unwrap().map(|value| value.len()), Some(VALUE.len() * 20_000));
         assert_eq!(family.prefix(KEY).count(), 601);
         store.integrity_check().unwrap();
@@ -161,7 +163,7 @@ fn a_bit_that_is_flipped_in_any_page_is_noticed() {
     let sound = fs::read(scratch.path()).unwrap();
     let read = || -> kvstore::Result<u64> {
         let store = Store::open_with(scratch.path(), &with_key())?;
-        for name in store.families()? {
+        for name in store.family_names()? {
             for entry in store.family(&name)?.iter() {
                 let (key, value) = entry?;
                 assert!(key.starts_with(KEY.as_bytes()) && value.starts_with(VALUE.as_bytes()));
@@ -240,7 +242,7 @@ fn a_backup_and_a_second_handle_have_the_same_password() {
     store.put("a", "1").unwrap();
     assert_eq!(second.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     store.start_cleaner(Duration::from_millis(1), None).unwrap();
-    second.put_until("dead", "1", Expiry::At(1)).unwrap();
+    second.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
     let started = Instant::now();
     while store.count().unwrap() > 301 && started.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(5));

@@ -24,7 +24,7 @@ fn is_visible(store: &Store, key: &str) -> bool {
     let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
     let sought = cursor.seek(key).unwrap() && cursor.key() == Some(key.as_bytes());
     let got = store.get(key).unwrap().is_some();
-    let with_ttl = store.get_ttl(key).unwrap().is_some();
+    let with_ttl = store.get_with_ttl(key).unwrap().is_some();
     let exists = store.exists(key).unwrap();
     let answers = [forward, reverse, prefix, sought, got, with_ttl, exists];
     assert!(answers.iter().all(|answer| *answer == got), "{answers:?}");
@@ -37,7 +37,7 @@ fn is_visible(store: &Store, key: &str) -> bool {
 fn a_key_is_gone_exactly_at_its_expiry_time_for_every_read() {
     for value in [&b"small"[..], &[7; 5_000]] {
         let (store, clock) = memory_at(1_000);
-        store.put_until("a", value, Expiry::At(2_000)).unwrap();
+        store.put_with_expiry("a", value, Expiry::At(2_000)).unwrap();
         clock.set(1_999);
         assert!(is_visible(&store, "a"));
         clock.set(2_000);
@@ -48,11 +48,11 @@ fn a_key_is_gone_exactly_at_its_expiry_time_for_every_read() {
 #[test]
 fn a_duration_counts_from_now_and_fractions_of_a_millisecond_count_up() {
     let (store, clock) = memory_at(1_000);
-    store.put_ttl("a", "1", Duration::from_micros(4_001)).unwrap();
+    store.put_with_ttl("a", "1", Duration::from_micros(4_001)).unwrap();
     assert_eq!(store.ttl("a").unwrap(), Some(left(5)));
-    store.put_ttl("zero", "1", Duration::ZERO).unwrap();
+    store.put_with_ttl("zero", "1", Duration::ZERO).unwrap();
     assert!(!store.exists("zero").unwrap());
-    store.put_ttl("max", "1", Duration::MAX).unwrap();
+    store.put_with_ttl("max", "1", Duration::MAX).unwrap();
     assert_eq!(store.ttl("max").unwrap(), Some(left((i64::MAX - 1_000).unsigned_abs())));
     clock.set(1_005);
     assert!(!store.exists("a").unwrap());
@@ -66,9 +66,9 @@ fn a_duration_counts_from_now_and_fractions_of_a_millisecond_count_up() {
 #[test]
 fn a_plain_put_clears_the_ttl() {
     let (store, clock) = memory_at(1_000);
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     store.put("a", "2").unwrap();
-    assert_eq!(store.get_ttl("a").unwrap(), Some((b"2".to_vec(), Ttl::None)));
+    assert_eq!(store.get_with_ttl("a").unwrap(), Some((b"2".to_vec(), Ttl::None)));
     clock.set(9_000);
     assert_eq!(store.purge_expired().unwrap(), 0);
     assert!(is_visible(&store, "a"));
@@ -78,9 +78,9 @@ fn a_plain_put_clears_the_ttl() {
 #[test]
 fn an_expiry_that_is_no_moment_is_refused() {
     let (store, clock) = memory_at(1_000);
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     for bad in [0, -1, i64::MIN] {
-        assert_eq!(kind(store.put_until("a", "3", Expiry::At(bad))), ErrorKind::Error);
+        assert_eq!(kind(store.put_with_expiry("a", "3", Expiry::At(bad))), ErrorKind::Error);
     }
     clock.set(1_999);
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
@@ -91,9 +91,9 @@ fn an_expiry_in_the_past_is_accepted_and_the_key_invisible_at_once() {
     let (store, _clock) = memory_at(1_000);
     store.put("a", "1").unwrap();
     for past in [1, 999, 1_000] {
-        store.put_until("a", "2", Expiry::At(past)).unwrap();
+        store.put_with_expiry("a", "2", Expiry::At(past)).unwrap();
         assert!(!is_visible(&store, "a"));
-        store.put_until("a", "2", Expiry::At(past)).unwrap();
+        store.put_with_expiry("a", "2", Expiry::At(past)).unwrap();
         assert_eq!(store.purge_expired().unwrap(), 1);
     }
 }
@@ -101,10 +101,10 @@ fn an_expiry_in_the_past_is_accepted_and_the_key_invisible_at_once() {
 #[test]
 fn a_ttl_is_moved_forwards_and_backwards_by_writing_again() {
     let (store, clock) = memory_at(1_000);
-    store.put_until("later", "1", Expiry::At(2_000)).unwrap();
-    store.put_until("later", "1", Expiry::At(3_000)).unwrap();
-    store.put_until("sooner", "1", Expiry::At(3_000)).unwrap();
-    store.put_until("sooner", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("later", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("later", "1", Expiry::At(3_000)).unwrap();
+    store.put_with_expiry("sooner", "1", Expiry::At(3_000)).unwrap();
+    store.put_with_expiry("sooner", "1", Expiry::At(2_000)).unwrap();
     store.integrity_check().unwrap();
     clock.set(2_500);
     assert!(is_visible(&store, "later"));
@@ -115,27 +115,27 @@ fn a_ttl_is_moved_forwards_and_backwards_by_writing_again() {
 fn what_is_left_is_told_with_none_for_permanent_and_zero_for_just_expired() {
     let (store, clock) = memory_at(1_000);
     store.put("permanent", "1").unwrap();
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
-    store.put_until("b", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("b", "1", Expiry::At(2_000)).unwrap();
     assert_eq!(store.ttl("permanent").unwrap(), Some(Ttl::None));
-    assert_eq!(store.get_ttl("permanent").unwrap(), Some((b"1".to_vec(), Ttl::None)));
+    assert_eq!(store.get_with_ttl("permanent").unwrap(), Some((b"1".to_vec(), Ttl::None)));
     assert_eq!(store.ttl("missing").unwrap(), None);
-    assert_eq!(store.get_ttl("missing").unwrap(), None);
+    assert_eq!(store.get_with_ttl("missing").unwrap(), None);
     clock.set(1_999);
     assert_eq!(store.ttl("a").unwrap(), Some(left(1)));
-    assert_eq!(store.get_ttl("a").unwrap(), Some((b"1".to_vec(), left(1))));
+    assert_eq!(store.get_with_ttl("a").unwrap(), Some((b"1".to_vec(), left(1))));
     clock.set(2_000);
     assert_eq!(store.ttl("a").unwrap(), Some(left(0)));
     // The first look has removed it, but on a server a read removes nothing.
     assert_eq!(store.ttl("a").unwrap(), common::are_on_a_server().then(|| left(0)));
-    assert_eq!(store.get_ttl("b").unwrap(), None);
+    assert_eq!(store.get_with_ttl("b").unwrap(), None);
 }
 
 #[test]
 fn a_system_time_is_an_expiry() {
     let store = memory();
-    store.put_until("a", "1", Expiry::from(SystemTime::now() + Duration::from_secs(100))).unwrap();
-    store.put_until("b", "1", Expiry::from(SystemTime::now() - Duration::from_secs(100))).unwrap();
+    store.put_with_expiry("a", "1", Expiry::from(SystemTime::now() + Duration::from_secs(100))).unwrap();
+    store.put_with_expiry("b", "1", Expiry::from(SystemTime::now() - Duration::from_secs(100))).unwrap();
     assert_eq!(keys(store.iter()), [b"a"]);
 }
 
@@ -145,13 +145,13 @@ fn the_clock_of_a_store_never_runs_backwards() {
         return;
     }
     let (store, clock) = memory_at(1_000);
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
-    store.put_until("b", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("b", "1", Expiry::At(2_000)).unwrap();
     clock.set(2_000);
     assert!(!store.exists("a").unwrap());
     clock.set(500);
     assert!(!is_visible(&store, "b"));
-    store.put_ttl("c", "1", MS).unwrap();
+    store.put_with_ttl("c", "1", MS).unwrap();
     assert_eq!(store.ttl("c").unwrap(), Some(left(1)));
     clock.set(-5);
     assert_eq!(store.ttl("c").unwrap(), Some(left(1)));
@@ -163,7 +163,7 @@ fn the_system_clock_can_be_taken_back() {
         return;
     }
     let (store, _clock) = memory_at(1_000);
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     assert!(store.exists("a").unwrap());
     assert!(kvstore::now_ms() > 1_600_000_000_000);
     store.use_system_clock();
@@ -174,7 +174,7 @@ fn the_system_clock_can_be_taken_back() {
 fn a_key_lives_and_dies_by_the_wall_clock() {
     let store = memory();
     let put_at = Instant::now();
-    store.put_ttl("a", "1", 60 * MS).unwrap();
+    store.put_with_ttl("a", "1", 60 * MS).unwrap();
     let mut seen_alive = 0;
     while store.exists("a").unwrap() {
         seen_alive += 1;
@@ -197,7 +197,7 @@ fn a_ttl_set_through_another_handle_counts_at_once_also_where_none_was_ever_used
         clock.drive(&two);
         one.put("a", "1").unwrap();
         assert!(is_visible(&one, "a"));
-        two.put_until("a", "1", Expiry::At(2_000)).unwrap();
+        two.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
         assert_eq!(one.ttl("a").unwrap(), Some(left(1_000)));
         clock.set(2_000);
         assert!(!is_visible(&one, "a"));
@@ -211,8 +211,8 @@ fn ttls_of_families_are_their_own() {
     let (store, clock) = memory_at(1_000);
     let (one, two) = (store.create_family("one").unwrap(), store.create_family("two").unwrap());
     for (family, at) in [(&one, 2_000), (&two, 3_000)] {
-        family.put_until("a", "1", Expiry::At(at)).unwrap();
-        family.put_until("b", "1", Expiry::At(at)).unwrap();
+        family.put_with_expiry("a", "1", Expiry::At(at)).unwrap();
+        family.put_with_expiry("b", "1", Expiry::At(at)).unwrap();
     }
     clock.set(2_500);
     assert!(keys(one.iter()).is_empty());
@@ -228,7 +228,7 @@ fn a_ttl_survives_reopening() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     store.close().unwrap();
     let store = scratch.open_at(&clock);
     assert_eq!(store.ttl("a").unwrap(), Some(left(1_000)));
@@ -243,7 +243,7 @@ fn with_dead_keys(scratch: &Scratch) -> (Store, TestClock) {
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
     for key in ["get", "get_ttl", "exists", "ttl", "delete", "iter"] {
-        store.put_until(key, key, Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, key, Expiry::At(2_000)).unwrap();
     }
     clock.set(2_000);
     (store, clock)
@@ -251,7 +251,7 @@ fn with_dead_keys(scratch: &Scratch) -> (Store, TestClock) {
 
 fn read_all(store: &Store) {
     assert_eq!(store.get("get").unwrap(), None);
-    assert_eq!(store.get_ttl("get_ttl").unwrap(), None);
+    assert_eq!(store.get_with_ttl("get_ttl").unwrap(), None);
     assert!(!store.exists("exists").unwrap());
     assert_eq!(store.ttl("ttl").unwrap(), Some(left(0)));
     assert_eq!(store.iter().count(), 0);
@@ -285,7 +285,7 @@ fn lazy_removal_gives_up_silently_while_another_handle_writes() {
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(3_600)));
     TestClock::at(2_000).drive(&store);
     let other = scratch.open();
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     read_all(&store);
     assert_eq!((store.count().unwrap(), other.count().unwrap()), (2, 6));
     assert_eq!(store.stats().unwrap().errors, 0);
@@ -305,8 +305,8 @@ fn lazy_removal_does_not_wait_for_a_reader_in_delete_mode() {
     let wait = Duration::from_secs(4);
     let config = Config::new().journal_mode(JournalMode::Delete);
     let (store, reader) = (scratch.open_with(&config.clone().busy_timeout(wait)), scratch.open_with(&config));
-    store.put_until("a", "1", Expiry::At(1)).unwrap();
-    reader.begin(false).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(1)).unwrap();
+    reader.begin_read().unwrap();
     let asked_at = Instant::now();
     assert_eq!(store.get("a").unwrap(), None);
     assert_eq!(store.count().unwrap(), 0);
@@ -323,7 +323,7 @@ fn lazy_removal_does_not_wait_for_a_reader_in_delete_mode() {
 fn a_read_transaction_removes_nothing() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_keys(&scratch);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     read_all(&store);
     read_all(&store);
     assert_eq!(store.count().unwrap(), 6);
@@ -339,13 +339,13 @@ fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_keys(&scratch);
     let other = scratch.open();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     read_all(&store);
     assert_eq!(store.count().unwrap(), 2);
     assert_eq!(other.count().unwrap(), 6);
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 6);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     read_all(&store);
     store.commit().unwrap();
     assert_eq!(other.count().unwrap(), 2);
@@ -356,7 +356,7 @@ fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
 fn a_look_up_of_a_dead_row_never_ends_the_callers_transaction() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_keys(&scratch);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("mine", "1").unwrap();
     assert_eq!(store.get("get").unwrap(), None);
     assert!(!store.exists("exists").unwrap());
@@ -371,7 +371,7 @@ fn a_look_up_of_a_dead_row_never_ends_the_callers_transaction() {
 fn a_purge_removes_every_dead_key_and_says_exactly_how_many() {
     let (store, clock) = memory_at(1_000);
     for n in 0..1_000 {
-        store.put_until(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
     }
     store.put("permanent", "1").unwrap();
     for (now, dead) in
@@ -389,9 +389,9 @@ fn a_purge_removes_every_dead_key_and_says_exactly_how_many() {
 #[test]
 fn a_purge_works_in_transactions_of_at_most_256_keys() {
     let (store, clock) = memory_at(1_000);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..1_000 {
-        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(2_000)).unwrap();
     }
     store.commit().unwrap();
     clock.set(2_000);
@@ -404,15 +404,15 @@ fn a_purge_works_in_transactions_of_at_most_256_keys() {
 fn a_purge_inside_a_write_transaction_is_part_of_it() {
     let (store, clock) = memory_at(1_000);
     for n in 0..600 {
-        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(2_000)).unwrap();
     }
     clock.set(2_000);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(store.purge_expired().unwrap(), 600);
     assert_eq!(store.count().unwrap(), 0);
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 600);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(store.purge_expired().unwrap(), 600);
     store.commit().unwrap();
     assert_eq!(store.count().unwrap(), 0);
@@ -423,10 +423,10 @@ fn a_purge_inside_a_write_transaction_is_part_of_it() {
 fn keys_that_were_refreshed_or_made_permanent_survive_a_purge() {
     let (store, clock) = memory_at(1_000);
     for key in ["dead", "refreshed", "permanent", "replaced"] {
-        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
     clock.set(1_500);
-    store.put_until("refreshed", "2", Expiry::At(3_000)).unwrap();
+    store.put_with_expiry("refreshed", "2", Expiry::At(3_000)).unwrap();
     store.put("permanent", "2").unwrap();
     clock.set(2_000);
     assert!(store.put_if_absent("replaced", "2", Expiry::At(2_001)).unwrap());
@@ -440,10 +440,10 @@ fn a_key_another_handle_has_overwritten_survives_this_handles_purge() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (one, two) = (scratch.open_at(&clock), scratch.open_at(&clock));
-    one.put_until("plain", "1", Expiry::At(2_000)).unwrap();
-    one.put_until("longer", "1", Expiry::At(2_000)).unwrap();
+    one.put_with_expiry("plain", "1", Expiry::At(2_000)).unwrap();
+    one.put_with_expiry("longer", "1", Expiry::At(2_000)).unwrap();
     two.put("plain", "2").unwrap();
-    two.put_until("longer", "2", Expiry::At(3_000)).unwrap();
+    two.put_with_expiry("longer", "2", Expiry::At(3_000)).unwrap();
     clock.set(2_000);
     assert_eq!(one.purge_expired().unwrap(), 0);
     assert_eq!(keys(one.iter()), [&b"longer"[..], b"plain"]);
@@ -455,8 +455,8 @@ fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
-    other.begin(true).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
+    other.begin_write().unwrap();
     assert_eq!(store.purge_expired().unwrap(), 0);
     clock.set(2_000);
     if common::are_on_a_server() {
@@ -467,7 +467,7 @@ fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
     }
     other.rollback().unwrap();
     assert_eq!(store.purge_expired().unwrap(), 1);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(store.purge_expired().unwrap(), 0);
     store.commit().unwrap();
 }
@@ -475,9 +475,9 @@ fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
 #[test]
 fn a_purge_of_dead_keys_inside_a_read_transaction_is_refused() {
     let (store, clock) = memory_at(1_000);
-    store.put_until("a", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     clock.set(2_000);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(kind(store.purge_expired()), ErrorKind::ReadOnly);
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 1);
@@ -493,9 +493,9 @@ fn a_value_that_is_given_has_some_of_its_life_left() {
     let now = std::sync::atomic::AtomicI64::new(1_000);
     // The key dies between the look at it and the question how long it has.
     store.set_clock(move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    store.put_until("key", "value", Expiry::At(1_010)).unwrap();
+    store.put_with_expiry("key", "value", Expiry::At(1_010)).unwrap();
     let mut given = 0;
-    while let Some((_, ttl)) = store.get_ttl("key").unwrap() {
+    while let Some((_, ttl)) = store.get_with_ttl("key").unwrap() {
         assert!(matches!(ttl, kvstore::Ttl::Remaining(left) if !left.is_zero()), "{ttl:?}");
         given += 1;
     }

@@ -36,8 +36,9 @@ fn make(path: &Path, count: usize) {
     TestClock::at(1_000).drive(&store);
     store
         .transaction(|tx| {
-            (0..count)
-                .try_for_each(|n| tx.create_family(&name(n))?.put_until("key", "1", Expiry::At(end_of(n))))
+            (0..count).try_for_each(|n| {
+                tx.create_family(&name(n))?.put_with_expiry("key", "1", Expiry::At(end_of(n)))
+            })
         })
         .unwrap();
     store.close().unwrap();
@@ -74,16 +75,18 @@ fn pages_asked_for(config: &Config, count: usize) -> Vec<(&'static str, u64)> {
         counted.push((what, watch.calls(Call::Read) + watch.calls(Call::Fetch)));
     };
     count_pages("purge_step", &mut || assert_eq!(store.purge_step(None, None).unwrap(), purged(0)));
-    count_pages("next_expiry", &mut || assert_eq!(store.next_expiry_of_all().unwrap(), Some(end_of(0))));
+    count_pages("next_expiry", &mut || {
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(end_of(0)))
+    });
     count_pages("opening a family", &mut || drop(store.family(&name(count / 3)).unwrap()));
     count_pages("purge_expired", &mut || assert_eq!(family.purge_expired().unwrap(), 0));
     count_pages("a put, then purge_step", &mut || {
-        family.put_until("other", "1", Expiry::At(end_of(count))).unwrap();
+        family.put_with_expiry("other", "1", Expiry::At(end_of(count))).unwrap();
         assert_eq!(store.purge_step(None, None).unwrap(), purged(0));
     });
     count_pages("what is due in three families", &mut || {
         for n in [count / 2, 3, count - 1] {
-            store.family(&name(n)).unwrap().put_until("due", "1", Expiry::At(1_500)).unwrap();
+            store.family(&name(n)).unwrap().put_with_expiry("due", "1", Expiry::At(1_500)).unwrap();
         }
         assert_eq!(store.purge_step(None, None).unwrap(), purged(3));
     });
@@ -118,8 +121,8 @@ fn keys_of_thousands_of_families_go_in_the_order_of_their_ends_and_more_says_whe
         store
             .transaction(|tx| {
                 (0..count).try_for_each(|n| {
-                    tx.family(&name(n))?.put_until("key", "1", Expiry::At(end_of(n)))?;
-                    tx.family(&name(n))?.put_until("late", "1", Expiry::At(end_of(count - n)))
+                    tx.family(&name(n))?.put_with_expiry("key", "1", Expiry::At(end_of(n)))?;
+                    tx.family(&name(n))?.put_with_expiry("late", "1", Expiry::At(end_of(count - n)))
                 })
             })
             .unwrap();
@@ -138,10 +141,10 @@ fn keys_of_thousands_of_families_go_in_the_order_of_their_ends_and_more_says_whe
             assert_eq!((step.deleted, step.more), (deleted, more), "{config:?}");
             if more {
                 // Those went that ended first.
-                assert_eq!(store.next_expiry_of_all().unwrap(), Some(end_of(151)), "{config:?}");
+                assert_eq!(store.next_expiry_all_families().unwrap(), Some(end_of(151)), "{config:?}");
             }
         }
-        assert_eq!(store.next_expiry_of_all().unwrap(), None);
+        assert_eq!(store.next_expiry_all_families().unwrap(), None);
         assert_eq!(store.family(&name(count - 1)).unwrap().count().unwrap(), 0);
         store.close().unwrap();
     }
@@ -180,7 +183,7 @@ fn change(store: &Store, model: &mut Model, random: &mut Random, now: i64) -> Re
             model.insert(family, BTreeMap::new());
         }
         _ => {
-            store.family_or_create(&family)?.put_until(key.to_be_bytes(), "1", Expiry::At(end))?;
+            store.get_or_create_family(&family)?.put_with_expiry(key.to_be_bytes(), "1", Expiry::At(end))?;
             model.entry(family).or_default().insert(key, end);
         }
     }
@@ -205,7 +208,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
                 // A transaction, with a look at what is due in the middle of it.
                 0 | 1 => {
                     let mut changed = model.clone();
-                    store.begin(true).unwrap();
+                    store.begin_write().unwrap();
                     for _ in 0..random.below(4) {
                         change(store, &mut changed, &mut random, now).unwrap();
                     }
@@ -217,7 +220,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
                         );
                     }
                     let next = changed.values().flat_map(|keys| keys.values()).min().copied();
-                    assert_eq!(store.next_expiry_of_all().unwrap(), next, "{context}");
+                    assert_eq!(store.next_expiry_all_families().unwrap(), next, "{context}");
                     if random.below(2) == 0 {
                         store.rollback().unwrap();
                     } else {
@@ -227,7 +230,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
                 }
                 // A batch that fails: a part of a transaction that is rolled back.
                 2 => {
-                    store.begin(true).unwrap();
+                    store.begin_write().unwrap();
                     let gone = store.create_family("gone").unwrap();
                     let mut batch = store.batch();
                     batch.put(&gone, "key", "1", Expiry::At(now)).unwrap();
@@ -252,7 +255,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
                 4 => clock.set(now + random.below(10) as i64),
                 5 => {
                     let next = model.values().flat_map(|keys| keys.values()).min().copied();
-                    assert_eq!(store.next_expiry_of_all().unwrap(), next, "{context}");
+                    assert_eq!(store.next_expiry_all_families().unwrap(), next, "{context}");
                 }
                 _ => change(store, &mut model, &mut random, now).unwrap(),
             }
@@ -269,8 +272,8 @@ fn a_family_that_another_program_has_renamed_is_purged_under_its_new_name() {
         let store = Store::open_with(&path, &config).unwrap();
         let clock = TestClock::at(1_000);
         clock.drive(&store);
-        store.create_family("old").unwrap().put_until("key", "1", Expiry::At(2_000)).unwrap();
-        assert_eq!(store.next_expiry_of_all().unwrap(), Some(2_000));
+        store.create_family("old").unwrap().put_with_expiry("key", "1", Expiry::At(2_000)).unwrap();
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(2_000));
         sqlite::open(&path)
             .execute_batch(
                 "BEGIN; DROP VIEW \"live:old\"; UPDATE kvstore_family SET name = 'new' WHERE name = 'old';
@@ -282,7 +285,7 @@ fn a_family_that_another_program_has_renamed_is_purged_under_its_new_name() {
         clock.set(2_000);
         assert_eq!(store.purge_step(None, None).unwrap(), purged(1));
         assert_eq!(store.family("new").unwrap().count().unwrap(), 0);
-        assert_eq!(store.next_expiry_of_all().unwrap(), None);
+        assert_eq!(store.next_expiry_all_families().unwrap(), None);
     }
 }
 
@@ -290,12 +293,12 @@ fn a_family_that_another_program_has_renamed_is_purged_under_its_new_name() {
 fn a_key_that_ends_at_the_last_millisecond_is_the_next_one_beside_families_without_any() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("store.db")).unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), None);
+    assert_eq!(store.next_expiry_all_families().unwrap(), None);
     store.create_family("a").unwrap().put("key", "1").unwrap();
-    store.create_family("z").unwrap().put_until("key", "1", Expiry::At(i64::MAX)).unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(i64::MAX));
+    store.create_family("z").unwrap().put_with_expiry("key", "1", Expiry::At(i64::MAX)).unwrap();
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(i64::MAX));
     assert_eq!(store.purge_step(None, None).unwrap(), purged(0));
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(i64::MAX));
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(i64::MAX));
 }
 
 /// What this thread has had of a processor: others on the machine do not count.

@@ -44,11 +44,11 @@ fn families_of_odd_and_similar_names_are_kept_apart() {
         let family = store.create_family(name).unwrap();
         assert_eq!(family.name(), *name);
         family.put("name", name).unwrap();
-        family.put_ttl("large", name.repeat(500), Duration::from_secs(1000)).unwrap();
+        family.put_with_ttl("large", name.repeat(500), Duration::from_secs(1000)).unwrap();
     }
     let mut sorted: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     sorted.sort();
-    assert_eq!(store.families().unwrap(), sorted);
+    assert_eq!(store.family_names().unwrap(), sorted);
     store.integrity_check().unwrap();
     store.close().unwrap();
 
@@ -60,7 +60,7 @@ fn families_of_odd_and_similar_names_are_kept_apart() {
     }
     for (at, name) in names.iter().enumerate() {
         store.drop_family(name).unwrap();
-        assert_eq!(store.families().unwrap().len(), names.len() - at - 1);
+        assert_eq!(store.family_names().unwrap().len(), names.len() - at - 1);
     }
     store.integrity_check().unwrap();
     assert_eq!(store.count().unwrap(), 0);
@@ -79,15 +79,15 @@ fn creating_an_existing_family_fails_and_leaves_it_alone() {
 fn opening_a_missing_family_is_not_found() {
     let store = memory();
     assert_eq!(kind(store.family("f")), ErrorKind::NotFound);
-    assert!(store.families().unwrap().is_empty());
+    assert!(store.family_names().unwrap().is_empty());
 }
 
 #[test]
 fn opening_or_creating_gives_the_same_family_each_time() {
     let store = memory();
-    store.family_or_create("f").unwrap().put("a", "1").unwrap();
-    assert_eq!(keys(store.family_or_create("f").unwrap().iter()), [b"a"]);
-    assert_eq!(kind(store.family_or_create("__f")), ErrorKind::Error);
+    store.get_or_create_family("f").unwrap().put("a", "1").unwrap();
+    assert_eq!(keys(store.get_or_create_family("f").unwrap().iter()), [b"a"]);
+    assert_eq!(kind(store.get_or_create_family("__f")), ErrorKind::Error);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn the_name_default_opens_the_default_family_which_is_not_listed() {
     assert_eq!(keys(store.family("default").unwrap().iter()), [b"a"]);
     assert_eq!(keys(store.default_family().iter()), [b"a"]);
     assert_eq!(store.name(), "default");
-    assert!(store.families().unwrap().is_empty());
+    assert!(store.family_names().unwrap().is_empty());
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_family_with_an_open_handle_on_the_store_is_busy_until_the_last_is_gone() {
 fn a_busy_drop_does_not_spoil_the_transaction_around_it() {
     let store = memory();
     let family = store.create_family("f").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(kind(store.drop_family("f")), ErrorKind::Busy);
     assert_eq!(kind(store.create_family("f")), ErrorKind::Error);
     assert_eq!(kind(store.drop_family("g")), ErrorKind::NotFound);
@@ -179,7 +179,7 @@ fn a_drop_takes_all_tables_of_the_family() {
     let list = "print(sorted(x[0] for x in con.execute('select name from sqlite_schema')))";
     let before = python(&scratch.path(), list);
     let family = store.create_family("f").unwrap();
-    family.put_ttl("a", vec![1; 10_000], Duration::from_secs(1000)).unwrap();
+    family.put_with_ttl("a", vec![1; 10_000], Duration::from_secs(1000)).unwrap();
     assert_ne!(python(&scratch.path(), list), before);
     drop(family);
     store.drop_family("f").unwrap();
@@ -195,7 +195,7 @@ fn a_handle_to_a_family_another_store_dropped_reports_it_and_works_on_a_new_one(
     let scratch = Scratch::new();
     let (one, two) = (scratch.open(), scratch.open());
     let family = one.create_family("f").unwrap();
-    family.put_ttl("a", vec![1; 5_000], Duration::from_secs(1000)).unwrap();
+    family.put_with_ttl("a", vec![1; 5_000], Duration::from_secs(1000)).unwrap();
     two.drop_family("f").unwrap();
     let failures = [
         kind(family.get("a")),
@@ -209,7 +209,7 @@ fn a_handle_to_a_family_another_store_dropped_reports_it_and_works_on_a_new_one(
     two.create_family("f").unwrap();
     assert_eq!(family.get("a").unwrap(), None);
     family.put("b", vec![2; 5_000]).unwrap();
-    family.put_ttl("c", "1", Duration::from_secs(1000)).unwrap();
+    family.put_with_ttl("c", "1", Duration::from_secs(1000)).unwrap();
     assert_eq!(keys(two.family("f").unwrap().iter()), [b"b", b"c"]);
     two.integrity_check().unwrap();
 }
@@ -224,10 +224,10 @@ fn two_hundred_families_work_side_by_side() {
                 .try_for_each(|n| tx.create_family(&format!("f{n}")).and_then(|f| f.put("n", numbered(n))))
         })
         .unwrap();
-    assert_eq!(store.families().unwrap().len(), 200);
+    assert_eq!(store.family_names().unwrap().len(), 200);
     let families: Vec<_> = (0..200).map(|n| store.family(&format!("f{n}")).unwrap()).collect();
     for (n, family) in families.iter().enumerate() {
-        family.put_ttl("m", numbered(n), Duration::from_secs(1000)).unwrap();
+        family.put_with_ttl("m", numbered(n), Duration::from_secs(1000)).unwrap();
     }
     for (n, family) in families.iter().enumerate() {
         assert_eq!(family.get("n").unwrap(), Some(numbered(n)));
@@ -272,7 +272,7 @@ fn keys_are_one_to_65536_bytes_long_and_on_a_server_2500() {
     let store = memory();
     let longest = vec![7; common::max_key_size()];
     store.put(&longest, "1").unwrap();
-    store.put_ttl(&longest, vec![1; 100_000], Duration::from_secs(9)).unwrap();
+    store.put_with_ttl(&longest, vec![1; 100_000], Duration::from_secs(9)).unwrap();
     assert_eq!(store.get(&longest).unwrap(), Some(vec![1; 100_000]));
     let mut cursor = store.cursor(KeyRange::all(), Direction::Reverse);
     assert!(cursor.seek(&longest).unwrap());
@@ -281,10 +281,10 @@ fn keys_are_one_to_65536_bytes_long_and_on_a_server_2500() {
     for bad in [vec![], vec![7; longest.len() + 1], vec![7; 65_537]] {
         let failures = [
             kind(store.put(&bad, "1")),
-            kind(store.put_ttl(&bad, "1", Duration::from_secs(1))),
+            kind(store.put_with_ttl(&bad, "1", Duration::from_secs(1))),
             kind(store.put_if_absent(&bad, "1", Expiry::Never)),
             kind(store.get(&bad)),
-            kind(store.get_ttl(&bad)),
+            kind(store.get_with_ttl(&bad)),
             kind(store.exists(&bad)),
             kind(store.ttl(&bad)),
             kind(store.delete(&bad)),
@@ -319,7 +319,7 @@ fn values_are_up_to_ten_mebibytes_long_unless_configured_otherwise() {
 fn an_empty_value_is_a_value() {
     let store = memory();
     store.put("a", "").unwrap();
-    store.put_ttl("b", "", Duration::from_secs(1000)).unwrap();
+    store.put_with_ttl("b", "", Duration::from_secs(1000)).unwrap();
     for key in ["a", "b"] {
         assert_eq!(store.get(key).unwrap(), Some(Vec::new()));
         assert!(store.exists(key).unwrap());
@@ -338,12 +338,12 @@ fn put_if_absent_writes_only_where_no_live_key_is() {
     assert!(store.put_if_absent("a", "1", Expiry::At(2_000)).unwrap());
     assert!(!store.put_if_absent("a", "2", Expiry::Never).unwrap());
     assert_eq!(
-        store.get_ttl("a").unwrap(),
+        store.get_with_ttl("a").unwrap(),
         Some((b"1".to_vec(), Ttl::Remaining(Duration::from_millis(1_000))))
     );
     clock.set(2_000);
     assert!(store.put_if_absent("a", "3", Expiry::Never).unwrap());
-    assert_eq!(store.get_ttl("a").unwrap(), Some((b"3".to_vec(), Ttl::None)));
+    assert_eq!(store.get_with_ttl("a").unwrap(), Some((b"3".to_vec(), Ttl::None)));
     assert!(store.put_if_absent("past", "1", Expiry::At(500)).unwrap());
     assert!(!store.exists("past").unwrap());
     assert_eq!(kind(store.put_if_absent("b", "1", Expiry::At(-1))), ErrorKind::Error);
@@ -354,7 +354,7 @@ fn put_if_absent_writes_only_where_no_live_key_is() {
 fn count_is_of_rows_expired_ones_included_until_they_are_purged() {
     let (store, clock) = memory_at(1_000);
     for n in 0..10 {
-        store.put_until(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
     }
     store.put("plain", "1").unwrap();
     clock.set(2_004);
@@ -371,8 +371,8 @@ fn clear_empties_one_family_and_leaves_the_others() {
     for at in [store.default_family(), &family] {
         at.put("a", "1").unwrap();
         at.put("b", vec![1; 5_000]).unwrap();
-        at.put_ttl("c", vec![1; 5_000], Duration::from_secs(1000)).unwrap();
-        at.put_ttl("d", "1", Duration::from_secs(1000)).unwrap();
+        at.put_with_ttl("c", vec![1; 5_000], Duration::from_secs(1000)).unwrap();
+        at.put_with_ttl("d", "1", Duration::from_secs(1000)).unwrap();
     }
     family.clear().unwrap();
     assert_eq!(family.count().unwrap(), 0);
@@ -386,7 +386,7 @@ for t in ('data', 'blob', 'ttl_key', 'ttl_expiry')))",
         );
         assert_eq!(rows, "0");
     }
-    family.put_ttl("e", vec![2; 5_000], Duration::from_secs(1000)).unwrap();
+    family.put_with_ttl("e", vec![2; 5_000], Duration::from_secs(1000)).unwrap();
     assert_eq!(keys(family.iter()), [b"e"]);
     family.clear().unwrap();
     family.clear().unwrap();
@@ -402,7 +402,7 @@ fn every_size_around_the_boundary_is_read_back_for_short_and_long_keys() {
     for key_len in [1, 12, 184, 192, 240, 248, 255, 256, 900, 2_000] {
         let key = |len: usize| [vec![b'k'; key_len], len.to_be_bytes().to_vec()].concat();
         let lens = || (0..=270).chain((900..1_100).step_by(9)).chain([3_000, 70_000]);
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         lens().for_each(|len| store.put(key(len), value(len)).unwrap());
         store.commit().unwrap();
         for len in lens() {
@@ -434,18 +434,18 @@ fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl(
     store.put("other", &large).unwrap();
     for from in expiries {
         for to in expiries {
-            store.put_until("a", &small, from).unwrap();
+            store.put_with_expiry("a", &small, from).unwrap();
             blobs(&store, "1");
-            store.put_until("a", &large, to).unwrap();
+            store.put_with_expiry("a", &large, to).unwrap();
             assert_eq!(store.get("a").unwrap().as_ref(), Some(&large));
             blobs(&store, "2");
-            store.put_until("a", vec![3; 6_000], from).unwrap();
+            store.put_with_expiry("a", vec![3; 6_000], from).unwrap();
             assert_eq!(store.get("a").unwrap(), Some(vec![3; 6_000]));
             blobs(&store, "2");
-            store.put_until("a", &small, to).unwrap();
+            store.put_with_expiry("a", &small, to).unwrap();
             assert_eq!(store.get("a").unwrap().as_ref(), Some(&small));
             blobs(&store, "1");
-            store.put_until("a", &large, from).unwrap();
+            store.put_with_expiry("a", &large, from).unwrap();
             assert!(store.delete("a").unwrap());
             blobs(&store, "1");
         }
@@ -457,7 +457,7 @@ fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl(
 fn an_expired_large_value_leaves_no_orphan_whoever_removes_it() {
     let (store, clock) = memory_at(1_000);
     for key in ["get", "purge", "delete", "absent", "put"] {
-        store.put_until(key, vec![1; 5_000], Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, vec![1; 5_000], Expiry::At(2_000)).unwrap();
     }
     clock.set(2_000);
     assert_eq!(store.get("get").unwrap(), None);
@@ -477,7 +477,7 @@ fn an_expired_large_value_leaves_no_orphan_whoever_removes_it() {
 #[test]
 fn a_value_is_shown_without_a_copy_together_with_its_end_of_life() {
     let store = memory();
-    store.put_until("a", "123", Expiry::At(i64::MAX)).unwrap();
+    store.put_with_expiry("a", "123", Expiry::At(i64::MAX)).unwrap();
     assert_eq!(
         store.get_with("a", |value, expiry| (value.len(), expiry)).unwrap(),
         Some((3, Expiry::At(i64::MAX)))
@@ -500,7 +500,7 @@ fn a_family_says_when_it_was_made() {
         assert_eq!(of_a_snapshot, 5_000);
         let other = store.family("f").unwrap();
         drop(family);
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         assert_eq!(other.created_ms().unwrap(), 5_000);
         store.rollback().unwrap();
     }

@@ -62,7 +62,7 @@ fn run(
     fault.begin(dir.path());
     let mut world = World::new(dir.path(), config.clone());
     world.alone = alone;
-    if steps.iter().any(|step| matches!(step, Step::Limit(_))) {
+    if steps.iter().any(|step| matches!(step, Step::SizeLimit(_))) {
         world.looked_at = BOUNDED_LOOKED_AT; // what has expired makes room
     }
     let looked_at = world.looked_at;
@@ -557,11 +557,11 @@ fn fail_a_rollback() {
         let path = dir.path().join("store.db");
         let store = Store::open_with(&path, &config).unwrap();
         store.put("a", "1").unwrap();
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.put("a", "2").unwrap();
         FAIL_TO.store(u64::MAX, Ordering::SeqCst);
         FAIL_FROM.store(0, Ordering::SeqCst);
-        let put = store.put_until("b", vec![1; 400_000], Expiry::At(4_000_000_000_000));
+        let put = store.put_with_expiry("b", vec![1; 400_000], Expiry::At(4_000_000_000_000));
         let _ = store.rollback(); // may say that there is no memory
         FAIL_FROM.store(u64::MAX, Ordering::SeqCst);
         assert_eq!(put.unwrap_err().kind(), ErrorKind::NoMemory);
@@ -583,7 +583,7 @@ fn fail_reads() {
     use_own_allocator();
     let reads: [fn(&Store) -> kvstore::Result<()>; 3] = [
         |store| store.get("b").map(drop),
-        |store| store.families().map(drop),
+        |store| store.family_names().map(drop),
         |store| store.iter().try_for_each(|entry| entry.map(drop)),
     ];
     let mut hits = 0;
@@ -597,7 +597,7 @@ fn fail_reads() {
                 other.put("a", "old").unwrap();
                 // A new handle: what has been prepared once needs less memory.
                 let store = Store::open_with(&path, &config).unwrap();
-                store.begin(write).unwrap();
+                if write { store.begin_write() } else { store.begin_read() }.unwrap();
                 if write {
                     store.put("a", "changed").unwrap();
                 }
@@ -650,7 +650,8 @@ fn lose_reasons() {
     let (mut done, mut failed) = (0, 0);
     for nth in 1.. {
         // The statement is known, and the table it was made for has gone.
-        let put = |family: &kvstore::Family| family.put_until("large", vec![7; 9_000], Expiry::At(i64::MAX));
+        let put =
+            |family: &kvstore::Family| family.put_with_expiry("large", vec![7; 9_000], Expiry::At(i64::MAX));
         put(&store.create_family("passing").unwrap()).unwrap();
         store.drop_family("passing").unwrap();
         let family = store.create_family("passing").unwrap();
@@ -700,7 +701,7 @@ type Making = fn(&Store, &Family) -> Result<(), Error>;
 
 /// Every read that may look at the tables; what they answer, `Contents` compares elsewhere.
 fn read_everything(store: &Store, families: &[Family]) {
-    let _ = (store.families(), store.limit(), store.next_expiry());
+    let _ = (store.family_names(), store.size_limit(), store.next_expiry());
     for family in families {
         let _ = (family.count(), family.get("large"), family.ttl("large"), family.next_expiry());
         let _ = (family.default_ttl(), family.count_live(), family.iter().next().transpose());
@@ -711,7 +712,7 @@ fn read_everything(store: &Store, families: &[Family]) {
 fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() {
     const LATER: i64 = 4_000_000_000_000;
     let makings: [Making; 3] = [
-        |_, family| family.put_until("k", [1; 3000], Expiry::At(LATER)),
+        |_, family| family.put_with_expiry("k", [1; 3000], Expiry::At(LATER)),
         |_, family| family.put("k", [1; 9000]),
         |store, _| store.create_family("made").map(drop),
     ];
@@ -731,7 +732,7 @@ fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() 
                 let families: Vec<_> =
                     (0..count).map(|n| store.create_family(&format!("f{n}")).unwrap()).collect();
                 families.iter().for_each(|family| family.put("b0", [0; 2000]).unwrap());
-                store.begin(true).unwrap();
+                store.begin_write().unwrap();
                 watch.fail(Plan { call, nth, fault: Fault::Code(code), from_then_on: false });
                 let made = making(&store, &families[0]);
                 let is_over = watch.injected() == 0;
@@ -749,13 +750,13 @@ fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() 
                 read_everything(&store, &families);
                 for family in families.iter().rev() {
                     family.put("large", [1; 3000]).unwrap();
-                    family.put_until("l", "v", Expiry::At(LATER)).unwrap();
+                    family.put_with_expiry("l", "v", Expiry::At(LATER)).unwrap();
                     assert_eq!((family.count().unwrap(), family.next_expiry().unwrap()), (3, Some(LATER)));
                 }
                 store.integrity_check().unwrap();
                 store.close().unwrap();
                 let store = Store::open_with(&path, &config).unwrap();
-                assert_eq!(store.families().unwrap().len(), count);
+                assert_eq!(store.family_names().unwrap().len(), count);
                 store.integrity_check().unwrap();
                 if is_over {
                     break;
@@ -777,9 +778,9 @@ fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
         let config = config.mmap_size(0).cache_pages(10).page_size(1024);
         let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
         for n in 0..40_u8 {
-            store.put_until([n], [n; 1500], Expiry::At(4_000_000_000_000)).unwrap();
+            store.put_with_expiry([n], [n; 1500], Expiry::At(4_000_000_000_000)).unwrap();
         }
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         let mut batch = store.batch();
         for n in 0..40_u8 {
             batch.put(store.default_family(), [n], "new", Expiry::Never).unwrap();
@@ -847,7 +848,7 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
         let config = Config::new().mmap_size(0).cache_pages(10).sql_engine(sql);
         let store = Store::open_with(&path, &config).unwrap();
         for n in 0..200_u8 {
-            store.put_until([n], [n; 200], Expiry::At(4_000_000_000_000)).unwrap();
+            store.put_with_expiry([n], [n; 200], Expiry::At(4_000_000_000_000)).unwrap();
         }
         store.put("large", [7; 20_000]).unwrap();
         store.close().unwrap();
@@ -861,12 +862,12 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
             let is_over = watch.injected() == 0;
             watch.heal();
             if is_over {
-                assert!(checked.is_sound(), "read {nth}: {checked:?}");
+                assert!(checked.is_ok(), "read {nth}: {checked:?}");
                 break;
             }
-            assert!(checked.in_file > 0 && !checked.is_sound(), "read {nth}: {checked:?}");
-            stopped += u32::from(checked.stopped.is_some_and(|why| why.kind() == ErrorKind::Io));
-            assert!(store.check(|_| ControlFlow::Continue(())).unwrap().is_sound(), "read {nth}");
+            assert!(checked.file_errors > 0 && !checked.is_ok(), "read {nth}: {checked:?}");
+            stopped += u32::from(checked.stopped_by.is_some_and(|why| why.kind() == ErrorKind::Io));
+            assert!(store.check(|_| ControlFlow::Continue(())).unwrap().is_ok(), "read {nth}");
         }
         assert!(nth > 20 && stopped > 0, "{stopped} of {nth}");
     }
@@ -882,19 +883,19 @@ fn of_a_commit_that_fails_nothing_is_read_also_before_the_rollback() {
         let config = Config::new().sql_engine(sql);
         let (store, other) =
             (Store::open_with(&path, &config).unwrap(), Store::open_with(&path, &config).unwrap());
-        store.put_until("k", "1", Expiry::At(4_000_000_000_000)).unwrap();
-        store.begin(true).unwrap();
+        store.put_with_expiry("k", "1", Expiry::At(4_000_000_000_000)).unwrap();
+        store.begin_write().unwrap();
         store.delete("k").unwrap();
         let lost = store.create_family("lost").unwrap();
         (0..100_u8).for_each(|n| lost.put([n], "lost").unwrap());
-        assert_eq!(store.next_expiry_of_all().unwrap(), None);
+        assert_eq!(store.next_expiry_all_families().unwrap(), None);
         let mut cursor = lost.cursor(KeyRange::all(), kvstore::Direction::Forward);
         assert!(cursor.first().unwrap());
         let full = Fault::Code(ffi::SQLITE_FULL);
         watch.fail(Plan { call: Call::Write, nth: 1, fault: full, from_then_on: true });
         assert_eq!(store.commit().unwrap_err().kind(), ErrorKind::Full);
         watch.heal();
-        assert_eq!(store.next_expiry_of_all().unwrap(), Some(4_000_000_000_000));
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(4_000_000_000_000));
         assert!(!matches!(cursor.next(), Ok(true)), "{:?}", cursor.key());
         let kept = other.create_family("kept").unwrap();
         (0..100_u8).for_each(|n| kept.put([n], "secret").unwrap());
@@ -923,7 +924,7 @@ fn a_write_whose_commit_fails_with_dead_rows_in_it_happens_once_or_not_at_all() 
                 let watch = Watch::on(dir.path(), false);
                 let config = delete_full().exclusive(exclusive);
                 let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
-                store.put_until("dead", "1", Expiry::At(1)).unwrap();
+                store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
                 store.increment("count", 1, Expiry::Never).unwrap();
                 assert_eq!(store.get("dead").unwrap(), None); // is noted
                 watch.fail(Plan { call, nth, fault, from_then_on: false });
@@ -957,12 +958,12 @@ fn on_a_full_disk_an_exclusive_store_is_read_and_checked_as_any_other() {
         let config = Config::new().mmap_size(0).cache_pages(10).exclusive(exclusive).sql_engine(sql);
         let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
         for n in 0..200_u8 {
-            store.put_until([n], [n; 200], Expiry::At(4_000_000_000_000)).unwrap();
+            store.put_with_expiry([n], [n; 200], Expiry::At(4_000_000_000_000)).unwrap();
         }
         let full = Fault::Code(ffi::SQLITE_FULL);
         watch.fail(Plan { call: Call::Write, nth: 1, fault: full, from_then_on: true });
         for n in 0..200_u8 {
-            let put = store.put_until([n], [1; 300], Expiry::At(4_000_000_000_000 - i64::from(n)));
+            let put = store.put_with_expiry([n], [1; 300], Expiry::At(4_000_000_000_000 - i64::from(n)));
             assert_eq!(put.unwrap_err().kind(), ErrorKind::Full, "put {n}");
             assert_eq!(store.get([n]).unwrap().as_deref(), Some(&[n; 200][..]), "get {n}");
         }
@@ -988,7 +989,7 @@ fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_cr
         store.put("before", "1").unwrap();
         if rolls_back {
             // More than the cache has room for: some of it goes into the log.
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             for n in 0..3000_u32 {
                 store.put(n.to_be_bytes(), [7; 100]).unwrap();
             }
@@ -996,7 +997,7 @@ fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_cr
         } else {
             let fault = Fault::Code(ffi::SQLITE_FULL);
             watch.fail(Plan { call: Call::Write, nth: 1, fault, from_then_on: true });
-            let put = store.put_until("never", "1", Expiry::At(4_000_000_000_000));
+            let put = store.put_with_expiry("never", "1", Expiry::At(4_000_000_000_000));
             assert_eq!(put.unwrap_err().kind(), ErrorKind::Full);
             watch.heal();
         }

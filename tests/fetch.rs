@@ -72,7 +72,7 @@ fn cursors(store: &Store) -> Vec<Cursor> {
             store.row_cursor(b"partition", &KeyRange::all(), direction).unwrap(),
         ]);
     }
-    cursors.extend([store.expiring(0, i64::MAX), store.expiring(1_500, 40_000).keys_only()]);
+    cursors.extend([store.expiry_cursor(0, i64::MAX), store.expiry_cursor(1_500, 40_000).keys_only()]);
     cursors
 }
 
@@ -90,7 +90,7 @@ fn fetches_of_any_size_show_what_single_steps_show() {
                     let value = vec![i as u8; if i % 50 == 7 { 3_000 } else { i % 90 }];
                     match i % 3 {
                         0 => tx.put(key, value),
-                        _ => tx.put_until(key, value, Expiry::At(1_001 + (i * 37 % 5_000) as i64)),
+                        _ => tx.put_with_expiry(key, value, Expiry::At(1_001 + (i * 37 % 5_000) as i64)),
                     }
                 })
             })
@@ -171,7 +171,7 @@ fn what_has_expired_by_the_call_is_not_shown_wherever_it_was_read_ahead() {
         let (store, clock) = memory_at(1_000);
         fill(&store, 700);
         for n in dead.clone() {
-            store.put_until(numbered(n), "mortal", Expiry::At(2_000)).unwrap();
+            store.put_with_expiry(numbered(n), "mortal", Expiry::At(2_000)).unwrap();
         }
         for max in [1, 10, 1_000] {
             clock.drive(&store); // it may be set back with that
@@ -214,7 +214,7 @@ fn own_writes_meanwhile_are_seen_from_the_current_entry_on() {
                 n => {
                     let end = if n == 1 { clock.now() + 1 + random.below(9) as i64 } else { i64::MAX };
                     let expiry = if n == 1 { Expiry::At(end) } else { Expiry::Never };
-                    store.put_until(&key, &value, expiry).unwrap();
+                    store.put_with_expiry(&key, &value, expiry).unwrap();
                     model.insert(key, (value, end));
                 }
             }
@@ -286,21 +286,21 @@ fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_s
         assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(n + 1), "{which}: deleted");
 
         assert!(come(&mut cursor, n + 5).unwrap());
-        store.put_until(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
+        store.put_with_expiry(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
         clock.set(clock.now() + 10);
         assert_eq!(
             fetched(&mut cursor, 1)[0].0,
             numbered(n + 6),
             "{which}: it has been given an end, and met it"
         );
-        store.put_until(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
+        store.put_with_expiry(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
         assert!(come(&mut cursor, n + 5).unwrap());
-        store.put_until(numbered(n + 5), "longer", Expiry::Never).unwrap();
+        store.put_with_expiry(numbered(n + 5), "longer", Expiry::Never).unwrap();
         clock.set(clock.now() + 10);
         let expected = (numbered(n + 5), Some(b"longer".to_vec()), Expiry::Never);
         assert_eq!(fetched(&mut cursor, 1), [expected], "{which}: its life was made longer");
 
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.put(numbered(n + 7), "undone").unwrap();
         assert!(come(&mut cursor, n + 7).unwrap());
         store.rollback().unwrap();
@@ -308,7 +308,7 @@ fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_s
         assert_eq!(fetched(&mut cursor, 1), [expected], "{which}: rolled back");
     }
 
-    store.put_until(numbered(60), "1", Expiry::At(clock.now() + 10)).unwrap();
+    store.put_with_expiry(numbered(60), "1", Expiry::At(clock.now() + 10)).unwrap();
     assert!(cursor.seek(numbered(60)).unwrap());
     clock.set(clock.now() + 10);
     store.put("another", "1").unwrap();
@@ -319,10 +319,10 @@ fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_s
 fn a_walk_by_expiry_goes_on_at_its_entry_when_this_handle_has_written() {
     let (store, _clock) = memory_at(0);
     for n in 0..200 {
-        store.put_until(numbered(n), "1", Expiry::At(1_000 + n as i64 / 10)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(1_000 + n as i64 / 10)).unwrap();
     }
     for step in [1, 9, 33] {
-        let mut cursor = store.expiring(0, i64::MAX);
+        let mut cursor = store.expiry_cursor(0, i64::MAX);
         cursor.first().unwrap();
         let mut shown = Vec::new();
         while cursor.is_valid() {
@@ -339,18 +339,18 @@ fn what_comes_before_the_entry_it_was_left_at_is_behind_it() {
         let (store, _clock) = memory_at(0);
         let end = |n: usize| Expiry::At(1_000 + 10 * n as i64);
         for n in 0..rows {
-            store.put_until(numbered(n), "1", end(n)).unwrap();
+            store.put_with_expiry(numbered(n), "1", end(n)).unwrap();
         }
         for left in [1, 2, rows / 2, rows - 1] {
-            let mut cursor = store.expiring(0, i64::MAX);
+            let mut cursor = store.expiry_cursor(0, i64::MAX);
             cursor.first().unwrap();
             let mut shown = 0;
             while shown < left {
                 shown += fetched(&mut cursor, left - shown).len();
             }
             // Between the last one it has shown and the one it is at; and behind that.
-            store.put_until("between", "1", Expiry::At(1_000 + 10 * left as i64 - 5)).unwrap();
-            store.put_until("behind", "1", Expiry::At(1_000 + 10 * left as i64 + 5)).unwrap();
+            store.put_with_expiry("between", "1", Expiry::At(1_000 + 10 * left as i64 - 5)).unwrap();
+            store.put_with_expiry("behind", "1", Expiry::At(1_000 + 10 * left as i64 + 5)).unwrap();
             let mut expected = vec![numbered(left), b"behind".to_vec()];
             expected.extend((left + 1..rows).map(numbered));
             assert_eq!(keys(&all(&mut cursor, || 64)), expected, "{rows} rows, left at {left}");
@@ -374,7 +374,7 @@ fn an_entry_it_was_left_at_that_is_deleted_then_is_not_shown_and_may_have_been_t
 
 /// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
 fn shut_out(other: &Store) {
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
 }
 
@@ -389,7 +389,7 @@ fn a_fetch_that_fails_shows_nothing_and_leaves_the_cursor_at_its_entry() {
     store
         .transaction(|tx| {
             (0..600).try_for_each(|n| {
-                tx.put_until(row_key(b"partition", &numbered(n))?, "1", Expiry::At(LATER + n as i64))?;
+                tx.put_with_expiry(row_key(b"partition", &numbered(n))?, "1", Expiry::At(LATER + n as i64))?;
                 tx.put(numbered(n), "1")
             })
         })
@@ -436,7 +436,7 @@ fn a_clock_that_panics_in_a_fetch_leaves_the_cursor_at_its_entry() {
     let asked = Arc::clone(&panics);
     store.set_clock(move || if asked.load(Ordering::Relaxed) { panic!("the clock") } else { 1_000 });
     for n in 0..400 {
-        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(2_000)).unwrap();
     }
     let mut cursor = forward(&store);
     cursor.first().unwrap();
@@ -463,7 +463,7 @@ fn an_entry_read_ahead_is_still_looked_at_again_when_fetches_have_failed_there()
         let last = asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if last == Ok(1) { panic!("the clock") } else { 1_000 }
     });
-    let put = |n| store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+    let put = |n| store.put_with_expiry(numbered(n), "1", Expiry::At(2_000)).unwrap();
     (0..400).for_each(put);
     for writes in [false, true] {
         let mut panics = 0;
@@ -494,7 +494,7 @@ fn an_entry_read_ahead_is_still_looked_at_again_when_fetches_have_failed_there()
 fn a_fetch_in_a_transaction_sees_its_view_and_one_on_a_closed_store_is_refused() {
     let store = memory();
     fill(&store, 100);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.delete(numbered(1)).unwrap();
     let mut cursor = forward(&store);
     cursor.first().unwrap();
@@ -537,7 +537,7 @@ fn rows_of_all_shapes_come_in_order_within_any_bounds_with_pages_of_any_size() {
                         2 => Expiry::At(i64::MAX),
                         _ => Expiry::Never,
                     };
-                    tx.put_until(&key, &value, expiry)?;
+                    tx.put_with_expiry(&key, &value, expiry)?;
                     model.insert(key, (value, expiry));
                 }
                 Ok::<_, kvstore::Error>(())
@@ -587,7 +587,7 @@ fn a_clock_that_jumps_while_rows_are_read_ahead_lets_no_dead_one_through() {
                         // In no order, and some without an end.
                         let end = 1_001 + (i * 7_919 % 3_000) as i64;
                         let expiry = if i % 5 == 0 { Expiry::Never } else { Expiry::At(end) };
-                        tx.put_until(numbered(i), "1", expiry)
+                        tx.put_with_expiry(numbered(i), "1", expiry)
                     })
                 })
                 .unwrap();

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Random, Scratch, TestClock};
-use kvstore::{Config, Eviction, Expiry, Limit};
+use kvstore::{Config, Eviction, Expiry, SizeLimit};
 
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * 60;
@@ -29,7 +29,7 @@ fn a_week_of_a_small_device_takes_the_memory_of_its_first_day() {
         let clock = TestClock::at(1_000); // its clock is set after a day
         let store = scratch.open_with(&Config::small().sql_engine(sql));
         clock.drive(&store);
-        store.set_limit(Some(Limit::new(LIMIT, Eviction::Soonest))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(LIMIT, Eviction::Soonest))).unwrap();
         let (samples, leases) =
             (store.create_family("samples").unwrap(), store.create_family("leases").unwrap());
         samples.set_default_ttl(Some(Duration::from_secs(3600))).unwrap();
@@ -43,7 +43,9 @@ fn a_week_of_a_small_device_takes_the_memory_of_its_first_day() {
             samples.put(minute.to_be_bytes(), vec![minute as u8; 40]).unwrap();
             let lease = format!("{:x}", random.below(500));
             let end = clock.now() + 12 * 60 * MINUTE;
-            leases.put_until(&lease, vec![1; 60 + random.below(100) as usize], Expiry::At(end)).unwrap();
+            leases
+                .put_with_expiry(&lease, vec![1; 60 + random.below(100) as usize], Expiry::At(end))
+                .unwrap();
             assert!(leases.get(&lease).unwrap().is_some());
             drop(samples.get(random.below(minute as u64 + 1).to_be_bytes()).unwrap());
             if minute % 10 == 0 {

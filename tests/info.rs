@@ -1,19 +1,19 @@
-//! What a store says of itself: `Store::info` and `Family::count_ttl`.
+//! What a store says of itself: `Store::info` and `Family::count_with_ttl`.
 
 mod common;
 
 use std::time::Duration;
 
 use common::{Scratch, TestClock, memory, numbered, python};
-use kvstore::{Config, Eviction, Expiry, FamilySizes, JournalMode, Limit, Store, StoreInfo};
+use kvstore::{Config, Eviction, Expiry, FamilySizes, JournalMode, SizeLimit, Store, StoreInfo};
 
 /// Keys with and without TTLs, small and large values, keys that are too long for their row, in several families.
 fn fill(store: &Store) {
-    let families = [store.family_or_create("a").unwrap(), store.family_or_create("Up\"per").unwrap()];
+    let families = [store.get_or_create_family("a").unwrap(), store.get_or_create_family("Up\"per").unwrap()];
     store
         .transaction(|_| {
             for n in 0..6000 {
-                store.put_until(
+                store.put_with_expiry(
                     numbered(n),
                     [7; 90],
                     if n % 3 == 0 { Expiry::At(5000) } else { Expiry::Never },
@@ -22,8 +22,8 @@ fn fill(store: &Store) {
             for (n, size) in [200, 5000, 70_000, 1_000_000].into_iter().enumerate() {
                 families[0].put(numbered(n), vec![1; size])?;
             }
-            families[1].put_until([2; 2400], [1; 10], Expiry::At(70_000))?;
-            families[1].put_until(
+            families[1].put_with_expiry([2; 2400], [1; 10], Expiry::At(70_000))?;
+            families[1].put_with_expiry(
                 vec![3; common::max_key_size().min(60_000)],
                 [1; 10_000],
                 Expiry::At(80_000),
@@ -70,7 +70,7 @@ fn the_bytes_of_each_table_are_those_that_another_sqlite_counts_by_reading_every
             assert_eq!(found.rows, of(&format!("data:{suffix}")), "{name} {page_size}");
             assert_eq!(found.large_values, of(&format!("blob:{suffix}")), "{name} {page_size}");
             let [keys, times] = ["ttl_key", "ttl_expiry"].map(|kind| of(&format!("{kind}:{suffix}")));
-            assert_eq!(found.ttl_indexes, keys + times, "{name} {page_size}");
+            assert_eq!(found.expiry_indexes, keys + times, "{name} {page_size}");
             all += found.total();
         }
         assert_eq!(all, info.file_bytes);
@@ -89,13 +89,13 @@ fn it_says_what_the_file_and_its_families_are() {
     a.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
     a.set_write_tracking(true).unwrap();
     let in_a_file = !common::are_on_a_server();
-    let limit = in_a_file.then(|| Limit::new(50_000_000, Eviction::Soonest));
+    let limit = in_a_file.then(|| SizeLimit::new(50_000_000, Eviction::Soonest));
     if limit.is_some() {
-        store.set_limit(limit).unwrap(); // which cuts the WAL to nothing
+        store.set_size_limit(limit).unwrap(); // which cuts the WAL to nothing
     }
     store.put("one", "1").unwrap();
     let info = store.info().unwrap();
-    assert_eq!((info.format_version, info.limit), (1, limit));
+    assert_eq!((info.format_version, info.size_limit), (1, limit));
     if in_a_file {
         assert_eq!(info.path, Some(std::fs::canonicalize(scratch.path()).unwrap()));
         assert_eq!(info.journal_mode, Some(JournalMode::Wal));
@@ -113,7 +113,10 @@ fn it_says_what_the_file_and_its_families_are() {
         [Some(70_000), None, Some(5000)]
     );
     assert_eq!(a.created_ms, Some(1000));
-    assert_eq!([store.count_ttl().unwrap(), store.family("a").unwrap().count_ttl().unwrap()], [2000, 0]);
+    assert_eq!(
+        [store.count_with_ttl().unwrap(), store.family("a").unwrap().count_with_ttl().unwrap()],
+        [2000, 0]
+    );
     if common::is_of_a_file("the rest is about the WAL") {
         return;
     }
@@ -172,7 +175,7 @@ fn where_the_sizes_cannot_be_told_all_else_is() {
     for sql in [true, false] {
         let info = scratch.open_with(&Config::new().sql_engine(sql)).info().unwrap();
         // Without a map of the pages only `dbstat` can tell, which reads them all.
-        let told = sql || kvstore::engine() == c"sql";
+        let told = sql || kvstore::engine() == "sql";
         assert!(info.families.len() == 3 && info.file_bytes > 1_000_000);
         assert_eq!(info.other_bytes.is_some(), told);
         assert!(info.families.iter().all(|family| family.sizes.is_some() == told));

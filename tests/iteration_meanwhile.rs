@@ -84,7 +84,7 @@ fn clearing_the_family_ends_its_cursors() {
 fn rolling_back_while_iterating_goes_on_in_the_state_before() {
     let store = memory();
     fill(&store, 100);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put([numbered(0), b"x".to_vec()].concat(), "1").unwrap();
     for n in 50..80 {
         store.delete(numbered(n)).unwrap();
@@ -106,7 +106,7 @@ fn committing_and_beginning_while_iterating_changes_nothing_for_the_cursor() {
     assert!(cursor.first().unwrap());
     for n in 1..200 {
         match n % 4 {
-            1 => store.begin(n % 8 == 1).unwrap(),
+            1 => common::begin(&store, n % 8 == 1).unwrap(),
             3 => store.commit().unwrap(),
             _ => {}
         }
@@ -134,7 +134,7 @@ fn inside_a_read_transaction_an_iterator_is_a_snapshot() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     fill(&store, 2_100);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     let mut iter = store.iter();
     iter.next();
     other.clear().unwrap();
@@ -159,7 +159,7 @@ fn an_iterator_between_calls_holds_no_lock_and_no_snapshot() {
     let (log, done) = other.checkpoint(CheckpointMode::Truncate).unwrap();
     assert_eq!(log, done);
     assert_eq!(std::fs::metadata(scratch.wal()).unwrap().len(), 0);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.commit().unwrap();
     store.incremental_vacuum(None).unwrap();
     assert!(cursor.next().unwrap());
@@ -177,7 +177,7 @@ fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
     let (mut up, mut down, mut fresh) = (forward(&store), reverse(&store), forward(&store));
     let (mut up_seen, mut down_seen) = (Vec::new(), Vec::new());
     assert!(up.first().unwrap() && down.first().unwrap());
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     // More than its cache holds: it goes to the file, and readers are shut out.
     (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
     for (cursor, seen) in [(&mut up, &mut up_seen), (&mut down, &mut down_seen)] {
@@ -201,7 +201,7 @@ fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
 
 /// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
 fn shut_out(other: &Store) {
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
 }
 
@@ -216,7 +216,7 @@ fn after_a_seek_that_failed_a_cursor_goes_on_after_its_last_entry() {
     store
         .transaction(|tx| {
             (0..100).try_for_each(|n| {
-                tx.put_until(row_key(b"p", &numbered(n))?, "1", Expiry::At(LATER + n as i64))?;
+                tx.put_with_expiry(row_key(b"p", &numbered(n))?, "1", Expiry::At(LATER + n as i64))?;
                 tx.put(numbered(n), "1")
             })
         })
@@ -266,7 +266,7 @@ fn after_a_seek_that_failed_a_cursor_goes_on_after_its_last_entry() {
         other.rollback().unwrap();
         assert_eq!(rest(&mut fresh).len(), 100);
     }
-    let mut expiring = store.expiring(0, i64::MAX);
+    let mut expiring = store.expiry_cursor(0, i64::MAX);
     assert!(expiring.first().unwrap() && expiring.next().unwrap());
     shut_out(&other);
     assert_eq!(kind(expiring.first()), ErrorKind::Busy);
@@ -307,13 +307,13 @@ fn iterators_outlive_their_family_handle_and_end_with_the_store() {
 #[test]
 fn dead_rows_are_skipped_also_by_the_thousand_and_not_removed() {
     let (store, clock) = memory_at(1_000);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..10_000 {
-        store.put_until(numbered(n), "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(2_000)).unwrap();
     }
     store.put("l live", "1").unwrap();
     for n in 0..9_000 {
-        store.put_until([b"z".to_vec(), numbered(n)].concat(), "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry([b"z".to_vec(), numbered(n)].concat(), "1", Expiry::At(2_000)).unwrap();
     }
     store.commit().unwrap();
     clock.set(2_000);
@@ -332,9 +332,9 @@ fn dead_rows_are_skipped_also_by_the_thousand_and_not_removed() {
 fn exactly_as_many_dead_rows_as_one_chunk_passes_over_are_no_end() {
     let (store, clock) = memory_at(1_000);
     for dead in [4_095, 4_096, 4_097, 8_192] {
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         for n in 0..dead {
-            store.put_until(numbered(n), "1", Expiry::At(clock.now() + 1)).unwrap();
+            store.put_with_expiry(numbered(n), "1", Expiry::At(clock.now() + 1)).unwrap();
         }
         store.put("z", "1").unwrap();
         store.commit().unwrap();
@@ -349,7 +349,7 @@ fn an_entry_that_expires_after_it_was_read_ahead_is_not_shown() {
     for (mut cursor, store, clock, key) in [Direction::Forward, Direction::Reverse].map(|direction| {
         let (store, clock) = memory_at(1_000);
         for n in 0..10 {
-            store.put_until(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
+            store.put_with_expiry(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
         }
         let key: fn(usize) -> Vec<u8> =
             if direction == Direction::Forward { numbered } else { |n| numbered(9 - n) };
@@ -368,7 +368,7 @@ fn an_entry_that_expires_after_it_was_read_ahead_is_not_shown() {
 fn a_cursor_shows_the_end_of_life_of_its_entry() {
     let (store, _clock) = memory_at(1_000);
     store.put("a", "1").unwrap();
-    store.put_until("b", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("b", "1", Expiry::At(2_000)).unwrap();
     let mut cursor = forward(&store);
     assert!(cursor.first().unwrap());
     assert_eq!(cursor.expiry(), Some(Expiry::Never));

@@ -17,7 +17,7 @@ fn with_a_dead_row(path: &Path, config: &Config) -> Store {
     let store = Store::open_with(path, config).unwrap();
     let clock = TestClock::at(1_000);
     clock.drive(&store);
-    store.put_until("dead", "1", Expiry::At(1_500)).unwrap();
+    store.put_with_expiry("dead", "1", Expiry::At(1_500)).unwrap();
     clock.set(2_000);
     store
 }
@@ -32,7 +32,9 @@ fn with_dead_rows(path: &Path, config: &Config, n: usize) -> (Store, TestClock) 
     clock.drive(&store);
     let value = |n: usize| vec![7; if n.is_multiple_of(10) { 5_000 } else { 1 }];
     store
-        .transaction(|tx| (0..n).try_for_each(|n| tx.put_until(numbered(n), value(n), Expiry::At(1_500))))
+        .transaction(|tx| {
+            (0..n).try_for_each(|n| tx.put_with_expiry(numbered(n), value(n), Expiry::At(1_500)))
+        })
         .unwrap();
     clock.set(2_000);
     (store, clock)
@@ -48,7 +50,7 @@ fn rows(path: &Path) -> String {
 }
 
 fn expiring(store: &Store) -> Vec<Vec<u8>> {
-    let mut cursor = store.expiring(0, i64::MAX);
+    let mut cursor = store.expiry_cursor(0, i64::MAX);
     let first = cursor.first().unwrap().then(|| cursor.key().unwrap().to_vec());
     first.into_iter().chain(common::rest(&mut cursor)).collect()
 }
@@ -117,7 +119,7 @@ fn a_long_wal_keeps_no_write_and_no_close_from_removing_dead_rows() {
             .unwrap();
         assert!(store.stats().unwrap().wal_frames > 4_000);
         let counted = || (store.count().unwrap(), rows(&scratch.path()));
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         meet(&store, 0..1);
         assert_eq!(store.count().unwrap(), 5_009);
         store.commit().unwrap();
@@ -146,7 +148,7 @@ fn a_removal_that_fails_inside_a_transaction_is_taken_back_and_the_transaction_g
             )
             .unwrap();
         let store = Store::open_with(&path, &Config::new().sql_engine(sql)).unwrap();
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.put("before", "1").unwrap();
         assert_eq!(store.get("dead").unwrap(), None);
         assert!(!store.exists("dead").unwrap());
@@ -240,18 +242,18 @@ fn a_dead_row_that_was_met_is_gone_for_every_call_of_its_handle_and_there_for_ot
         meet(&store, 2..3);
         assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (2, 0));
         // In the middle of a walk, of rows that it has read ahead.
-        let mut walk = store.expiring(0, i64::MAX);
+        let mut walk = store.expiry_cursor(0, i64::MAX);
         assert!(walk.first().unwrap());
         meet(&store, 4..5);
         assert_eq!(common::rest(&mut walk), Vec::<Vec<u8>>::new());
         assert_eq!(
-            (store.next_expiry().unwrap(), store.next_expiry_of_all().unwrap()),
+            (store.next_expiry().unwrap(), store.next_expiry_all_families().unwrap()),
             (Some(1_500), Some(1_500))
         );
         meet(&store, 3..4);
-        assert_eq!((store.next_expiry().unwrap(), store.next_expiry_of_all().unwrap()), (None, None));
-        store.put_until("later", "1", Expiry::At(9_000)).unwrap();
-        assert_eq!(store.next_expiry_of_all().unwrap(), Some(9_000));
+        assert_eq!((store.next_expiry().unwrap(), store.next_expiry_all_families().unwrap()), (None, None));
+        store.put_with_expiry("later", "1", Expiry::At(9_000)).unwrap();
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(9_000));
         store.integrity_check().unwrap();
         assert_eq!(other.count().unwrap(), 1);
     }
@@ -315,8 +317,8 @@ fn a_key_that_was_written_again_after_its_dead_row_was_met_stays() {
             meet(&store, n..n + 1);
             match n % 4 {
                 0 => writer.put(numbered(n), "new").unwrap(),
-                1 => writer.put_until(numbered(n), "new", Expiry::At(3_000)).unwrap(),
-                2 => writer.put_until(numbered(n), "new", Expiry::At(1_600)).unwrap(), // dead, but another row
+                1 => writer.put_with_expiry(numbered(n), "new", Expiry::At(3_000)).unwrap(),
+                2 => writer.put_with_expiry(numbered(n), "new", Expiry::At(1_600)).unwrap(), // dead, but another row
                 _ => {}
             }
         }
@@ -342,12 +344,12 @@ fn a_row_that_gets_the_same_end_once_more_has_not_been_met() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 2);
     meet(&store, 0..1);
-    store.put_until(numbered(0), "again", Expiry::At(1_500)).unwrap();
+    store.put_with_expiry(numbered(0), "again", Expiry::At(1_500)).unwrap();
     assert_eq!(store.count().unwrap(), 2);
     meet(&store, 0..1);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(rows(&scratch.path()), "1", "a write transaction begins without what was met");
-    store.put_until(numbered(0), "again", Expiry::At(1_500)).unwrap();
+    store.put_with_expiry(numbered(0), "again", Expiry::At(1_500)).unwrap();
     assert_eq!(store.count().unwrap(), 2);
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 1);
@@ -387,7 +389,7 @@ fn while_others_write_rows_that_were_met_stay_hidden_and_are_removed_later() {
         let scratch = Scratch::new();
         let (store, clock) = with_dead_rows(&scratch.path(), &Config::new().sql_engine(sql), 2_000);
         let other = scratch.open_at(&clock);
-        other.begin(true).unwrap();
+        other.begin_write().unwrap();
         other.put("theirs", "1").unwrap();
         meet(&store, 0..200);
         assert_eq!(store.count().unwrap(), 1_800);
@@ -416,7 +418,7 @@ fn a_family_that_is_dropped_takes_the_rows_that_were_met_in_it_along() {
         let other = scratch.open_at(&clock);
         for round in 0..2 {
             let family = store.create_family("family").unwrap();
-            family.put_until("dead", "1", Expiry::At(1_500)).unwrap();
+            family.put_with_expiry("dead", "1", Expiry::At(1_500)).unwrap();
             assert_eq!(family.get("dead").unwrap(), None);
             drop(family);
             if other_drops { &other } else { &store }.drop_family("family").unwrap();
@@ -438,7 +440,7 @@ fn a_close_removes_what_was_met_without_asking_the_clock_and_so_does_the_last_ha
         let scratch = Scratch::new();
         let (store, _clock) = with_dead_rows(&scratch.path(), &Config::new(), 5);
         meet(&store, 0..2);
-        store.begin(false).unwrap(); // ended by the close
+        store.begin_read().unwrap(); // ended by the close
         if is_dropped {
             drop(store);
         } else {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Scratch, keys, kind, memory, memory_at, numbered, python};
 use kvstore::{
-    CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Stats, Store, SyncLevel,
+    CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Stats, Store, SyncLevel,
 };
 
 const MODES: [CheckpointMode; 4] =
@@ -35,11 +35,11 @@ fn only_what_succeeded_is_counted() {
     let (store, clock) = memory_at(1_000);
     assert_eq!(counters(store.stats().unwrap()), Stats::default());
     store.put("abc", "12345").unwrap();
-    store.put_until("t", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("t", "1", Expiry::At(2_000)).unwrap();
     assert!(!store.put_if_absent("abc", "1", Expiry::Never).unwrap());
     assert!(store.put_if_absent("new", [1; 2_000], Expiry::Never).unwrap());
     store.get("abc").unwrap();
-    store.get_ttl("abc").unwrap();
+    store.get_with_ttl("abc").unwrap();
     store.get("missing").unwrap();
     store.exists("abc").unwrap();
     store.delete("new").unwrap();
@@ -61,7 +61,7 @@ fn only_what_succeeded_is_counted() {
 fn each_get_and_exists_that_finds_nothing_alive_is_a_miss_and_no_other_call_is() {
     let (store, clock) = memory_at(1_000);
     for key in ["a", "b", "c", "d", "e"] {
-        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
     clock.set(2_000);
     store.put("live", "1").unwrap();
@@ -69,19 +69,19 @@ fn each_get_and_exists_that_finds_nothing_alive_is_a_miss_and_no_other_call_is()
     assert_eq!(store.get("a").unwrap(), None);
     assert_eq!(store.get("a").unwrap(), None);
     assert_eq!(misses(), 2);
-    assert_eq!(store.get_ttl("b").unwrap(), None);
+    assert_eq!(store.get_with_ttl("b").unwrap(), None);
     assert!(!store.exists("c").unwrap());
-    assert_eq!(store.get_and_expire("d", Expiry::At(9_000)).unwrap(), None);
+    assert_eq!(store.get_and_set_expiry("d", Expiry::At(9_000)).unwrap(), None);
     assert_eq!(misses(), 5);
     store.get_many(["none", "live", "e"]).unwrap();
     assert_eq!(misses(), 7);
     // None of these: they found something, failed, or are no reads of a value.
     store.get("live").unwrap();
     store.exists("live").unwrap();
-    store.get_and_expire("live", Expiry::At(9_000)).unwrap();
+    store.get_and_set_expiry("live", Expiry::At(9_000)).unwrap();
     assert_eq!(kind(store.get("")), ErrorKind::Error);
     store.ttl("none").unwrap();
-    store.expire_time("none").unwrap();
+    store.expiry("none").unwrap();
     store.delete("none").unwrap();
     store.put_if_absent("new", "1", Expiry::Never).unwrap();
     store.compare_and_delete("none", "1").unwrap();
@@ -95,12 +95,12 @@ fn each_get_and_exists_that_finds_nothing_alive_is_a_miss_and_no_other_call_is()
 fn each_get_exists_and_ttl_that_meets_a_dead_key_is_counted() {
     let (store, clock) = memory_at(1_000);
     for key in ["a", "b", "c", "d"] {
-        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
     clock.set(2_000);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     store.get("a").unwrap();
-    store.get_ttl("a").unwrap();
+    store.get_with_ttl("a").unwrap();
     store.exists("b").unwrap();
     store.ttl("c").unwrap();
     store.ttl("c").unwrap();
@@ -137,10 +137,10 @@ fn commits_are_counted_by_transaction() {
     assert_eq!(commits(), 2);
     store.transaction(|tx| (0..10).try_for_each(|n| tx.put(numbered(n), "1"))).unwrap();
     assert_eq!(commits(), 3);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("c", "1").unwrap();
     store.rollback().unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     store.commit().unwrap();
     assert!(store.put("", "1").is_err());
     assert_eq!(commits(), 3);
@@ -212,14 +212,14 @@ fn truncate_leaves_a_wal_of_no_bytes_even_after_reads_on_this_handle() {
 fn a_checkpoint_inside_a_transaction_is_busy_and_the_transaction_goes_on() {
     let scratch = Scratch::new();
     let store = scratch.open();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "1").unwrap();
     for mode in MODES {
         assert_eq!(kind(store.checkpoint(mode)), ErrorKind::Busy);
     }
     store.rollback().unwrap();
     assert_eq!(store.count().unwrap(), 0);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(kind(store.checkpoint(CheckpointMode::Passive)), ErrorKind::Busy);
     store.commit().unwrap();
     store.checkpoint(CheckpointMode::Passive).unwrap();
@@ -230,7 +230,7 @@ fn a_snapshot_of_another_handle_is_respected_by_every_mode() {
     let scratch = Scratch::new();
     let (store, reader) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
-    reader.begin(false).unwrap();
+    reader.begin_read().unwrap();
     store.put("a", "2").unwrap();
     let (log, done) = store.checkpoint(CheckpointMode::Passive).unwrap();
     assert!(done < log, "{done} of {log}");
@@ -277,7 +277,7 @@ fn the_wal_shrinks_again_after_a_reader_that_held_it_back_is_gone() {
     let scratch = Scratch::new();
     let (store, reader) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
-    reader.begin(false).unwrap();
+    reader.begin_read().unwrap();
     let overwrite = || (0..2_000).for_each(|n| store.put(numbered(n % 10), vec![n as u8; 20_000]).unwrap());
     overwrite();
     assert!(size(&scratch.wal()) > 30_000_000);
@@ -344,7 +344,7 @@ fn the_log_of_a_small_store_is_short_and_shorter_if_the_store_has_a_limit() {
     let longest = |config: &Config, limit: Option<u64>| {
         let scratch = Scratch::new();
         let store = scratch.open_with(config);
-        store.set_limit(limit.map(|bytes| Limit::new(bytes, Eviction::Soonest))).unwrap();
+        store.set_size_limit(limit.map(|bytes| SizeLimit::new(bytes, Eviction::Soonest))).unwrap();
         let frames = (0..400).map(|n| {
             store.put(numbered(n % 50), vec![n as u8; 2000]).unwrap();
             store.stats().unwrap().wal_frames
@@ -372,7 +372,7 @@ fn a_configured_number_of_commits_makes_a_checkpoint() {
         assert_eq!(stats.checkpoints - base, commits / 5, "after {commits} commits");
         assert_eq!(stats.wal_frames == 0, commits % 5 == 0, "after {commits} commits");
     }
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..100 {
         store.put(numbered(n), "1").unwrap();
     }
@@ -391,13 +391,13 @@ fn sync_never_commits_the_open_transaction() {
             let store = scratch.open_with(&config);
             store.put("before", "1").unwrap();
             store.sync().unwrap();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             store.put("inside", "1").unwrap();
             store.sync().unwrap();
             assert_eq!(keys(scratch.open_with(&config).iter()), [b"before"]);
             store.rollback().unwrap();
             assert_eq!(keys(store.iter()), [b"before"], "{mode:?} {level:?}");
-            store.begin(false).unwrap();
+            store.begin_read().unwrap();
             store.sync().unwrap();
             store.commit().unwrap();
             store.sync().unwrap();
@@ -449,7 +449,7 @@ fn vacuuming_inside_a_transaction_is_part_of_it() {
     store.put("a", vec![1; 500_000]).unwrap();
     store.delete("a").unwrap();
     let before = store.stats().unwrap().db_pages;
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.incremental_vacuum(None).unwrap();
     assert!(store.stats().unwrap().db_pages < before);
     store.rollback().unwrap();
@@ -472,7 +472,7 @@ fn a_callback_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
                 kind(store.get("a")),
                 kind(store.put("b", "1")),
                 kind(family.count()),
-                kind(store.begin(true)),
+                kind(store.begin_write()),
                 kind(store.iter().next().unwrap()),
                 kind(store.drop_family("f")),
                 kind(store.close()),
@@ -488,7 +488,7 @@ fn a_callback_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
 #[test]
 fn a_clock_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
     let store = Arc::new(memory());
-    store.put_until("a", "1", Expiry::At(i64::MAX)).unwrap();
+    store.put_with_expiry("a", "1", Expiry::At(i64::MAX)).unwrap();
     let answers = Arc::new(Mutex::new(Vec::new()));
     let (inner, told) = (Arc::downgrade(&store), Arc::clone(&answers));
     store.set_clock(move || {
@@ -514,7 +514,7 @@ fn threads_share_one_handle() {
                 for n in 0..250 {
                     let key = numbered(thread * 1_000 + n);
                     store.put(&key, &key).unwrap();
-                    family.put_ttl(&key, vec![thread as u8; 1_500], Duration::from_secs(1000)).unwrap();
+                    family.put_with_ttl(&key, vec![thread as u8; 1_500], Duration::from_secs(1000)).unwrap();
                     assert_eq!(store.get(&key).unwrap().as_ref(), Some(&key));
                     if n % 50 == 0 {
                         assert!(keys(family.iter()).is_sorted());
@@ -653,7 +653,7 @@ fn beside_a_reader_that_stays_few_checkpoints_are_tried_in_vain() {
         let store = scratch.open_with(&config);
         store.put("k", "v").unwrap();
         let reader = scratch.open_with(&config);
-        reader.begin(false).unwrap();
+        reader.begin_read().unwrap();
         reader.get("k").unwrap();
         let begun = Instant::now();
         for n in 0u32..2000 {

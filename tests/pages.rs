@@ -88,7 +88,7 @@ fn page_by_page_the_same_rows_are_found_as_by_sql() {
         keys.sort();
         keys.dedup();
         let family = direct.default_family();
-        direct.begin(true).unwrap();
+        direct.begin_write().unwrap();
         for key in &keys {
             family.put(key, vec![b'v'; random.below(90)]).unwrap();
         }
@@ -232,7 +232,7 @@ fn tangle(file: &mut [u8], page_size: usize) -> usize {
 fn a_walk_over_pages_that_lead_to_each_other_ends() {
     let scratch = Scratch::new();
     let store = Store::open_with(scratch.path(), &Config::new().page_size(512)).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..1000u32 {
         store.put(n.to_be_bytes(), [b'v'; 60]).unwrap();
     }
@@ -240,7 +240,7 @@ fn a_walk_over_pages_that_lead_to_each_other_ends() {
     store.close().unwrap();
     patch(&scratch, |file| assert!(tangle(file, 512) > 8));
     let store = Store::open(scratch.path()).unwrap();
-    if kvstore::engine() == c"btree" {
+    if kvstore::engine() == "btree" {
         assert_eq!(store.count().unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(store.count_live().unwrap_err().kind(), ErrorKind::Corrupt);
     }

@@ -35,8 +35,8 @@ fn sample(scratch: &Scratch, config: &Config) -> (Store, TestClock) {
     store
         .transaction(|tx| {
             (0..100).try_for_each(|n| tx.put(numbered(n), vec![7; 3 + n * 40]))?;
-            tx.put_until("dead", "1", Expiry::At(900))?;
-            tx.put_until("prolonged", "1", Expiry::At(2_000))
+            tx.put_with_expiry("dead", "1", Expiry::At(900))?;
+            tx.put_with_expiry("prolonged", "1", Expiry::At(2_000))
         })
         .unwrap();
     clock.set(1_000);
@@ -81,7 +81,7 @@ fn a_visitor_that_panics_leaves_no_lock_and_a_handle_that_works() {
         }),
         ("get_and_expire_with", |store| {
             let visit = |_: &[u8]| -> kvstore::Result<()> { panic!("of the test") };
-            drop(store.get_and_expire_with("prolonged", Expiry::At(3_000), visit));
+            drop(store.get_and_set_expiry_with("prolonged", Expiry::At(3_000), visit));
         }),
         ("backup", |store| {
             let to = std::env::temp_dir().join("kvstore-panic-of-a-backup.db");
@@ -99,7 +99,7 @@ fn a_visitor_that_panics_leaves_no_lock_and_a_handle_that_works() {
             panicking(|| call(&store));
             println!("{name}, {config:?}");
             nothing_is_held(&scratch, &store, &config);
-            assert_eq!(store.expire_time("prolonged").unwrap(), Some(Expiry::At(2_000)));
+            assert_eq!(store.expiry("prolonged").unwrap(), Some(Expiry::At(2_000)));
             assert_eq!(store.get(numbered(1)).unwrap(), Some(vec![7; 43]));
         }
     }
@@ -112,7 +112,7 @@ fn a_clock_that_panics_leaves_no_lock_and_a_handle_that_works() {
     }
     type Call = fn(&Store);
     let calls: [(&str, Call); 9] = [
-        ("put_ttl", |store| drop(store.put_ttl("new", "1", Duration::from_secs(1)))),
+        ("put_ttl", |store| drop(store.put_with_ttl("new", "1", Duration::from_secs(1)))),
         ("put_if_absent", |store| drop(store.put_if_absent("dead", "1", Expiry::Never))),
         ("get", |store| drop(store.get("prolonged"))),
         ("get of a dead key", |store| drop(store.get("dead"))),
@@ -131,7 +131,7 @@ fn a_clock_that_panics_leaves_no_lock_and_a_handle_that_works() {
             clock.drive(&store);
             println!("{name}, {config:?}");
             nothing_is_held(&scratch, &store, &config);
-            assert_eq!(store.get_ttl("prolonged").unwrap().unwrap().0, b"1");
+            assert_eq!(store.get_with_ttl("prolonged").unwrap().unwrap().0, b"1");
             assert_eq!(store.get("dead").unwrap(), None);
         }
     }
@@ -146,7 +146,9 @@ fn a_clock_that_panics_while_a_cursor_reads_ahead_leaves_it_at_its_place() {
         let scratch = Scratch::new();
         let (store, clock) = sample(&scratch, &Config::new());
         store
-            .transaction(|tx| (0..100).try_for_each(|n| tx.put_until(numbered(n), "1", Expiry::At(5_000))))
+            .transaction(|tx| {
+                (0..100).try_for_each(|n| tx.put_with_expiry(numbered(n), "1", Expiry::At(5_000)))
+            })
             .unwrap();
         let mut cursor = store.cursor(KeyRange::prefix(b"key"), direction);
         assert!(cursor.first().unwrap());
@@ -176,11 +178,11 @@ fn a_write_that_panics_in_a_transaction_leaves_it_to_be_rolled_back() {
     for config in configs() {
         let scratch = Scratch::new();
         let (store, clock) = sample(&scratch, &config);
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.put("in it", "1").unwrap();
         panicking(|| {
             let visit = |_: &[u8]| -> kvstore::Result<()> { panic!("of the test") };
-            store.get_and_expire_with("prolonged", Expiry::At(3_000), visit)
+            store.get_and_set_expiry_with("prolonged", Expiry::At(3_000), visit)
         });
         assert!(store.put("late", "1").is_err());
         assert!(store.commit().unwrap_err().to_string().contains("panicked"));
@@ -188,13 +190,13 @@ fn a_write_that_panics_in_a_transaction_leaves_it_to_be_rolled_back() {
         nothing_is_held(&scratch, &store, &config);
         assert_eq!(store.get("in it").unwrap(), None);
         // A read changes nothing, so what was written before it can be committed.
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.put("in it", "1").unwrap();
         panicking(|| store.get_with(numbered(1), |_, _| panic!("of the test")));
         store.commit().unwrap();
         assert!(store.exists("in it").unwrap());
         // Nor does it end a snapshot.
-        store.begin(false).unwrap();
+        store.begin_read().unwrap();
         panicking(|| store.get_with(numbered(1), |_, _| panic!("of the test")));
         assert!(store.exists("in it").unwrap());
         store.commit().unwrap();

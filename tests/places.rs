@@ -132,12 +132,12 @@ fn a_sync_with_level_off_syncs_what_checkpoints_have_written_also_beside_a_reade
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
     fill(&store, 100);
     store.checkpoint(CheckpointMode::Truncate).unwrap(); // to the file, unsynced
-    reader.begin(false).unwrap(); // and what comes now cannot be checkpointed
+    reader.begin_read().unwrap(); // and what comes now cannot be checkpointed
     fill(&store, 200);
     syncs(&store, &[&scratch.path(), &scratch.wal(), scratch.dir()]);
     reader.rollback().unwrap();
     // Nothing of an open transaction is committed by it.
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("open", "1").unwrap();
     syncs(&store, &[&scratch.path(), &scratch.wal()]);
     assert!(!reader.exists("open").unwrap());
@@ -204,7 +204,7 @@ fn child() {
                     ("first", _) => cursor.first().map(|_| text(at(&cursor))),
                     ("next", _) => cursor.next().map(|_| text(at(&cursor))),
                     ("check", _) => store.integrity_check().map(|()| "sound".into()),
-                    ("begin", _) => store.begin(false).map(|()| "begun".into()),
+                    ("begin", _) => store.begin_read().map(|()| "begun".into()),
                     ("rollback", _) => store.rollback().map(|()| "rolled back".into()),
                     ("put", key) => store.put(key, "1").map(|()| "put".into()),
                     ("sync", _) => store.sync().map(|()| "synced".into()),
@@ -368,7 +368,7 @@ fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_s
             if reader.is_none() {
                 is_gone(Err::<(), _>(write_fails_soon(&old)));
                 is_gone(old.put("ghost", "1"));
-                is_gone(old.begin(false));
+                is_gone(old.begin_read());
             }
             drop((reader, old)); // takes nothing of the new one along
             assert_eq!(new.count().unwrap(), 10);
@@ -412,7 +412,7 @@ fn a_store_deleted_or_moved_while_open_takes_no_more_writes() {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config);
             store.put("a", "1").unwrap();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             store.put("b", "1").unwrap();
             match delete {
                 true => fs::remove_file(scratch.path()).unwrap(),
@@ -514,7 +514,7 @@ fn a_backup_and_a_cleaner_of_a_store_that_was_replaced_do_not_go_to_the_new_one(
     old.put("old", "1").unwrap();
     fs::remove_file(scratch.path()).unwrap();
     let new = scratch.open();
-    new.put_until("new", "1", Expiry::At(1)).unwrap();
+    new.put_with_expiry("new", "1", Expiry::At(1)).unwrap();
     is_gone(old.backup(scratch.file("copy.db"), |_, _| true));
     assert!(!scratch.file("copy.db").exists());
     is_gone(old.start_cleaner(Duration::from_secs(3600), None));
@@ -653,7 +653,7 @@ fn a_read_only_handle_leaves_no_file() {
         assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}, dropped");
         // In a snapshot, and two of them.
         let (first, second) = (scratch.open_with(&reading), scratch.open_with(&reading));
-        first.begin(false).unwrap();
+        first.begin_read().unwrap();
         assert_eq!((first.count().unwrap(), second.count().unwrap()), (10, 10));
         drop(first);
         assert_eq!(second.count().unwrap(), 10);

@@ -68,7 +68,7 @@ fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<P
         backups: Vec::new(),
         looked_at: world.looked_at,
     };
-    if steps.iter().any(|step| matches!(step, Step::Limit(_))) {
+    if steps.iter().any(|step| matches!(step, Step::SizeLimit(_))) {
         recording.looked_at = BOUNDED_LOOKED_AT;
     }
     world.open().unwrap();
@@ -176,12 +176,12 @@ impl Recording {
     fn go_on(&self, store: &Store, found: Contents) -> kvstore::Result<()> {
         let mut expected = found;
         store.put("after the cut", "1")?;
-        store.put_until("large after the cut", vec![2; 5_000], kvstore::Expiry::At(200_000))?;
+        store.put_with_expiry("large after the cut", vec![2; 5_000], kvstore::Expiry::At(200_000))?;
         let entries = expected.0.get_mut(DEFAULT).unwrap();
         entries.insert(b"after the cut".to_vec(), (b"1".to_vec(), None));
         entries.insert(b"large after the cut".to_vec(), (vec![2; 5_000], Some(200_000)));
         assert_eq!(Contents::of(store)?, expected);
-        if let Some(limit) = store.limit()? {
+        if let Some(limit) = store.size_limit()? {
             assert!(store.stats()?.size_bytes <= limit.max_bytes);
         }
         store.integrity_check()

@@ -35,13 +35,13 @@ fn child() {
             let store = Store::open(path).unwrap();
             say("open");
             wait();
-            store.put_until("a", "2", Expiry::At(2_000)).unwrap();
+            store.put_with_expiry("a", "2", Expiry::At(2_000)).unwrap();
             say("done");
         }
         "overwrite" => {
             let store = Store::open(path).unwrap();
             store.put("plain", "2").unwrap();
-            store.put_until("longer", vec![2; 5_000], Expiry::At(3_000)).unwrap();
+            store.put_with_expiry("longer", vec![2; 5_000], Expiry::At(3_000)).unwrap();
             say("done");
         }
         "purge" => {
@@ -57,7 +57,7 @@ fn child() {
             for n in 0..5_000 {
                 let key = [argument.as_bytes(), &numbered(n)].concat();
                 match n % 3 {
-                    0 => store.put_until(&key, &key, Expiry::At(LATER)).unwrap(),
+                    0 => store.put_with_expiry(&key, &key, Expiry::At(LATER)).unwrap(),
                     _ => store.put(&key, &key).unwrap(),
                 }
             }
@@ -86,7 +86,7 @@ fn child() {
         }
         "hold" => {
             let store = Store::open(path).unwrap();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             store.put("b", "2").unwrap();
             store.delete("a").unwrap();
             say("holding");
@@ -101,10 +101,10 @@ fn child() {
         }
         "half" => {
             let store = Store::open_with(path, &crash_config(argument)).unwrap();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             store.clear().unwrap();
             for n in 0..2_000 {
-                store.put_until(numbered(n), vec![7; 1_500], Expiry::At(LATER)).unwrap();
+                store.put_with_expiry(numbered(n), vec![7; 1_500], Expiry::At(LATER)).unwrap();
             }
             store.create_family("new").unwrap().put("a", "1").unwrap();
             say("half");
@@ -129,7 +129,7 @@ fn child() {
             say(kind(store.put("b", "1")) == ErrorKind::Misuse);
             say(kind(family.count()) == ErrorKind::Misuse);
             say(kind(iter.next().unwrap()) == ErrorKind::Misuse);
-            say(kind(store.begin(true)) == ErrorKind::Misuse);
+            say(kind(store.begin_write()) == ErrorKind::Misuse);
             say(kind(store.close()) == ErrorKind::Misuse);
             let own = Store::open(path).unwrap();
             say(own.get("a").unwrap().as_deref() == Some(b"1"));
@@ -190,7 +190,10 @@ fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {
     other.go_on();
     other.expect("done");
     clock.set(1_999);
-    assert_eq!(store.get_ttl("a").unwrap(), Some((b"2".to_vec(), Ttl::Remaining(Duration::from_millis(1)))));
+    assert_eq!(
+        store.get_with_ttl("a").unwrap(),
+        Some((b"2".to_vec(), Ttl::Remaining(Duration::from_millis(1))))
+    );
     clock.set(2_000);
     assert_eq!(store.iter().count(), 0);
     assert_eq!(store.get("a").unwrap(), None);
@@ -205,7 +208,7 @@ fn a_key_another_process_overwrote_is_not_touched_by_a_purge_here() {
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
     for key in ["plain", "longer", "dead"] {
-        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
     Other::start(&scratch.path(), "overwrite").finish();
     clock.set(2_000);
@@ -220,7 +223,7 @@ fn a_key_overwritten_here_is_not_touched_by_a_purge_of_another_process() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     for n in 0..600 {
-        store.put_until(numbered(n), vec![1; 2_000], Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(numbered(n), vec![1; 2_000], Expiry::At(2_000)).unwrap();
     }
     for n in (0..600).step_by(2) {
         store.put(numbered(n), "live").unwrap();
@@ -355,7 +358,7 @@ fn closing_a_second_handle_here_does_not_drop_the_lock_of_a_write_transaction() 
         let scratch = Scratch::new();
         let config = Config::new().journal_mode(mode);
         let (first, second) = (scratch.open_with(&config), scratch.open_with(&config));
-        first.begin(true).unwrap();
+        first.begin_write().unwrap();
         first.put("a", "1").unwrap();
         second.close().unwrap();
         let busy = python(
@@ -409,16 +412,20 @@ fn crash_entry(commit: usize, n: usize) -> (Vec<u8>, Expiry) {
 /// Commits one transaction after the other, and says so after each, until killed.
 fn crash(path: &Path, mode: &str) {
     let store = Store::open_with(path, &crash_config(mode)).unwrap();
-    let progress = store.family_or_create("progress").unwrap();
+    let progress = store.get_or_create_family("progress").unwrap();
     let done = |store: &Store| store.count().unwrap() as usize / KEYS_PER_COMMIT;
     for commit in done(&store).. {
         store
             .transaction(|tx| -> Result<()> {
                 for n in 0..KEYS_PER_COMMIT {
                     let (value, expiry) = crash_entry(commit, n);
-                    tx.put_until(crash_key(commit, n), value, expiry)?;
+                    tx.put_with_expiry(crash_key(commit, n), value, expiry)?;
                 }
-                progress.put_until("commits", (commit + 1).to_string(), Expiry::At(LATER + commit as i64))
+                progress.put_with_expiry(
+                    "commits",
+                    (commit + 1).to_string(),
+                    Expiry::At(LATER + commit as i64),
+                )
             })
             .unwrap();
         say(commit + 1);
@@ -466,7 +473,7 @@ fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_fil
     for mode in ["wal", "delete"] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&crash_config(mode));
-        store.put_until("a", vec![1; 5_000], Expiry::At(LATER)).unwrap();
+        store.put_with_expiry("a", vec![1; 5_000], Expiry::At(LATER)).unwrap();
         store.close().unwrap();
         let mut child = Other::start(&scratch.path(), &format!("half {mode}"));
         child.expect("half");
@@ -477,7 +484,7 @@ fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_fil
         assert_eq!(keys(store.iter()), [b"a"]);
         assert_eq!(store.get("a").unwrap(), Some(vec![1; 5_000]));
         assert_eq!(store.count().unwrap(), 1);
-        assert!(store.families().unwrap().is_empty());
+        assert!(store.family_names().unwrap().is_empty());
         is_sound(&scratch, &store);
         store.put("b", "1").unwrap();
     }

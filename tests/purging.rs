@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
-use kvstore::{CheckpointMode, Condition, Config, Error, ErrorKind, Expiry, Family, PurgeStep, Store};
+use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, PurgeStep, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
 
@@ -17,10 +17,10 @@ fn step(deleted: u64, more: bool) -> PurgeStep {
 
 /// Keys that die at 1 000 + their number; some with large values.
 fn fill(store: &Store, family: &Family, count: usize) {
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..count {
         let value = vec![7; if n % 5 == 0 { 600 } else { 6 }];
-        family.put_until(numbered(n), value, Expiry::At(1_000 + n as i64)).unwrap();
+        family.put_with_expiry(numbered(n), value, Expiry::At(1_000 + n as i64)).unwrap();
     }
     store.commit().unwrap();
 }
@@ -70,7 +70,7 @@ fn purge_before_keeps_every_live_key_also_with_a_cutoff_in_the_future() {
     store.put("permanent", "1").unwrap();
     clock.set(1_049);
     for cutoff in [1_050, 1_051, 9_000, i64::MAX] {
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         assert_eq!(store.purge_before(cutoff).unwrap(), 50);
         assert_eq!(store.count().unwrap(), 51);
         assert_eq!(store.count_live().unwrap(), 51);
@@ -91,7 +91,7 @@ fn a_purge_decides_by_the_row_when_its_index_is_wrong() {
     let clock = TestClock::at(0);
     let store = scratch.open_at(&clock);
     for key in ["alive", "prolonged", "permanent"] {
-        store.put_until(key, "1", Expiry::At(1_000)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(1_000)).unwrap();
     }
     // The index says that all died at 1 000, but the rows do not.
     python(
@@ -131,7 +131,7 @@ fn purge_step_without_a_budget_removes_all_that_has_expired_in_every_family() {
     for name in names {
         assert_eq!(other.family(name).unwrap().count().unwrap(), 200);
     }
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(1_400));
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(1_400));
     store.integrity_check().unwrap();
 }
 
@@ -165,9 +165,9 @@ fn purge_step_removes_those_first_that_expired_first_over_all_families() {
             store.create_family("a").unwrap(),
             store.create_family("Z").unwrap(),
         ];
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         for n in 0..900 {
-            families[n % 3].put_until(numbered(n), "1", Expiry::At(1_000 + n as i64)).unwrap();
+            families[n % 3].put_with_expiry(numbered(n), "1", Expiry::At(1_000 + n as i64)).unwrap();
         }
         store.commit().unwrap();
         clock.set(5_000);
@@ -177,7 +177,7 @@ fn purge_step_removes_those_first_that_expired_first_over_all_families() {
             assert_eq!(store.purge_step(Some(now), None).unwrap(), step(now, left > now));
             left -= now;
             let next = (left > 0).then(|| 1_900 - left as i64);
-            assert_eq!(store.next_expiry_of_all().unwrap(), next, "budget {budget}");
+            assert_eq!(store.next_expiry_all_families().unwrap(), next, "budget {budget}");
             assert_eq!(families.iter().map(|family| family.count().unwrap()).sum::<u64>(), left);
         }
         store.integrity_check().unwrap();
@@ -190,13 +190,13 @@ fn purge_step_takes_all_of_one_moment_from_one_family_after_another() {
     for name in ["a", "b", "c"] {
         let family = store.create_family(name).unwrap();
         for n in 0..100 {
-            family.put_until(numbered(n), "1", Expiry::At(1_000)).unwrap();
+            family.put_with_expiry(numbered(n), "1", Expiry::At(1_000)).unwrap();
         }
     }
     clock.set(1_000);
     assert_eq!(store.purge_step(Some(150), None).unwrap(), step(150, true));
     assert_eq!(store.purge_step(Some(150), None).unwrap(), step(150, false));
-    assert_eq!(store.next_expiry_of_all().unwrap(), None);
+    assert_eq!(store.next_expiry_all_families().unwrap(), None);
     store.integrity_check().unwrap();
 }
 
@@ -227,7 +227,7 @@ fn a_purge_inside_a_transaction_is_part_of_it() {
     fill(&store, &store, 300);
     fill(&store, &family, 300);
     clock.set(5_000);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(store.purge_step(Some(500), None).unwrap(), step(500, true));
     assert_eq!(store.purge_expired().unwrap() + family.purge_before(i64::MAX).unwrap(), 100);
     assert_eq!((store.count().unwrap(), family.count().unwrap()), (0, 0));
@@ -248,7 +248,7 @@ fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
     fill(&store, &store, 10);
     assert_eq!(store.purge_step(None, None).unwrap(), step(0, false));
     clock.set(5_000);
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     if common::are_on_a_server() {
         // What others have locked is left to them.
         assert_eq!(other.purge_expired().unwrap(), 10);
@@ -259,7 +259,7 @@ fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
         assert_eq!(kind(store.purge_before(i64::MAX)), ErrorKind::Busy);
     }
     other.rollback().unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(kind(store.purge_step(None, None)), ErrorKind::ReadOnly);
     assert_eq!(kind(store.purge_before(i64::MAX)), ErrorKind::ReadOnly);
     store.commit().unwrap();
@@ -310,10 +310,10 @@ fn a_purge_that_fails_half_way_keeps_the_steps_that_were_committed() {
 fn keys_that_were_prolonged_or_made_permanent_after_expiry_was_set_are_not_purged() {
     let (store, clock) = memory_at(0);
     fill(&store, &store, 400);
-    store.expire(numbered(1), Expiry::At(9_000), Condition::Always).unwrap();
+    store.set_expiry(numbered(1), Expiry::At(9_000), ExpiryCondition::Always).unwrap();
     store.persist(numbered(2)).unwrap();
     store.put(numbered(3), "1").unwrap();
-    store.get_and_expire(numbered(4), Expiry::At(9_000)).unwrap();
+    store.get_and_set_expiry(numbered(4), Expiry::At(9_000)).unwrap();
     assert!(store.compare_and_swap(numbered(5), vec![7; 600], "1", Expiry::Never).unwrap());
     clock.set(5_000);
     assert_eq!(store.purge_step(None, None).unwrap(), step(395, false));
@@ -333,7 +333,7 @@ fn a_family_dropped_between_two_steps_is_no_obstacle() {
     other.drop_family("dropped").unwrap();
     let deleted = store.purge_step(None, None).unwrap();
     assert!(!deleted.more);
-    assert_eq!((store.count().unwrap(), store.next_expiry_of_all().unwrap()), (0, None));
+    assert_eq!((store.count().unwrap(), store.next_expiry_all_families().unwrap()), (0, None));
     store.integrity_check().unwrap();
 }
 
@@ -343,8 +343,8 @@ fn a_key_that_ends_at_the_last_moment_there_is_can_be_purged() {
         return;
     }
     let (store, clock) = memory_at(1_000);
-    store.put_ttl("k", "1", Duration::MAX).unwrap();
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(i64::MAX)));
+    store.put_with_ttl("k", "1", Duration::MAX).unwrap();
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(i64::MAX)));
     clock.set(i64::MAX);
     assert_eq!(store.count_live().unwrap(), 0);
     // The time budget only ends what would otherwise never end.
@@ -416,7 +416,9 @@ fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
     let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
     let clock = TestClock::at(1_000);
     clock.drive(&store);
-    store.transaction(|tx| (0..9u8).try_for_each(|n| tx.put_until([n], "1", Expiry::At(2_000)))).unwrap();
+    store
+        .transaction(|tx| (0..9u8).try_for_each(|n| tx.put_with_expiry([n], "1", Expiry::At(2_000))))
+        .unwrap();
     store.checkpoint(CheckpointMode::Truncate).unwrap();
     clock.set(2_000);
     let checkpoints = || store.stats().unwrap().checkpoints;
@@ -429,7 +431,9 @@ fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
     store.put("next", "1").unwrap();
     assert_eq!(checkpoints(), before + 1);
     // Without other writes it must come at last.
-    store.transaction(|tx| (0..9u8).try_for_each(|n| tx.put_until([n], "1", Expiry::At(1_500)))).unwrap();
+    store
+        .transaction(|tx| (0..9u8).try_for_each(|n| tx.put_with_expiry([n], "1", Expiry::At(1_500))))
+        .unwrap();
     let before = checkpoints();
     for _ in 0..9 {
         assert_eq!(store.purge_step(Some(1), limit).unwrap().deleted, 1);
@@ -458,7 +462,7 @@ fn in_a_read_transaction_a_purge_says_that_nothing_is_due_or_that_it_cannot_writ
             }),
             ("sweep", &|| family.sweep_at_most(if has_dead { 500 } else { -1 }, 10).map(|step| step.deleted)),
         ];
-        store.begin(false).unwrap();
+        store.begin_read().unwrap();
         assert_eq!(family.count().unwrap(), 3);
         if has_dead {
             clock.set(5_000);
@@ -486,17 +490,17 @@ fn what_was_looked_at_in_a_transaction_that_can_only_roll_back_is_looked_at_agai
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
-    store.put_until("k", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("k", "1", Expiry::At(2_000)).unwrap();
     store.put("damaged", vec![1; 20_000]).unwrap();
     store.close().unwrap();
     python(&scratch.path(), "con.execute('delete from \"blob:default\"')");
     let store = scratch.open_at(&clock);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.delete("k").unwrap();
     assert_eq!(kind(store.put("damaged", vec![2; 20_000])), ErrorKind::Corrupt);
-    let _ = (store.next_expiry_of_all(), store.purge_step(None, None));
+    let _ = (store.next_expiry_all_families(), store.purge_step(None, None));
     store.rollback().unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(2_000));
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(2_000));
     clock.set(2_000);
     assert_eq!(store.purge_step(None, None).unwrap(), step(1, false));
 }

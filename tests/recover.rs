@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::recovered::{Done, LATER, Rows, recover, rows_of};
 use common::{Random, Scratch, kind, python};
-use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, PutOptions, Store, Ttl};
+use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, PutOptions, SizeLimit, Store, Ttl};
 
 /// All sorts of rows.
 fn fill(store: &Store, families: usize, rows: usize) {
@@ -28,7 +28,7 @@ fn fill(store: &Store, families: usize, rows: usize) {
                     };
                     let value: Vec<u8> = (0..size).map(|byte| (byte * 7 + n + at) as u8).collect();
                     let expiry = if n % 3 == 0 { Expiry::At(LATER + n as i64) } else { Expiry::Never };
-                    family.put_until(key, value, expiry)?;
+                    family.put_with_expiry(key, value, expiry)?;
                 }
                 Ok(())
             })
@@ -49,7 +49,7 @@ fn sound(config: &Config, families: usize, rows: usize) -> (Scratch, Rows) {
 #[track_caller]
 fn is_whole(done: &Done, all: &Rows) {
     assert_eq!(done.told, Vec::<String>::new());
-    assert!(done.recovered.is_whole(), "{:?}", done.recovered);
+    assert!(done.recovered.is_complete(), "{:?}", done.recovered);
     assert_eq!(done.rows.len(), all.len());
     assert!(done.rows == *all, "rows differ");
 }
@@ -81,7 +81,7 @@ fn keys_of_the_greatest_length_and_fifty_families_are_saved() {
         store.put(&key, vec![n; 9_000]).unwrap();
         key.truncate(30_000);
         key.push(n);
-        store.put_until(&key, [n], Expiry::At(LATER)).unwrap();
+        store.put_with_expiry(&key, [n], Expiry::At(LATER)).unwrap();
     }
     let all = rows_of(&store);
     store.close().unwrap();
@@ -151,23 +151,23 @@ fn settings_are_kept_and_expired_rows_left_out() {
     let family = store.create_family("Sessions").unwrap();
     family.set_default_ttl(Some(Duration::from_secs(90))).unwrap();
     family.set_write_tracking(true).unwrap();
-    family.put_with("a", "1", &PutOptions::new().written_at(1_700_000_000_000)).unwrap();
-    store.set_limit(Some(Limit::new(10_000_000, Eviction::Soonest))).unwrap();
+    family.put_with_options("a", "1", &PutOptions::new().written_at(1_700_000_000_000)).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(10_000_000, Eviction::Soonest))).unwrap();
     store.set_clock(|| 1);
-    store.put_until("dead", "1", Expiry::At(1000)).unwrap();
-    store.put_until("dead, too", vec![1; 5000], Expiry::At(1000)).unwrap();
+    store.put_with_expiry("dead", "1", Expiry::At(1000)).unwrap();
+    store.put_with_expiry("dead, too", vec![1; 5000], Expiry::At(1000)).unwrap();
     store.close().unwrap();
     let new = scratch.file("new.db");
     let recovered = kvstore::recover(scratch.path(), &new, |_| ControlFlow::Continue(())).unwrap();
-    assert!(recovered.is_whole());
+    assert!(recovered.is_complete());
     assert_eq!((recovered.rows, recovered.expired, recovered.families), (1, 2, 2));
     let store = Store::open(&new).unwrap();
     let family = store.family("Sessions").unwrap();
     assert_eq!(family.default_ttl().unwrap(), Some(Duration::from_secs(90)));
     assert!(family.tracks_writes().unwrap());
     assert_eq!(family.write_time("a").unwrap(), Some(1_700_000_000_000));
-    assert_eq!(family.get_ttl("a").unwrap().unwrap().1, Ttl::None);
-    assert_eq!(store.limit().unwrap(), Some(Limit::new(10_000_000, Eviction::Soonest)));
+    assert_eq!(family.get_with_ttl("a").unwrap().unwrap().1, Ttl::None);
+    assert_eq!(store.size_limit().unwrap(), Some(SizeLimit::new(10_000_000, Eviction::Soonest)));
     assert_eq!(store.iter().count(), 0);
 }
 
@@ -176,7 +176,7 @@ fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
     let scratch = Scratch::new();
     let store = scratch.open();
     for n in 0..3_000_u32 {
-        store.put_until(n.to_be_bytes(), [7; 300], Expiry::At(LATER + i64::from(n))).unwrap();
+        store.put_with_expiry(n.to_be_bytes(), [7; 300], Expiry::At(LATER + i64::from(n))).unwrap();
     }
     let there = rows_of(&store);
     let recovered = |name: &str| {
@@ -187,13 +187,13 @@ fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
     // What it takes when it is recovered.
     let bytes = recovered("measured.db").1.stats().unwrap().size_bytes;
     for (name, pages) in [("more", 3), ("just", 0)] {
-        let limit = Limit::new(bytes + pages * 4096, Eviction::Soonest);
-        store.set_limit(Some(limit)).unwrap();
+        let limit = SizeLimit::new(bytes + pages * 4096, Eviction::Soonest);
+        store.set_size_limit(Some(limit)).unwrap();
         assert!(rows_of(&store) == there, "{name}: a limit that holds removes nothing");
         let (done, new) = recovered(name);
         assert!(rows_of(&new) == there, "{name}");
-        assert_eq!(new.limit().unwrap(), Some(limit), "{name}");
-        assert!(done.is_whole(), "{name}: {done:?}");
+        assert_eq!(new.size_limit().unwrap(), Some(limit), "{name}");
+        assert!(done.is_complete(), "{name}: {done:?}");
     }
 }
 
@@ -299,7 +299,7 @@ fn damage_each_page(page_size: u32, families: usize, rows: usize, how: fn(&mut [
             done.told
         );
         if missing > 0 {
-            assert!(!done.recovered.is_whole(), "page {}: nothing was said", page + 1);
+            assert!(!done.recovered.is_complete(), "page {}: nothing was said", page + 1);
         }
     }
 }
@@ -375,7 +375,7 @@ fn a_file_cut_short_gives_what_is_left() {
             continue;
         };
         invents_nothing(&done, &all, 0, &format!("{keep} bytes"));
-        assert!(!done.recovered.is_whole(), "{keep} bytes");
+        assert!(!done.recovered.is_complete(), "{keep} bytes");
         saved = done.rows.len();
     }
     assert!(saved > all.len() - 30, "{saved}");

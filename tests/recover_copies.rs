@@ -29,7 +29,7 @@ impl File {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().page_size(PAGE as u32));
         let other = store.create_family("other").unwrap();
-        store.create_family("few").unwrap().put_until("1 key 00002", "few", Expiry::At(LATER)).unwrap();
+        store.create_family("few").unwrap().put_with_expiry("1 key 00002", "few", Expiry::At(LATER)).unwrap();
         for (at, family) in [store.default_family(), &other].into_iter().enumerate() {
             for n in 0..100 {
                 let size = match n % 10 {
@@ -39,7 +39,7 @@ impl File {
                 };
                 let value: Vec<u8> = (0..size).map(|byte| (byte * 7 + n + 100 * at) as u8).collect();
                 let expiry = if n % 4 == 0 { Expiry::At(LATER + n as i64) } else { Expiry::Never };
-                family.put_until(format!("{at} key {n:05}"), value, expiry).unwrap();
+                family.put_with_expiry(format!("{at} key {n:05}"), value, expiry).unwrap();
             }
         }
         let rows = rows_of(&store);
@@ -101,7 +101,7 @@ impl File {
             assert!(found == Some(row), "{what}: {family} {}: {:?}", key.escape_ascii(), done.told);
         }
         let missing = self.rows.keys().filter(|place| !done.rows.contains_key(*place)).count();
-        assert!(missing == 0 || !done.recovered.is_whole(), "{what}: {missing} rows are missing");
+        assert!(missing == 0 || !done.recovered.is_complete(), "{what}: {missing} rows are missing");
         missing
     }
 }
@@ -200,7 +200,7 @@ fn settings_that_were_overwritten_are_told() {
     ] {
         let done = file.copied(&[(from, to)]);
         assert_eq!(file.is_honest(&done, "settings"), 0, "{:?}", done.told);
-        assert!(!done.recovered.is_whole(), "{from} over {to}");
+        assert!(!done.recovered.is_complete(), "{from} over {to}");
     }
 }
 

@@ -19,13 +19,13 @@ const RECORD: usize = PAGE + 8;
 #[track_caller]
 fn is_whole(done: &Done, all: &Rows) {
     assert_eq!(done.told, Vec::<String>::new());
-    assert!(done.recovered.is_whole() && done.rows == *all, "{} of {} rows", done.rows.len(), all.len());
+    assert!(done.recovered.is_complete() && done.rows == *all, "{} of {} rows", done.rows.len(), all.len());
 }
 
 #[track_caller]
 fn tells(done: &Done, what: &str) {
     assert!(done.told.iter().any(|line| line.contains(what)), "{:?}", done.told);
-    assert!(!done.recovered.is_whole());
+    assert!(!done.recovered.is_complete());
 }
 
 // ---- the WAL -------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ fn a_journal_that_was_cut_off_or_has_a_damaged_header_is_told() {
     // A part after the first.
     if let Some((second, _)) = parts.get(1).filter(|(_, count)| *count > 1) {
         let done = hot.with(|journal| journal[second - 512] ^= 1);
-        assert!(done.rows == hot.rows || !done.recovered.is_whole());
+        assert!(done.rows == hot.rows || !done.recovered.is_complete());
     }
 }
 

@@ -62,7 +62,7 @@ fn write(family: &Family, at: usize, random: &mut Random) {
         0 => drop(family.delete(key).unwrap()),
         1..=3 => {
             let end = Expiry::At(LATER + random.below(1000) as i64);
-            family.put_until(key, value(random), end).unwrap();
+            family.put_with_expiry(key, value(random), end).unwrap();
         }
         _ => family.put(key, value(random)).unwrap(),
     }
@@ -115,7 +115,7 @@ impl Model {
                 commits(&store, 8, &mut model);
             }
             Log::Journal => {
-                store.begin(true).unwrap();
+                store.begin_write().unwrap();
                 for _ in 0..60 {
                     let at = random.below(3) as usize;
                     write(&families[at], at, &mut random);
@@ -290,7 +290,7 @@ fn damage_log(model: &Model, log: &mut Vec<u8>, random: &mut Random, damage: &mu
 /// Demands of what was recovered all that holds whatever was damaged.
 #[track_caller]
 fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
-    let is_whole = done.recovered.is_whole();
+    let is_whole = done.recovered.is_complete();
     let is_page_unknown = done.told.iter().any(|line| line.contains("it is not known which"));
     let place_of = |(family, key): &Place| {
         // The list of tables can have lost the name.
@@ -345,7 +345,7 @@ fn damage_by_chance_invents_no_row_and_hides_no_loss() {
         }
         fs::write(dir.path().join(n.to_string()), &model.file).unwrap();
         let done = recover(&dir.path().join(n.to_string())).unwrap();
-        assert!(done.recovered.is_whole() && done.rows == model.rows, "{:?}: {:?}", model.log, done.told);
+        assert!(done.recovered.is_complete() && done.rows == model.rows, "{:?}: {:?}", model.log, done.told);
     }
     for round in 0..rounds {
         let model = &models[random.below(models.len() as u64) as usize];

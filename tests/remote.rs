@@ -64,7 +64,7 @@ mod on_a_server {
         for entry in family.iter() {
             let (key, value) = entry.unwrap();
             let written = if tracks { family.write_time(&key).unwrap() } else { None };
-            let end = family.expire_time(&key).unwrap();
+            let end = family.expiry(&key).unwrap();
             rows.push((key, value, end, written));
         }
         (rows, family.default_ttl().unwrap(), tracks)
@@ -127,7 +127,7 @@ mod on_a_server {
     #[test]
     fn calls_of_the_handle_go_on_beside_its_cleaner_and_a_transaction_begins_after_its_turn() {
         let store = open("beside_the_cleaner");
-        store.put_until("dead", "1", Expiry::At(1)).unwrap();
+        store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
         store.put("key", "1").unwrap();
         let locked = Locked::rows_of("beside_the_cleaner");
         store.start_cleaner(Duration::from_millis(1), None).unwrap();
@@ -151,7 +151,8 @@ mod on_a_server {
         }
         for write in [false, true] {
             let before = turn();
-            store.begin(write).unwrap_or_else(|e| assert_eq!(e.kind(), ErrorKind::Busy, "{e}"));
+            if write { store.begin_write() } else { store.begin_read() }
+                .unwrap_or_else(|e| assert_eq!(e.kind(), ErrorKind::Busy, "{e}"));
             assert_ne!(Server::shared().sql(waiting), before);
             let _ = store.rollback();
         }
@@ -207,7 +208,7 @@ mod on_a_server {
         family.set_default_ttl(Some(Duration::from_secs(3600))).unwrap();
         for n in 0..1500 {
             let expiry = if n % 2 == 0 { Expiry::Never } else { Expiry::At(4_000_000_000_000 + n) };
-            family.put_until(format!("k{n:05}"), vec![7; (n % 50) as usize * 100], expiry).unwrap();
+            family.put_with_expiry(format!("k{n:05}"), vec![7; (n % 50) as usize * 100], expiry).unwrap();
         }
         let expected = rows(&store, "f");
         assert_eq!(expected.0.len(), 1500);
@@ -243,7 +244,7 @@ mod on_a_server {
         aged.set_write_tracking(true).unwrap();
         here.transaction(|tx| {
             for n in 0..2_000 {
-                tx.put_until(
+                tx.put_with_expiry(
                     format!("{n:05}"),
                     "v".repeat(n % 50),
                     Expiry::At(9_000_000_000_000 + n as i64),
@@ -279,7 +280,7 @@ mod on_a_server {
                 rows(&here, family) == rows(&there, family) && rows(&here, family) == rows(&back, family)
             );
         }
-        assert_eq!(back.families().unwrap(), ["aged"]);
+        assert_eq!(back.family_names().unwrap(), ["aged"]);
     }
 
     #[test]
@@ -350,7 +351,7 @@ mod on_a_server {
     fn the_cleaner_purges_through_a_connection_of_its_own() {
         let store = open("cleaned");
         for n in 0..600 {
-            store.put_until(format!("{n}"), "v", Expiry::At(1 + n)).unwrap();
+            store.put_with_expiry(format!("{n}"), "v", Expiry::At(1 + n)).unwrap();
         }
         store.put("stays", "v").unwrap();
         store.start_cleaner(Duration::from_millis(1), None).unwrap();

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, kind, python};
-use kvstore::{Config, ErrorKind, Expiry, Mending, Result, Store, SyncLevel};
+use kvstore::{Config, ErrorKind, Expiry, RepairEvent, Result, Store, SyncLevel};
 
 /// The time of the stores here, and one far later.
 const NOW: i64 = 1_000_000;
@@ -37,10 +37,10 @@ static SOUND: LazyLock<Vec<u8>> = LazyLock::new(|| {
     for family in [family, tracked] {
         family.put("plain", "1").unwrap();
         family.put("other", "2").unwrap();
-        family.put_until("ttl", "3", Expiry::At(LATER)).unwrap();
-        family.put_until("dead", "4", Expiry::At(NOW - 1)).unwrap();
+        family.put_with_expiry("ttl", "3", Expiry::At(LATER)).unwrap();
+        family.put_with_expiry("dead", "4", Expiry::At(NOW - 1)).unwrap();
         family.put("large", large(1)).unwrap();
-        family.put_until("large ttl", large(2), Expiry::At(LATER + 1)).unwrap();
+        family.put_with_expiry("large ttl", large(2), Expiry::At(LATER + 1)).unwrap();
     }
     store.integrity_check().unwrap();
     store.close().unwrap();
@@ -72,7 +72,8 @@ fn with_tables(sql: &str) -> String {
 
 /// Nothing here waits for the disk.
 fn open(scratch: &Scratch, sql_engine: bool) -> Store {
-    let store = scratch.open_with(&Config::new().sync(SyncLevel::Off).sql_engine(sql_engine).damaged(true));
+    let store =
+        scratch.open_with(&Config::new().sync(SyncLevel::Off).sql_engine(sql_engine).allow_damaged(true));
     TestClock::at(NOW).drive(&store);
     store
 }
@@ -101,7 +102,7 @@ fn all(store: &Store) -> Rows {
         let family = store.family(name).unwrap();
         for entry in family.iter() {
             let (key, value) = entry.unwrap();
-            let expiry = family.expire_time(&key).unwrap().unwrap();
+            let expiry = family.expiry(&key).unwrap().unwrap();
             rows.insert((name.to_owned(), key), (value, expiry));
         }
     }
@@ -118,7 +119,7 @@ fn use_it(store: &Store) -> Result<()> {
         let family = store.family(name)?;
         for key in ["plain", "large", "ttl", "new"] {
             family.put(key, large(7))?;
-            family.put_ttl(key, "7", Duration::from_secs(9))?;
+            family.put_with_ttl(key, "7", Duration::from_secs(9))?;
             family.persist(key)?;
         }
         family.purge_expired()?;
@@ -142,7 +143,7 @@ fn repaired(sql: &str) -> Rows {
         let store = open(&scratch, engine);
         assert!(store.integrity_check().is_err(), "{sql}");
         // Without removing what has expired.
-        store.begin(false).unwrap();
+        store.begin_read().unwrap();
         let before = readable(&store);
         store.rollback().unwrap();
         let fixed = store.repair().unwrap_or_else(|e| panic!("{sql}: {e}"));
@@ -489,7 +490,7 @@ fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
         damage(&scratch.path(), sql);
         let store = open(&scratch, engine);
         let mut told = Vec::new();
-        let tell = |what: Mending<'_>| told.push((what.text.to_owned(), what.key.map(<[u8]>::to_vec)));
+        let tell = |what: RepairEvent<'_>| told.push((what.message.to_owned(), what.key.map(<[u8]>::to_vec)));
         let fixed = store.repair_with(tell).unwrap_or_else(|e| panic!("{sql}: {e}"));
         assert!(fixed > 0 && store.integrity_check().is_ok(), "{sql}");
         all.push(told);
@@ -692,14 +693,14 @@ fn a_transaction_that_is_open_and_a_read_only_store_refuse_a_repair() {
     damage(&scratch.path(), "delete from {ttl_key}");
     let store = scratch.open();
     for write in [true, false] {
-        store.begin(write).unwrap();
+        common::begin(&store, write).unwrap();
         let refused = store.repair().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Busy);
         assert!(refused.to_string().contains("commit or roll back"), "{refused}");
         store.commit().unwrap(); // it is as good as before
     }
     let other = scratch.open();
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     assert_eq!(kind(store.repair()), ErrorKind::Busy);
     other.rollback().unwrap();
     let reader = scratch.open_with(&Config::new().read_only(true));
@@ -741,7 +742,7 @@ fn handles_and_iterators_that_are_open_see_the_repaired_store() {
     assert!(one.repair().unwrap() > 0);
     assert_eq!(walk.count(), 4);
     for (store, family) in [(&one, &one_family), (&two, &two_family)] {
-        family.put_until("ttl", "5", Expiry::At(LATER + 5)).unwrap();
+        family.put_with_expiry("ttl", "5", Expiry::At(LATER + 5)).unwrap();
         family.put("large", "small").unwrap();
         store.family("Tracked").unwrap().put("a", "1").unwrap();
         store.integrity_check().unwrap();
@@ -755,14 +756,14 @@ fn the_handle_that_repairs_knows_afterwards_what_is_due() {
         let clock = TestClock::at(NOW);
         let store = scratch.open_with(&Config::new().sql_engine(sql_engine));
         clock.drive(&store);
-        store.put_until("dead", "1", Expiry::At(NOW + 1)).unwrap();
+        store.put_with_expiry("dead", "1", Expiry::At(NOW + 1)).unwrap();
         store.put("alive", "2").unwrap();
         damage(&scratch.path(), "delete from \"ttl_key:default\"; delete from \"ttl_expiry:default\"");
-        assert_eq!(store.next_expiry_of_all().unwrap(), None);
+        assert_eq!(store.next_expiry_all_families().unwrap(), None);
         clock.set(NOW + 2);
         assert_eq!(store.purge_step(None, None).unwrap().deleted, 0);
         assert_eq!(store.repair().unwrap(), 2);
-        assert_eq!(store.next_expiry_of_all().unwrap(), Some(NOW + 1));
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(NOW + 1));
         assert_eq!(store.purge_step(None, None).unwrap().deleted, 1);
         store.integrity_check().unwrap();
     }

@@ -215,7 +215,7 @@ fn a_row_with_columns_of_different_lifetimes_is_gone_when_its_last_column_is() {
     for (column, expiry) in
         [("email", Expiry::At(2_000)), ("name", Expiry::At(3_000)), ("otp", Expiry::At(1_500))]
     {
-        store.put_until(row_key(b"user\0 1", column.as_bytes()).unwrap(), "1", expiry).unwrap();
+        store.put_with_expiry(row_key(b"user\0 1", column.as_bytes()).unwrap(), "1", expiry).unwrap();
     }
     store.put(row_key(b"user\0 2", b"name").unwrap(), "1").unwrap();
     let columns = || walk(&mut store.row_cursor(b"user\0 1", &KeyRange::all(), Direction::Forward).unwrap());
@@ -327,9 +327,9 @@ fn a_cursor_of_keys_only_does_not_look_at_values_out_of_line() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..1_100 {
-        store.put_until(row_key(b"p", &numbered(n)).unwrap(), vec![7; 300], Expiry::At(5_000)).unwrap();
+        store.put_with_expiry(row_key(b"p", &numbered(n)).unwrap(), vec![7; 300], Expiry::At(5_000)).unwrap();
     }
     store.commit().unwrap();
     // Take the values away behind the store's back: who reads one fails.
@@ -346,15 +346,15 @@ fn a_cursor_of_keys_only_does_not_look_at_values_out_of_line() {
         assert_eq!(cursor.key(), Some(&numbered(700)[..]));
         assert_eq!(cursor.expiry(), Some(Expiry::At(5_000)));
     }
-    assert_eq!(kind(store.expiring(0, i64::MAX).first()), ErrorKind::Corrupt);
-    assert_eq!(count_valid(&mut store.expiring(0, i64::MAX).keys_only()), 1_100);
+    assert_eq!(kind(store.expiry_cursor(0, i64::MAX).first()), ErrorKind::Corrupt);
+    assert_eq!(count_valid(&mut store.expiry_cursor(0, i64::MAX).keys_only()), 1_100);
 }
 
 #[test]
 fn a_cursor_of_keys_only_hides_what_has_expired() {
     let (store, clock) = memory_at(1_000);
     for n in 0..50 {
-        store.put_until(numbered(n), vec![7; 300], Expiry::At(2_000 + n as i64)).unwrap();
+        store.put_with_expiry(numbered(n), vec![7; 300], Expiry::At(2_000 + n as i64)).unwrap();
     }
     clock.set(2_020);
     for direction in BOTH {
@@ -372,9 +372,9 @@ fn delete_range_removes_exactly_the_keys_of_the_range() {
     for lower in bounds(&keys) {
         for upper in bounds(&keys) {
             let (store, _clock) = memory_at(1_000);
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             for key in &keys {
-                store.put_until(key, vec![7; 400], Expiry::At(5_000)).unwrap();
+                store.put_with_expiry(key, vec![7; 400], Expiry::At(5_000)).unwrap();
             }
             let gone = between(&keys, lower, upper, Direction::Forward);
             let range = KeyRange::new(owned(lower), owned(upper));
@@ -394,10 +394,10 @@ fn delete_range_removes_exactly_the_keys_of_the_range() {
 fn delete_range_counts_the_live_keys_and_removes_the_expired_ones_too() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..3_000 {
         let expiry = if n % 3 == 0 { Expiry::At(2_000) } else { Expiry::Never };
-        store.put_until(numbered(n), vec![7; if n % 100 == 0 { 400 } else { 4 }], expiry).unwrap();
+        store.put_with_expiry(numbered(n), vec![7; if n % 100 == 0 { 400 } else { 4 }], expiry).unwrap();
     }
     store.commit().unwrap();
     clock.set(2_000);
@@ -421,14 +421,14 @@ fn delete_range_is_undone_with_the_transaction_it_is_in() {
     for n in 0..50 {
         store.put(numbered(n), vec![7; 400]).unwrap();
     }
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(store.delete_range(&KeyRange::all()).unwrap(), 50);
     assert_eq!((store.count().unwrap(), other.count().unwrap()), (0, 50));
     assert_eq!(kind(other.delete_range(&KeyRange::all())), ErrorKind::Busy);
     store.rollback().unwrap();
     assert_eq!(store.get(numbered(7)).unwrap(), Some(vec![7; 400]));
     store.integrity_check().unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(kind(store.delete_range(&KeyRange::all())), ErrorKind::ReadOnly);
     store.commit().unwrap();
     assert_eq!(store.count().unwrap(), 50);
@@ -442,7 +442,7 @@ fn get_many_answers_for_each_key_in_its_place() {
     store.put("small", "1").unwrap();
     store.put("empty", "").unwrap();
     store.put("large", vec![7; 5_000]).unwrap();
-    store.put_until("expired", "1", Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("expired", "1", Expiry::At(2_000)).unwrap();
     clock.set(2_000);
     store.reset_stats().unwrap();
     let values = store.get_many(["large", "missing", "small", "expired", "empty", "small"]).unwrap();
@@ -464,7 +464,7 @@ fn get_many_reads_one_snapshot_though_another_handle_commits_meanwhile() {
             writer.put(key, vec![1; 400]).unwrap();
         }
         if in_transaction {
-            reader.begin(false).unwrap();
+            reader.begin_read().unwrap();
         }
         let mut values = BTreeMap::new();
         reader
@@ -486,7 +486,7 @@ fn get_many_reads_one_snapshot_though_another_handle_commits_meanwhile() {
 fn get_many_sees_what_its_own_transaction_has_written() {
     let store = memory();
     store.put("a", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "2").unwrap();
     store.put("b", "3").unwrap();
     assert_eq!(store.get_many(["a", "b"]).unwrap(), [Some(b"2".to_vec()), Some(b"3".to_vec())]);

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use common::other::{in_role, role};
 use common::{Scratch, numbered, python};
-use kvstore::{CheckpointMode, Condition, Config, Direction, Expiry, JournalMode, KeyRange, Result, Store};
+use kvstore::{
+    CheckpointMode, Config, Direction, Expiry, ExpiryCondition, JournalMode, KeyRange, Result, Store,
+};
 
 /// What a store that makes its own files gives them, less the umask.
 const WIDEST: u32 = 0o644;
@@ -98,9 +100,9 @@ fn rights(dir: &Path) {
             let config = Config::new().journal_mode(mode).cache_pages(10);
             let store = Store::open_with(at.join("store.db"), &config).unwrap();
             look();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             for n in 0..200 {
-                store.put_ttl(numbered(n), vec![1; 3_000], Duration::from_secs(60)).unwrap();
+                store.put_with_ttl(numbered(n), vec![1; 3_000], Duration::from_secs(60)).unwrap();
             }
             look(); // the cache is full: the journal is there
             store.commit().unwrap();
@@ -138,7 +140,7 @@ fn rights(dir: &Path) {
         fs::write(at.join("store.db"), b"").unwrap();
         fs::set_permissions(at.join("store.db"), fs::Permissions::from_mode(0o600)).unwrap();
         let store = Store::open_with(at.join("store.db"), &Config::new().journal_mode(mode)).unwrap();
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.put("a", "1").unwrap();
         let private =
             |at: &Path| assert!(rights_in(at).values().all(|mode| *mode == 0o600), "{:?}", rights_in(at));
@@ -223,9 +225,9 @@ fn places(dir: &Path) {
             let path = at.join("store.db");
             let store = Store::open_with(&path, &config).unwrap();
             // A transaction far longer than the cache, with a savepoint in it.
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             for n in 0..3_000 {
-                store.put_until(numbered(n), vec![7; 200 + n], Expiry::At(i64::MAX)).unwrap();
+                store.put_with_expiry(numbered(n), vec![7; 200 + n], Expiry::At(i64::MAX)).unwrap();
             }
             let mut batch = store.batch();
             (0..3_000).for_each(|n| batch.put(&store, numbered(n), "short", Expiry::Never).unwrap());
@@ -273,7 +275,7 @@ fn through_symbolic_links_the_files_are_beside_the_real_store() {
     for (number, mode) in [JournalMode::Wal, JournalMode::Delete].into_iter().enumerate() {
         for path in [links.join("first"), scratch.file("directory").join("store.db")] {
             let store = Store::open_with(&path, &Config::new().journal_mode(mode)).unwrap();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             // Bytes that are there already are not written.
             store.put("a", format!("{number} {}", path.display())).unwrap();
             assert!(rights_in(&real).len() >= 2, "{:?}", rights_in(&real));
@@ -358,24 +360,24 @@ impl Heard {
         self.result("get of a long key", store.get(&long));
         self.result("put of a long key", store.put(&long, VALUE));
         self.result("put of too much", store.put(KEY, &much));
-        self.result("put until never was", store.put_until(KEY, VALUE, Expiry::At(-5)));
+        self.result("put until never was", store.put_with_expiry(KEY, VALUE, Expiry::At(-5)));
         self.result("increment", store.increment(KEY, 1, Expiry::Never));
         self.result("increment past the end", store.increment("number", i64::MAX, Expiry::Never));
         self.result("swap", store.compare_and_swap(KEY, "other", VALUE, end));
         self.result("swap", store.compare_and_swap(KEY, VALUE, VALUE, Expiry::Never));
         self.result("delete if", store.compare_and_delete(KEY, "other"));
         self.result("absent", store.put_if_absent(KEY, VALUE, end));
-        self.result("expire", store.expire(KEY, end, Condition::Always));
-        self.result("get and expire", store.get_and_expire(KEY, end));
+        self.result("expire", store.set_expiry(KEY, end, ExpiryCondition::Always));
+        self.result("get and expire", store.get_and_set_expiry(KEY, end));
         self.result("ttl", store.ttl(KEY));
-        self.result("expire time", store.expire_time(KEY));
+        self.result("expire time", store.expiry(KEY));
         self.result("write time", store.write_time(KEY));
         self.result("get many", store.get_many([KEY, VALUE]));
         self.result("sweep", store.sweep(Duration::from_secs(1_000_000_000)));
         self.result("purge", store.purge_before(5));
         self.result("purge", store.purge_step(None, None));
         self.result("count", store.count_live());
-        self.result("next", store.next_expiry_of_all());
+        self.result("next", store.next_expiry_all_families());
         self.result("tracking", store.set_write_tracking(true));
         self.result("tracking", store.set_write_tracking(false));
         self.result("row key", kvstore::row_key(KEY.as_bytes(), &long));
@@ -387,7 +389,7 @@ impl Heard {
             self.shown("a cursor", &cursor);
             self.result("next", cursor.next());
         }
-        let mut expiring = store.expiring(0, i64::MAX);
+        let mut expiring = store.expiry_cursor(0, i64::MAX);
         self.result("expiring", expiring.first());
         self.result("seek", expiring.seek(KEY));
         self.shown("a cursor by expiry", &expiring);
@@ -424,7 +426,11 @@ fn errors(dir: &Path) {
         for n in 0..40 {
             let value = VALUE.repeat(2 + n * 11);
             store
-                .put_until(format!("{KEY}{n}"), &value, [Expiry::Never, Expiry::At(i64::MAX - 1)][n % 2])
+                .put_with_expiry(
+                    format!("{KEY}{n}"),
+                    &value,
+                    [Expiry::Never, Expiry::At(i64::MAX - 1)][n % 2],
+                )
                 .unwrap();
         }
         store.put(KEY, VALUE).unwrap();
@@ -494,10 +500,10 @@ fn errors(dir: &Path) {
     let path = dir.join("locked");
     let (one, two) = (open(&path).unwrap(), open(&path).unwrap());
     fill(&one);
-    one.begin(true).unwrap();
+    one.begin_write().unwrap();
     heard.calls(&two, dir);
     one.rollback().unwrap();
-    one.begin(false).unwrap();
+    one.begin_read().unwrap();
     heard.calls(&one, dir);
     assert!(one.commit().is_err(), "it was ended among the calls");
     heard.calls(&Store::open_with(&path, &config.clone().read_only(true)).unwrap(), dir);

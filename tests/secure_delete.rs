@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{Random, Scratch, TestClock, maybe_encrypted};
 use kvstore::{
-    CheckpointMode, Condition, Config, Eviction, Expiry, JournalMode, KeyRange, Limit, Store, SyncLevel,
+    CheckpointMode, Config, Eviction, Expiry, ExpiryCondition, JournalMode, KeyRange, SizeLimit, Store,
+    SyncLevel,
 };
 
 /// What is to be gone; nothing else in a store begins with it.
@@ -145,11 +146,11 @@ fn expired_and_purged_keys_are_gone_from_all_tables() {
         store.set_write_tracking(true).unwrap();
         for n in 0..60 {
             neighbours(store, n);
-            store.put_until(key(n), value(n), Expiry::At(2_000_000 + n as i64)).unwrap();
+            store.put_with_expiry(key(n), value(n), Expiry::At(2_000_000 + n as i64)).unwrap();
         }
         // Another end of life moves the entries in the indexes.
         for n in 0..30 {
-            store.expire(key(n), Expiry::At(1_500_000), Condition::Always).unwrap();
+            store.set_expiry(key(n), Expiry::At(1_500_000), ExpiryCondition::Always).unwrap();
         }
         clock.set(3_000_000);
         assert_eq!(store.purge_expired().unwrap(), 60);
@@ -165,7 +166,7 @@ fn a_dropped_and_a_cleared_family_are_gone() {
         }
         for n in 0..40 {
             let family = store.family(&format!("{SENTINEL} family {}", n % 10)).unwrap();
-            family.put_ttl(key(n), value(n), Duration::from_secs(1000)).unwrap();
+            family.put_with_ttl(key(n), value(n), Duration::from_secs(1000)).unwrap();
             kept.put(key(n), value(n)).unwrap();
         }
         for n in 0..10 {
@@ -179,7 +180,7 @@ fn a_dropped_and_a_cleared_family_are_gone() {
 fn what_a_bounded_store_evicts_is_gone() {
     tell(|_, config, store| {
         let page = if format!("{config:?}").contains("page_size: 65536") { 65_536 } else { 4096 };
-        store.set_limit(Some(Limit::new(40 * page, Eviction::Oldest))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(40 * page, Eviction::Oldest))).unwrap();
         for n in 0..60 {
             store.put(key(n), value(n)).unwrap();
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::{TestClock, memory_at};
-use kvstore::{Condition, Expiry, KeyRange, PutOptions, Result, Store};
+use kvstore::{Expiry, ExpiryCondition, KeyRange, PutOptions, Result, Store};
 
 const PAGE: &str = include_str!("../docs/reference/ttl.md");
 /// Has the table that compares the writes with those of other systems.
@@ -139,20 +139,20 @@ struct Case<'a> {
 type Write = fn(&Case<'_>) -> (Result<bool>, i64);
 
 fn put_with(case: &Case<'_>, options: PutOptions) -> Result<bool> {
-    case.store.put_with("k", case.new, &options)
+    case.store.put_with_options("k", case.new, &options)
 }
 
 fn given(expire_ms: i64) -> PutOptions {
     PutOptions::new().expiry(Expiry::At(expire_ms))
 }
 
-fn expire(case: &Case<'_>, expire_ms: i64, condition: Condition) -> (Result<bool>, i64) {
+fn expire(case: &Case<'_>, expire_ms: i64, condition: ExpiryCondition) -> (Result<bool>, i64) {
     let expiry = if expire_ms == 0 { Expiry::Never } else { Expiry::At(expire_ms) };
-    (case.store.expire("k", expiry, condition).map(|changed| changed == Some(true)), expire_ms)
+    (case.store.set_expiry("k", expiry, condition).map(|changed| changed == Some(true)), expire_ms)
 }
 
 fn get_and_expire(case: &Case<'_>, expiry: Expiry) -> Result<bool> {
-    let found = case.store.get_and_expire("k", expiry)?;
+    let found = case.store.get_and_set_expiry("k", expiry)?;
     assert!(found.is_none() || found.as_deref() == Some(case.old));
     Ok(found.is_some())
 }
@@ -170,25 +170,35 @@ fn writes() -> BTreeMap<&'static str, Write> {
     let mut writes: BTreeMap<&'static str, Write> = BTreeMap::new();
     let mut add = |name, write| assert!(writes.insert(name, write).is_none(), "{name} twice");
     add("put", |c| (c.store.put("k", c.new).map(|()| true), 0));
-    add("put_ttl", |c| {
+    add("put_with_ttl", |c| {
         let ttl = Duration::from_millis((LATER - NOW).unsigned_abs());
-        (c.store.put_ttl("k", c.new, ttl).map(|()| true), LATER)
+        (c.store.put_with_ttl("k", c.new, ttl).map(|()| true), LATER)
     });
-    add("put_until", |c| (c.store.put_until("k", c.new, Expiry::At(LATER)).map(|()| true), LATER));
-    add("put_until, never", |c| (c.store.put_until("k", c.new, Expiry::Never).map(|()| true), 0));
-    add("put_until, past", |c| (c.store.put_until("k", c.new, Expiry::At(PAST)).map(|()| true), PAST));
-    add("put_with", |c| (put_with(c, given(LATER)), LATER));
-    add("put_with IF_ABSENT", |c| (put_with(c, given(LATER).if_absent()), LATER));
-    add("put_with IF_PRESENT", |c| (put_with(c, given(LATER).if_present()), LATER));
-    add("put_with KEEP_TTL", |c| (put_with(c, given(LATER).keep_ttl()), LATER));
-    add("put_with DEFAULT_TTL", |c| (put_with(c, PutOptions::new().default_ttl()), 0));
-    add("put_with IF_ABSENT DEFAULT_TTL", |c| (put_with(c, PutOptions::new().default_ttl().if_absent()), 0));
-    add("put_with IF_PRESENT DEFAULT_TTL", |c| {
-        (put_with(c, PutOptions::new().default_ttl().if_present()), 0)
+    add("put_with_expiry", |c| {
+        (c.store.put_with_expiry("k", c.new, Expiry::At(LATER)).map(|()| true), LATER)
     });
-    add("put_with KEEP_TTL DEFAULT_TTL", |c| (put_with(c, PutOptions::new().default_ttl().keep_ttl()), 0));
-    add("put_with IF_ABSENT KEEP_TTL", |c| (put_with(c, given(LATER).if_absent().keep_ttl()), LATER));
-    add("put_with IF_PRESENT KEEP_TTL", |c| (put_with(c, given(LATER).if_present().keep_ttl()), LATER));
+    add("put_with_expiry, never", |c| (c.store.put_with_expiry("k", c.new, Expiry::Never).map(|()| true), 0));
+    add("put_with_expiry, past", |c| {
+        (c.store.put_with_expiry("k", c.new, Expiry::At(PAST)).map(|()| true), PAST)
+    });
+    add("put_with_options", |c| (put_with(c, given(LATER)), LATER));
+    add("put_with_options IF_ABSENT", |c| (put_with(c, given(LATER).if_absent()), LATER));
+    add("put_with_options IF_PRESENT", |c| (put_with(c, given(LATER).if_present()), LATER));
+    add("put_with_options KEEP_TTL", |c| (put_with(c, given(LATER).keep_ttl()), LATER));
+    add("put_with_options DEFAULT_TTL", |c| (put_with(c, PutOptions::new().use_default_ttl()), 0));
+    add("put_with_options IF_ABSENT DEFAULT_TTL", |c| {
+        (put_with(c, PutOptions::new().use_default_ttl().if_absent()), 0)
+    });
+    add("put_with_options IF_PRESENT DEFAULT_TTL", |c| {
+        (put_with(c, PutOptions::new().use_default_ttl().if_present()), 0)
+    });
+    add("put_with_options KEEP_TTL DEFAULT_TTL", |c| {
+        (put_with(c, PutOptions::new().use_default_ttl().keep_ttl()), 0)
+    });
+    add("put_with_options IF_ABSENT KEEP_TTL", |c| (put_with(c, given(LATER).if_absent().keep_ttl()), LATER));
+    add("put_with_options IF_PRESENT KEEP_TTL", |c| {
+        (put_with(c, given(LATER).if_present().keep_ttl()), LATER)
+    });
     add("put_if_absent", |c| (c.store.put_if_absent("k", c.new, Expiry::At(LATER)), LATER));
     add("put_if_absent, never", |c| (c.store.put_if_absent("k", c.new, Expiry::Never), 0));
     add("compare_and_swap, equal", |c| {
@@ -206,28 +216,28 @@ fn writes() -> BTreeMap<&'static str, Write> {
     add("increment", |c| (c.store.increment("k", 5, Expiry::At(LATER)).map(|_| true), LATER));
     add("increment, never", |c| (c.store.increment("k", 5, Expiry::Never).map(|_| true), 0));
     add("increment, not a number", |c| (c.store.increment("k", 5, Expiry::At(LATER)).map(|_| true), LATER));
-    add("expire", |c| expire(c, EARLIER, Condition::Always));
-    add("expire, never", |c| expire(c, 0, Condition::Always));
-    add("expire, past", |c| expire(c, PAST, Condition::Always));
-    add("expire NX", |c| expire(c, EARLIER, Condition::NoTtl));
-    add("expire XX", |c| expire(c, EARLIER, Condition::HasTtl));
-    add("expire GT, later", |c| expire(c, LATER, Condition::Later));
-    add("expire GT, earlier", |c| expire(c, EARLIER, Condition::Later));
-    add("expire GT, equal", |c| expire(c, END, Condition::Later));
-    add("expire GT, never", |c| expire(c, 0, Condition::Later));
-    add("expire LT, later", |c| expire(c, LATER, Condition::Earlier));
-    add("expire LT, earlier", |c| expire(c, EARLIER, Condition::Earlier));
-    add("expire LT, past", |c| expire(c, PAST, Condition::Earlier));
-    add("expire LT, never", |c| expire(c, 0, Condition::Earlier));
+    add("set_expiry", |c| expire(c, EARLIER, ExpiryCondition::Always));
+    add("set_expiry, never", |c| expire(c, 0, ExpiryCondition::Always));
+    add("set_expiry, past", |c| expire(c, PAST, ExpiryCondition::Always));
+    add("set_expiry NX", |c| expire(c, EARLIER, ExpiryCondition::NoTtl));
+    add("set_expiry XX", |c| expire(c, EARLIER, ExpiryCondition::HasTtl));
+    add("set_expiry GT, later", |c| expire(c, LATER, ExpiryCondition::Later));
+    add("set_expiry GT, earlier", |c| expire(c, EARLIER, ExpiryCondition::Later));
+    add("set_expiry GT, equal", |c| expire(c, END, ExpiryCondition::Later));
+    add("set_expiry GT, never", |c| expire(c, 0, ExpiryCondition::Later));
+    add("set_expiry LT, later", |c| expire(c, LATER, ExpiryCondition::Earlier));
+    add("set_expiry LT, earlier", |c| expire(c, EARLIER, ExpiryCondition::Earlier));
+    add("set_expiry LT, past", |c| expire(c, PAST, ExpiryCondition::Earlier));
+    add("set_expiry LT, never", |c| expire(c, 0, ExpiryCondition::Earlier));
     add("persist", |c| (c.store.persist("k").map(|changed| changed == Some(true)), 0));
-    add("get_and_expire", |c| (get_and_expire(c, Expiry::At(EARLIER)), EARLIER));
-    add("get_and_expire, never", |c| (get_and_expire(c, Expiry::Never), 0));
-    add("get_and_expire, past", |c| (get_and_expire(c, Expiry::At(PAST)), PAST));
+    add("get_and_set_expiry", |c| (get_and_expire(c, Expiry::At(EARLIER)), EARLIER));
+    add("get_and_set_expiry, never", |c| (get_and_expire(c, Expiry::Never), 0));
+    add("get_and_set_expiry, past", |c| (get_and_expire(c, Expiry::At(PAST)), PAST));
     add("batch put", |c| batch(c, Expiry::At(LATER)));
     add("batch put, never", |c| batch(c, Expiry::Never));
     add("batch delete", |c| {
         // A batch does not answer for each key: what was there and alive is what it deletes.
-        let was_there = c.store.expire_time("k").unwrap().is_some();
+        let was_there = c.store.expiry("k").unwrap().is_some();
         let mut batch = c.store.batch();
         batch.delete(c.store, "k").unwrap();
         (batch.commit().map(|()| was_there), 0)
@@ -257,9 +267,9 @@ fn prepare(line: Line<'_>, old: &[u8]) -> (Store, TestClock) {
         store.set_default_ttl(Some(Duration::from_millis(DEFAULT_TTL.unsigned_abs()))).unwrap();
     }
     match line.before {
-        Before::Plain => store.put_until("k", old, Expiry::Never).unwrap(),
-        Before::Ttl => store.put_until("k", old, Expiry::At(END)).unwrap(),
-        Before::Expired => store.put_until("k", old, Expiry::At(DIED)).unwrap(),
+        Before::Plain => store.put_with_expiry("k", old, Expiry::Never).unwrap(),
+        Before::Ttl => store.put_with_expiry("k", old, Expiry::At(END)).unwrap(),
+        Before::Expired => store.put_with_expiry("k", old, Expiry::At(DIED)).unwrap(),
         Before::Missing => {}
     }
     clock.set(NOW);
@@ -268,7 +278,7 @@ fn prepare(line: Line<'_>, old: &[u8]) -> (Store, TestClock) {
 
 /// The key as the reads show it: value, end of life, write time.
 fn state(store: &Store) -> Option<(Vec<u8>, Expiry, i64)> {
-    let expiry = store.expire_time("k").unwrap()?;
+    let expiry = store.expiry("k").unwrap()?;
     Some((store.get("k").unwrap().unwrap(), expiry, store.write_time("k").unwrap().unwrap()))
 }
 
@@ -306,7 +316,7 @@ fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Resu
     let (store, _clock) = prepare(line, &old);
     let case = Case { store: &store, old: &old, new: &new };
     if in_transaction {
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
     }
     let (done, given_ms) = write(&case);
     let answer = match done {
@@ -402,26 +412,26 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
     let others: BTreeSet<&str> = [
         // reads
         "name",
-        "expiry_in",
+        "expiry_after",
         "get",
         "get_with",
-        "get_ttl",
+        "get_with_ttl",
         "exists",
         "ttl",
+        "use_default_ttl",
         "count",
         "iter",
         "prefix",
         "range",
         "cursor",
         "row_cursor",
-        "expiring",
-        "ttl_until",
-        "ttl_of_live",
-        "expire_time",
+        "expiry_cursor",
+        "remaining_ttl",
+        "expiry",
         "default_ttl",
         "next_expiry",
         "count_live",
-        "count_ttl",
+        "count_with_ttl",
         "created_ms",
         "tracks_writes",
         "write_time",
@@ -430,12 +440,11 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         "check_open",
         "is_empty",
         "len",
-        "next_expiry_of_all",
+        "next_expiry_all_families",
         "batch",
-        // options of put_with; the handle; settings of the family
+        // options of put_with_options; the handle; settings of the family
         "new",
         "expiry",
-        "release",
         "set_default_ttl",
         "set_write_tracking",
         // purges, for which there is nothing to choose
@@ -447,17 +456,17 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
     .into();
     // Other forms of writes that are in the table.
     let forms: BTreeMap<&str, &str> = [
-        ("get_and_expire_with", "get_and_expire"),
+        ("get_and_set_expiry_with", "get_and_set_expiry"),
         ("commit", "batch put"),
-        ("if_absent", "put_with IF_ABSENT"),
-        ("if_present", "put_with IF_PRESENT"),
-        ("keep_ttl", "put_with KEEP_TTL"),
+        ("if_absent", "put_with_options IF_ABSENT"),
+        ("if_present", "put_with_options IF_PRESENT"),
+        ("keep_ttl", "put_with_options KEEP_TTL"),
         ("sweep_at_most", "sweep"),
         ("delete_many", "delete"),
     ]
     .into();
     let table: BTreeSet<&str> = writes().into_keys().collect();
-    // "put_until, never" and "put_with KEEP_TTL" are lines of the methods put_until and put_with.
+    // "put_with_expiry, never" and "put_with_options KEEP_TTL" are lines of the methods put_with_expiry and put_with_options.
     let methods_in_table: BTreeSet<&str> =
         table.iter().filter_map(|write| write.split([',', ' ']).next()).collect();
     let sources = [

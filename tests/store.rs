@@ -72,7 +72,7 @@ fn close_rolls_the_open_transaction_back() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("before", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("inside", "1").unwrap();
     store.close().unwrap();
     assert_eq!(keys(scratch.open().iter()), [b"before"]);
@@ -92,7 +92,7 @@ fn after_close_everything_answers_misuse() {
     let misuse = [
         kind(store.get("a")),
         kind(store.put("a", "1")),
-        kind(store.begin(true)),
+        kind(store.begin_write()),
         kind(store.commit()),
         kind(store.stats()),
         kind(store.reset_stats()),
@@ -100,7 +100,7 @@ fn after_close_everything_answers_misuse() {
         kind(store.sync()),
         kind(store.checkpoint(CheckpointMode::Passive)),
         kind(store.incremental_vacuum(None)),
-        kind(store.families()),
+        kind(store.family_names()),
         kind(store.create_family("g")),
         kind(store.family("f")),
         kind(store.drop_family("f")),
@@ -348,14 +348,14 @@ fn a_read_only_handle_reads_and_refuses_every_write() {
         kind(store.clear()),
         kind(store.create_family("g")),
         kind(store.drop_family("nothing")),
-        kind(store.begin(true)),
+        kind(store.begin_write()),
         kind(store.incremental_vacuum(None)),
-        kind(family.put_ttl("b", "1", Duration::from_secs(1))),
+        kind(family.put_with_ttl("b", "1", Duration::from_secs(1))),
     ];
     assert!(refused.iter().all(|kind| *kind == ErrorKind::ReadOnly), "{refused:?}");
     writer.put("later", "1").unwrap();
     assert_eq!(keys(store.iter()), [&b"a"[..], b"later"]);
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     assert_eq!(store.count().unwrap(), 2);
     store.commit().unwrap();
     store.integrity_check().unwrap();
@@ -371,7 +371,7 @@ fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired(
     for config in [Config::new(), delete_mode()] {
         let writer = scratch.open_with(&config);
         clock.drive(&writer);
-        writer.put_until("dead", "1", kvstore::Expiry::At(2_000)).unwrap();
+        writer.put_with_expiry("dead", "1", kvstore::Expiry::At(2_000)).unwrap();
         writer.put("live", "1").unwrap();
         writer.close().unwrap();
         clock.set(3_000);
@@ -505,7 +505,7 @@ fn each_commit_of_any_handle_advances_the_counter_by_one() {
     store.put("k", "new 4").unwrap(); // changes nothing
     assert!(!store.delete("missing").unwrap());
     store.checkpoint(CheckpointMode::Restart).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("m", "1").unwrap();
     store.put("n", "1").unwrap();
     assert_eq!(looking.commit_counter().unwrap().unwrap().wrapping_sub(before), 10);

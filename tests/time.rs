@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, numbered, walk};
-use kvstore::{Condition, Config, Direction, Expiry, KeyRange, PutOptions, Store, Ttl};
+use kvstore::{Config, Direction, Expiry, ExpiryCondition, KeyRange, PutOptions, Store, Ttl};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: i64 = 3_600_000;
@@ -48,7 +48,7 @@ fn seen(store: &Store, key: &str) -> Vec<bool> {
         store.get_many([key]).unwrap()[0].is_some(),
         store.snapshot(|tx| tx.get(key)).unwrap().is_some(),
         store.get_with(key, |_, _| ()).unwrap().is_some(),
-        store.expire_time(key).unwrap().is_some(),
+        store.expiry(key).unwrap().is_some(),
         store.ttl(key).unwrap().is_some_and(|ttl| ttl != Ttl::Remaining(Duration::ZERO)),
         store.exists(key).unwrap(),
     ]
@@ -67,9 +67,9 @@ fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
     for (store, clock) in of_both_engines(NOW) {
         store.set_write_tracking(true).unwrap();
         for key in ["dead", "counter", "swap", "lease"] {
-            store.put_until(key, "7", Expiry::At(NOW + 10)).unwrap();
+            store.put_with_expiry(key, "7", Expiry::At(NOW + 10)).unwrap();
         }
-        store.put_until("alive", "1", Expiry::At(NOW + HOUR)).unwrap();
+        store.put_with_expiry("alive", "1", Expiry::At(NOW + HOUR)).unwrap();
         clock.set(NOW + 10);
         assert!(!store.exists("missing").unwrap());
         assert_eq!(store.count_live().unwrap(), 1); // the clock has been asked
@@ -79,10 +79,10 @@ fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
         assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
         assert!(!store.compare_and_swap("swap", "7", "8", Expiry::Never).unwrap());
         assert!(store.put_if_absent("lease", "8", Expiry::Never).unwrap());
-        assert_eq!(store.expire("swap", Expiry::Never, Condition::Always).unwrap(), None);
+        assert_eq!(store.set_expiry("swap", Expiry::Never, ExpiryCondition::Always).unwrap(), None);
         // A TTL counts from the latest time there was, so that no key dies earlier than one before it.
-        store.put_ttl("new", "1", MS).unwrap();
-        assert_eq!(store.expire_time("new").unwrap(), Some(Expiry::At(NOW + 11)));
+        store.put_with_ttl("new", "1", MS).unwrap();
+        assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(NOW + 11)));
         assert_eq!(store.write_time("new").unwrap(), Some(NOW + 10));
         assert_eq!(store.purge_expired().unwrap(), 1); // "swap": the others are gone or new
         assert_eq!(store.sweep(HOUR.unsigned_abs() as u32 * MS).unwrap(), 0);
@@ -95,15 +95,15 @@ fn a_year_forward_ends_what_has_a_ttl_and_nothing_else() {
     for (store, clock) in of_both_engines(NOW) {
         store.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
         store.put("by default", "1").unwrap();
-        store.put_until("for ever", "1", Expiry::Never).unwrap();
-        store.put_until("in two years", "1", Expiry::At(NOW + 2 * YEAR)).unwrap();
+        store.put_with_expiry("for ever", "1", Expiry::Never).unwrap();
+        store.put_with_expiry("in two years", "1", Expiry::At(NOW + 2 * YEAR)).unwrap();
         clock.set(NOW + YEAR);
         assert_seen(&store, "by default", false);
         assert_seen(&store, "for ever", true);
         assert_seen(&store, "in two years", true);
         store.put("by default", "2").unwrap();
         assert_seen(&store, "by default", true);
-        assert_eq!(store.expire_time("by default").unwrap(), Some(Expiry::At(NOW + YEAR + 60_000)));
+        assert_eq!(store.expiry("by default").unwrap(), Some(Expiry::At(NOW + YEAR + 60_000)));
         assert_eq!(store.purge_expired().unwrap(), 0);
         assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (3, 3));
         store.integrity_check().unwrap();
@@ -115,8 +115,8 @@ fn a_device_that_believes_it_is_1970_can_do_everything() {
     for now in [0, -1, i64::MIN] {
         for (store, clock) in of_both_engines(now) {
             store.set_write_tracking(true).unwrap();
-            store.put_ttl("a", "1", 5 * MS).unwrap();
-            assert_eq!(store.expire_time("a").unwrap(), Some(Expiry::At(5)));
+            store.put_with_ttl("a", "1", 5 * MS).unwrap();
+            assert_eq!(store.expiry("a").unwrap(), Some(Expiry::At(5)));
             assert_eq!(store.write_time("a").unwrap(), Some(0));
             assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
             assert_eq!(store.sweep(Duration::MAX).unwrap(), 0);
@@ -140,13 +140,13 @@ fn the_last_moments_there_are_work_like_all_others() {
     let last = i64::MAX;
     for (store, clock) in of_both_engines(last - 2) {
         store.set_write_tracking(true).unwrap();
-        store.put_until("last", "1", Expiry::At(last)).unwrap();
-        store.put_until("before", "1", Expiry::At(last - 1)).unwrap();
-        store.put_ttl("saturated", "1", Duration::MAX).unwrap();
+        store.put_with_expiry("last", "1", Expiry::At(last)).unwrap();
+        store.put_with_expiry("before", "1", Expiry::At(last - 1)).unwrap();
+        store.put_with_ttl("saturated", "1", Duration::MAX).unwrap();
         store.put("for ever", "1").unwrap();
         assert_eq!(store.ttl("last").unwrap(), Some(Ttl::Remaining(2 * MS)));
         assert_eq!(store.next_expiry().unwrap(), Some(last - 1));
-        let times = |store: &Store, from, to| walk(&mut store.expiring(from, to)).len();
+        let times = |store: &Store, from, to| walk(&mut store.expiry_cursor(from, to)).len();
         // Up to the last moment is up to the end.
         assert_eq!(times(&store, i64::MIN, last), 3);
         assert_eq!(times(&store, last - 1, last), 3);
@@ -161,7 +161,7 @@ fn the_last_moments_there_are_work_like_all_others() {
         clock.set(last);
         assert_eq!(keys(store.iter()), [b"for ever"]);
         // Nothing lives beyond the end of time: a TTL is over at once.
-        store.put_ttl("too late", "1", Duration::MAX).unwrap();
+        store.put_with_ttl("too late", "1", Duration::MAX).unwrap();
         assert_seen(&store, "too late", false);
         assert_eq!(store.sweep(Duration::ZERO).unwrap(), 1);
         assert_eq!(store.purge_before(last).unwrap(), 0);
@@ -174,20 +174,23 @@ fn the_last_moments_there_are_work_like_all_others() {
 #[test]
 fn an_end_of_life_at_the_last_moment_is_no_danger_on_an_ordinary_day() {
     for (store, clock) in of_both_engines(NOW) {
-        store.put_until("last", "1", Expiry::At(i64::MAX)).unwrap();
+        store.put_with_expiry("last", "1", Expiry::At(i64::MAX)).unwrap();
         assert_eq!(
             store.ttl("last").unwrap(),
             Some(Ttl::Remaining(Duration::from_millis(i64::MAX.abs_diff(NOW))))
         );
-        assert_eq!(store.expire("last", Expiry::At(i64::MAX), Condition::Later).unwrap(), Some(false));
-        assert_eq!(store.expire("last", Expiry::Never, Condition::Later).unwrap(), Some(true));
-        store.put_until("last", "1", Expiry::At(i64::MAX)).unwrap();
+        assert_eq!(
+            store.set_expiry("last", Expiry::At(i64::MAX), ExpiryCondition::Later).unwrap(),
+            Some(false)
+        );
+        assert_eq!(store.set_expiry("last", Expiry::Never, ExpiryCondition::Later).unwrap(), Some(true));
+        store.put_with_expiry("last", "1", Expiry::At(i64::MAX)).unwrap();
         for cutoff in [i64::MIN, -1, 0, 1, NOW, i64::MAX] {
             assert_eq!(store.purge_before(cutoff).unwrap(), 0);
         }
         assert_eq!(store.purge_step(None, Some(Duration::MAX)).unwrap().deleted, 0);
         clock.set(0);
-        assert_eq!(store.next_expiry_of_all().unwrap(), Some(i64::MAX));
+        assert_eq!(store.next_expiry_all_families().unwrap(), Some(i64::MAX));
         assert_seen(&store, "last", true);
     }
 }
@@ -284,11 +287,11 @@ fn the_c_functions_take_every_64_bit_number_for_a_time() {
 fn a_millisecond_of_life_is_one_however_it_was_given() {
     type Give = fn(&Store, Expiry);
     let give: [(&str, Give); 9] = [
-        ("put_ttl", |store, _| store.put_ttl("k", "1", MS).unwrap()),
-        ("put_until", |store, end| store.put_until("k", "1", end).unwrap()),
+        ("put_ttl", |store, _| store.put_with_ttl("k", "1", MS).unwrap()),
+        ("put_until", |store, end| store.put_with_expiry("k", "1", end).unwrap()),
         ("put_if_absent", |store, end| assert!(store.put_if_absent("k", "1", end).unwrap())),
         ("put_with", |store, end| {
-            assert!(store.put_with("k", "1", &PutOptions::new().expiry(end).if_absent()).unwrap());
+            assert!(store.put_with_options("k", "1", &PutOptions::new().expiry(end).if_absent()).unwrap());
         }),
         ("increment", |store, end| assert_eq!(store.increment("k", 1, end).unwrap(), 1)),
         ("swap", |store, end| {
@@ -297,11 +300,11 @@ fn a_millisecond_of_life_is_one_however_it_was_given() {
         }),
         ("expire", |store, end| {
             store.put("k", "1").unwrap();
-            assert_eq!(store.expire("k", end, Condition::Always).unwrap(), Some(true));
+            assert_eq!(store.set_expiry("k", end, ExpiryCondition::Always).unwrap(), Some(true));
         }),
         ("get_and_expire", |store, end| {
             store.put("k", "1").unwrap();
-            assert!(store.get_and_expire("k", end).unwrap().is_some());
+            assert!(store.get_and_set_expiry("k", end).unwrap().is_some());
         }),
         ("batch", |store, end| {
             let mut batch = store.batch();
@@ -337,7 +340,7 @@ fn fill(store: &Store) {
         .transaction(|tx| {
             for n in 0..1_800 {
                 let end = [Expiry::At(NOW), Expiry::At(NOW + HOUR), Expiry::Never][n % 3];
-                tx.put_until(numbered(n), "v", end)?;
+                tx.put_with_expiry(numbered(n), "v", end)?;
             }
             Ok::<(), kvstore::Error>(())
         })
@@ -427,7 +430,7 @@ fn no_iterator_shows_a_key_that_was_dead_when_it_was_asked_for_the_next() {
             clock.set(NOW + HOUR);
             for entry in iter {
                 let key = entry.unwrap().0;
-                assert_eq!(store.expire_time(&key).unwrap(), Some(Expiry::Never), "a leap after {at} keys");
+                assert_eq!(store.expiry(&key).unwrap(), Some(Expiry::Never), "a leap after {at} keys");
             }
         }
     }
@@ -479,7 +482,7 @@ fn jump_about(sql: bool, seed: u64) {
         let must_be_dead = ends[key].is_none_or(|end| end <= now);
         let found = match next(&mut random) % 10 {
             0 => {
-                store.put_until(&name, "7", Expiry::At(end)).unwrap();
+                store.put_with_expiry(&name, "7", Expiry::At(end)).unwrap();
                 ends[key] = Some(end);
                 continue;
             }
@@ -491,11 +494,13 @@ fn jump_about(sql: bool, seed: u64) {
                 }
                 continue;
             }
-            2 => store.expire(&name, Expiry::At(end), Condition::Always).unwrap().is_some_and(|changed| {
-                assert!(changed);
-                ends[key] = Some(end);
-                true
-            }),
+            2 => store.set_expiry(&name, Expiry::At(end), ExpiryCondition::Always).unwrap().is_some_and(
+                |changed| {
+                    assert!(changed);
+                    ends[key] = Some(end);
+                    true
+                },
+            ),
             3 => {
                 store.purge_expired().unwrap();
                 continue;
@@ -528,7 +533,7 @@ fn under_a_clock_that_stands_still_everything_goes_on_and_nothing_ages() {
         assert_eq!(store.count_live().unwrap(), 1_001);
         assert_eq!((store.purge_expired().unwrap(), store.sweep(Duration::ZERO).unwrap()), (0, 0));
         assert_eq!(store.write_time("counter").unwrap(), Some(NOW));
-        assert_eq!(walk(&mut store.expiring(NOW, NOW + 2)).len(), 1_001);
+        assert_eq!(walk(&mut store.expiry_cursor(NOW, NOW + 2)).len(), 1_001);
         clock.set(NOW + 1);
         assert_eq!(store.count_live().unwrap(), 0);
         // Of one moment, all of them; the counter begins anew.
@@ -563,7 +568,7 @@ fn a_clock_that_is_replaced_under_iterators_and_threads_breaks_nothing() {
             });
             for _ in 0..50 {
                 store.get_many((0..30).map(numbered)).unwrap();
-                store.put_ttl("new", "1", MS).unwrap();
+                store.put_with_ttl("new", "1", MS).unwrap();
             }
         });
         while cursor.next().unwrap() {}
@@ -583,12 +588,12 @@ fn prolonged_meanwhile(sql: bool, look: impl Fn(&Store) -> bool) -> bool {
     let (reader, other) = (scratch.open_with(&config), Arc::new(scratch.open_with(&config)));
     TestClock::at(NOW).drive(&reader);
     TestClock::at(NOW).drive(&other);
-    other.put_until("session", "1", Expiry::At(NOW + 10)).unwrap();
+    other.put_with_expiry("session", "1", Expiry::At(NOW + 10)).unwrap();
     let (prolongs, once) = (Arc::clone(&other), AtomicUsize::new(0));
     reader.set_clock(move || {
         // Only the first call is between the row and the clock; later ones are within a write.
         if once.fetch_add(1, Ordering::Relaxed) == 0 {
-            prolongs.expire("session", Expiry::At(NOW + HOUR), Condition::Always).unwrap();
+            prolongs.set_expiry("session", Expiry::At(NOW + HOUR), ExpiryCondition::Always).unwrap();
         }
         NOW + 10
     });

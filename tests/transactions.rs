@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory, numbered, python};
-use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Limit, Result};
+use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Result, SizeLimit};
 
 // ---- beginning and ending ------------------------------------------------------------------------
 
@@ -22,8 +22,8 @@ fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_writ
     }
     let scratch = Scratch::new();
     let store = scratch.open();
-    store.set_limit(Some(Limit::new(1 << 20, Eviction::None))).unwrap();
-    store.begin(true).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::None))).unwrap();
+    store.begin_write().unwrap();
     store.create_family("a").unwrap().put("k", "1").unwrap();
     assert_eq!(kind(store.put("large", vec![1; 2 << 20])), ErrorKind::Full);
     store.stats().unwrap();
@@ -31,7 +31,7 @@ fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_writ
     let b = store.create_family("b").unwrap();
     drop(b);
     store.drop_family("b").unwrap();
-    assert_eq!(store.families().unwrap(), [""; 0]);
+    assert_eq!(store.family_names().unwrap(), [""; 0]);
     store.integrity_check().unwrap();
     let tables = python(
         &scratch.path(),
@@ -44,13 +44,13 @@ fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_writ
 fn what_is_committed_stays_and_what_is_rolled_back_never_was() {
     let store = memory();
     store.put("a", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "2").unwrap();
     store.put("b", "2").unwrap();
     store.rollback().unwrap();
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert!(!store.exists("b").unwrap());
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert!(store.delete("a").unwrap());
     store.put("b", "3").unwrap();
     store.commit().unwrap();
@@ -61,12 +61,12 @@ fn what_is_committed_stays_and_what_is_rolled_back_never_was() {
 fn a_second_begin_fails_and_the_first_transaction_goes_on() {
     let store = memory();
     for first in [false, true] {
-        store.begin(first).unwrap();
+        common::begin(&store, first).unwrap();
         if first {
             store.put("a", "1").unwrap();
         }
         for second in [false, true] {
-            assert_eq!(kind(store.begin(second)), ErrorKind::Error);
+            assert_eq!(kind(common::begin(&store, second)), ErrorKind::Error);
         }
         assert_eq!(kind(store.transaction(|tx| tx.put("x", "1"))), ErrorKind::Error);
         store.commit().unwrap();
@@ -80,7 +80,7 @@ fn commit_and_rollback_without_a_transaction_fail() {
     for _ in 0..2 {
         assert_eq!(kind(store.commit()), ErrorKind::Error);
         assert_eq!(kind(store.rollback()), ErrorKind::Error);
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         store.commit().unwrap();
     }
 }
@@ -89,12 +89,12 @@ fn commit_and_rollback_without_a_transaction_fail() {
 fn reads_inside_see_the_transactions_own_writes() {
     let store = memory();
     store.put("old", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     let family = store.create_family("f").unwrap();
     family.put("a", "1").unwrap();
     store.delete("old").unwrap();
-    store.put_ttl("new", vec![7; 5_000], Duration::from_secs(100)).unwrap();
-    assert_eq!(store.families().unwrap(), ["f"]);
+    store.put_with_ttl("new", vec![7; 5_000], Duration::from_secs(100)).unwrap();
+    assert_eq!(store.family_names().unwrap(), ["f"]);
     assert_eq!(keys(family.iter()), [b"a"]);
     assert_eq!(keys(store.iter()), [b"new"]);
     assert_eq!(store.get("new").unwrap(), Some(vec![7; 5_000]));
@@ -111,17 +111,17 @@ fn a_transaction_is_atomic_across_families_and_everything_that_belongs_to_a_row(
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
     let family = store.create_family("f").unwrap();
-    store.put_until("longer", "1", Expiry::At(2_000)).unwrap();
-    family.put_until("permanent", vec![1; 5_000], Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("longer", "1", Expiry::At(2_000)).unwrap();
+    family.put_with_expiry("permanent", vec![1; 5_000], Expiry::At(2_000)).unwrap();
     family.put("temporary", "1").unwrap();
     let change = || {
-        store.put_until("longer", vec![2; 9_000], Expiry::At(3_000)).unwrap();
+        store.put_with_expiry("longer", vec![2; 9_000], Expiry::At(3_000)).unwrap();
         family.put("permanent", "2").unwrap();
-        family.put_until("temporary", vec![2; 2_000], Expiry::At(2_500)).unwrap();
-        store.put_until("new", "2", Expiry::At(9_000)).unwrap();
-        store.create_family("g").unwrap().put_until("a", vec![2; 5_000], Expiry::At(9_000)).unwrap();
+        family.put_with_expiry("temporary", vec![2; 2_000], Expiry::At(2_500)).unwrap();
+        store.put_with_expiry("new", "2", Expiry::At(9_000)).unwrap();
+        store.create_family("g").unwrap().put_with_expiry("a", vec![2; 5_000], Expiry::At(9_000)).unwrap();
     };
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     change();
     store.rollback().unwrap();
     store.integrity_check().unwrap();
@@ -129,8 +129,8 @@ fn a_transaction_is_atomic_across_families_and_everything_that_belongs_to_a_row(
     assert_eq!(store.get("longer").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(family.get("permanent").unwrap(), Some(vec![1; 5_000]));
     assert_eq!(family.ttl("temporary").unwrap(), Some(kvstore::Ttl::None));
-    assert_eq!(store.families().unwrap(), ["f"]);
-    store.begin(true).unwrap();
+    assert_eq!(store.family_names().unwrap(), ["f"]);
+    store.begin_write().unwrap();
     change();
     store.commit().unwrap();
     store.integrity_check().unwrap();
@@ -144,13 +144,13 @@ fn a_transaction_is_atomic_across_families_and_everything_that_belongs_to_a_row(
 #[test]
 fn making_and_dropping_families_is_rolled_back_too() {
     let store = memory();
-    store.create_family("old").unwrap().put_ttl("a", vec![1; 5_000], Duration::from_secs(100)).unwrap();
-    store.begin(true).unwrap();
+    store.create_family("old").unwrap().put_with_ttl("a", vec![1; 5_000], Duration::from_secs(100)).unwrap();
+    store.begin_write().unwrap();
     store.drop_family("old").unwrap();
     drop(store.create_family("new").unwrap());
-    assert_eq!(store.families().unwrap(), ["new"]);
+    assert_eq!(store.family_names().unwrap(), ["new"]);
     store.rollback().unwrap();
-    assert_eq!(store.families().unwrap(), ["old"]);
+    assert_eq!(store.family_names().unwrap(), ["old"]);
     assert_eq!(store.family("old").unwrap().get("a").unwrap(), Some(vec![1; 5_000]));
     store.integrity_check().unwrap();
 }
@@ -158,10 +158,10 @@ fn making_and_dropping_families_is_rolled_back_too() {
 #[test]
 fn a_failed_call_inside_changes_nothing_and_leaves_the_transaction_open() {
     let store = memory();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "1").unwrap();
     assert_eq!(kind(store.put("", "1")), ErrorKind::Error);
-    assert_eq!(kind(store.put_until("a", "1", Expiry::At(-1))), ErrorKind::Error);
+    assert_eq!(kind(store.put_with_expiry("a", "1", Expiry::At(-1))), ErrorKind::Error);
     assert_eq!(kind(store.put("a", vec![1; 11 * 1024 * 1024])), ErrorKind::Error);
     assert_eq!(kind(store.drop_family("missing")), ErrorKind::NotFound);
     assert_eq!(kind(store.family("missing")), ErrorKind::NotFound);
@@ -177,20 +177,20 @@ fn a_read_transaction_is_a_stable_snapshot_while_another_handle_writes() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     other.put("a", "2").unwrap();
-    other.put_ttl("b", "2", Duration::from_secs(100)).unwrap();
+    other.put_with_ttl("b", "2", Duration::from_secs(100)).unwrap();
     other.create_family("f").unwrap();
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(keys(store.iter()), [b"a"]);
     assert_eq!(store.count().unwrap(), 1);
     assert_eq!(store.ttl("b").unwrap(), None);
-    assert!(store.families().unwrap().is_empty());
+    assert!(store.family_names().unwrap().is_empty());
     store.integrity_check().unwrap();
     store.commit().unwrap();
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"2"[..]));
     assert_eq!(keys(store.iter()), [b"a", b"b"]);
-    assert_eq!(store.families().unwrap(), ["f"]);
+    assert_eq!(store.family_names().unwrap(), ["f"]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn the_snapshot_is_of_the_moment_of_begin_not_of_the_first_read() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     other.put("a", "2").unwrap();
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     store.rollback().unwrap();
@@ -210,10 +210,10 @@ fn every_write_inside_a_read_transaction_is_refused_and_the_snapshot_goes_on() {
     let store = memory();
     store.put("a", "1").unwrap();
     let family = store.create_family("f").unwrap();
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     let refused = [
         kind(store.put("a", "2")),
-        kind(store.put_ttl("a", "2", Duration::from_secs(1))),
+        kind(store.put_with_ttl("a", "2", Duration::from_secs(1))),
         kind(store.put_if_absent("b", "2", Expiry::Never)),
         kind(store.delete("a")),
         kind(store.clear()),
@@ -234,18 +234,18 @@ fn reads_never_end_the_callers_transaction() {
     let store = scratch.open();
     store.put("a", "1").unwrap();
     for write in [false, true] {
-        store.begin(write).unwrap();
+        common::begin(&store, write).unwrap();
         store.get("a").unwrap();
         store.exists("b").unwrap();
         store.ttl("a").unwrap();
         store.count().unwrap();
         assert_eq!(store.iter().count(), 1);
-        store.families().unwrap();
+        store.family_names().unwrap();
         store.stats().unwrap();
         store.reset_stats().unwrap();
         store.integrity_check().unwrap();
         store.sync().unwrap();
-        assert_eq!(kind(store.begin(false)), ErrorKind::Error, "the transaction was ended");
+        assert_eq!(kind(store.begin_read()), ErrorKind::Error, "the transaction was ended");
         store.rollback().unwrap();
     }
 }
@@ -260,12 +260,12 @@ fn a_second_writer_on_a_server_goes_on_unless_it_meets_what_the_first_has_writte
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "2").unwrap();
     assert_eq!(kind(other.put("a", "3")), ErrorKind::Busy);
     assert_eq!(other.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     other.put("b", "1").unwrap();
-    other.begin(true).unwrap();
+    other.begin_write().unwrap();
     other.put("c", "1").unwrap();
     assert_eq!(kind(other.delete("a")), ErrorKind::Locked);
     assert_eq!(kind(other.commit()), ErrorKind::Locked);
@@ -284,13 +284,13 @@ fn a_second_writer_is_busy_while_its_reads_go_on() {
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
     let family = other.create_family("f").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "2").unwrap();
     let busy = [
         kind(other.put("b", "1")),
         kind(other.delete("a")),
-        kind(other.begin(true)),
-        kind(family.put_ttl("b", "1", Duration::from_secs(1))),
+        kind(other.begin_write()),
+        kind(family.put_with_ttl("b", "1", Duration::from_secs(1))),
         kind(other.create_family("g")),
         kind(other.transaction(|tx| tx.put("b", "1"))),
     ];
@@ -298,7 +298,7 @@ fn a_second_writer_is_busy_while_its_reads_go_on() {
     assert!(other.put("b", "1").unwrap_err().is_retryable());
     assert_eq!(other.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(keys(other.iter()), [b"a"]);
-    other.begin(false).unwrap();
+    other.begin_read().unwrap();
     assert_eq!(other.count().unwrap(), 1);
     other.commit().unwrap();
     store.commit().unwrap();
@@ -311,7 +311,7 @@ fn a_handle_opens_and_closes_while_another_has_a_write_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("b", "1").unwrap();
     for config in [Config::new(), Config::new().read_only(true)] {
         let other = scratch.open_with(&config);
@@ -328,8 +328,8 @@ fn a_busy_timeout_waits_for_the_other_writer() {
     let store = scratch.open();
     let patient = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(60)));
     let started = Barrier::new(2);
-    store.put_until("dead", "1", Expiry::At(1)).unwrap();
-    store.begin(true).unwrap();
+    store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
+    store.begin_write().unwrap();
     store.put("a", "1").unwrap();
     // A lazy removal does not wait, but leaves the timeout as it was.
     assert!(!patient.exists("dead").unwrap());
@@ -358,8 +358,8 @@ fn in_delete_mode_a_commit_that_a_reader_blocks_can_be_tried_again() {
     let config = Config::new().journal_mode(JournalMode::Delete);
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
     store.put("a", "1").unwrap();
-    reader.begin(false).unwrap();
-    store.begin(true).unwrap();
+    reader.begin_read().unwrap();
+    store.begin_write().unwrap();
     store.put("b", "1").unwrap();
     assert_eq!(kind(store.commit()), ErrorKind::Busy);
     assert_eq!(keys(reader.iter()), [b"a"]);
@@ -379,10 +379,10 @@ fn in_delete_mode_a_write_that_a_reader_blocks_changes_nothing() {
     let config = Config::new().journal_mode(JournalMode::Delete);
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
     store.put("a", "1").unwrap();
-    reader.begin(false).unwrap();
-    assert_eq!(kind(store.put_ttl("a", vec![2; 5_000], Duration::from_secs(9))), ErrorKind::Busy);
+    reader.begin_read().unwrap();
+    assert_eq!(kind(store.put_with_ttl("a", vec![2; 5_000], Duration::from_secs(9))), ErrorKind::Busy);
     reader.commit().unwrap();
-    assert_eq!(store.get_ttl("a").unwrap(), Some((b"1".to_vec(), kvstore::Ttl::None)));
+    assert_eq!(store.get_with_ttl("a").unwrap(), Some((b"1".to_vec(), kvstore::Ttl::None)));
     assert_eq!(kind(store.commit()), ErrorKind::Error);
     store.put("a", "2").unwrap();
     store.integrity_check().unwrap();

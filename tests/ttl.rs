@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered, python, walk};
 use kvstore::{
-    Condition, Config, Cursor, Direction, Error, ErrorKind, Expiry, KeyRange, MAX_KEY_SIZE, PutOptions, Store,
+    Config, Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, KeyRange, MAX_KEY_SIZE, PutOptions,
+    Store,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -32,7 +33,7 @@ fn walk_with_ends(cursor: &mut Cursor) -> Vec<(Vec<u8>, Expiry)> {
 
 #[test]
 fn expire_changes_the_end_as_its_condition_says_and_never_is_later_than_any_moment() {
-    use Condition::{Always, Earlier, HasTtl, Later, NoTtl};
+    use ExpiryCondition::{Always, Earlier, HasTtl, Later, NoTtl};
     const NEVER: Expiry = Expiry::Never;
     let at = Expiry::At;
     // (old, new, the conditions that hold)
@@ -50,15 +51,15 @@ fn expire_changes_the_end_as_its_condition_says_and_never_is_later_than_any_mome
         for (old, new, holding) in &cases {
             for condition in [Always, NoTtl, HasTtl, Later, Earlier] {
                 let (store, _clock) = memory_at(1_000);
-                store.put_until("k", &value, *old).unwrap();
+                store.put_with_expiry("k", &value, *old).unwrap();
                 let holds = holding.contains(&condition);
                 assert_eq!(
-                    store.expire("k", *new, condition).unwrap(),
+                    store.set_expiry("k", *new, condition).unwrap(),
                     Some(holds),
                     "{old:?} {new:?} {condition:?}"
                 );
                 let end = if holds { new } else { old };
-                assert_eq!(store.expire_time("k").unwrap().as_ref(), Some(end));
+                assert_eq!(store.expiry("k").unwrap().as_ref(), Some(end));
                 assert_eq!(store.get("k").unwrap().as_ref(), Some(&value));
                 store.integrity_check().unwrap();
             }
@@ -68,16 +69,20 @@ fn expire_changes_the_end_as_its_condition_says_and_never_is_later_than_any_mome
 
 #[test]
 fn expire_of_a_missing_or_expired_key_answers_none_and_makes_nothing() {
-    for condition in
-        [Condition::Always, Condition::NoTtl, Condition::HasTtl, Condition::Later, Condition::Earlier]
-    {
+    for condition in [
+        ExpiryCondition::Always,
+        ExpiryCondition::NoTtl,
+        ExpiryCondition::HasTtl,
+        ExpiryCondition::Later,
+        ExpiryCondition::Earlier,
+    ] {
         let (store, clock) = memory_at(1_000);
-        assert_eq!(store.expire("k", Expiry::At(5_000), condition).unwrap(), None);
+        assert_eq!(store.set_expiry("k", Expiry::At(5_000), condition).unwrap(), None);
         assert_eq!(store.persist("k").unwrap(), None);
         assert_eq!(store.count().unwrap(), 0);
-        store.put_until("k", "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry("k", "1", Expiry::At(2_000)).unwrap();
         clock.set(2_000);
-        assert_eq!(store.expire("k", Expiry::At(5_000), condition).unwrap(), None);
+        assert_eq!(store.set_expiry("k", Expiry::At(5_000), condition).unwrap(), None);
         assert_eq!(store.persist("k").unwrap(), None);
         assert_eq!(store.get("k").unwrap(), None);
         store.integrity_check().unwrap();
@@ -90,12 +95,15 @@ fn an_end_in_the_past_removes_the_key_at_once_with_all_that_belongs_to_it() {
         for past in [1, 999, 1_000] {
             for old in [Expiry::Never, Expiry::At(5_000)] {
                 let (store, _clock) = memory_at(1_000);
-                store.put_until("k", &value, old).unwrap();
-                assert_eq!(store.expire("k", Expiry::At(past), Condition::Earlier).unwrap(), Some(true));
+                store.put_with_expiry("k", &value, old).unwrap();
+                assert_eq!(
+                    store.set_expiry("k", Expiry::At(past), ExpiryCondition::Earlier).unwrap(),
+                    Some(true)
+                );
                 assert_eq!(store.count().unwrap(), 0);
                 assert_eq!(store.next_expiry().unwrap(), None);
-                store.put_until("k", &value, old).unwrap();
-                assert_eq!(store.get_and_expire("k", Expiry::At(past)).unwrap().as_ref(), Some(&value));
+                store.put_with_expiry("k", &value, old).unwrap();
+                assert_eq!(store.get_and_set_expiry("k", Expiry::At(past)).unwrap().as_ref(), Some(&value));
                 assert_eq!(store.count().unwrap(), 0);
                 store.integrity_check().unwrap();
             }
@@ -107,7 +115,7 @@ fn an_end_in_the_past_removes_the_key_at_once_with_all_that_belongs_to_it() {
 fn persist_tells_whether_there_was_a_ttl() {
     let (store, clock) = memory_at(1_000);
     for value in values() {
-        store.put_until("k", &value, Expiry::At(clock.now() + 100)).unwrap();
+        store.put_with_expiry("k", &value, Expiry::At(clock.now() + 100)).unwrap();
         assert_eq!(store.persist("k").unwrap(), Some(true));
         assert_eq!(store.persist("k").unwrap(), Some(false));
         clock.set(clock.now() + 100);
@@ -128,17 +136,17 @@ fn a_change_of_the_ttl_does_not_read_or_rewrite_the_value() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
-    store.put_until("k", vec![7; 5_000], Expiry::At(5_000)).unwrap();
+    store.put_with_expiry("k", vec![7; 5_000], Expiry::At(5_000)).unwrap();
     // Take the value away behind the store's back: who reads it fails.
     python(&scratch.path(), "con.execute('CREATE TABLE kept AS SELECT * FROM \"blob:default\"')");
     python(&scratch.path(), "con.execute('DELETE FROM \"blob:default\"')");
     assert_eq!(kind(store.get("k")), ErrorKind::Corrupt);
-    assert_eq!(store.expire("k", Expiry::At(6_000), Condition::Later).unwrap(), Some(true));
+    assert_eq!(store.set_expiry("k", Expiry::At(6_000), ExpiryCondition::Later).unwrap(), Some(true));
     assert_eq!(store.persist("k").unwrap(), Some(true));
-    assert_eq!(store.expire("k", Expiry::At(7_000), Condition::NoTtl).unwrap(), Some(true));
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(7_000)));
-    assert_eq!(kind(store.get_and_expire("k", Expiry::At(8_000))), ErrorKind::Corrupt);
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(7_000)));
+    assert_eq!(store.set_expiry("k", Expiry::At(7_000), ExpiryCondition::NoTtl).unwrap(), Some(true));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(7_000)));
+    assert_eq!(kind(store.get_and_set_expiry("k", Expiry::At(8_000))), ErrorKind::Corrupt);
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(7_000)));
     python(&scratch.path(), "con.execute('INSERT INTO \"blob:default\" SELECT * FROM kept')");
     python(&scratch.path(), "con.execute('DROP TABLE kept')");
     assert_eq!(store.get("k").unwrap(), Some(vec![7; 5_000]));
@@ -149,14 +157,14 @@ fn a_change_of_the_ttl_does_not_read_or_rewrite_the_value() {
 fn expire_time_tells_the_moment_and_removes_what_has_expired() {
     let (store, clock) = memory_at(1_000);
     store.put("permanent", "1").unwrap();
-    store.put_until("k", "1", Expiry::At(2_000)).unwrap();
-    assert_eq!(store.expire_time("missing").unwrap(), None);
-    assert_eq!(store.expire_time("permanent").unwrap(), Some(Expiry::Never));
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(2_000)));
+    store.put_with_expiry("k", "1", Expiry::At(2_000)).unwrap();
+    assert_eq!(store.expiry("missing").unwrap(), None);
+    assert_eq!(store.expiry("permanent").unwrap(), Some(Expiry::Never));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(2_000)));
     clock.set(1_999);
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(2_000)));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(2_000)));
     clock.set(2_000);
-    assert_eq!(store.expire_time("k").unwrap(), None);
+    assert_eq!(store.expiry("k").unwrap(), None);
     assert_eq!(store.count().unwrap(), if common::are_on_a_server() { 2 } else { 1 }); // there a read removes nothing
 }
 
@@ -166,18 +174,18 @@ fn expire_time_tells_the_moment_and_removes_what_has_expired() {
 fn a_session_that_is_read_in_time_lives_on_and_one_that_is_not_is_gone() {
     for value in values() {
         let (store, clock) = memory_at(0);
-        store.put_ttl("session", &value, 100 * MS).unwrap();
+        store.put_with_ttl("session", &value, 100 * MS).unwrap();
         for now in [50, 149, 248, 300] {
             clock.set(now);
             assert_eq!(
-                store.get_and_expire("session", store.expiry_in(100 * MS)).unwrap().as_ref(),
+                store.get_and_set_expiry("session", store.expiry_after(100 * MS)).unwrap().as_ref(),
                 Some(&value)
             );
             assert_eq!(store.next_expiry().unwrap(), Some(now + 100));
         }
         clock.set(400);
-        assert_eq!(store.get_and_expire("session", store.expiry_in(100 * MS)).unwrap(), None);
-        assert_eq!(store.get_and_expire("missing", Expiry::Never).unwrap(), None);
+        assert_eq!(store.get_and_set_expiry("session", store.expiry_after(100 * MS)).unwrap(), None);
+        assert_eq!(store.get_and_set_expiry("missing", Expiry::Never).unwrap(), None);
         store.integrity_check().unwrap();
     }
 }
@@ -186,16 +194,16 @@ fn a_session_that_is_read_in_time_lives_on_and_one_that_is_not_is_gone() {
 fn a_visitor_that_refuses_the_value_leaves_the_end_as_it_was() {
     let (store, _clock) = memory_at(1_000);
     for value in values() {
-        store.put_until("k", &value, Expiry::At(2_000)).unwrap();
-        let refused = store.get_and_expire_with("k", Expiry::At(5_000), |shown| {
+        store.put_with_expiry("k", &value, Expiry::At(2_000)).unwrap();
+        let refused = store.get_and_set_expiry_with("k", Expiry::At(5_000), |shown| {
             assert_eq!(shown, value);
             Err::<(), _>(Error::new(ErrorKind::Error, "refused"))
         });
         assert_eq!(refused, Err(Error::new(ErrorKind::Error, "refused")));
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(2_000)));
-        let length = store.get_and_expire_with("k", Expiry::Never, |shown| Ok(shown.len())).unwrap();
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(2_000)));
+        let length = store.get_and_set_expiry_with("k", Expiry::Never, |shown| Ok(shown.len())).unwrap();
         assert_eq!(length, Some(value.len()));
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::Never));
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::Never));
     }
 }
 
@@ -204,24 +212,33 @@ fn changes_of_ends_are_undone_with_the_transaction_they_are_in() {
     for value in values() {
         let (store, _clock) = memory_at(1_000);
         for key in ["later", "sooner", "gone", "read", "for ever"] {
-            store.put_until(key, &value, Expiry::At(5_000)).unwrap();
+            store.put_with_expiry(key, &value, Expiry::At(5_000)).unwrap();
         }
         store.put("permanent", &value).unwrap();
-        store.begin(true).unwrap();
-        assert_eq!(store.expire("later", Expiry::At(9_000), Condition::Always).unwrap(), Some(true));
-        assert_eq!(store.expire("sooner", Expiry::At(2_000), Condition::Always).unwrap(), Some(true));
-        assert_eq!(store.expire("gone", Expiry::At(1), Condition::Always).unwrap(), Some(true));
-        assert_eq!(store.expire("permanent", Expiry::At(2_000), Condition::Always).unwrap(), Some(true));
-        assert_eq!(store.get_and_expire("read", Expiry::Never).unwrap().as_ref(), Some(&value));
+        store.begin_write().unwrap();
+        assert_eq!(
+            store.set_expiry("later", Expiry::At(9_000), ExpiryCondition::Always).unwrap(),
+            Some(true)
+        );
+        assert_eq!(
+            store.set_expiry("sooner", Expiry::At(2_000), ExpiryCondition::Always).unwrap(),
+            Some(true)
+        );
+        assert_eq!(store.set_expiry("gone", Expiry::At(1), ExpiryCondition::Always).unwrap(), Some(true));
+        assert_eq!(
+            store.set_expiry("permanent", Expiry::At(2_000), ExpiryCondition::Always).unwrap(),
+            Some(true)
+        );
+        assert_eq!(store.get_and_set_expiry("read", Expiry::Never).unwrap().as_ref(), Some(&value));
         assert_eq!(store.persist("for ever").unwrap(), Some(true));
         assert_eq!(store.get("gone").unwrap(), None);
         assert_eq!(store.next_expiry().unwrap(), Some(2_000));
         store.rollback().unwrap();
         for key in ["later", "sooner", "gone", "read", "for ever"] {
             assert_eq!(store.get(key).unwrap().as_ref(), Some(&value));
-            assert_eq!(store.expire_time(key).unwrap(), Some(Expiry::At(5_000)));
+            assert_eq!(store.expiry(key).unwrap(), Some(Expiry::At(5_000)));
         }
-        assert_eq!(store.expire_time("permanent").unwrap(), Some(Expiry::Never));
+        assert_eq!(store.expiry("permanent").unwrap(), Some(Expiry::Never));
         assert_eq!(store.next_expiry().unwrap(), Some(5_000));
         store.integrity_check().unwrap();
     }
@@ -230,18 +247,18 @@ fn changes_of_ends_are_undone_with_the_transaction_they_are_in() {
 #[test]
 fn bad_keys_and_times_are_refused_and_nothing_is_changed() {
     let (store, _clock) = memory_at(1_000);
-    store.put_until("k", "1", Expiry::At(5_000)).unwrap();
+    store.put_with_expiry("k", "1", Expiry::At(5_000)).unwrap();
     for key in [vec![], vec![1; MAX_KEY_SIZE + 1]] {
-        assert_eq!(kind(store.expire(&key, Expiry::Never, Condition::Always)), ErrorKind::Error);
+        assert_eq!(kind(store.set_expiry(&key, Expiry::Never, ExpiryCondition::Always)), ErrorKind::Error);
         assert_eq!(kind(store.persist(&key)), ErrorKind::Error);
-        assert_eq!(kind(store.expire_time(&key)), ErrorKind::Error);
-        assert_eq!(kind(store.get_and_expire(&key, Expiry::Never)), ErrorKind::Error);
+        assert_eq!(kind(store.expiry(&key)), ErrorKind::Error);
+        assert_eq!(kind(store.get_and_set_expiry(&key, Expiry::Never)), ErrorKind::Error);
     }
     for bad in [Expiry::At(-1), Expiry::At(i64::MIN)] {
-        assert_eq!(kind(store.expire("k", bad, Condition::Always)), ErrorKind::Error);
-        assert_eq!(kind(store.get_and_expire("k", bad)), ErrorKind::Error);
+        assert_eq!(kind(store.set_expiry("k", bad, ExpiryCondition::Always)), ErrorKind::Error);
+        assert_eq!(kind(store.get_and_set_expiry("k", bad)), ErrorKind::Error);
     }
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(5_000)));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(5_000)));
 }
 
 #[test]
@@ -249,18 +266,18 @@ fn ends_are_read_but_not_changed_where_only_reading_is_allowed() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
-    store.put_until("k", "1", Expiry::At(5_000)).unwrap();
+    store.put_with_expiry("k", "1", Expiry::At(5_000)).unwrap();
     let refused = |store: &Store| {
-        assert_eq!(kind(store.expire("k", Expiry::Never, Condition::Always)), ErrorKind::ReadOnly);
+        assert_eq!(kind(store.set_expiry("k", Expiry::Never, ExpiryCondition::Always)), ErrorKind::ReadOnly);
         assert_eq!(kind(store.persist("k")), ErrorKind::ReadOnly);
-        assert_eq!(kind(store.get_and_expire("k", Expiry::Never)), ErrorKind::ReadOnly);
+        assert_eq!(kind(store.get_and_set_expiry("k", Expiry::Never)), ErrorKind::ReadOnly);
         assert_eq!(kind(store.set_default_ttl(Some(MS))), ErrorKind::ReadOnly);
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(5_000)));
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(5_000)));
         assert_eq!(store.next_expiry().unwrap(), Some(5_000));
         assert_eq!(store.count_live().unwrap(), 1);
         assert_eq!(store.default_ttl().unwrap(), None);
     };
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     refused(&store);
     drop(store);
     let reader = scratch.open_with(&Config::new().read_only(true));
@@ -282,10 +299,10 @@ fn a_default_ttl_counts_for_puts_from_now_on_and_not_for_what_is_there() {
     store.set_default_ttl(None).unwrap();
     assert_eq!(store.default_ttl().unwrap(), None);
     store.put("after", "1").unwrap();
-    assert_eq!(store.expire_time("before").unwrap(), Some(Expiry::Never));
-    assert_eq!(store.expire_time("with").unwrap(), Some(Expiry::At(1_500)));
-    assert_eq!(store.expire_time("large").unwrap(), Some(Expiry::At(1_500)));
-    assert_eq!(store.expire_time("after").unwrap(), Some(Expiry::Never));
+    assert_eq!(store.expiry("before").unwrap(), Some(Expiry::Never));
+    assert_eq!(store.expiry("with").unwrap(), Some(Expiry::At(1_500)));
+    assert_eq!(store.expiry("large").unwrap(), Some(Expiry::At(1_500)));
+    assert_eq!(store.expiry("after").unwrap(), Some(Expiry::Never));
     clock.set(1_500);
     assert_eq!(keys(store.iter()), [b"after".to_vec(), b"before".to_vec()]);
     store.integrity_check().unwrap();
@@ -319,16 +336,16 @@ fn a_default_ttl_set_through_one_handle_is_obeyed_by_another_that_is_open() {
         for value in values() {
             of_b.put("k", &value).unwrap();
             let end = if ms == 0 { Expiry::Never } else { Expiry::At(1_000 + ms as i64) };
-            assert_eq!(of_b.expire_time("k").unwrap(), Some(end));
-            b.begin(true).unwrap();
+            assert_eq!(of_b.expiry("k").unwrap(), Some(end));
+            b.begin_write().unwrap();
             of_b.put("in a transaction", &value).unwrap();
             b.commit().unwrap();
-            assert_eq!(of_a.expire_time("in a transaction").unwrap(), Some(end));
+            assert_eq!(of_a.expiry("in a transaction").unwrap(), Some(end));
         }
     }
     // Of that family only.
     b.put("k", "1").unwrap();
-    assert_eq!(b.expire_time("k").unwrap(), Some(Expiry::Never));
+    assert_eq!(b.expiry("k").unwrap(), Some(Expiry::Never));
     assert_eq!(b.default_ttl().unwrap(), None);
     b.integrity_check().unwrap();
 }
@@ -340,27 +357,27 @@ fn a_default_ttl_that_is_rolled_back_is_obeyed_by_no_handle() {
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
     a.set_default_ttl(Some(300 * MS)).unwrap();
     b.put("k", "1").unwrap();
-    assert_eq!(b.expire_time("k").unwrap(), Some(Expiry::At(1_300)));
-    a.begin(true).unwrap();
+    assert_eq!(b.expiry("k").unwrap(), Some(Expiry::At(1_300)));
+    a.begin_write().unwrap();
     a.set_default_ttl(Some(500 * MS)).unwrap();
     a.put("inside", "1").unwrap();
-    assert_eq!(a.expire_time("inside").unwrap(), Some(Expiry::At(1_500)));
+    assert_eq!(a.expiry("inside").unwrap(), Some(Expiry::At(1_500)));
     assert_eq!(b.default_ttl().unwrap(), Some(300 * MS));
     a.rollback().unwrap();
     for store in [&a, &b] {
         store.put("k", "2").unwrap();
-        assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(1_300)));
+        assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(1_300)));
         assert_eq!(store.default_ttl().unwrap(), Some(300 * MS));
     }
     let undone: Result<(), Error> = b.transaction(|tx| {
         tx.set_default_ttl(None)?;
         tx.put("k", "3")?;
-        assert_eq!(tx.expire_time("k")?, Some(Expiry::Never));
+        assert_eq!(tx.expiry("k")?, Some(Expiry::Never));
         Err(Error::new(ErrorKind::Error, "rolled back"))
     });
     assert!(undone.is_err());
     b.put("k", "4").unwrap();
-    assert_eq!(b.expire_time("k").unwrap(), Some(Expiry::At(1_300)));
+    assert_eq!(b.expiry("k").unwrap(), Some(Expiry::At(1_300)));
     b.integrity_check().unwrap();
 }
 
@@ -378,10 +395,10 @@ fn a_default_ttl_is_kept_in_the_file_where_another_program_may_change_it() {
     let store = scratch.open_at(&clock);
     assert_eq!(store.default_ttl().unwrap(), Some(500 * MS));
     store.put("k", "1").unwrap();
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(1_500)));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(1_500)));
     python(&scratch.path(), "con.execute('UPDATE kvstore_family SET default_ttl_ms = 900')");
     store.put("k", "2").unwrap();
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(1_900)));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(1_900)));
 }
 
 #[test]
@@ -402,7 +419,7 @@ fn a_family_made_again_has_no_default_ttl() {
     for family in [&of_a, &of_b] {
         assert_eq!(family.default_ttl().unwrap(), None);
         family.put("k", "2").unwrap();
-        assert_eq!(family.expire_time("k").unwrap(), Some(Expiry::Never));
+        assert_eq!(family.expiry("k").unwrap(), Some(Expiry::Never));
     }
     b.integrity_check().unwrap();
 }
@@ -415,7 +432,7 @@ fn a_default_ttl_at_the_end_of_time_does_not_overflow() {
     let (store, _clock) = memory_at(i64::MAX - 5);
     store.set_default_ttl(Some(Duration::from_secs(630_720_000))).unwrap();
     store.put("k", "1").unwrap();
-    assert_eq!(store.expire_time("k").unwrap(), Some(Expiry::At(i64::MAX)));
+    assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(i64::MAX)));
     assert!(store.exists("k").unwrap());
 }
 
@@ -428,7 +445,7 @@ fn the_next_expiry_is_the_earliest_also_of_what_has_expired_and_none_without_a_t
     store.put("permanent", "1").unwrap();
     assert_eq!(store.next_expiry().unwrap(), None);
     for (key, end) in [("b", 3_000), ("a", 5_000), ("c", 2_000), ("d", 2_000)] {
-        store.put_until(key, "1", Expiry::At(end)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(end)).unwrap();
     }
     assert_eq!(store.next_expiry().unwrap(), Some(2_000));
     clock.set(2_500);
@@ -448,27 +465,27 @@ fn the_next_expiry_of_all_is_the_earliest_over_the_families_of_the_file() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
-    assert_eq!(store.next_expiry_of_all().unwrap(), None);
+    assert_eq!(store.next_expiry_all_families().unwrap(), None);
     let a = store.create_family("a").unwrap();
     let b = other.create_family("b").unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), None);
-    store.put_until("k", "1", Expiry::At(4_000)).unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(4_000));
-    b.put_until("k", "1", Expiry::At(3_000)).unwrap(); // a family this handle has not opened
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(3_000));
-    a.put_until("k", "1", Expiry::At(2_000)).unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(2_000));
+    assert_eq!(store.next_expiry_all_families().unwrap(), None);
+    store.put_with_expiry("k", "1", Expiry::At(4_000)).unwrap();
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(4_000));
+    b.put_with_expiry("k", "1", Expiry::At(3_000)).unwrap(); // a family this handle has not opened
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(3_000));
+    a.put_with_expiry("k", "1", Expiry::At(2_000)).unwrap();
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(2_000));
     assert_eq!(store.next_expiry().unwrap(), Some(4_000));
     assert_eq!(b.next_expiry().unwrap(), Some(3_000));
     drop(a);
     store.drop_family("a").unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(3_000));
-    store.begin(true).unwrap();
-    store.put_until("k", "1", Expiry::At(1_500)).unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(1_500));
-    assert_eq!(other.next_expiry_of_all().unwrap(), Some(3_000));
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(3_000));
+    store.begin_write().unwrap();
+    store.put_with_expiry("k", "1", Expiry::At(1_500)).unwrap();
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(1_500));
+    assert_eq!(other.next_expiry_all_families().unwrap(), Some(3_000));
     store.rollback().unwrap();
-    assert_eq!(store.next_expiry_of_all().unwrap(), Some(3_000));
+    assert_eq!(store.next_expiry_all_families().unwrap(), Some(3_000));
 }
 
 #[test]
@@ -479,7 +496,7 @@ fn count_live_counts_what_the_reads_show() {
         let value = if n % 7 == 0 { vec![7; 1_000] } else { vec![1] };
         match n % 3 {
             0 => store.put(numbered(n), value).unwrap(),
-            _ => store.put_until(numbered(n), value, Expiry::At(n as i64)).unwrap(),
+            _ => store.put_with_expiry(numbered(n), value, Expiry::At(n as i64)).unwrap(),
         }
     }
     for now in [0, 1, 2, 3, 100, 599, 600] {
@@ -489,7 +506,7 @@ fn count_live_counts_what_the_reads_show() {
         assert_eq!(store.count().unwrap(), 600);
     }
     assert_eq!(store.count_live().unwrap(), 200);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.delete(numbered(0)).unwrap(); // alive
     store.delete(numbered(1)).unwrap(); // expired
     assert_eq!(store.count_live().unwrap(), 199);
@@ -505,10 +522,10 @@ fn the_expiring_cursor_walks_in_order_of_expiry_from_the_first_bound_to_before_t
     let (store, clock) = memory_at(1_000);
     store.put("permanent", "1").unwrap();
     for (key, end) in [("d", 2_000), ("a", 3_000), ("c", 2_000), ("b", 4_000), ("e", 5_000)] {
-        store.put_until(key, format!("value of {key}"), Expiry::At(end)).unwrap();
+        store.put_with_expiry(key, format!("value of {key}"), Expiry::At(end)).unwrap();
     }
     let met = |from, to| {
-        let met = walk(&mut store.expiring(from, to));
+        let met = walk(&mut store.expiry_cursor(from, to));
         String::from_utf8(met.concat()).unwrap()
     };
     assert_eq!(met(i64::MIN, i64::MAX), "cdabe");
@@ -528,11 +545,11 @@ fn the_expiring_cursor_walks_in_order_of_expiry_from_the_first_bound_to_before_t
 #[test]
 fn keys_that_expire_at_the_last_moment_there_is_can_be_listed() {
     let (store, _clock) = memory_at(1_000);
-    store.put_ttl("longest", "1", Duration::MAX).unwrap();
-    store.put_until("last", "2", Expiry::At(i64::MAX)).unwrap();
-    store.put_until("before", "3", Expiry::At(i64::MAX - 1)).unwrap();
+    store.put_with_ttl("longest", "1", Duration::MAX).unwrap();
+    store.put_with_expiry("last", "2", Expiry::At(i64::MAX)).unwrap();
+    store.put_with_expiry("before", "3", Expiry::At(i64::MAX - 1)).unwrap();
     store.put("permanent", "4").unwrap();
-    let ends = |from, to| walk_with_ends(&mut store.expiring(from, to));
+    let ends = |from, to| walk_with_ends(&mut store.expiry_cursor(from, to));
     let all = [("before", i64::MAX - 1), ("last", i64::MAX), ("longest", i64::MAX)]
         .map(|(key, end)| (key.as_bytes().to_vec(), Expiry::At(end)));
     assert_eq!(ends(0, i64::MAX), all);
@@ -549,9 +566,9 @@ fn the_expiring_cursor_shows_keys_values_and_ends() {
         ("c", vec![1; 256], 3_000),
         ("d", vec![2], 2_000),
     ] {
-        store.put_until(key, value, Expiry::At(end)).unwrap();
+        store.put_with_expiry(key, value, Expiry::At(end)).unwrap();
     }
-    let mut cursor = store.expiring(0, i64::MAX);
+    let mut cursor = store.expiry_cursor(0, i64::MAX);
     assert!(!cursor.is_valid());
     let mut met = Vec::new();
     let mut at_entry = cursor.first().unwrap();
@@ -575,18 +592,18 @@ fn the_expiring_cursor_loses_and_repeats_nothing_at_the_borders_of_its_chunks() 
     for ends in [1, 3, 5_000] {
         for size in [1, 300] {
             let (store, _clock) = memory_at(0);
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             let mut expected = Vec::new();
             for n in 0..2_500 {
                 let (key, end) = (numbered(n), 10 + (n as i64 * 7_919) % ends);
-                store.put_until(&key, vec![1; size], Expiry::At(end)).unwrap();
+                store.put_with_expiry(&key, vec![1; size], Expiry::At(end)).unwrap();
                 expected.push((end, key));
             }
             store.commit().unwrap();
             expected.sort();
             let expected: Vec<_> = expected.into_iter().map(|(end, key)| (key, Expiry::At(end))).collect();
-            assert_eq!(walk_with_ends(&mut store.expiring(0, i64::MAX)), expected);
-            assert_eq!(walk_with_ends(&mut store.expiring(0, i64::MAX).keys_only()), expected);
+            assert_eq!(walk_with_ends(&mut store.expiry_cursor(0, i64::MAX)), expected);
+            assert_eq!(walk_with_ends(&mut store.expiry_cursor(0, i64::MAX).keys_only()), expected);
         }
     }
 }
@@ -595,9 +612,9 @@ fn the_expiring_cursor_loses_and_repeats_nothing_at_the_borders_of_its_chunks() 
 fn the_expiring_cursor_goes_on_while_its_keys_are_removed_or_prolonged() {
     let (store, _clock) = memory_at(0);
     for n in 0..1_200 {
-        store.put_until(numbered(n), "1", Expiry::At(1_000 + n as i64)).unwrap();
+        store.put_with_expiry(numbered(n), "1", Expiry::At(1_000 + n as i64)).unwrap();
     }
-    let mut cursor = store.expiring(0, 10_000);
+    let mut cursor = store.expiry_cursor(0, 10_000);
     let mut met = 0;
     let mut at_entry = cursor.first().unwrap();
     while at_entry {
@@ -605,15 +622,18 @@ fn the_expiring_cursor_goes_on_while_its_keys_are_removed_or_prolonged() {
         assert_eq!(key, numbered(met));
         match met % 3 {
             0 => assert!(store.delete(&key).unwrap()),
-            1 => assert_eq!(store.expire(&key, Expiry::At(20_000), Condition::Later).unwrap(), Some(true)),
+            1 => assert_eq!(
+                store.set_expiry(&key, Expiry::At(20_000), ExpiryCondition::Later).unwrap(),
+                Some(true)
+            ),
             _ => assert_eq!(store.persist(&key).unwrap(), Some(true)),
         }
         met += 1;
         at_entry = cursor.next().unwrap();
     }
     assert_eq!(met, 1_200);
-    assert_eq!(walk(&mut store.expiring(0, 10_000)).len(), 0);
-    assert_eq!(walk(&mut store.expiring(0, 20_001)).len(), 400);
+    assert_eq!(walk(&mut store.expiry_cursor(0, 10_000)).len(), 0);
+    assert_eq!(walk(&mut store.expiry_cursor(0, 20_001)).len(), 400);
     store.integrity_check().unwrap();
 }
 
@@ -621,11 +641,11 @@ fn the_expiring_cursor_goes_on_while_its_keys_are_removed_or_prolonged() {
 fn the_expiring_cursor_meets_a_key_again_that_was_prolonged_into_what_is_ahead() {
     let (store, _clock) = memory_at(0);
     for (key, end) in [("a", 10), ("b", 20), ("c", 30)] {
-        store.put_until(key, "1", Expiry::At(end)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(end)).unwrap();
     }
-    let mut cursor = store.expiring(0, 100);
+    let mut cursor = store.expiry_cursor(0, 100);
     assert!(cursor.first().unwrap());
-    store.expire("a", Expiry::At(25), Condition::Always).unwrap();
+    store.set_expiry("a", Expiry::At(25), ExpiryCondition::Always).unwrap();
     let mut met = vec![];
     while cursor.next().unwrap() {
         met.extend_from_slice(cursor.key().unwrap());
@@ -638,26 +658,26 @@ fn the_expiring_cursor_sees_its_own_transaction_and_a_snapshot_in_a_read_transac
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
-    a.put_until("a", "1", Expiry::At(100)).unwrap();
-    a.begin(true).unwrap();
-    a.put_until("b", "1", Expiry::At(50)).unwrap();
-    assert_eq!(walk(&mut a.expiring(0, 1_000)), [b"b", b"a"]);
-    assert_eq!(walk(&mut b.expiring(0, 1_000)), [b"a"]);
+    a.put_with_expiry("a", "1", Expiry::At(100)).unwrap();
+    a.begin_write().unwrap();
+    a.put_with_expiry("b", "1", Expiry::At(50)).unwrap();
+    assert_eq!(walk(&mut a.expiry_cursor(0, 1_000)), [b"b", b"a"]);
+    assert_eq!(walk(&mut b.expiry_cursor(0, 1_000)), [b"a"]);
     a.rollback().unwrap();
-    b.begin(false).unwrap();
-    a.put_until("c", "1", Expiry::At(50)).unwrap();
-    assert_eq!(walk(&mut a.expiring(0, 1_000)), [b"c", b"a"]);
-    assert_eq!(walk(&mut b.expiring(0, 1_000)), [b"a"]);
+    b.begin_read().unwrap();
+    a.put_with_expiry("c", "1", Expiry::At(50)).unwrap();
+    assert_eq!(walk(&mut a.expiry_cursor(0, 1_000)), [b"c", b"a"]);
+    assert_eq!(walk(&mut b.expiry_cursor(0, 1_000)), [b"a"]);
     b.commit().unwrap();
-    assert_eq!(walk(&mut b.expiring(0, 1_000)), [b"c", b"a"]);
+    assert_eq!(walk(&mut b.expiry_cursor(0, 1_000)), [b"c", b"a"]);
 }
 
 #[test]
 fn every_cursor_tells_the_end_of_life_of_its_entry() {
     let (store, _clock) = memory_at(0);
     store.put("a", "1").unwrap();
-    store.put_until("b", "1", Expiry::At(100)).unwrap();
-    store.put_until("c", vec![7; 5_000], Expiry::At(50)).unwrap();
+    store.put_with_expiry("b", "1", Expiry::At(100)).unwrap();
+    store.put_with_expiry("c", vec![7; 5_000], Expiry::At(50)).unwrap();
     let expected: Vec<(Vec<u8>, Expiry)> =
         vec![(b"a".into(), Expiry::Never), (b"b".into(), Expiry::At(100)), (b"c".into(), Expiry::At(50))];
     let cursor = |direction| store.cursor(KeyRange::all(), direction);
@@ -670,20 +690,20 @@ fn every_cursor_tells_the_end_of_life_of_its_entry() {
 #[test]
 fn a_closed_store_answers_misuse() {
     let (store, _clock) = memory_at(0);
-    store.put_until("k", "1", Expiry::At(100)).unwrap();
-    let mut cursor = store.expiring(0, 1_000);
+    store.put_with_expiry("k", "1", Expiry::At(100)).unwrap();
+    let mut cursor = store.expiry_cursor(0, 1_000);
     assert!(cursor.first().unwrap());
     store.close().unwrap();
     assert_eq!(cursor.key(), None);
     assert_eq!(kind(cursor.next()), ErrorKind::Misuse);
-    assert_eq!(kind(store.expire("k", Expiry::Never, Condition::Always)), ErrorKind::Misuse);
+    assert_eq!(kind(store.set_expiry("k", Expiry::Never, ExpiryCondition::Always)), ErrorKind::Misuse);
     assert_eq!(kind(store.persist("k")), ErrorKind::Misuse);
-    assert_eq!(kind(store.expire_time("k")), ErrorKind::Misuse);
-    assert_eq!(kind(store.get_and_expire("k", Expiry::Never)), ErrorKind::Misuse);
+    assert_eq!(kind(store.expiry("k")), ErrorKind::Misuse);
+    assert_eq!(kind(store.get_and_set_expiry("k", Expiry::Never)), ErrorKind::Misuse);
     assert_eq!(kind(store.set_default_ttl(None)), ErrorKind::Misuse);
     assert_eq!(kind(store.default_ttl()), ErrorKind::Misuse);
     assert_eq!(kind(store.next_expiry()), ErrorKind::Misuse);
-    assert_eq!(kind(store.next_expiry_of_all()), ErrorKind::Misuse);
+    assert_eq!(kind(store.next_expiry_all_families()), ErrorKind::Misuse);
     assert_eq!(kind(store.count_live()), ErrorKind::Misuse);
-    assert_eq!(kind(store.put_with("k", "1", &PutOptions::new())), ErrorKind::Misuse);
+    assert_eq!(kind(store.put_with_options("k", "1", &PutOptions::new())), ErrorKind::Misuse);
 }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
-use kvstore::{Condition, Config, Error, ErrorKind, Eviction, Expiry, Limit, PurgeStep, PutOptions, Store};
+use kvstore::{
+    Config, Error, ErrorKind, Eviction, Expiry, ExpiryCondition, PurgeStep, PutOptions, SizeLimit, Store,
+};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
 const CALLS: &str = "KVSTORE_TEST_CALLS";
@@ -26,9 +28,9 @@ fn value(n: usize) -> Vec<u8> {
 
 /// A store with `count` keys, written at 1 000.
 fn fill(store: &Store, count: usize, expiry: Expiry) {
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     for n in 0..count {
-        store.put_until(numbered(n), value(n), expiry).unwrap();
+        store.put_with_expiry(numbered(n), value(n), expiry).unwrap();
     }
     store.commit().unwrap();
 }
@@ -47,8 +49,8 @@ fn a_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
         store.put("k", &value).unwrap();
         clock.set(written + 10);
         assert_eq!(store.write_time("k").unwrap(), Some(written));
-        store.expire("k", Expiry::At(written + 50_000), Condition::Always).unwrap();
-        store.get_and_expire("k", Expiry::At(written + 60_000)).unwrap();
+        store.set_expiry("k", Expiry::At(written + 50_000), ExpiryCondition::Always).unwrap();
+        store.get_and_set_expiry("k", Expiry::At(written + 60_000)).unwrap();
         store.persist("k").unwrap();
         assert_eq!(store.write_time("k").unwrap(), Some(written));
         store.put("k", &value).unwrap(); // an equal value is written, too
@@ -56,7 +58,7 @@ fn a_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
         store.integrity_check().unwrap();
     }
     assert_eq!(store.write_time("missing").unwrap(), None);
-    store.put_until("k", "1", Expiry::At(clock.now() + 5)).unwrap();
+    store.put_with_expiry("k", "1", Expiry::At(clock.now() + 5)).unwrap();
     clock.set(clock.now() + 5);
     assert_eq!(store.write_time("k").unwrap(), None);
 }
@@ -65,7 +67,7 @@ fn a_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
 fn keys_that_are_there_count_as_written_when_tracking_is_switched_on() {
     let (store, clock) = memory_at(1_000);
     fill(&store, 300, Expiry::Never);
-    store.put_until("dies", "1", Expiry::At(1_500)).unwrap();
+    store.put_with_expiry("dies", "1", Expiry::At(1_500)).unwrap();
     clock.set(2_000);
     store.set_write_tracking(true).unwrap();
     for n in [0, 1, 299] {
@@ -134,7 +136,7 @@ fn a_switch_that_is_rolled_back_has_not_happened() {
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
     a.put("k", "1").unwrap();
     for on in [true, false] {
-        a.begin(true).unwrap();
+        a.begin_write().unwrap();
         a.set_write_tracking(on).unwrap();
         a.put("inside", value(0)).unwrap();
         assert_eq!(a.write_time("inside").ok(), on.then_some(Some(clock.now())));
@@ -170,11 +172,11 @@ fn what_removes_keys_removes_their_write_times() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     for key in ["deleted", "compared", "past", "lazy", "purged", "cleared"] {
-        store.put_until(key, "1", Expiry::At(2_000)).unwrap();
+        store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
     store.delete("deleted").unwrap();
     store.compare_and_delete("compared", "1").unwrap();
-    store.expire("past", Expiry::At(1), Condition::Always).unwrap();
+    store.set_expiry("past", Expiry::At(1), ExpiryCondition::Always).unwrap();
     clock.set(2_000);
     store.get("lazy").unwrap();
     store.integrity_check().unwrap();
@@ -194,7 +196,7 @@ fn a_value_may_count_as_written_at_another_time() {
         let clock = TestClock::at(10_000);
         clock.drive(&store);
         let at = |written_ms| PutOptions::new().written_at(written_ms);
-        store.put_with("before tracking", "1", &at(5)).unwrap();
+        store.put_with_options("before tracking", "1", &at(5)).unwrap();
         store.set_write_tracking(true).unwrap();
         assert_eq!(store.write_time("before tracking").unwrap(), Some(10_000));
         for (n, written_ms) in [0, 1, 9_999, 10_000, 20_000, i64::MAX].into_iter().enumerate() {
@@ -202,15 +204,15 @@ fn a_value_may_count_as_written_at_another_time() {
                 let key = format!("{n} {large}");
                 store.put(&key, value(1 - large)).unwrap();
                 let options = at(written_ms).expiry(Expiry::At(50_000));
-                assert!(store.put_with(&key, value(large * 5), &options).unwrap());
+                assert!(store.put_with_options(&key, value(large * 5), &options).unwrap());
                 assert_eq!(store.write_time(&key).unwrap(), Some(written_ms));
-                assert_eq!(store.expire_time(&key).unwrap(), Some(Expiry::At(50_000)));
+                assert_eq!(store.expiry(&key).unwrap(), Some(Expiry::At(50_000)));
             }
         }
-        assert!(!store.put_with("0 0", "1", &at(7).if_absent()).unwrap());
+        assert!(!store.put_with_options("0 0", "1", &at(7).if_absent()).unwrap());
         assert_eq!(store.write_time("0 0").unwrap(), Some(0));
         store.integrity_check().unwrap();
-        assert_eq!(kind(store.put_with("new", "1", &at(-1))), ErrorKind::Error);
+        assert_eq!(kind(store.put_with_options("new", "1", &at(-1))), ErrorKind::Error);
         assert!(!store.exists("new").unwrap());
         // The sweep goes by it.
         assert_eq!(store.sweep(ms(9_000)).unwrap(), 4);
@@ -229,9 +231,11 @@ fn what_counts_as_written_long_ago_makes_room_first() {
         return;
     }
     let (store, _clock) = memory_at(1_000_000);
-    store.set_limit(Some(Limit::new(200_000, Eviction::Oldest))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(200_000, Eviction::Oldest))).unwrap();
     for n in 0..60 {
-        store.put_with(numbered(n), [0; 2_000], &PutOptions::new().written_at(1000 - n as i64)).unwrap();
+        store
+            .put_with_options(numbered(n), [0; 2_000], &PutOptions::new().written_at(1000 - n as i64))
+            .unwrap();
     }
     assert_eq!(store.stats().unwrap().evicted, 0);
     for n in 60..100 {
@@ -270,8 +274,8 @@ fn a_sweep_removes_what_was_written_longer_ago_and_keeps_what_is_exactly_that_ol
 fn a_sweep_takes_keys_with_a_ttl_too_and_counts_only_the_live_ones() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
-    store.put_until("expired", value(0), Expiry::At(2_000)).unwrap();
-    store.put_until("alive", value(0), Expiry::At(9_000)).unwrap();
+    store.put_with_expiry("expired", value(0), Expiry::At(2_000)).unwrap();
+    store.put_with_expiry("alive", value(0), Expiry::At(9_000)).unwrap();
     store.put("permanent", value(1)).unwrap();
     clock.set(4_000);
     store.put("young", "1").unwrap();
@@ -306,7 +310,7 @@ fn a_sweep_of_so_many_takes_the_oldest_and_says_whether_there_are_more() {
     store.set_write_tracking(true).unwrap();
     fill(&store, 300, Expiry::Never);
     clock.set(2_000);
-    store.put_until("dead", "1", Expiry::At(2_001)).unwrap();
+    store.put_with_expiry("dead", "1", Expiry::At(2_001)).unwrap();
     clock.set(2_500);
     store.put("young", "1").unwrap();
     let step = |deleted, more| PurgeStep { deleted, more };
@@ -330,7 +334,7 @@ fn a_sweep_inside_a_transaction_is_one_part_of_it() {
     store.set_write_tracking(true).unwrap();
     fill(&store, 700, Expiry::At(50_000));
     clock.set(2_000);
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     assert_eq!(store.sweep(ms(500)).unwrap(), 700);
     assert_eq!((store.count().unwrap(), other.count().unwrap()), (0, 700));
     store.rollback().unwrap();
@@ -386,7 +390,7 @@ fn a_sweep_that_meets_a_busy_lock_changes_nothing_and_can_be_done_again() {
     a.set_write_tracking(true).unwrap();
     fill(&a, 300, Expiry::Never);
     clock.set(2_000);
-    b.begin(true).unwrap();
+    b.begin_write().unwrap();
     if common::are_on_a_server() {
         // What others have locked is left to them.
         assert_eq!(b.sweep(ms(500)).unwrap(), 300);
@@ -415,7 +419,7 @@ fn sweeps_and_switches_are_refused_where_only_reading_is_allowed() {
         assert_eq!(store.write_time("k").unwrap(), Some(1_000));
         assert!(store.tracks_writes().unwrap());
     };
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     refused(&store);
     drop(store);
     let reader = scratch.open_with(&Config::new().read_only(true));

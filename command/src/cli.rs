@@ -46,8 +46,8 @@ fn version() -> String {
     format!(
         "{} (SQLite {}, engine {}{})",
         kvstore::VERSION,
-        kvstore::sqlite_version().to_string_lossy(),
-        kvstore::engine().to_string_lossy(),
+        kvstore::sqlite_version(),
+        kvstore::engine(),
         if cfg!(feature = "encryption") { ", encryption by SQLCipher" } else { "" }
     )
 }

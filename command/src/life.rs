@@ -26,7 +26,7 @@ impl LifeArgs {
     /// The end that was asked for; `None`: nothing was said, and the family's default TTL holds.
     pub fn expiry(&self, store: &Store) -> Option<Expiry> {
         match (self.ttl, self.at) {
-            (Some(ttl), _) => Some(store.expiry_in(ttl)),
+            (Some(ttl), _) => Some(store.expiry_after(ttl)),
             (_, Some(at)) => Some(Expiry::At(at.millis(store.now_ms()))),
             _ => self.no_ttl.then_some(Expiry::Never),
         }

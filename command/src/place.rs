@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+pub use kvstore::internal::{is_url, path_without_password as shown};
 use kvstore::{Config, ErrorKind, Family, Store, SyncLevel};
-pub use kvstore::{is_url, path_without_password as shown};
 
 use crate::failure::{self, Failure, Result, refused, usage};
 use crate::secret::{Opened, Secrets};
@@ -93,7 +93,7 @@ impl StoreArgs {
 
     /// The same for what can be done with a store that nothing else can be done with.
     pub fn open_damaged(&self, purpose: For, secrets: &Secrets) -> Result<Store> {
-        let config = Config::new().mmap_size(MAPPED).damaged(true);
+        let config = Config::new().mmap_size(MAPPED).allow_damaged(true);
         open_with(&self.path()?, purpose, &self.open, secrets, config)
     }
 }
@@ -187,7 +187,7 @@ pub fn open_in_mode(
     let config = config
         .busy_timeout(how.timeout)
         .sync(SyncLevel::Full)
-        .max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT)
+        .max_value_size(kvstore::MAX_VALUE_SIZE)
         .read_only(purpose == For::Looking);
     let is_new = purpose == For::Making && path.metadata().map_or(0, |file| file.len()) == 0;
     let Opened { store, config } = secrets.open(path, is_new, &config)?;
@@ -200,7 +200,7 @@ pub fn open_in_mode(
 
 /// Opens a store on a server. Who does not make one must find it there.
 fn on_a_server(url: &Path, purpose: For, how: &OpenArgs, config: Config) -> Result<Store> {
-    let config = config.busy_timeout(how.timeout).max_value_size(kvstore::MAX_VALUE_SIZE_LIMIT);
+    let config = config.busy_timeout(how.timeout).max_value_size(kvstore::MAX_VALUE_SIZE);
     if purpose == For::Writing {
         Store::open_with(url, &config.clone().read_only(true))?.close()?;
     }
@@ -216,7 +216,7 @@ fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
             format!("go back to a backup, or save what can be read with \"kvstore recover {path_text} NEW\"")
         }
     };
-    match Store::open_with(path, &config.read_only(true).damaged(true)) {
+    match Store::open_with(path, &config.read_only(true).allow_damaged(true)) {
         Ok(_) => Failure::Refused(format!(
             "{cause}\n  \"kvstore check {path_text}\" names what is wrong, and \"kvstore repair {path_text}\" mends it if \
              the file itself is whole; if not, {save}"

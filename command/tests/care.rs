@@ -41,7 +41,7 @@ impl Scratch {
             .transaction(|tx| {
                 for n in 0..rows {
                     let value = vec![b'v'; if n % 50 == 3 { 9000 } else { 40 }];
-                    tx.put_until(format!("key {n:06}"), value, Expiry::At(LATER + n as i64))?;
+                    tx.put_with_expiry(format!("key {n:06}"), value, Expiry::At(LATER + n as i64))?;
                 }
                 Ok::<(), kvstore::Error>(())
             })
@@ -457,7 +457,7 @@ fn the_log_is_written_back() {
 fn a_busy_store_can_be_checked_and_copied_but_not_repaired() {
     let scratch = Scratch::new(100);
     let store = Store::open(scratch.path()).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("uncommitted", "1").unwrap();
     let copy = scratch.file("copy.db");
     assert_eq!(code(&run("check", &scratch.path(), &["--timeout", "1ms"])), 0);

@@ -19,7 +19,7 @@ fn value(store: &Store, key: &str) -> Option<String> {
 
 /// About how many seconds a key has left; -1: it lives for ever.
 fn seconds_left(store: &Store, key: &str) -> i64 {
-    match store.expire_time(key).unwrap().unwrap() {
+    match store.expiry(key).unwrap().unwrap() {
         Expiry::At(ms) => (ms - kvstore::now_ms() + 59_000) / 1000 / 60 * 60,
         Expiry::Never => -1,
     }
@@ -101,7 +101,7 @@ fn json_is_imported_in_its_three_shapes() {
     ok(&[&["import", &to, &array, "-f", "array"], &columns[..]].concat());
     let family = store.family("array").unwrap();
     assert_eq!(family.get("7").unwrap().unwrap(), "ä".as_bytes());
-    assert_eq!(family.expire_time("7").unwrap().unwrap(), Expiry::At(9_000_000_000_000));
+    assert_eq!(family.expiry("7").unwrap().unwrap(), Expiry::At(9_000_000_000_000));
     assert_eq!(family.get("k").unwrap().unwrap(), b"true");
     let lines = b"{\"key\":\"a\",\"value\":\"1\",\"at\":\"2255-01-01T00:00Z\"}\n\n{\"key_base64\":\"/w==\",\"value_base64\":\"AA==\",\"at\":8000000000}\n{\"value\":\"1\"}\n";
     let output =
@@ -114,7 +114,7 @@ fn json_is_imported_in_its_three_shapes() {
     );
     let family = store.family("lines").unwrap();
     assert_eq!(family.get(b"\xff").unwrap().unwrap(), b"\0");
-    assert_eq!(family.expire_time(b"\xff").unwrap().unwrap(), Expiry::At(8_000_000_000_000));
+    assert_eq!(family.expiry(b"\xff").unwrap().unwrap(), Expiry::At(8_000_000_000_000));
     for (text, said) in
         [("[1]", "cannot be read"), ("[{}] x", "trailing"), ("{\"a\":", "EOF"), ("5", "an array of objects")]
     {

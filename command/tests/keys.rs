@@ -214,7 +214,7 @@ fn a_range_goes_in_steps_with_the_dead_rows_in_it() {
     db.transaction(|_| {
         for n in 0..20_000 {
             let expiry = if n % 3 == 0 { Expiry::At(1000) } else { Expiry::Never };
-            db.put_until(format!("k{n:05}"), "v", expiry)?;
+            db.put_with_expiry(format!("k{n:05}"), "v", expiry)?;
         }
         db.put("j", "v")?;
         db.put("l", "v")
@@ -258,7 +258,7 @@ fn the_time_left_is_told() {
     assert!((5000..=5400).contains(&seconds_left(&s, "soon")));
     let told = &json(&["ttl", &s, "soon"])[0];
     let db = Store::open(&s).unwrap();
-    assert_eq!(told["expire_ms"].as_i64(), db.expire_time("soon").unwrap().unwrap().millis());
+    assert_eq!(told["expire_ms"].as_i64(), db.expiry("soon").unwrap().unwrap().millis());
     assert!(told["ttl_ms"].as_i64().unwrap() <= 5_400_000);
     assert!(json(&["ttl", &s, "never"])[0]["ttl_ms"].is_null());
     #[cfg(unix)] // a terminal
@@ -357,10 +357,10 @@ fn a_range_is_touched_in_steps() {
     db.transaction(|_| {
         for n in 0..3000u32 {
             let end = if n % 3 == 0 { Expiry::Never } else { Expiry::At(kvstore::now_ms() + 60_000) };
-            db.put_until(format!("k{n:04}"), "v", end)?;
+            db.put_with_expiry(format!("k{n:04}"), "v", end)?;
         }
         db.put("-odd", "v")?;
-        db.put_until("dead", "v", Expiry::At(1000))
+        db.put_with_expiry("dead", "v", Expiry::At(1000))
     })
     .unwrap();
     assert_eq!(ok(&["ls", &s, "--no-ttl", "-n", "3"]), "-odd\nk0000\nk0003\n");

@@ -14,7 +14,7 @@ fn example(place: &Place) -> String {
     store.put("user:1", "Ada").unwrap();
     store.put("user:2", "Bob").unwrap();
     store.put("a b", "space").unwrap();
-    sessions.put_until("token", "1", Expiry::At(kvstore::now_ms() + 3_000_000)).unwrap();
+    sessions.put_with_expiry("token", "1", Expiry::At(kvstore::now_ms() + 3_000_000)).unwrap();
     path
 }
 
@@ -242,10 +242,10 @@ fn ctrl_c_ends_a_line_that_prints_and_not_the_shell() {
     let place = Place::new();
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     let end = Expiry::At(kvstore::now_ms() + 3_000_000);
     for n in 0..200_000u32 {
-        store.put_until(n.to_be_bytes(), "1", end).unwrap();
+        store.put_with_expiry(n.to_be_bytes(), "1", end).unwrap();
     }
     store.commit().unwrap();
     drop(store);

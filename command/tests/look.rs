@@ -19,9 +19,9 @@ fn store() -> (Place, String) {
             db.put(key, value)?;
         }
         db.put(b"c\xff", b"\0\xfe")?;
-        db.put_until("dead2", "x", Expiry::At(2000))?;
-        db.put_until("dead1", "xx", Expiry::At(3000))?;
-        db.put_ttl("soon", "later", Duration::from_secs(3600))
+        db.put_with_expiry("dead2", "x", Expiry::At(2000))?;
+        db.put_with_expiry("dead1", "xx", Expiry::At(3000))?;
+        db.put_with_ttl("soon", "later", Duration::from_secs(3600))
     })
     .unwrap();
     (place, path)
@@ -151,7 +151,7 @@ fn keys_of_all_families_are_counted_and_an_empty_default_one_is_no_dead_end() {
     for key in ["a1", "a2", "b"] {
         web.put(key, "1").unwrap();
     }
-    web.put_until("a3", "1", Expiry::At(1000)).unwrap();
+    web.put_with_expiry("a3", "1", Expiry::At(1000)).unwrap();
     assert_eq!(ok(&["count", &s]), "0\t0\t0\tdefault\n3\t1\t4\tweb\n3\t1\t4\n");
     assert_eq!(ok(&["count", &s, "--prefix", "a"]), "0\t0\t0\tdefault\n2\t1\t3\tweb\n2\t1\t3\n");
     assert_eq!(ok(&["count", &s, "-f", "web"]), "3\t1\t4\n");
@@ -215,7 +215,7 @@ fn families_are_made_set_listed_and_dropped() {
     ok(&["families", &s, "create", "behind", "--timeout", "1s"]);
     ok(&["families", &s, "--timeout", "1s", "drop", "behind"]);
     let busy = Store::open(&s).unwrap();
-    busy.begin(true).unwrap();
+    busy.begin_write().unwrap();
     fails(&["families", &s, "create", "behind", "--timeout", "1ms"], 3, "another program is using the store");
     busy.rollback().unwrap();
     drop(busy);
@@ -328,18 +328,18 @@ fn the_help_of_each_command_fits_and_is_plain() {
 #[test]
 #[cfg(unix)] // a terminal
 fn info_gives_hints() {
-    use kvstore::{Eviction, Limit};
+    use kvstore::{Eviction, SizeLimit};
 
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.put("large", vec![1; 1_000_000]).unwrap();
     db.delete("large").unwrap();
-    db.set_limit(Some(Limit::new(200_000, Eviction::Oldest))).unwrap();
+    db.set_size_limit(Some(SizeLimit::new(200_000, Eviction::Oldest))).unwrap();
     db.checkpoint(kvstore::CheckpointMode::Truncate).unwrap();
     let (_, shown) = on_terminal(&["info", &s]);
     assert!(shown.contains("eviction oldest"), "{shown}");
     assert!(json(&["info", &s])[0]["limit_bytes"] == 200_000);
-    db.set_limit(None).unwrap();
+    db.set_size_limit(None).unwrap();
     db.put("large", vec![1; 1_000_000]).unwrap();
     db.delete("large").unwrap();
     let (_, shown) = on_terminal(&["info", &s]);
@@ -353,7 +353,7 @@ fn looking_works_while_others_write_and_changes_nothing() {
         let s = place.word("store.db");
         let db = Store::open_with(&s, &Config::new().journal_mode(mode)).unwrap();
         db.put("a", "1").unwrap();
-        db.put_until("dead", "1", Expiry::At(1000)).unwrap();
+        db.put_with_expiry("dead", "1", Expiry::At(1000)).unwrap();
         let looks = [
             &["ls", &s, "-l"][..],
             &["scan", &s],
@@ -362,7 +362,7 @@ fn looking_works_while_others_write_and_changes_nothing() {
             &["info", &s],
             &["info", &s, "--json"],
         ];
-        db.begin(true).unwrap();
+        db.begin_write().unwrap();
         db.put("b", "2").unwrap();
         for args in looks {
             let shown = ok(args);

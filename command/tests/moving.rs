@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{NOT_THERE, Place, code, command, err, fails, json, kvstore, kvstore_fed, ok, out};
-use kvstore::{Config, Eviction, Expiry, Family, Limit, PutOptions, Store};
+use kvstore::{Config, Eviction, Expiry, Family, PutOptions, SizeLimit, Store};
 
 const V1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump-v1.jsonl");
 const ODD: &str = "O'dd \"näme\"\n\t\u{1f}";
@@ -22,7 +22,7 @@ type Settings = (Option<Duration>, bool);
 
 fn rows(family: &Family) -> BTreeMap<Vec<u8>, Row> {
     let row = |key: &[u8], value| {
-        let expire_ms = family.expire_time(key).unwrap().unwrap().millis();
+        let expire_ms = family.expiry(key).unwrap().unwrap().millis();
         (value, expire_ms, family.write_time(key).map_or(-1, Option::unwrap))
     };
     family.iter().map(Result::unwrap).map(|(key, value)| (key.clone(), row(&key, value))).collect()
@@ -31,7 +31,7 @@ fn rows(family: &Family) -> BTreeMap<Vec<u8>, Row> {
 fn contents(path: impl AsRef<Path>) -> BTreeMap<String, (Settings, BTreeMap<Vec<u8>, Row>)> {
     let store = Store::open(path).unwrap();
     store.integrity_check().unwrap();
-    let names = store.families().unwrap().into_iter().chain(["default".to_owned()]);
+    let names = store.family_names().unwrap().into_iter().chain(["default".to_owned()]);
     names
         .map(|name| {
             let family = store.family(&name).unwrap();
@@ -52,21 +52,21 @@ fn fill(path: impl AsRef<Path>) {
         .transaction(|tx| -> kvstore::Result<()> {
             for n in 0..=255_u8 {
                 let end = if n % 3 == 0 { Expiry::Never } else { Expiry::At(LATER + i64::from(n)) };
-                tx.put_until([n], [255 - n].repeat(usize::from(n) * 9), end)?;
+                tx.put_with_expiry([n], [255 - n].repeat(usize::from(n) * 9), end)?;
                 let written = PutOptions::new().expiry(end).written_at(i64::from(n) * 1000);
-                aged.put_with([b'k', n, n ^ 0x55], format!("ä{n}\u{0}\"\\"), &written)?;
+                aged.put_with_options([b'k', n, n ^ 0x55], format!("ä{n}\u{0}\"\\"), &written)?;
             }
             tx.put("large", vec![0xfe; 1 << 20])?;
             tx.put("large text", "ß\n".repeat(400_000))?;
             tx.put("empty", "")?;
-            tx.put_until("dead", "1", Expiry::At(1))?;
-            odd.put_until("k".repeat(65_536), "the longest key", Expiry::Never)
+            tx.put_with_expiry("dead", "1", Expiry::At(1))?;
+            odd.put_with_expiry("k".repeat(65_536), "the longest key", Expiry::Never)
         })
         .unwrap();
 }
 
-fn set_limit(path: impl AsRef<Path>, limit: Limit) {
-    Store::open(path).unwrap().set_limit(Some(limit)).unwrap();
+fn set_limit(path: impl AsRef<Path>, limit: SizeLimit) {
+    Store::open(path).unwrap().set_size_limit(Some(limit)).unwrap();
 }
 
 /// A store with `n` keys in key order, and its dump.
@@ -86,7 +86,7 @@ fn a_dump_that_is_loaded_is_the_same_store() {
     let place = Place::new();
     let from = place.word("from.db");
     fill(&from);
-    let limit = Limit::new(50_000_000, Eviction::Soonest);
+    let limit = SizeLimit::new(50_000_000, Eviction::Soonest);
     set_limit(&from, limit);
     ok(&["dump", &from, "-o", &place.word("dump")]);
     let dump = ok(&["dump", &from]);
@@ -102,7 +102,7 @@ fn a_dump_that_is_loaded_is_the_same_store() {
         assert_eq!(done[0]["loaded"], 516);
         assert_eq!(done[0]["families"], 4);
         assert!(contents(&from) == contents(&to), "{to}");
-        assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(limit));
+        assert_eq!(Store::open(&to).unwrap().size_limit().unwrap(), Some(limit));
     }
     let piped = kvstore_fed(&["load", &place.word("piped.db")], dump.as_bytes());
     assert_eq!((code(&piped), out(&piped).lines().next()), (0, Some("loaded\t516")));
@@ -146,7 +146,10 @@ fn a_dump_of_version_1_is_loaded_by_every_later_version() {
         ("short".to_owned(), ((None, false), BTreeMap::from([(b"k".to_vec(), row(b"v", None, -1))]))),
     ]);
     assert_eq!(contents(&to), expected);
-    assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(Limit::new(64_000_000, Eviction::Soonest)));
+    assert_eq!(
+        Store::open(&to).unwrap().size_limit().unwrap(),
+        Some(SizeLimit::new(64_000_000, Eviction::Soonest))
+    );
 }
 
 /// Whether the fields of a line are those of one alternative of docs/reference/dump.schema.json.
@@ -156,7 +159,7 @@ fn every_line_is_one_of_the_schema() {
     let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
     let place = Place::new();
     fill(place.path("from.db"));
-    set_limit(place.path("from.db"), Limit::new(50_000_000, Eviction::None));
+    set_limit(place.path("from.db"), SizeLimit::new(50_000_000, Eviction::None));
     let dump = ok(&["dump", &place.word("from.db")]);
     let old = fs::read_to_string(V1).unwrap();
     for line in dump.lines().chain(old.lines()) {
@@ -208,7 +211,7 @@ fn looking_makes_no_file_and_a_busy_store_can_be_dumped() {
     assert!(place.files().is_empty());
     let store = Store::open(place.path("store.db")).unwrap();
     store.put("committed", "1").unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     store.put("open", "1").unwrap();
     let dump = ok(&["dump", &place.word("store.db")]);
     assert!(dump.contains("committed") && !dump.contains("open"));
@@ -394,10 +397,10 @@ fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
     let store = Store::open(&to).unwrap();
     store.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
     for key in ["empty", "own"] {
-        store.put_until(key, "mine", Expiry::Never).unwrap();
+        store.put_with_expiry(key, "mine", Expiry::Never).unwrap();
     }
     fails(&["load", &to, V1], 3, "the family \"default\" has keys already");
-    assert_eq!(store.families().unwrap(), [""; 0]);
+    assert_eq!(store.family_names().unwrap(), [""; 0]);
     let done = json(&["load", &to, V1, "--if-absent"]);
     assert_eq!((&done[0]["loaded"], &done[0]["present"]), (&6.into(), &1.into()));
     assert_eq!(store.get("empty").unwrap().unwrap(), b"mine");
@@ -406,7 +409,7 @@ fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
         Some(Duration::from_secs(60)),
         "settings of a family with keys stay"
     );
-    assert_eq!(store.limit().unwrap(), None, "and so does the limit of a store with keys");
+    assert_eq!(store.size_limit().unwrap(), None, "and so does the limit of a store with keys");
     let done = json(&["load", &to, V1, "--replace"]);
     assert_eq!((&done[0]["loaded"], &done[0]["present"]), (&7.into(), &0.into()));
     assert_eq!(store.get("empty").unwrap().unwrap(), b"");
@@ -478,10 +481,10 @@ fn a_limit_that_no_store_can_have_is_a_wrong_line_and_the_store_that_was_made_is
 fn a_limit_that_would_remove_what_was_loaded_is_refused_and_one_of_the_store_itself_kept() {
     let (place, from) = (Place::new(), Place::new());
     let store = Store::open(from.path("from.db")).unwrap();
-    let limit = Limit::new(400_000, Eviction::Soonest);
-    store.set_limit(Some(limit)).unwrap();
+    let limit = SizeLimit::new(400_000, Eviction::Soonest);
+    store.set_size_limit(Some(limit)).unwrap();
     for n in 0..4_000_i64 {
-        store.put_until(n.to_be_bytes(), [7; 100], Expiry::At(4_000_000_000_000 + n)).unwrap();
+        store.put_with_expiry(n.to_be_bytes(), [7; 100], Expiry::At(4_000_000_000_000 + n)).unwrap();
     }
     let dump = ok(&["dump", &from.word("from.db")]).replacen(":400000,", ":200000,", 1);
     for batch in [&["--batch", "500"][..], &[]] {
@@ -489,13 +492,13 @@ fn a_limit_that_would_remove_what_was_loaded_is_refused_and_one_of_the_store_its
         let output = kvstore_fed(&[&["load", &to], batch].concat(), dump.as_bytes());
         assert!(code(&output) == 3 && err(&output).contains("cannot be taken over"), "{}", err(&output));
         let there = Store::open(&to).unwrap();
-        assert_eq!(there.limit().unwrap(), None);
-        there.set_limit(Some(Limit::new(1 << 20, Eviction::None))).unwrap();
+        assert_eq!(there.size_limit().unwrap(), None);
+        there.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::None))).unwrap();
         let again = if batch.is_empty() { vec![] } else { vec!["--resume"] };
         let output = kvstore_fed(&[&["load", &to], batch, &again].concat(), dump.as_bytes());
         assert_eq!(code(&output), 0, "{}", err(&output));
         assert_eq!(there.count().unwrap(), store.count().unwrap());
-        assert_eq!(there.limit().unwrap(), Some(Limit::new(1 << 20, Eviction::None)));
+        assert_eq!(there.size_limit().unwrap(), Some(SizeLimit::new(1 << 20, Eviction::None)));
     }
 }
 
@@ -519,14 +522,14 @@ fn a_limit_of_the_store_itself_stays_and_what_had_to_go_is_counted() {
     let dump = numbered(&place, 20_000);
     fs::write(place.path("dump"), &dump).unwrap();
     drop(Store::open(&to).unwrap());
-    set_limit(&to, Limit::new(400_000, Eviction::None));
+    set_limit(&to, SizeLimit::new(400_000, Eviction::None));
     let output = kvstore(&["load", &to, &place.word("dump")]);
     assert!(
         code(&output) == 3 && err(&output).contains("limit") && err(&output).contains("nothing of it"),
         "{}",
         err(&output)
     );
-    set_limit(&to, Limit::new(400_000, Eviction::Oldest));
+    set_limit(&to, SizeLimit::new(400_000, Eviction::Oldest));
     let done = json(&["load", &to, &place.word("dump"), "--batch", "1000"]);
     let left = Store::open(&to).unwrap().count().unwrap();
     assert!(left > 0 && done[0]["evicted"].as_u64().unwrap() + left == 20_000, "{done:?}, {left} left");
@@ -684,11 +687,11 @@ fn a_copy_is_the_same_store() {
     let place = Place::new();
     let (from, to) = (place.word("from.db"), place.word("to.db"));
     fill(&from);
-    let limit = Limit::new(50_000_000, Eviction::Soonest);
+    let limit = SizeLimit::new(50_000_000, Eviction::Soonest);
     set_limit(&from, limit);
     assert_eq!(ok(&["copy", &from, &to]), "keys\t516\nfamilies\t4\n");
     assert!(contents(&from) == contents(&to));
-    assert_eq!(Store::open(&to).unwrap().limit().unwrap(), Some(limit));
+    assert_eq!(Store::open(&to).unwrap().size_limit().unwrap(), Some(limit));
     fails(&["copy", &from, &to], 3, "has keys: clear it");
     fails(&["copy", &from, &from], 3, "into itself");
     fails(&["copy", &place.word("missing.db"), &place.word("new.db")], 3, "there is no file");

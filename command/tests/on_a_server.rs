@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok};
-use kvstore::{Config, Direction, Eviction, Expiry, Family, KeyRange, Limit, PutOptions, Store};
+use kvstore::{Config, Direction, Eviction, Expiry, Family, KeyRange, PutOptions, SizeLimit, Store};
 use server::Server;
 
 const ODD: &str = "O'dd \"näme\"\n";
@@ -40,12 +40,12 @@ fn fill(path: impl AsRef<Path>, rows: usize) {
                     let end = if n % 8 == 0 { Expiry::Never } else { Expiry::At(LATER + n as i64) };
                     let value = format!("value {n} ").repeat(1 + n % 9);
                     match n % 3 {
-                        0 => tx.put_until(format!("key {n:09}"), value, end)?,
+                        0 => tx.put_with_expiry(format!("key {n:09}"), value, end)?,
                         1 => {
                             let options = PutOptions::new().expiry(end).written_at(1_000 + n as i64);
-                            aged.put_with(format!("key {n:09}"), value, &options)?;
+                            aged.put_with_options(format!("key {n:09}"), value, &options)?;
                         }
-                        _ => odd.put_until([&[0xff, 0][..], &n.to_be_bytes()].concat(), value, end)?,
+                        _ => odd.put_with_expiry([&[0xff, 0][..], &n.to_be_bytes()].concat(), value, end)?,
                     }
                 }
                 Ok(())
@@ -53,16 +53,16 @@ fn fill(path: impl AsRef<Path>, rows: usize) {
             .unwrap();
     }
     store.put("large", vec![0xfe; 1 << 20]).unwrap();
-    store.put_until("dead", "1", Expiry::At(1)).unwrap();
+    store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
 }
 
 /// Both stores have the same families with the same settings, and the same rows: key, value, end of life, write time.
 /// Returns how many.
 fn same(one: impl AsRef<Path>, other: impl AsRef<Path>) -> u64 {
     let (one, other) = (open(one), open(other));
-    assert_eq!(one.families().unwrap(), other.families().unwrap());
+    assert_eq!(one.family_names().unwrap(), other.family_names().unwrap());
     let mut rows = 0;
-    for name in one.families().unwrap().iter().map(String::as_str).chain(["default"]) {
+    for name in one.family_names().unwrap().iter().map(String::as_str).chain(["default"]) {
         let (one, other) = (one.family(name).unwrap(), other.family(name).unwrap());
         assert_eq!(one.default_ttl().unwrap(), other.default_ttl().unwrap(), "{name}");
         let tracks = one.tracks_writes().unwrap();
@@ -171,7 +171,7 @@ fn a_copy_that_is_killed_again_and_again_goes_on_to_the_end_in_both_directions()
             let (aged, n) = (store.family("aged").unwrap(), kills * 300);
             aged.delete(format!("key {:09}", n + 1)).unwrap();
             let changed = PutOptions::new().expiry(Expiry::At(LATER - 1)).written_at(5);
-            aged.put_with(format!("key {:09}", n + 4), "changed", &changed).unwrap();
+            aged.put_with_options(format!("key {:09}", n + 4), "changed", &changed).unwrap();
             store.put(format!("a new key {kills}"), "1").unwrap();
         }
         assert!(kills >= 2, "{kills}: it was done before it could be killed");
@@ -237,7 +237,7 @@ fn a_store_with_a_limit_is_moved_to_a_server_without_it() {
     let (place, server) = (Place::new(), Server::shared());
     let file = place.word("app.db");
     let store = open(&file);
-    store.set_limit(Some(Limit::new(1 << 20, Eviction::Soonest))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::Soonest))).unwrap();
     store.put("k", "1").unwrap();
     for (name, words) in [("limited_1", &["copy"][..]), ("limited_2", &["copy", "--resume"])] {
         ok(&[words, &[&file, &server.url(name)]].concat());
@@ -358,7 +358,7 @@ fn what_helps_with_files_is_not_advised_for_a_server() {
         text
     };
     let holder = open(&url);
-    holder.begin(true).unwrap();
+    holder.begin_write().unwrap();
     holder.put("k", "held").unwrap();
     assert!(advised(&["put", &url, "k", "v", "--timeout", "100ms"]).contains("--timeout 60s"));
     holder.rollback().unwrap();

@@ -21,8 +21,8 @@ fn example(place: &Place) -> String {
     let now_ms = kvstore::now_ms();
     for n in 0..4 {
         let family = if n % 2 == 0 { &*store } else { &sessions };
-        family.put_until(format!("a{n}"), "1", Expiry::At(now_ms + (n + 1) * HOUR)).unwrap();
-        family.put_until(format!("dead{n}"), "1", Expiry::At(now_ms - (n + 1) * HOUR)).unwrap();
+        family.put_with_expiry(format!("a{n}"), "1", Expiry::At(now_ms + (n + 1) * HOUR)).unwrap();
+        family.put_with_expiry(format!("dead{n}"), "1", Expiry::At(now_ms - (n + 1) * HOUR)).unwrap();
     }
     store.put("for ever", "1").unwrap();
     path
@@ -88,7 +88,7 @@ fn the_chart_counts_what_ends_in_each_bar() {
     let store = Store::open(&path).unwrap();
     let begin = 4_102_444_800_000; // 2100-01-01
     for (n, minutes) in [0, 1, 1, 59, 60, 200].into_iter().enumerate() {
-        store.put_until([n as u8], "1", Expiry::At(begin + minutes * 60_000)).unwrap();
+        store.put_with_expiry([n as u8], "1", Expiry::At(begin + minutes * 60_000)).unwrap();
     }
     let chart = ["expiring", &path, "--chart"];
     let hours = [&chart[..], &["--bucket", "1h"]].concat();
@@ -216,7 +216,7 @@ fn a_purge_beside_a_writer_is_busy_and_one_of_a_missing_file_makes_none() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     fails(&["purge", &path, "--timeout", "50ms"], 3, "another program is using the store");
     assert_eq!(ok(&["purge", &path, "--dry-run"]), "default\t2\nsessions\t2\n");
     store.rollback().unwrap();
@@ -236,10 +236,10 @@ fn a_purge_that_is_interrupted_ends_after_its_step_and_the_store_is_sound() {
     let place = Place::new();
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     let now_ms = kvstore::now_ms();
     for n in 0..60_000u32 {
-        store.put_until(n.to_be_bytes(), "1", Expiry::At(now_ms - 1)).unwrap();
+        store.put_with_expiry(n.to_be_bytes(), "1", Expiry::At(now_ms - 1)).unwrap();
     }
     store.commit().unwrap();
     drop(store);
@@ -297,7 +297,7 @@ fn clean_removes_what_expires_until_it_is_interrupted_while_others_write() {
     let store = Store::open(&path).unwrap();
     let mut terminal = Terminal::start(&["clean", &path, "--interval", "20ms"]);
     terminal.wait_for("removed 4 keys");
-    store.put_until("soon", "1", Expiry::At(kvstore::now_ms() + 30)).unwrap();
+    store.put_with_expiry("soon", "1", Expiry::At(kvstore::now_ms() + 30)).unwrap();
     terminal.wait_for("removed 1 key\r\n");
     terminal.interrupt();
     let (status, shown) = terminal.end();
@@ -313,7 +313,7 @@ fn clean_goes_on_when_another_program_writes_for_long() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();
-    store.begin(true).unwrap();
+    store.begin_write().unwrap();
     let mut terminal = Terminal::start(&[
         "clean",
         &path,

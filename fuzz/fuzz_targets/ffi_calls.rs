@@ -17,7 +17,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use kvstore::{MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT};
+use kvstore::{MAX_KEY_SIZE, MAX_VALUE_SIZE};
 use libfuzzer_sys::fuzz_target;
 
 include!(concat!(env!("OUT_DIR"), "/calls.rs"));
@@ -209,7 +209,7 @@ impl World {
             }
             6..12 => {
                 // Lengths with which the memory is not looked at.
-                let too_long = c_int::try_from(if is_value { MAX_VALUE_SIZE_LIMIT } else { MAX_KEY_SIZE });
+                let too_long = c_int::try_from(if is_value { MAX_VALUE_SIZE } else { MAX_KEY_SIZE });
                 let too_long = too_long.expect("a limit that C can tell") + 1;
                 let length = match name {
                     "pValue" => self.of(&[-1, c_int::MIN, c_int::MAX, too_long, DEFAULT_MAX_VALUE + 1]),
@@ -850,7 +850,7 @@ fn let_no_panic_pass() {
 fuzz_target!(|input: &[u8]| {
     static ONCE: Once = Once::new();
     ONCE.call_once(let_no_panic_pass);
-    assert_eq!(kvstore::engine(), c"btree", "the flags of .cargo/config.toml are not in use");
+    assert_eq!(kvstore::engine(), "btree", "the flags of .cargo/config.toml are not in use");
     DRIVES.set(true);
     NOW_MS.store(BEGIN_MS, Ordering::Relaxed);
     let dir = tempfile::tempdir().expect("a folder");

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kvstore::{
-    CheckpointMode, Condition, Config, Cursor, Direction, Error, ErrorKind, Expiry, Family, JournalMode,
-    KeyRange, Store, SyncLevel,
+    CheckpointMode, Config, Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, Family,
+    JournalMode, KeyRange, Store, SyncLevel,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -114,7 +114,7 @@ fn walk(
 fn read(report: &mut Report, family: &Family, sound: bool) {
     let forward = walk(report, "forward", family.cursor(KeyRange::all(), Direction::Forward), false);
     let mut reverse = walk(report, "reverse", family.cursor(KeyRange::all(), Direction::Reverse), false);
-    let expiring = walk(report, "expiring", family.expiring(i64::MIN, i64::MAX).keys_only(), true);
+    let expiring = walk(report, "expiring", family.expiry_cursor(i64::MIN, i64::MAX).keys_only(), true);
     let counts = (report.note("count", family.count()), report.note("count_live", family.count_live()));
     if sound && forward.len() < MAX_ENTRIES {
         reverse.reverse();
@@ -157,18 +157,18 @@ fn write(report: &mut Report, store: &Store, family: &Family) {
     report.note("put", family.put("plain", "other"));
     report.note("put large", family.put("large", vec![b'z'; 2000]));
     report.note("put small", family.put("large later", "small"));
-    report.note("put_until", family.put_until("number", "7", later));
+    report.note("put_with_expiry", family.put_with_expiry("number", "7", later));
     report.note("delete", family.delete("later"));
-    report.note("expire", family.expire("plain", later, Condition::Always));
+    report.note("expire", family.set_expiry("plain", later, ExpiryCondition::Always));
     report.note("persist", family.persist("row 0033"));
     report.note("increment", family.increment("number", 5, Expiry::Never));
-    report.note("touch", family.get_and_expire("large", later));
+    report.note("touch", family.get_and_set_expiry("large", later));
     report.note("purge", family.purge_expired());
     report.note(
         "transaction",
         store.transaction(|_| -> Result<(), Error> {
             for n in 0..30 {
-                family.put_until(format!("new {n}"), vec![b'n'; n * 9], later)?;
+                family.put_with_expiry(format!("new {n}"), vec![b'n'; n * 9], later)?;
             }
             Ok(())
         }),
@@ -195,7 +195,7 @@ fn use_store(report: &mut Report, store: &Store, read_only: bool) -> bool {
             false
         }
     };
-    let mut names = report.note("families", store.families()).unwrap_or_default();
+    let mut names = report.note("families", store.family_names()).unwrap_or_default();
     names.truncate(MAX_FAMILIES);
     names.push("default".into());
     for name in &names {
@@ -215,11 +215,11 @@ fn use_store(report: &mut Report, store: &Store, read_only: bool) -> bool {
         assert_eq!(store.put("a", "b").map_err(|e| e.kind()), Err(ErrorKind::ReadOnly));
         return sound;
     }
-    report.note("next_expiry_of_all", store.next_expiry_of_all());
+    report.note("next_expiry_all_families", store.next_expiry_all_families());
     report.note("purge_step", store.purge_step(Some(3), None));
     report.note(
         "create_family",
-        store.create_family("fresh").and_then(|family| family.put_until("a", "b", Expiry::At(9))),
+        store.create_family("fresh").and_then(|family| family.put_with_expiry("a", "b", Expiry::At(9))),
     );
     report.note("drop_family", store.drop_family("Tracked").or_else(not_there));
     report.note("vacuum", store.incremental_vacuum(None));
@@ -315,7 +315,7 @@ fn run(path: &Path, config: &Config, flags: u8, main: &[u8], has_log: bool) -> O
 }
 
 fuzz_target!(|input: &[u8]| {
-    assert_eq!(kvstore::engine(), c"btree", "the flags of .cargo/config.toml are not in use");
+    assert_eq!(kvstore::engine(), "btree", "the flags of .cargo/config.toml are not in use");
     let Some((flags, main, beside)) = container::unpack(input) else { return };
     let kind = if flags & JOURNAL != 0 { Beside::Journal } else { Beside::Wal };
     let mut beside = beside.to_vec();

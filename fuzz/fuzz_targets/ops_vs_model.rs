@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kvstore::{Condition, Config, Store, row_key};
+use kvstore::{Config, ExpiryCondition, Store, row_key};
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../tests/common/mod.rs"]
@@ -202,13 +202,13 @@ impl Draw<'_> {
         Scan { over, reverse: self.yes(), keys_only: self.below(3) == 0, seek }
     }
 
-    fn condition(&mut self) -> Condition {
+    fn condition(&mut self) -> ExpiryCondition {
         self.of(&[
-            Condition::Always,
-            Condition::NoTtl,
-            Condition::HasTtl,
-            Condition::Later,
-            Condition::Earlier,
+            ExpiryCondition::Always,
+            ExpiryCondition::NoTtl,
+            ExpiryCondition::HasTtl,
+            ExpiryCondition::Later,
+            ExpiryCondition::Earlier,
         ])
     }
 
@@ -332,7 +332,7 @@ impl Draw<'_> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    assert_eq!(kvstore::engine(), c"btree", "the flags of .cargo/config.toml are not in use");
+    assert_eq!(kvstore::engine(), "btree", "the flags of .cargo/config.toml are not in use");
     let mut draw = Draw { input, bulky: false };
     let place = draw.byte();
     ENGINES.store(place % 4, Ordering::Relaxed);

@@ -10,7 +10,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use kvstore::{Config, Direction, ErrorKind, Expiry, KeyRange, Recovered, Recovering, Store, SyncLevel};
+use kvstore::{
+    Config, Direction, ErrorKind, Expiry, KeyRange, RecoverEvent, RecoverReport, Store, SyncLevel,
+};
 use libfuzzer_sys::fuzz_target;
 
 #[path = "open_bytes/container.rs"]
@@ -29,7 +31,7 @@ type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
 fn rows_of(store: &Store) -> Rows {
     let mut rows = Rows::new();
-    let mut names = store.families().unwrap();
+    let mut names = store.family_names().unwrap();
     names.push("default".to_owned());
     for name in names {
         let family = store.family(&name).unwrap();
@@ -45,11 +47,11 @@ fn rows_of(store: &Store) -> Rows {
 }
 
 /// What is recovered of the file, if anything is.
-fn recover(dir: &Path, from: &Path) -> Option<(Recovered, Rows)> {
+fn recover(dir: &Path, from: &Path) -> Option<(RecoverReport, Rows)> {
     let to = dir.join("new");
     let mut losses = 0;
     let recovered = kvstore::recover(from, &to, |event| {
-        if let Recovering::Lost(loss) = event {
+        if let RecoverEvent::Lost(loss) = event {
             losses += 1;
             assert!(!loss.to_string().is_empty());
         }
@@ -63,7 +65,7 @@ fn recover(dir: &Path, from: &Path) -> Option<(Recovered, Rows)> {
             return None;
         }
     };
-    assert_eq!(recovered.is_whole(), losses == 0);
+    assert_eq!(recovered.is_complete(), losses == 0);
     let store = Store::open_with(&to, &Config::new().sync(SyncLevel::Off)).unwrap();
     store.integrity_check().expect("the new store is not sound");
     let rows = rows_of(&store);
@@ -91,7 +93,7 @@ impl Sound {
                 let size = [n % 40, n, 90 + n, n % 20, 900 + n][n % 5];
                 let value: Vec<u8> = (0..size).map(|byte| (byte * 7 + n + 100 * at) as u8).collect();
                 let expiry = if n % 4 == 0 { Expiry::At(LATER + n as i64) } else { Expiry::Never };
-                family.put_until(format!("{at} key {n:05}"), value, expiry).unwrap();
+                family.put_with_expiry(format!("{at} key {n:05}"), value, expiry).unwrap();
             }
         }
         let rows = rows_of(&store);
@@ -124,14 +126,15 @@ impl Sound {
         (bytes, is_honest)
     }
 
-    fn check(&self, changes: &[u8], recovered: &Recovered, rows: &Rows) {
+    fn check(&self, changes: &[u8], recovered: &RecoverReport, rows: &Rows) {
         for ((family, key), row) in rows {
-            let known = self.rows.iter().find(|((of, other), _)| {
-                other == key && (of == family || family.starts_with("recovered-"))
-            });
+            let known = self
+                .rows
+                .iter()
+                .find(|((of, other), _)| other == key && (of == family || family.starts_with("recovered-")));
             assert_eq!(known.map(|(_, row)| row), Some(row), "{changes:?}: {family} {}", key.escape_ascii());
         }
-        assert!(!recovered.is_whole() || rows.len() == self.rows.len(), "{changes:?}: rows are missing");
+        assert!(!recovered.is_complete() || rows.len() == self.rows.len(), "{changes:?}: rows are missing");
     }
 }
 
@@ -148,7 +151,9 @@ fuzz_target!(|input: &[u8]| {
             SOUND.with(|sound| {
                 let (bytes, is_honest) = sound.change(changes);
                 fs::write(&path, bytes).unwrap();
-                if let Some((recovered, rows)) = recover(dir, &path) && is_honest {
+                if let Some((recovered, rows)) = recover(dir, &path)
+                    && is_honest
+                {
                     sound.check(changes, &recovered, &rows);
                 }
             });

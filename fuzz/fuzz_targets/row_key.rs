@@ -86,7 +86,7 @@ fn through_c(partition: &[u8], clustering: &[u8], missing: usize) -> Result<Vec<
 
 thread_local! {
     static STORE: Store = {
-        assert_eq!(kvstore::engine(), c"btree", "the flags of .cargo/config.toml are not in use");
+        assert_eq!(kvstore::engine(), "btree", "the flags of .cargo/config.toml are not in use");
         Store::open_in_memory(&Config::new()).unwrap()
     };
 }

@@ -15,9 +15,9 @@ use super::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times, Transact
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
-use crate::expiry::{Condition, Expiry};
+use crate::expiry::{Expiry, ExpiryCondition};
 use crate::info::StoreInfo;
-use crate::options::{Limit, PutOptions};
+use crate::options::{PutOptions, SizeLimit};
 use crate::place::is_url;
 use crate::unwind::or_undo;
 
@@ -537,7 +537,7 @@ impl<'d> View<'d> {
 
     // ---- upkeep -----------------------------------------------------------------------------------
 
-    pub(crate) fn limit_now(self) -> Result<Option<Limit>> {
+    pub(crate) fn limit_now(self) -> Result<Option<SizeLimit>> {
         in_a_file!(View, self, limit_now(), else Ok(None))
     }
 
@@ -546,7 +546,7 @@ impl<'d> View<'d> {
         matches!(self, View::File(_))
     }
 
-    pub(crate) fn set_limit(self, limit: Option<Limit>, clock: &Clock) -> Result<()> {
+    pub(crate) fn set_limit(self, limit: Option<SizeLimit>, clock: &Clock) -> Result<()> {
         in_a_file!(View, self, set_limit(limit, clock), else Err(only_a_file("has a limit")))
     }
 
@@ -685,7 +685,12 @@ impl Contents<'_> {
 
     /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key is missing
     /// or expired.
-    pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
+    pub(crate) fn expire(
+        self,
+        key: &[u8],
+        expiry: Expiry,
+        condition: ExpiryCondition,
+    ) -> Result<Option<bool>> {
         wherever!(Contents, self, expire(key, expiry, condition))
     }
 

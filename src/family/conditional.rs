@@ -11,7 +11,7 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn put_with(
+    pub fn put_with_options(
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,

@@ -9,7 +9,7 @@ mod fetch;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub use fetch::{Entry, Fetched};
+pub use fetch::{Entry, EntryBatch};
 
 use super::KeyRange;
 use crate::clock;
@@ -56,7 +56,7 @@ impl Direction {
 /// A position in a family that moves over live entries.
 ///
 /// A cursor is made at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). It never
-/// shows an entry that had expired when the cursor came to it (but for [`Family::expiring`]); what it has read ahead from
+/// shows an entry that had expired when the cursor came to it (but for [`Family::expiry_cursor`]); what it has read ahead from
 /// a server it judges by the store's clock, which is late by as long as the newest answer was on its way. Outside a
 /// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
 /// others commit (up to 512 entries, or 64 KiB and one value more, are read ahead; an end of life that another handle gives one of

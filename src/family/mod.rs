@@ -24,7 +24,7 @@ use crate::expiry::{self, Expiry, Ttl};
 use crate::memory;
 use crate::options::PutOptions;
 use crate::shared::Shared;
-pub use iter::{Cursor, Direction, Entry, Fetched, Iter};
+pub use iter::{Cursor, Direction, Entry, EntryBatch, Iter};
 pub use purge::PurgeStep;
 pub use range::KeyRange;
 pub use row_key::row_key;
@@ -112,15 +112,15 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_with(key, value, &PutOptions::new().default_ttl()).map(drop)
+        self.put_with_options(key, value, &PutOptions::new().use_default_ttl()).map(drop)
     }
 
     /// Writes a value that lives for `ttl` from now on; fractions of a millisecond count up.
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn put_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
-        self.put_with(key, value, &PutOptions::new().ttl(ttl)).map(drop)
+    pub fn put_with_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
+        self.put_with_options(key, value, &PutOptions::new().ttl(ttl)).map(drop)
     }
 
     /// Writes a value with an absolute end of life; [`Expiry::Never`] also against a default TTL. If
@@ -128,8 +128,13 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn put_until(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expiry: Expiry) -> Result<()> {
-        self.put_with(key, value, &PutOptions::new().expiry(expiry)).map(drop)
+    pub fn put_with_expiry(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        self.put_with_options(key, value, &PutOptions::new().expiry(expiry)).map(drop)
     }
 
     /// Writes a value only if the key is absent (an expired key is); says whether it did. A live
@@ -143,12 +148,12 @@ impl Family {
         value: impl AsRef<[u8]>,
         expiry: Expiry,
     ) -> Result<bool> {
-        self.put_with(key, value, &PutOptions::new().expiry(expiry).if_absent())
+        self.put_with_options(key, value, &PutOptions::new().expiry(expiry).if_absent())
     }
 
     /// The end of life of something that begins now, by this store's clock, and lives for `ttl`.
     #[must_use]
-    pub fn expiry_in(&self, ttl: Duration) -> Expiry {
+    pub fn expiry_after(&self, ttl: Duration) -> Expiry {
         Expiry::At(expiry::after(self.shared().now_ms(), ttl))
     }
 
@@ -210,7 +215,7 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn get_ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Ttl)>> {
+    pub fn get_with_ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Ttl)>> {
         let found =
             self.get_with(key, |value, expiry| memory::copy_of(value).map(|value| (value, expiry)))?;
         Ok(found.transpose()?.map(|(value, expiry)| (value, self.ttl_of_live(expiry))))
@@ -235,7 +240,7 @@ impl Family {
     /// See [`Family`].
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(match self.times(key.as_ref())? {
-            Found::Live(times) => Some(self.ttl_until(times.expiry)),
+            Found::Live(times) => Some(self.remaining_ttl(times.expiry)),
             Found::Expired(_) => Some(Ttl::Remaining(Duration::ZERO)),
             Found::Missing => None,
         })
@@ -311,7 +316,7 @@ impl Family {
     /// order of their ends; keys that have expired but are still there included. With a `to_ms` of
     /// `i64::MAX`, the last moment there is, keys that end at that moment are included, too. It cannot seek.
     #[must_use]
-    pub fn expiring(&self, from_ms: i64, to_ms: i64) -> Cursor {
+    pub fn expiry_cursor(&self, from_ms: i64, to_ms: i64) -> Cursor {
         self.shared().counters.iterations.add(1);
         let to_ms = Some(to_ms).filter(|to_ms| *to_ms < i64::MAX);
         Cursor::by_expiry(Arc::clone(&self.target), from_ms, to_ms)
@@ -320,8 +325,7 @@ impl Family {
     // ---- for the C layer ---------------------------------------------------------------------
 
     /// Ends this handle without dropping it: the family can be dropped from now on.
-    #[doc(hidden)]
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
             self.shared().family_closed(self.name());
         }
@@ -353,7 +357,7 @@ impl Family {
 
     /// What is left until `expiry`, by this store's clock.
     #[must_use]
-    pub fn ttl_until(&self, expiry: Expiry) -> Ttl {
+    pub fn remaining_ttl(&self, expiry: Expiry) -> Ttl {
         expiry.millis().map_or(Ttl::None, |expire_ms| {
             let left = expiry::remaining_ms(expire_ms, self.shared().clock.now_ms());
             Ttl::Remaining(Duration::from_millis(left.unsigned_abs()))
@@ -361,10 +365,9 @@ impl Family {
     }
 
     /// The same for a key that was alive when it was read, whatever the time is by now: at least 1 ms.
-    #[doc(hidden)]
     #[must_use]
-    pub fn ttl_of_live(&self, expiry: Expiry) -> Ttl {
-        match self.ttl_until(expiry) {
+    pub(crate) fn ttl_of_live(&self, expiry: Expiry) -> Ttl {
+        match self.remaining_ttl(expiry) {
             Ttl::Remaining(left) => Ttl::Remaining(left.max(Duration::from_millis(1))),
             Ttl::None => Ttl::None,
         }

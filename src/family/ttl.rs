@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::expiry::{self, Condition, Expiry};
+use crate::expiry::{self, Expiry, ExpiryCondition};
 use crate::family::Family;
 use crate::memory;
 
@@ -14,11 +14,11 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn expire(
+    pub fn set_expiry(
         &self,
         key: impl AsRef<[u8]>,
         expiry: Expiry,
-        condition: Condition,
+        condition: ExpiryCondition,
     ) -> Result<Option<bool>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
@@ -30,14 +30,14 @@ impl Family {
     /// # Errors
     /// See [`Family`].
     pub fn persist(&self, key: impl AsRef<[u8]>) -> Result<Option<bool>> {
-        self.expire(key, Expiry::Never, Condition::HasTtl)
+        self.set_expiry(key, Expiry::Never, ExpiryCondition::HasTtl)
     }
 
     /// The end of life of a key; `None` if it is missing or expired.
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn expire_time(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+    pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
         Ok(self.times(key.as_ref())?.live().map(|times| times.expiry))
     }
 
@@ -46,8 +46,8 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn get_and_expire(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<Option<Vec<u8>>> {
-        self.get_and_expire_with(key, expiry, memory::copy_of)
+    pub fn get_and_set_expiry(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<Option<Vec<u8>>> {
+        self.get_and_set_expiry_with(key, expiry, memory::copy_of)
     }
 
     /// The same, showing the value to `visit` without a copy, before anything is changed. `visit` must
@@ -55,7 +55,7 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`]; what `visit` returns, and nothing is changed then.
-    pub fn get_and_expire_with<R>(
+    pub fn get_and_set_expiry_with<R>(
         &self,
         key: impl AsRef<[u8]>,
         expiry: Expiry,
@@ -110,7 +110,7 @@ impl Family {
     ///
     /// # Errors
     /// See [`Family`].
-    pub fn count_ttl(&self) -> Result<u64> {
+    pub fn count_with_ttl(&self) -> Result<u64> {
         self.shared().with(|db| self.on(db.view()).count_ttl())
     }
 

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::errmsg::NO_SUCH_KEY;
-use crate::{Error, Expiry, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT};
+use crate::{Error, Expiry, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -54,12 +54,12 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
         _ if pointer.is_null() => bad_argument(&format!("the value is NULL, but its length is {length}")),
-        Ok(length @ ..=MAX_VALUE_SIZE_LIMIT) => {
+        Ok(length @ ..=MAX_VALUE_SIZE) => {
             // SAFETY: not NULL, so valid for `length` bytes.
             Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
         }
         _ => bad_argument(&format!(
-            "the value has {length} bytes: it can have 0 to KVStoreConfig.maxValueSize, at most {MAX_VALUE_SIZE_LIMIT}"
+            "the value has {length} bytes: it can have 0 to KVStoreConfig.maxValueSize, at most {MAX_VALUE_SIZE}"
         )),
     }
 }

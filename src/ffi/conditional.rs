@@ -47,7 +47,7 @@ impl KVWriteOptions {
             options = options.expiry(expiry(expireMs)?);
         }
         if has(KVSTORE_PUT_DEFAULT_TTL) {
-            options = options.default_ttl();
+            options = options.use_default_ttl();
         }
         if has(KVSTORE_PUT_KEEP_TTL) {
             options = options.keep_ttl();
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn kvstore_cf_put_with(
                 Some(options) => options.to_options()?,
                 None => PutOptions::new(),
             };
-            let written = family.put_with(key(pKey, nKey)?, value(pValue, nValue)?, &options)?;
+            let written = family.put_with_options(key(pKey, nKey)?, value(pValue, nValue)?, &options)?;
             give_flag(pWritten, written);
             Ok(KVSTORE_OK)
         })

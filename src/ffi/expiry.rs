@@ -14,7 +14,7 @@ use super::conditional::{give_count, give_flag};
 use super::data::on_family;
 use super::errmsg::NO_TTLS;
 use super::types::{KVColumnFamily, KVStore};
-use crate::{Condition, Error};
+use crate::{Error, ExpiryCondition};
 
 /// Changes the expiry time of a live key, without touching its value.
 ///
@@ -43,14 +43,14 @@ pub unsafe extern "C" fn kvstore_cf_expire(
     unsafe {
         on_family(cf, |family| {
             let condition = match flags {
-                0 => Condition::Always,
-                KVSTORE_EXPIRE_NX => Condition::NoTtl,
-                KVSTORE_EXPIRE_XX => Condition::HasTtl,
-                KVSTORE_EXPIRE_GT => Condition::Later,
-                KVSTORE_EXPIRE_LT => Condition::Earlier,
+                0 => ExpiryCondition::Always,
+                KVSTORE_EXPIRE_NX => ExpiryCondition::NoTtl,
+                KVSTORE_EXPIRE_XX => ExpiryCondition::HasTtl,
+                KVSTORE_EXPIRE_GT => ExpiryCondition::Later,
+                KVSTORE_EXPIRE_LT => ExpiryCondition::Earlier,
                 other => return bad_argument(&format!("flags {other}: pass 0 or one of KVSTORE_EXPIRE_*")),
             };
-            changed(family.expire(key(pKey, nKey)?, expiry(expire_ms)?, condition)?, pChanged)
+            changed(family.set_expiry(key(pKey, nKey)?, expiry(expire_ms)?, condition)?, pChanged)
         })
     }
 }
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn kvstore_cf_expire_time(
     unsafe {
         on_family(cf, |family| {
             let (key, time) = (key(pKey, nKey)?, output(pExpireMs, "pExpireMs")?);
-            time.set(present(family.expire_time(key)?)?.millis().unwrap_or(NO_TTL));
+            time.set(present(family.expiry(key)?)?.millis().unwrap_or(NO_TTL));
             Ok(KVSTORE_OK)
         })
     }
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
             let (key, value) = (key(pKey, nKey)?, output(ppValue, "ppValue")?);
             let length = output(pnValue, "pnValue")?;
             let mut copy = Copied::none();
-            let found = family.get_and_expire_with(key, expiry(expire_ms)?, |bytes| {
+            let found = family.get_and_set_expiry_with(key, expiry(expire_ms)?, |bytes| {
                 if copy.take(bytes) { Ok(bytes.len()) } else { Err(no_memory()) }
             })?;
             value.set(copy.release()); // NULL if nothing was found
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn kvstore_next_expiry(kv: *mut KVStore, pMs: *mut i64) ->
     unsafe {
         call(kv, |kv| {
             let time = output(pMs, "pMs")?;
-            time.set(kv.store.next_expiry_of_all()?.ok_or(Failure::Missing(NO_TTLS))?);
+            time.set(kv.store.next_expiry_all_families()?.ok_or(Failure::Missing(NO_TTLS))?);
             Ok(KVSTORE_OK)
         })
     }

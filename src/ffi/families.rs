@@ -127,7 +127,7 @@ pub unsafe extern "C" fn kvstore_cf_list(
     unsafe {
         call(kv, |kv| {
             let (names, count) = (output(pazNames, "pazNames")?, output(pnCount, "pnCount")?);
-            let families = kv.store.families()?;
+            let families = kv.store.family_names()?;
             let array = malloc_strings(&families)?;
             names.set(array);
             count.set(c_length(families.len()));

@@ -28,17 +28,17 @@ pub extern "C" fn kvstore_version() -> *const c_char {
 /// Returns the version of the SQLite in the library, such as "3.54.1". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_sqlite_version() -> *const c_char {
-    crate::sqlite_version().as_ptr()
+    crate::SQLITE_VERSION.as_ptr()
 }
 
 /// Returns the storage engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or
 /// "btree+sqlcipher". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_engine() -> *const c_char {
-    let engine = match crate::engine().to_bytes() {
+    let engine = match crate::ENGINE.to_bytes() {
         b"sql" if cfg!(feature = "encryption") => c"sql+sqlcipher",
         b"btree" if cfg!(feature = "encryption") => c"btree+sqlcipher",
-        _ => crate::engine(),
+        _ => crate::ENGINE,
     };
     engine.as_ptr()
 }

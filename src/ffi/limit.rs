@@ -6,7 +6,7 @@ use super::args::{bad_argument, optional_output};
 use super::call::call;
 use super::codes::{KVSTORE_EVICT_NONE, KVSTORE_EVICT_OLDEST, KVSTORE_EVICT_SOONEST, KVSTORE_OK};
 use super::types::KVStore;
-use crate::{Eviction, Limit};
+use crate::{Eviction, SizeLimit};
 
 /// Sets the size limit (quota) of a store, and the policy that selects keys to remove when the
 /// limit is reached. Both are stored in the file; every handle and process applies them from its
@@ -65,14 +65,14 @@ pub unsafe extern "C" fn kvstore_set_limit(kv: *mut KVStore, max_bytes: i64, pol
             };
             let limit = match u64::try_from(max_bytes) {
                 Ok(0) => None,
-                Ok(bytes) => Some(Limit::new(bytes, eviction)),
+                Ok(bytes) => Some(SizeLimit::new(bytes, eviction)),
                 Err(_) => {
                     return bad_argument(&format!(
                         "a limit of {max_bytes} bytes: pass a number of bytes, or 0 for no limit"
                     ));
                 }
             };
-            kv.store.set_limit(limit)?;
+            kv.store.set_size_limit(limit)?;
             Ok(KVSTORE_OK)
         })
     }
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn kvstore_get_limit(
     // SAFETY: as documented.
     unsafe {
         call(kv, |kv| {
-            let limit = kv.store.limit()?;
+            let limit = kv.store.size_limit()?;
             if let Some(output) = optional_output(pMaxBytes) {
                 let bytes = limit.map_or(0, |limit| limit.max_bytes);
                 output.set(i64::try_from(bytes).unwrap_or(i64::MAX));

@@ -141,7 +141,7 @@ pub unsafe extern "C" fn kvstore_cf_expiring_iterator_create(
     ppIter: *mut *mut KVIterator,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { new_iterator(cf, ppIter, |family| at_first(family.expiring(from_ms, to_ms), 0)) }
+    unsafe { new_iterator(cf, ppIter, |family| at_first(family.expiry_cursor(from_ms, to_ms), 0)) }
 }
 
 /// Builds an ordered key from a partition key and clustering columns. Rows of one partition are

@@ -11,7 +11,7 @@ use super::call::{call_without_handle, silence_guarded_panics};
 use super::codes::KVSTORE_OK;
 use super::conditional::give_count;
 use super::under_way;
-use crate::{Recovering, path_of};
+use crate::{RecoverEvent, path_of};
 
 /// Saves every readable row of a damaged file into a new store, with its value, expiry time, write
 /// time and family, including the settings of the family. Expired rows are left out.
@@ -61,11 +61,11 @@ pub unsafe extern "C" fn kvstore_recover(
         let (mut done, mut total) = (0, 0);
         let recovered = crate::recover(from, to, |what| {
             let text = match what {
-                Recovering::Pages { done: read, total: of } => {
+                RecoverEvent::Progress { pages_done: read, pages_total: of } => {
                     (done, total) = (of_c(read), of_c(of));
                     None
                 }
-                Recovering::Lost(loss) => CString::new(loss.to_string()).ok(),
+                RecoverEvent::Lost(loss) => CString::new(loss.to_string()).ok(),
             };
             let text = text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
             // SAFETY: the caller's function, with the caller's context.

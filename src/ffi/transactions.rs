@@ -28,7 +28,11 @@ pub unsafe extern "C" fn kvstore_begin(kv: *mut KVStore, write: c_int) -> c_int 
     // SAFETY: as documented.
     unsafe {
         call(kv, |kv| {
-            kv.store.begin(write != 0)?;
+            if write == 0 {
+                kv.store.begin_read()?
+            } else {
+                kv.store.begin_write()?
+            };
             Ok(KVSTORE_OK)
         })
     }

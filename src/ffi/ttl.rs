@@ -59,7 +59,7 @@ unsafe fn put_ttl(
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
     let (key, value) = unsafe { (key(p_key, n_key)?, value(p_value, n_value)?) };
-    family.put_until(key, value, expiry(expire_ms)?)?;
+    family.put_with_expiry(key, value, expiry(expire_ms)?)?;
     Ok(KVSTORE_OK)
 }
 
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn kvstore_cf_put_for(
                      expires use kvstore_cf_put_ttl with 0"
                 ));
             };
-            family.put_ttl(key, value, Duration::from_millis(ttl))?;
+            family.put_with_ttl(key, value, Duration::from_millis(ttl))?;
             Ok(KVSTORE_OK)
         })
     }

@@ -46,13 +46,13 @@ const APPLICATION_ID: u32 = 0x4B56_5331;
 /// What [`recover`] tells of while it works.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Recovering<'a> {
+pub enum RecoverEvent<'a> {
     /// So many pages were read, of about so many.
-    Pages {
+    Progress {
         /// Read so far.
-        done: u64,
+        pages_done: u64,
         /// All there are to be read.
-        total: u64,
+        pages_total: u64,
     },
     /// Something is lost.
     Lost(Loss<'a>),
@@ -63,33 +63,36 @@ pub enum Recovering<'a> {
 #[non_exhaustive]
 pub struct Loss<'a> {
     /// Of what: `family "sessions"`, or a part of the file.
-    pub of: &'a str,
+    pub location: &'a str,
     /// The key of the row, if it is one and its key is known.
     pub key: Option<&'a [u8]>,
     /// The page it was on, as SQLite counts them; 0: none.
-    pub page: u32,
+    pub page: Option<u32>,
     /// Whether it is one row; otherwise all that the page had.
     pub is_row: bool,
     /// Why.
-    pub why: &'a str,
+    pub reason: &'a str,
 }
 
 impl fmt::Display for Loss<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.of)?;
+        write!(f, "{}: ", self.location)?;
         match (self.is_row, self.key) {
-            (true, Some(key)) => write!(f, "the row \"{}\" is lost: {}", key.escape_ascii(), self.why)?,
-            (true, None) => write!(f, "a row is lost: {}", self.why)?,
-            (false, _) => write!(f, "{}", self.why)?,
+            (true, Some(key)) => write!(f, "the row \"{}\" is lost: {}", key.escape_ascii(), self.reason)?,
+            (true, None) => write!(f, "a row is lost: {}", self.reason)?,
+            (false, _) => write!(f, "{}", self.reason)?,
         }
-        if self.page == 0 { Ok(()) } else { write!(f, " (page {})", self.page) }
+        match self.page {
+            Some(page) => write!(f, " (page {page})"),
+            None => Ok(()),
+        }
     }
 }
 
 /// What a recovery has saved, and what not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Recovered {
+pub struct RecoverReport {
     /// Rows that are in the new store.
     pub rows: u64,
     /// Rows that had expired, and were left out.
@@ -104,10 +107,10 @@ pub struct Recovered {
     pub families: u64,
 }
 
-impl Recovered {
+impl RecoverReport {
     /// Whether nothing is lost.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.rows_lost + self.pages_lost + self.other_losses == 0
     }
 }
@@ -132,8 +135,8 @@ impl Recovered {
 pub fn recover(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
-    mut report: impl FnMut(Recovering<'_>) -> ControlFlow<()>,
-) -> Result<Recovered> {
+    mut report: impl FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
+) -> Result<RecoverReport> {
     let read = || Image::open(from.as_ref());
     let (new, (image, notes)) = NewFile::begin(to.as_ref(), Some(from.as_ref()), "new store", read)?;
     let reporter = RefCell::new(Reporter::new(&mut report));

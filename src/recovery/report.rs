@@ -3,23 +3,28 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::{Loss, Recovered, Recovering};
+use super::{Loss, RecoverEvent, RecoverReport};
 use crate::error::{Error, Result};
 
 /// Tells the caller, and counts.
 pub(super) struct Reporter<'r> {
-    report: &'r mut dyn FnMut(Recovering<'_>) -> ControlFlow<()>,
-    pub(super) counts: Recovered,
+    report: &'r mut dyn FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
+    pub(super) counts: RecoverReport,
     /// Pages that were told of.
     faults: HashSet<u32>,
 }
 
+/// A page number; `None` for 0, which no page has.
+fn some(page: u32) -> Option<u32> {
+    Some(page).filter(|page| *page > 0)
+}
+
 impl<'r> Reporter<'r> {
-    pub(super) fn new(report: &'r mut dyn FnMut(Recovering<'_>) -> ControlFlow<()>) -> Reporter<'r> {
-        Reporter { report, counts: Recovered::default(), faults: HashSet::new() }
+    pub(super) fn new(report: &'r mut dyn FnMut(RecoverEvent<'_>) -> ControlFlow<()>) -> Reporter<'r> {
+        Reporter { report, counts: RecoverReport::default(), faults: HashSet::new() }
     }
 
-    pub(super) fn tell(&mut self, what: Recovering<'_>) -> Result<()> {
+    pub(super) fn tell(&mut self, what: RecoverEvent<'_>) -> Result<()> {
         match (self.report)(what) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
@@ -30,12 +35,18 @@ impl<'r> Reporter<'r> {
 
     pub(super) fn other(&mut self, of: &str, page: u32, why: &str) -> Result<()> {
         self.counts.other_losses += 1;
-        self.tell(Recovering::Lost(Loss { of, key: None, page, is_row: false, why }))
+        self.tell(RecoverEvent::Lost(Loss {
+            location: of,
+            key: None,
+            page: some(page),
+            is_row: false,
+            reason: why,
+        }))
     }
 
     pub(super) fn row(&mut self, of: &str, page: u32, key: Option<&[u8]>, why: &str) -> Result<()> {
         self.counts.rows_lost += 1;
-        self.tell(Recovering::Lost(Loss { of, key, page, is_row: true, why }))
+        self.tell(RecoverEvent::Lost(Loss { location: of, key, page: some(page), is_row: true, reason: why }))
     }
 
     pub(super) fn page(&mut self, of: &str, page: u32, why: &str) -> Result<()> {
@@ -44,6 +55,12 @@ impl<'r> Reporter<'r> {
         }
         self.counts.pages_lost += 1;
         let why = format!("a page {why}, and what was on it is lost");
-        self.tell(Recovering::Lost(Loss { of, key: None, page, is_row: false, why: &why }))
+        self.tell(RecoverEvent::Lost(Loss {
+            location: of,
+            key: None,
+            page: some(page),
+            is_row: false,
+            reason: &why,
+        }))
     }
 }

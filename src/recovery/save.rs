@@ -10,11 +10,11 @@ use super::record::{Where, data_row, large_value};
 use super::walk::{Entry, Visitor};
 use super::work::{Family, Work};
 use crate::clock::system_now_ms;
-use crate::config::{Config, MAX_VALUE_SIZE_LIMIT, SyncLevel};
+use crate::config::{Config, MAX_VALUE_SIZE, SyncLevel};
 use crate::error::Result;
 use crate::expiry::{self, Expiry};
 use crate::memory;
-use crate::options::{Eviction, Limit, PutOptions};
+use crate::options::{Eviction, PutOptions, SizeLimit};
 use crate::store::Store;
 
 /// How much is written in one transaction, at most.
@@ -31,21 +31,21 @@ impl Saving {
         let config = Config::new()
             .page_size(page_size as u32)
             .sync(SyncLevel::Off)
-            .max_value_size(MAX_VALUE_SIZE_LIMIT)
+            .max_value_size(MAX_VALUE_SIZE)
             .exclusive(true);
         Ok(Saving { store: Store::open_with(path, &config)? })
     }
 
     /// How many families it has.
     pub(super) fn families(&self) -> Result<u64> {
-        Ok(self.store.families()?.len() as u64 + 1)
+        Ok(self.store.family_names()?.len() as u64 + 1)
     }
 
     /// Makes a family, with the settings it had.
     pub(super) fn family(&self, found: &Found, has_write_times: bool) -> Result<Batch<'_>> {
         let family = match found.name.as_str() {
             crate::db::DEFAULT_FAMILY => self.store.default_family().unregistered(),
-            name => self.store.family_or_create(name)?,
+            name => self.store.get_or_create_family(name)?,
         };
         let settings = found.settings.unwrap_or_default();
         if settings.track_writes || has_write_times {
@@ -69,7 +69,7 @@ impl Saving {
                 Some(2) => Eviction::Oldest,
                 _ => Eviction::None,
             };
-            let limit = Limit::new(max_bytes.unsigned_abs(), eviction);
+            let limit = SizeLimit::new(max_bytes.unsigned_abs(), eviction);
             // A limit makes room for itself, and nothing that was saved is to go.
             if self.store.transaction(|store| store.take_limit(limit)).is_err() {
                 let why =
@@ -127,7 +127,7 @@ impl Batch<'_> {
                 let options = PutOptions::new().expiry(expiry).if_absent();
                 let written_ms = row.written_ms.filter(|ms| *ms >= 0);
                 let options = written_ms.map_or(options, |ms| options.written_at(ms));
-                saved += u64::from(self.family.put_with(&row.key, &row.value, &options)?);
+                saved += u64::from(self.family.put_with_options(&row.key, &row.value, &options)?);
             }
             Ok::<u64, crate::error::Error>(saved)
         })?;
@@ -162,7 +162,7 @@ impl Rows<'_, '_> {
         let (_, page, cell) = large.get(place).ok_or("its large value is lost")?;
         let record = self.work.forest.record_at(*page, *cell as usize, Kind::Table)?;
         let value = large_value(&record).ok_or("the record of its large value is damaged")?;
-        if value.len() > MAX_VALUE_SIZE_LIMIT {
+        if value.len() > MAX_VALUE_SIZE {
             return Err("its value is longer than one can be");
         }
         memory::copy_of(value).map_err(|_| memory::NONE_LEFT)

@@ -10,7 +10,7 @@ use super::page::Kind;
 use super::report::Reporter;
 use super::save::{self, Saving};
 use super::walk::{Entry, Forest, Visitor};
-use super::{Recovering, record};
+use super::{RecoverEvent, record};
 use crate::error::Result;
 
 /// Pages between two reports of progress.
@@ -51,7 +51,7 @@ impl<'f> Progress<'f> {
             return Ok(());
         }
         let (done, total) = (done.min(self.total), self.total);
-        self.reporter.borrow_mut().tell(Recovering::Pages { done, total })
+        self.reporter.borrow_mut().tell(RecoverEvent::Progress { pages_done: done, pages_total: total })
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Stats {
     pub wal_frames: u64,
     /// Gets and exists that found no live key; of many keys, each.
     pub misses: u64,
-    /// Keys removed to make room ([`Store::set_limit`](crate::Store::set_limit)) that were alive; the expired ones
+    /// Keys removed to make room ([`Store::set_size_limit`](crate::Store::set_size_limit)) that were alive; the expired ones
     /// count as purged.
     pub evicted: u64,
     /// What the data takes in the file, in bytes, now: its pages without the free ones, which is what a limit bounds

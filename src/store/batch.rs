@@ -34,7 +34,7 @@ enum Action {
 }
 
 impl WriteBatch {
-    /// Adds a write, as [`Family::put_with`] without a condition does it at the commit.
+    /// Adds a write, as [`Family::put_with_options`] without a condition does it at the commit.
     ///
     /// # Errors
     /// `Error` for a key or value of a bad length, a bad time, or a family of another store handle;

@@ -12,18 +12,18 @@ const MOST_OF_SQLITE: u32 = 1000;
 /// What [`Store::check`] tells of while it works.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Checking<'a> {
+pub enum CheckEvent<'a> {
     /// A family is about to be checked.
-    Family {
+    Progress {
         /// How many were checked before.
-        done: usize,
+        families_done: usize,
         /// How many there are.
-        total: usize,
+        families_total: usize,
     },
     /// Something does not agree.
-    Disagreement {
+    Problem {
         /// What, in one line, without a key or a value.
-        text: &'a str,
+        message: &'a str,
         /// The key of the row or entry, where it is about one that has one.
         key: Option<&'a [u8]>,
     },
@@ -32,9 +32,9 @@ pub enum Checking<'a> {
 /// Something that [`Store::repair_with`] could not keep as it was.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Mending<'a> {
+pub struct RepairEvent<'a> {
     /// What became of it, in one line, without a key or a value.
-    pub text: &'a str,
+    pub message: &'a str,
     /// The key of the row that was removed, where it is about one whose key is bytes.
     pub key: Option<&'a [u8]>,
 }
@@ -42,34 +42,34 @@ pub struct Mending<'a> {
 /// What [`Store::check`] has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Checked {
+pub struct CheckReport {
     /// By SQLite's own check, or because something could not be read: the file is damaged, and a
     /// [repair](Store::repair) cannot mend it. [`recover`](crate::recover) saves what can be read.
-    pub in_file: u64,
+    pub file_errors: u64,
     /// Between the tables, which a repair makes agree.
-    pub in_tables: u64,
+    pub table_errors: u64,
     /// What has kept the check from getting to its end: then there may be more. Where it says that the file cannot be
     /// read, it was counted as found in the file.
-    pub stopped: Option<Error>,
+    pub stopped_by: Option<Error>,
 }
 
-impl Checked {
+impl CheckReport {
     /// Whether everything was looked at, and nothing found.
     #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.in_file + self.in_tables == 0 && self.stopped.is_none()
+    pub fn is_ok(&self) -> bool {
+        self.file_errors + self.table_errors == 0 && self.stopped_by.is_none()
     }
 }
 
 struct Counting<F> {
     tell: F,
-    checked: Checked,
+    checked: CheckReport,
     /// Nothing more is to be told.
     has_stopped: bool,
 }
 
-impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Counting<F> {
-    fn tell(&mut self, what: Checking<'_>) -> ControlFlow<()> {
+impl<F: FnMut(CheckEvent<'_>) -> ControlFlow<()>> Counting<F> {
+    fn tell(&mut self, what: CheckEvent<'_>) -> ControlFlow<()> {
         if !self.has_stopped {
             self.has_stopped = (self.tell)(what).is_break();
         }
@@ -77,19 +77,19 @@ impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Counting<F> {
     }
 }
 
-impl<F: FnMut(Checking<'_>) -> ControlFlow<()>> Report for Counting<F> {
+impl<F: FnMut(CheckEvent<'_>) -> ControlFlow<()>> Report for Counting<F> {
     fn found(&mut self, found: Disagreement<'_>) -> ControlFlow<()> {
         if !self.has_stopped {
             match found.in_file {
-                true => self.checked.in_file += 1,
-                false => self.checked.in_tables += 1,
+                true => self.checked.file_errors += 1,
+                false => self.checked.table_errors += 1,
             }
         }
-        self.tell(Checking::Disagreement { text: found.text, key: found.key })
+        self.tell(CheckEvent::Problem { message: found.text, key: found.key })
     }
 
     fn family(&mut self, at: usize, of: usize) -> ControlFlow<()> {
-        self.tell(Checking::Family { done: at, total: of })
+        self.tell(CheckEvent::Progress { families_done: at, families_total: of })
     }
 }
 
@@ -100,10 +100,10 @@ impl Store {
     /// lines are told.
     ///
     /// # Errors
-    /// What keeps the check from beginning. What stops it later is in [`Checked::stopped`].
-    pub fn check(&self, report: impl FnMut(Checking<'_>) -> ControlFlow<()>) -> Result<Checked> {
-        let mut counting = Counting { tell: report, checked: Checked::default(), has_stopped: false };
-        let stopped = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
-        Ok(Checked { stopped, ..counting.checked })
+    /// What keeps the check from beginning. What stops it later is in [`CheckReport::stopped_by`].
+    pub fn check(&self, report: impl FnMut(CheckEvent<'_>) -> ControlFlow<()>) -> Result<CheckReport> {
+        let mut counting = Counting { tell: report, checked: CheckReport::default(), has_stopped: false };
+        let stopped_by = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
+        Ok(CheckReport { stopped_by, ..counting.checked })
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
     if config.file.journal_mode == JournalMode::Wal {
         // Its first look at all families takes longest, and here nobody waits for it. (In DELETE mode who reads
         // stands in the way of commits.) What fails now, fails again when it counts.
-        let _ = own.next_expiry_of_all();
+        let _ = own.next_expiry_all_families();
     }
     let weak = Arc::downgrade(shared);
     let worker = Worker::start("kvstore-cleaner", move |told| {

@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Limit;
+use crate::options::SizeLimit;
 
 impl Store {
     /// Sets how much the data of this store may take in its file, and which keys make room; `None`: as much as it
@@ -33,7 +33,7 @@ impl Store {
     /// # Errors
     /// `Error` for a limit of less than 32 pages; `Full` if the data takes more and may not be removed; otherwise as
     /// for a write. Nothing is changed then.
-    pub fn set_limit(&self, limit: Option<Limit>) -> Result<()> {
+    pub fn set_size_limit(&self, limit: Option<SizeLimit>) -> Result<()> {
         let shared = self.shared();
         let before = shared.write(|db| {
             let before = db.limit_now()?;
@@ -50,9 +50,8 @@ impl Store {
     /// store on a server has none.
     ///
     /// # Errors
-    /// As [`set_limit`](Store::set_limit), with a text for who copies a store; the transaction is to be rolled back then.
-    #[doc(hidden)]
-    pub fn take_limit(&self, limit: Limit) -> Result<()> {
+    /// As [`set_limit`](Store::set_size_limit), with a text for who copies a store; the transaction is to be rolled back then.
+    pub(crate) fn take_limit(&self, limit: SizeLimit) -> Result<()> {
         if !self.shared().with(|db| Ok(db.view().can_have_limit()))? {
             return Ok(());
         }
@@ -64,7 +63,7 @@ impl Store {
                 limit.max_bytes
             )
         };
-        match self.set_limit(Some(limit)) {
+        match self.set_size_limit(Some(limit)) {
             Ok(()) if self.stats()?.evicted == evicted => Ok(()),
             Ok(()) => Err(Error::over_limit(why(&"what was copied takes more here"))),
             Err(e) if e.dooms_transaction() => Err(e),
@@ -78,7 +77,7 @@ impl Store {
     ///
     /// # Errors
     /// Failures to read.
-    pub fn limit(&self) -> Result<Option<Limit>> {
+    pub fn size_limit(&self) -> Result<Option<SizeLimit>> {
         self.shared().with(|db| db.view().limit_now())
     }
 }

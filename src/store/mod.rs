@@ -26,8 +26,8 @@ use crate::family::Family;
 use crate::shared::neighbours;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
-pub use check::{Checked, Checking, Mending};
-pub use copy::Copied;
+pub use check::{CheckEvent, CheckReport, RepairEvent};
+pub use copy::CopyReport;
 pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
@@ -109,8 +109,7 @@ impl Store {
     }
 
     /// Fails if the caller is a callback that this store has called.
-    #[doc(hidden)]
-    pub fn check_no_callback(&self) -> Result<()> {
+    pub(crate) fn check_no_callback(&self) -> Result<()> {
         self.shared.check_no_callback()
     }
 
@@ -165,7 +164,7 @@ impl Store {
     ///
     /// # Errors
     /// `Error` for a bad name.
-    pub fn family_or_create(&self, name: &str) -> Result<Family> {
+    pub fn get_or_create_family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
         if !self.shared.with(|db| db.view().family_exists(name))? {
@@ -208,7 +207,7 @@ impl Store {
     ///
     /// # Errors
     /// Failures to read.
-    pub fn families(&self) -> Result<Vec<String>> {
+    pub fn family_names(&self) -> Result<Vec<String>> {
         let mut names = self.shared.with(|db| db.view().families())?;
         names.retain(|name| name != DEFAULT_FAMILY);
         Ok(names)
@@ -267,7 +266,7 @@ impl Store {
     /// are not as the store makes them, and have something in them, get a name that begins with `lost:`.
     ///
     /// A store whose catalogue of families is gone, or has no `default`, is opened by
-    /// [`Config::damaged`](crate::Config::damaged) only.
+    /// [`Config::allow_damaged`](crate::Config::allow_damaged) only.
     ///
     /// Reads everything, which takes about twice as long as the check; on a store without damage it writes
     /// nothing. Others can read meanwhile, but not write.
@@ -286,7 +285,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`repair`](Store::repair).
-    pub fn repair_with(&self, mut report: impl FnMut(Mending<'_>)) -> Result<u64> {
+    pub fn repair_with(&self, mut report: impl FnMut(RepairEvent<'_>)) -> Result<u64> {
         let now_ms = self.shared.clock.now_ms();
         self.shared.with(|db| {
             if db.is_read_only() {
@@ -298,7 +297,8 @@ impl Store {
                 ));
             }
             self.shared.note_change();
-            let mut tell = |found: Disagreement<'_>| report(Mending { text: found.text, key: found.key });
+            let mut tell =
+                |found: Disagreement<'_>| report(RepairEvent { message: found.text, key: found.key });
             let fixed = db.in_own_transaction(true, |db| db.repair(now_ms, &mut tell))?;
             self.shared.committed(db);
             Ok(fixed)
@@ -389,14 +389,12 @@ impl Store {
 
     /// What this handle takes for the server's time between two answers: for tests, which turn the server's clock, too.
     #[cfg(feature = "remote")]
-    #[doc(hidden)]
-    pub fn set_clock_like_the_servers(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
+    pub(crate) fn simulate_server_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         self.shared.clock.inject(Some(Arc::new(now_ms)));
     }
 
     /// Fails if the time of this store is told by a server.
-    #[doc(hidden)]
-    pub fn check_own_clock(&self) -> Result<()> {
+    pub(crate) fn check_own_clock(&self) -> Result<()> {
         if !self.shared.clock.is_a_servers() {
             return Ok(());
         }

@@ -31,7 +31,7 @@ impl Store {
     ///
     /// # Errors
     /// Failures to read.
-    pub fn next_expiry_of_all(&self) -> Result<Option<i64>> {
+    pub fn next_expiry_all_families(&self) -> Result<Option<i64>> {
         self.shared().with(|db| db.view().next_expiry(&self.shared().clock))
     }
 

@@ -63,7 +63,20 @@ impl Store {
     /// # Errors
     /// `Error` if one is open already (it goes on); [`Busy`](crate::ErrorKind::Busy) if another
     /// handle is writing; [`ReadOnly`](crate::ErrorKind::ReadOnly) for a write on a read-only store.
-    pub fn begin(&self, write: bool) -> Result<()> {
+    pub fn begin_write(&self) -> Result<()> {
+        self.begin(true)
+    }
+
+    /// Begins a read transaction, which sees one snapshot of the store until [`commit`](Store::commit) or
+    /// [`rollback`](Store::rollback) ends it. Prefer [`snapshot`](Store::snapshot).
+    ///
+    /// # Errors
+    /// `Error` if one is open already.
+    pub fn begin_read(&self) -> Result<()> {
+        self.begin(false)
+    }
+
+    fn begin(&self, write: bool) -> Result<()> {
         self.shared.with(|db| {
             if *db.transaction() != TransactionState::None {
                 return Err(Error::invalid(

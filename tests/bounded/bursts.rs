@@ -1,6 +1,6 @@
 //! How many keys a write removes at a time, and how full the store stays: what ADR 16 was decided by.
 
-use kvstore::{Config, Eviction, Expiry, Limit, Store};
+use kvstore::{Config, Eviction, Expiry, SizeLimit, Store};
 
 use crate::common::{Random, TestClock, numbered};
 
@@ -26,11 +26,11 @@ fn run(eviction: Eviction, bulk: bool, random_writes: bool, value: usize) -> See
     let clock = TestClock::at(NOW);
     clock.drive(&store);
     let mut random = Random(99);
-    store.set_limit(Some(Limit::new(4 << 20, eviction))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(4 << 20, eviction))).unwrap();
     let put = |n: usize, key: usize, random: &mut Random| {
         clock.set(NOW + n as i64);
         let end = Expiry::At(NOW * 2 + random.below(1_000_000) as i64);
-        store.put_until(numbered(key), vec![1; value], end).unwrap();
+        store.put_with_expiry(numbered(key), vec![1; value], end).unwrap();
     };
     let mut n = 0;
     while evicted(&store) == 0 {

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use kvstore::{Config, Eviction, Expiry, Limit, Store, SyncLevel};
+use kvstore::{Config, Eviction, Expiry, SizeLimit, Store, SyncLevel};
 
 use crate::common::{Random, Scratch, TestClock};
 
@@ -40,7 +40,7 @@ fn write(store: &Store, clock: &TestClock, random: &mut Random, n: i64) -> Durat
     let family = store.family(family).unwrap();
     let expiry = Expiry::At(clock.now() + 1000 * ttl_s as i64);
     let begun = Instant::now();
-    family.put_until(key, &value, expiry).unwrap();
+    family.put_with_expiry(key, &value, expiry).unwrap();
     begun.elapsed()
 }
 
@@ -52,7 +52,7 @@ fn hour(eviction: Eviction, writes: i64, print: bool) {
     for family in ["leases", "samples", "hosts", "log"] {
         store.create_family(family).unwrap();
     }
-    store.set_limit(Some(Limit::new(LIMIT, eviction))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(LIMIT, eviction))).unwrap();
     let wal_pages = LIMIT / PAGE / 8;
     let mut random = Random(11);
     let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |found| found.len());

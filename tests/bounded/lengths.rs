@@ -1,6 +1,6 @@
 //! How long the files of a bounded store are: right after a commit, and when the limit was just set.
 
-use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Store};
+use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Store};
 
 use crate::common::{Random, Scratch, numbered};
 
@@ -31,7 +31,7 @@ fn in_delete_mode_what_a_write_has_written_ahead_of_its_commit_is_cut_off_with_i
         for n in [1900, 2000, 2100] {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config.clone().journal_mode(JournalMode::Delete).cache_pages(100));
-            store.set_limit(Some(Limit::new(2 << 20, Eviction::Soonest))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(2 << 20, Eviction::Soonest))).unwrap();
             put_together(&store, 0, 600);
             put_together(&store, 1000, n);
             assert!(store.stats().unwrap().evicted > 0);
@@ -49,15 +49,15 @@ fn what_only_removes_leaves_no_free_page_over_the_limit() {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config.page_size(page));
             let limit = u64::from(page) * pages;
-            store.set_limit(Some(Limit::new(limit, Eviction::None))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(limit, Eviction::None))).unwrap();
             let mut random = Random(seed);
             for n in 0..1500 {
                 let key = format!("{:03}{}", random.below(300), "x".repeat(random.below(3) as usize * 50));
                 let end = Expiry::At(NOW * 2 + random.below(1_000_000) as i64);
                 let done = match random.below(8) {
-                    0..4 => store.put_until(&key, vec![1; random.below(120) as usize], end),
-                    4..6 => store.expire(&key, Expiry::Never, kvstore::Condition::Always).map(drop),
-                    6 => store.expire(&key, Expiry::At(1), kvstore::Condition::Always).map(drop),
+                    0..4 => store.put_with_expiry(&key, vec![1; random.below(120) as usize], end),
+                    4..6 => store.set_expiry(&key, Expiry::Never, kvstore::ExpiryCondition::Always).map(drop),
+                    6 => store.set_expiry(&key, Expiry::At(1), kvstore::ExpiryCondition::Always).map(drop),
                     _ => store.delete(&key).map(drop),
                 };
                 assert!(done.is_ok() || done.is_err_and(|e| e.kind() == ErrorKind::Full));
@@ -82,7 +82,7 @@ fn write_tracking_that_ends_in_a_full_store_needs_no_page() {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config.page_size(512));
             store.set_write_tracking(true).unwrap();
-            store.set_limit(Some(Limit::new(64 * 512, Eviction::None))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(64 * 512, Eviction::None))).unwrap();
             let mut random = Random(seed);
             let mut refused = 0;
             while refused < 100 {
@@ -112,23 +112,23 @@ fn a_limit_that_is_set_cuts_the_file_and_the_wal_at_once_unless_others_read() {
             store.clear().unwrap();
             store.put("key", "value").unwrap();
             assert!(length(&scratch.path()) + length(&scratch.wal()) > 1 << 20);
-            let limit = Limit::new(1 << 20, Eviction::Soonest);
+            let limit = SizeLimit::new(1 << 20, Eviction::Soonest);
             let reader = scratch.open_with(&config);
             if mode == JournalMode::Wal {
-                reader.begin(false).unwrap();
-                store.set_limit(Some(limit)).unwrap();
+                reader.begin_read().unwrap();
+                store.set_size_limit(Some(limit)).unwrap();
                 assert!(length(&scratch.wal()) > 1 << 20);
                 reader.rollback().unwrap();
             }
             // Another limit; the same one again changes nothing, and does nothing.
             let checkpoints = store.stats().unwrap().checkpoints;
-            store.set_limit(Some(Limit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
             assert!(length(&scratch.path()) <= 1 << 20, "{} bytes", length(&scratch.path()));
             assert_eq!(length(&scratch.wal()), 0);
             assert_eq!(reader.get("key").unwrap().as_deref(), Some(&b"value"[..]));
             let cut = store.stats().unwrap().checkpoints;
             assert!(cut > checkpoints);
-            store.set_limit(Some(Limit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
             assert_eq!(store.stats().unwrap().checkpoints, cut);
             store.integrity_check().unwrap();
         }
@@ -142,12 +142,14 @@ fn when_a_large_file_is_bounded_no_more_goes_than_must() {
         // With small pages SQLite has many about other pages.
         let store = scratch.open_with(&config.page_size(512));
         for n in 0..200 {
-            store.put_until(numbered(n), [1; 100], Expiry::At(NOW * 2 + n as i64)).unwrap();
+            store.put_with_expiry(numbered(n), [1; 100], Expiry::At(NOW * 2 + n as i64)).unwrap();
         }
         let before = store.stats().unwrap().size_bytes;
-        store.put_until("large", vec![1; 4_000_000], Expiry::At(NOW * 2 - 1)).unwrap();
+        store.put_with_expiry("large", vec![1; 4_000_000], Expiry::At(NOW * 2 - 1)).unwrap();
         // For the table of large values, and that a page is kept free.
-        store.set_limit(Some(Limit::new(before + before / 31 + 4 * 512, Eviction::Soonest))).unwrap();
+        store
+            .set_size_limit(Some(SizeLimit::new(before + before / 31 + 4 * 512, Eviction::Soonest)))
+            .unwrap();
         assert_eq!((store.count().unwrap(), store.exists("large").unwrap()), (200, false));
         let stats = store.stats().unwrap();
         assert!(stats.size_bytes <= before + 4 * 512 && stats.evicted == 1);
@@ -161,7 +163,7 @@ fn a_write_that_is_more_than_the_limit_alone_is_told_so() {
     for config in engines() {
         for eviction in [Eviction::None, Eviction::Soonest, Eviction::Oldest] {
             let store = Store::open_in_memory(&config).unwrap();
-            store.set_limit(Some(Limit::new(1 << 20, eviction))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(1 << 20, eviction))).unwrap();
             put_together(&store, 0, 600);
             let refused = store.put("large", vec![0; 2 << 20]).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Full);

@@ -1,4 +1,4 @@
-//! Bounded stores: `Store::set_limit`, what goes to make room, and that the file stays within it.
+//! Bounded stores: `Store::set_size_limit`, what goes to make room, and that the file stays within it.
 
 mod bursts;
 #[path = "../common/mod.rs"]

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kvstore::{Config, ErrorKind, Eviction, Expiry, Family, Limit, Store};
+use kvstore::{Config, ErrorKind, Eviction, Expiry, Family, SizeLimit, Store};
 
 use crate::common::{Random, Scratch, TestClock};
 
@@ -60,7 +60,7 @@ struct World {
 fn keys_of(store: &Store, family: usize) -> Vec<Vec<u8>> {
     let family = open(store, family);
     let mut all = Vec::new();
-    let mut cursor = family.expiring(0, i64::MAX);
+    let mut cursor = family.expiry_cursor(0, i64::MAX);
     let mut there = cursor.first().unwrap();
     while there {
         all.push(cursor.key().unwrap().to_vec());
@@ -83,7 +83,7 @@ impl World {
         let store = scratch.open_with(&config);
         let clock = TestClock::at(START);
         clock.drive(&store);
-        store.set_limit(Some(Limit::new(PAGE * PAGES, eviction))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(PAGE * PAGES, eviction))).unwrap();
         let model = Model { exists: [true, false, false], ..Model::default() };
         World {
             scratch,
@@ -185,7 +185,7 @@ impl World {
                 let (key, end, bytes) = self.some_put();
                 wanted.rows.insert(key.clone(), Row { end, written: now });
                 let expiry = end.map_or(Expiry::Never, Expiry::At);
-                let done = open(&self.store, key.0).put_until(&key.1, vec![7; bytes], expiry);
+                let done = open(&self.store, key.0).put_with_expiry(&key.1, vec![7; bytes], expiry);
                 self.check(done, wanted, &[key], true);
             }
             60..72 => {
@@ -209,7 +209,7 @@ impl World {
                     row.end = Some(end);
                 }
                 let done = open(&self.store, key.0)
-                    .expire(&key.1, Expiry::At(end), kvstore::Condition::Always)
+                    .set_expiry(&key.1, Expiry::At(end), kvstore::ExpiryCondition::Always)
                     .map(drop);
                 self.check(done, wanted, &[key], true);
             }
@@ -239,7 +239,7 @@ impl World {
                 self.check(done, wanted, &[], true);
             }
             89..94 if self.begun.is_none() => {
-                self.store.begin(true).unwrap();
+                self.store.begin_write().unwrap();
                 self.begun = Some(self.model.clone());
             }
             89..94 => {
@@ -269,7 +269,7 @@ impl World {
                 let (key, end, bytes) = self.some_put();
                 let expiry = end.map_or(Expiry::Never, Expiry::At);
                 wanted.rows.insert(key.clone(), Row { end, written: now });
-                let done = open(&other, key.0).put_until(&key.1, vec![9; bytes], expiry);
+                let done = open(&other, key.0).put_with_expiry(&key.1, vec![9; bytes], expiry);
                 self.check(done, wanted, &[key], true);
             }
             _ => self.clock.set(now + self.random.below(200) as i64),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, Limit, Store};
+use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, SizeLimit, Store};
 
 use crate::common::{Random, Scratch, numbered};
 
@@ -28,22 +28,22 @@ fn a_writer() {
     let number: u64 = std::env::var("KVSTORE_BOUNDED_NUMBER").unwrap().parse().unwrap();
     let config = Config::new().busy_timeout(Duration::from_secs(20)).sql_engine(number % 3 == 2);
     let store = Store::open_with(path, &config).unwrap();
-    let family = store.family_or_create(&format!("of {number}")).unwrap();
+    let family = store.get_or_create_family(&format!("of {number}")).unwrap();
     let mut random = Random(number * 77 + u64::from(std::process::id()));
     loop {
         let key = numbered(random.below(5000) as usize);
         let value = vec![number as u8; random.below(700) as usize];
         let expiry = Expiry::At(kvstore::now_ms() + 60_000 + random.below(60_000) as i64);
         if random.below(10) > 0 {
-            family.put_until(&key, &value, expiry).unwrap();
+            family.put_with_expiry(&key, &value, expiry).unwrap();
             continue;
         }
         store
             .transaction(|tx| {
                 for n in 0..20 {
-                    tx.put_until([&key, &[n][..]].concat(), &value, expiry)?;
+                    tx.put_with_expiry([&key, &[n][..]].concat(), &value, expiry)?;
                 }
-                family.put_until(&key, &value, expiry)?;
+                family.put_with_expiry(&key, &value, expiry)?;
                 assert!(family.exists(&key)?, "what a write has put does not go for it");
                 Ok::<(), kvstore::Error>(())
             })
@@ -56,7 +56,7 @@ fn the_limit_holds_while_processes_write_and_are_killed() {
     for eviction in [Eviction::Soonest, Eviction::Oldest] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(20)));
-        store.set_limit(Some(Limit::new(LIMIT, eviction))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(LIMIT, eviction))).unwrap();
         let mut writers: Vec<_> = (0..3).map(|n| writer(&scratch.path(), n)).collect();
         let mut random = Random(3);
         let begun = Instant::now();
@@ -79,11 +79,11 @@ fn the_limit_holds_while_processes_write_and_are_killed() {
             writers[at] = writer(&scratch.path(), at);
             // One that has not heard of it obeys a new limit with its next write.
             let other = if kills % 2 == 0 {
-                Some(Limit::new(LIMIT, eviction))
+                Some(SizeLimit::new(LIMIT, eviction))
             } else {
-                Some(Limit::new(LIMIT / 2, eviction))
+                Some(SizeLimit::new(LIMIT / 2, eviction))
             };
-            store.set_limit(other).unwrap();
+            store.set_size_limit(other).unwrap();
             assert!(store.stats().unwrap().size_bytes <= other.unwrap().max_bytes);
         }
         for writer in &mut writers {
@@ -95,9 +95,9 @@ fn the_limit_holds_while_processes_write_and_are_killed() {
         store.put("one more", "value").unwrap();
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         assert!(std::fs::metadata(scratch.path()).unwrap().len() <= LIMIT);
-        assert!(store.families().unwrap().len() == 3);
+        assert!(store.family_names().unwrap().len() == 3);
         // And what is there can be used.
-        store.set_limit(Some(Limit::new(LIMIT, Eviction::None))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(LIMIT, Eviction::None))).unwrap();
         assert_eq!(store.put("large", vec![0; 600_000]).unwrap_err().kind(), ErrorKind::Full);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Store};
+use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Store};
 
 use crate::common::{Random, Scratch, TestClock, kind, memory_at, numbered, python};
 
@@ -18,7 +18,7 @@ fn engines() -> [Config; 2] {
 fn pour(store: &Store, from: usize, n: usize) -> (usize, Option<ErrorKind>) {
     for at in from..from + n {
         let ttl = Expiry::At(NOW + 1_000_000 + at as i64);
-        if let Err(e) = store.put_until(numbered(at), [7; 200], ttl) {
+        if let Err(e) = store.put_with_expiry(numbered(at), [7; 200], ttl) {
             return (at - from, Some(e.kind()));
         }
     }
@@ -34,17 +34,17 @@ fn a_limit_is_kept_in_the_file_and_told_by_every_handle() {
     for config in engines() {
         let scratch = Scratch::new();
         let (one, other) = (scratch.open_with(&config), scratch.open());
-        assert_eq!((one.limit().unwrap(), other.limit().unwrap()), (None, None));
+        assert_eq!((one.size_limit().unwrap(), other.size_limit().unwrap()), (None, None));
         for eviction in POLICIES {
-            let limit = Limit::new(1 << 20, eviction);
-            one.set_limit(Some(limit)).unwrap();
-            assert_eq!((one.limit().unwrap(), other.limit().unwrap()), (Some(limit), Some(limit)));
+            let limit = SizeLimit::new(1 << 20, eviction);
+            one.set_size_limit(Some(limit)).unwrap();
+            assert_eq!((one.size_limit().unwrap(), other.size_limit().unwrap()), (Some(limit), Some(limit)));
             let reader = scratch.open_with(&config.clone().read_only(true));
-            assert_eq!(reader.limit().unwrap(), Some(limit));
-            assert_eq!(kind(reader.set_limit(None)), ErrorKind::ReadOnly);
+            assert_eq!(reader.size_limit().unwrap(), Some(limit));
+            assert_eq!(kind(reader.set_size_limit(None)), ErrorKind::ReadOnly);
         }
-        other.set_limit(None).unwrap();
-        assert_eq!(one.limit().unwrap(), None);
+        other.set_size_limit(None).unwrap();
+        assert_eq!(one.size_limit().unwrap(), None);
         one.integrity_check().unwrap();
         assert_eq!(one.repair().unwrap(), 0);
     }
@@ -55,12 +55,12 @@ fn a_limit_that_leaves_no_room_for_anything_is_refused() {
     for (page_size, least) in [(512, 16_384), (4096, 131_072), (65_536, 2_097_152)] {
         let store = Store::open_in_memory(&Config::new().page_size(page_size)).unwrap();
         for bytes in [0, 1, least - 1, u64::MAX, 1 << 63] {
-            let error = store.set_limit(Some(Limit::new(bytes, Eviction::None))).unwrap_err();
+            let error = store.set_size_limit(Some(SizeLimit::new(bytes, Eviction::None))).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Error);
             assert!(error.to_string().contains(&least.to_string()), "{error}");
         }
-        assert_eq!(store.limit().unwrap(), None);
-        store.set_limit(Some(Limit::new(least, Eviction::None))).unwrap();
+        assert_eq!(store.size_limit().unwrap(), None);
+        store.set_size_limit(Some(SizeLimit::new(least, Eviction::None))).unwrap();
         store.put("key", "value").unwrap();
     }
 }
@@ -71,7 +71,7 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
         let family = store.create_family("family").unwrap();
-        store.set_limit(Some(Limit::new(256 << 10, Eviction::None))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::None))).unwrap();
         let (put, refused) = pour(&store, 0, 10_000);
         assert_eq!(refused, Some(ErrorKind::Full));
         assert!(put > 500, "{put} keys");
@@ -80,8 +80,11 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
         let text = store.put("large", [0; 10_000]).unwrap_err().to_string();
         assert!(text.contains("262144") && text.contains("limit"), "{text}");
         // What is there can be changed, and removed.
-        store.put_until(numbered(3), [8; 200], Expiry::At(NOW + 5)).unwrap();
-        assert!(store.expire(numbered(4), Expiry::Never, kvstore::Condition::Always).unwrap() == Some(true));
+        store.put_with_expiry(numbered(3), [8; 200], Expiry::At(NOW + 5)).unwrap();
+        assert!(
+            store.set_expiry(numbered(4), Expiry::Never, kvstore::ExpiryCondition::Always).unwrap()
+                == Some(true)
+        );
         assert!(store.delete(numbered(5)).unwrap());
         store
             .delete_range(&kvstore::KeyRange::new(
@@ -111,17 +114,17 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
 fn what_has_expired_goes_first_and_is_no_eviction() {
     for eviction in EVICTING {
         let (store, clock) = memory_at(NOW);
-        store.set_limit(Some(Limit::new(256 << 10, eviction))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(256 << 10, eviction))).unwrap();
         let family = store.create_family("other").unwrap();
         for n in 0..150 {
-            store.put_until(numbered(n), [1; 200], Expiry::At(NOW + 10)).unwrap();
-            family.put_until(numbered(n), [2; 200], Expiry::At(NOW + 1000)).unwrap();
+            store.put_with_expiry(numbered(n), [1; 200], Expiry::At(NOW + 10)).unwrap();
+            family.put_with_expiry(numbered(n), [2; 200], Expiry::At(NOW + 1000)).unwrap();
         }
         clock.set(NOW + 10);
         let before = store.stats().unwrap();
         let mut n = 1000;
         while store.stats().unwrap().ttl_purged < 100 {
-            family.put_until(numbered(n), [3; 200], Expiry::At(NOW + 5000)).unwrap();
+            family.put_with_expiry(numbered(n), [3; 200], Expiry::At(NOW + 5000)).unwrap();
             n += 1;
         }
         let after = store.stats().unwrap();
@@ -133,7 +136,7 @@ fn what_has_expired_goes_first_and_is_no_eviction() {
 #[test]
 fn keys_without_a_ttl_are_never_removed_for_those_that_end_soonest() {
     let (store, _) = memory_at(NOW);
-    store.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::Soonest))).unwrap();
     for n in 0..300 {
         store.put(numbered(n), [1; 200]).unwrap();
     }
@@ -164,13 +167,13 @@ fn what_a_write_itself_has_put_never_makes_room_for_it() {
     for eviction in EVICTING {
         for config in engines() {
             let store = Store::open_in_memory(&config).unwrap();
-            store.set_limit(Some(Limit::new(512 << 10, eviction))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(512 << 10, eviction))).unwrap();
             let clock = TestClock::at(NOW);
             clock.drive(&store);
             assert_eq!(pour(&store, 0, 3000).1, None);
             // Each would be the first to go.
             for n in 0..200 {
-                store.put_until(format!("first {n}"), [1; 200], Expiry::At(NOW + 1)).unwrap();
+                store.put_with_expiry(format!("first {n}"), [1; 200], Expiry::At(NOW + 1)).unwrap();
                 assert!(store.exists(format!("first {n}")).unwrap(), "{eviction:?} {n}");
             }
             let mut batch = store.batch();
@@ -205,32 +208,35 @@ fn lowering_a_limit_makes_room_or_changes_nothing() {
                 .transaction(|tx| {
                     for n in 0..4000 {
                         let end = Expiry::At(NOW * 2 + n as i64);
-                        tx.put_until(numbered(n * 7919 % 4000), [1; 200], end)?;
+                        tx.put_with_expiry(numbered(n * 7919 % 4000), [1; 200], end)?;
                     }
                     tx.put("large", vec![1; 300_000])
                 })
                 .unwrap();
             assert!(size(&store) > 1 << 20);
             let before = (store.count().unwrap(), store.stats().unwrap().db_pages);
-            assert_eq!(kind(store.set_limit(Some(Limit::new(1 << 20, Eviction::None)))), ErrorKind::Full);
             assert_eq!(
-                kind(store.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest)))),
+                kind(store.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::None)))),
+                ErrorKind::Full
+            );
+            assert_eq!(
+                kind(store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::Soonest)))),
                 ErrorKind::Full
             );
             store
                 .transaction(|tx| {
                     tx.put("in it", "1")?;
                     assert_eq!(
-                        kind(tx.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest)))),
+                        kind(tx.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::Soonest)))),
                         ErrorKind::Full
                     );
-                    assert_eq!(tx.limit()?, None);
+                    assert_eq!(tx.size_limit()?, None);
                     tx.delete("in it").map(drop)
                 })
                 .unwrap();
-            assert_eq!(store.limit().unwrap(), None);
+            assert_eq!(store.size_limit().unwrap(), None);
             assert_eq!((store.count().unwrap(), store.stats().unwrap().db_pages), before);
-            store.set_limit(Some(Limit::new(1 << 20, Eviction::Soonest))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::Soonest))).unwrap();
             assert!(size(&store) <= 1 << 20 && size(&store) > 900 << 10);
             let stats = store.stats().unwrap();
             assert_eq!(stats.evicted, before.0 - store.count().unwrap());
@@ -247,14 +253,14 @@ fn a_limit_set_in_a_transaction_goes_with_it() {
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
-        store.begin(true).unwrap();
-        store.set_limit(Some(Limit::new(256 << 10, Eviction::None))).unwrap();
+        store.begin_write().unwrap();
+        store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::None))).unwrap();
         assert_eq!(kind(store.put("large", vec![0; 300_000])), ErrorKind::Full);
         store.rollback().unwrap();
-        assert_eq!(store.limit().unwrap(), None);
+        assert_eq!(store.size_limit().unwrap(), None);
         store.put("large", vec![0; 300_000]).unwrap();
         store.delete("large").unwrap();
-        store.transaction(|tx| tx.set_limit(Some(Limit::new(256 << 10, Eviction::None)))).unwrap();
+        store.transaction(|tx| tx.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::None)))).unwrap();
         assert_eq!(kind(store.put("large", vec![0; 300_000])), ErrorKind::Full);
     }
 }
@@ -266,7 +272,7 @@ fn every_family_tracks_writes_where_the_oldest_go() {
         let store = scratch.open_with(&config);
         let before = store.create_family("before").unwrap();
         before.put("key", "value").unwrap();
-        store.set_limit(Some(Limit::new(256 << 10, Eviction::Oldest))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::Oldest))).unwrap();
         let after = store.create_family("after").unwrap();
         let other = scratch.open();
         let theirs = other.create_family("theirs").unwrap();
@@ -278,7 +284,7 @@ fn every_family_tracks_writes_where_the_oldest_go() {
             family.set_write_tracking(true).unwrap();
         }
         assert!(before.write_time("key").unwrap().is_some());
-        store.set_limit(Some(Limit::new(256 << 10, Eviction::Soonest))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::Soonest))).unwrap();
         assert!(before.tracks_writes().unwrap());
         before.set_write_tracking(false).unwrap();
         store.integrity_check().unwrap();
@@ -290,9 +296,9 @@ fn the_wal_of_a_store_with_a_limit_is_bounded_also_where_checkpoints_go_by_commi
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config.checkpoint_every(100_000));
-        store.set_limit(Some(Limit::new(96 * 4096, Eviction::Soonest))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(96 * 4096, Eviction::Soonest))).unwrap();
         for n in 0..1000 {
-            store.put_until(numbered(n), [1; 100], Expiry::At(NOW * 2)).unwrap();
+            store.put_with_expiry(numbered(n), [1; 100], Expiry::At(NOW * 2)).unwrap();
         }
         let most = 32 + (2 * 16 + 200) * (4096 + 24);
         let wal = std::fs::metadata(scratch.wal()).unwrap().len();
@@ -308,14 +314,14 @@ fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
             let store = scratch.open_with(&config.page_size(page_size));
             let pages = 96;
             let limit = u64::from(page_size) * pages;
-            store.set_limit(Some(Limit::new(limit, eviction))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(limit, eviction))).unwrap();
             let wal_pages = (pages / 8).clamp(16, 4000);
             let mut random = Random(7);
             let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |found| found.len());
             for n in 0..400 {
                 let key = numbered(random.below(100_000) as usize);
                 let value = vec![1; random.below(u64::from(page_size) * 2) as usize];
-                store.put_until(key, &value, Expiry::At(NOW * 2 + n)).unwrap();
+                store.put_with_expiry(key, &value, Expiry::At(NOW * 2 + n)).unwrap();
                 assert!(
                     length(&scratch.path()) <= limit,
                     "{page_size}: {} in put {n}",
@@ -337,14 +343,14 @@ fn a_copy_keeps_the_limit_and_another_handle_obeys_it_from_its_next_write_on() {
     let scratch = Scratch::new();
     let (one, other) = (scratch.open(), scratch.open());
     other.put("known", "before").unwrap();
-    one.set_limit(Some(Limit::new(256 << 10, Eviction::None))).unwrap();
+    one.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::None))).unwrap();
     assert_eq!(kind(other.put("large", vec![0; 300_000])), ErrorKind::Full);
     let copy = scratch.file("copy.db");
     one.backup(&copy, |_, _| true).unwrap();
     let copy = Store::open(copy).unwrap();
-    assert_eq!(copy.limit().unwrap(), one.limit().unwrap());
+    assert_eq!(copy.size_limit().unwrap(), one.size_limit().unwrap());
     assert_eq!(kind(copy.put("large", vec![0; 300_000])), ErrorKind::Full);
-    one.set_limit(None).unwrap();
+    one.set_size_limit(None).unwrap();
     other.put("large", vec![0; 300_000]).unwrap();
 }
 
@@ -357,20 +363,22 @@ fn two_thousand_families_make_room_together() {
         clock.drive(&store);
         let families: Vec<_> =
             (0..2000).map(|n| store.create_family(&format!("family {n}")).unwrap()).collect();
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         for (n, family) in families.iter().enumerate() {
             clock.set(NOW + n as i64);
-            family.put_until("first", [1; 100], Expiry::At(NOW * 2 + n as i64)).unwrap();
+            family.put_with_expiry("first", [1; 100], Expiry::At(NOW * 2 + n as i64)).unwrap();
         }
         store.commit().unwrap();
-        store.set_limit(Some(Limit::new(100 << 20, eviction))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(100 << 20, eviction))).unwrap();
         // As much as there is by now, and a little.
         let limit = size(&store) / 31 * 32 + (64 << 10);
-        store.set_limit(Some(Limit::new(limit, eviction))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(limit, eviction))).unwrap();
         clock.set(NOW + 10_000);
         let mut put = 0;
         while store.stats().unwrap().evicted < 50 {
-            families[put % 2000].put_until(format!("key {put}"), [1; 1000], Expiry::At(NOW * 3)).unwrap();
+            families[put % 2000]
+                .put_with_expiry(format!("key {put}"), [1; 1000], Expiry::At(NOW * 3))
+                .unwrap();
             put += 1;
             assert!(put < 10_000);
         }
@@ -388,14 +396,14 @@ fn two_thousand_families_make_room_together() {
 fn dropped_families_leave_room_and_no_trace_in_the_order() {
     for eviction in EVICTING {
         let (store, clock) = memory_at(NOW);
-        store.set_limit(Some(Limit::new(300 << 10, eviction))).unwrap();
+        store.set_size_limit(Some(SizeLimit::new(300 << 10, eviction))).unwrap();
         for round in 0..20 {
             let family = store.create_family("for a while").unwrap();
             for n in 0..400 {
                 clock.set(NOW + round * 1000 + n);
                 let end = Expiry::At(NOW + 1_000_000 - n);
-                family.put_until(numbered(n as usize), [1; 300], end).unwrap();
-                store.put_until(numbered(n as usize), [1; 300], end).unwrap();
+                family.put_with_expiry(numbered(n as usize), [1; 300], end).unwrap();
+                store.put_with_expiry(numbered(n as usize), [1; 300], end).unwrap();
             }
             drop(family);
             store.drop_family("for a while").unwrap();
@@ -409,9 +417,9 @@ fn dropped_families_leave_room_and_no_trace_in_the_order() {
 fn a_vacuum_a_purge_and_the_cleaner_go_on_in_a_full_store() {
     let scratch = Scratch::new();
     let store = scratch.open();
-    store.set_limit(Some(Limit::new(256 << 10, Eviction::None))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::None))).unwrap();
     let mut n = 0;
-    while store.put_ttl(numbered(n), [1; 200], Duration::from_millis(1)).is_ok() {
+    while store.put_with_ttl(numbered(n), [1; 200], Duration::from_millis(1)).is_ok() {
         n += 1;
     }
     let now = kvstore::now_ms() + 1000;
@@ -419,7 +427,7 @@ fn a_vacuum_a_purge_and_the_cleaner_go_on_in_a_full_store() {
     assert!(store.purge_step(Some(10), None).unwrap().deleted == 10);
     store.incremental_vacuum(None).unwrap();
     store.start_cleaner(Duration::from_millis(1), None).unwrap();
-    while store.next_expiry_of_all().unwrap().is_some() {
+    while store.next_expiry_all_families().unwrap().is_some() {
         std::thread::yield_now();
     }
     store.stop_cleaner().unwrap();
@@ -429,11 +437,11 @@ fn a_vacuum_a_purge_and_the_cleaner_go_on_in_a_full_store() {
 #[test]
 fn whatever_another_program_has_written_for_a_limit_nothing_breaks() {
     let hostile = [
-        ("1", "1", Some(Limit::new(1, Eviction::Soonest))),
-        ("1", "'2'", Some(Limit::new(1, Eviction::None))),
-        ("4096", "2", Some(Limit::new(4096, Eviction::Oldest))),
-        ("300000", "7", Some(Limit::new(300_000, Eviction::None))),
-        ("9223372036854775807", "1", Some(Limit::new(i64::MAX as u64, Eviction::Soonest))),
+        ("1", "1", Some(SizeLimit::new(1, Eviction::Soonest))),
+        ("1", "'2'", Some(SizeLimit::new(1, Eviction::None))),
+        ("4096", "2", Some(SizeLimit::new(4096, Eviction::Oldest))),
+        ("300000", "7", Some(SizeLimit::new(300_000, Eviction::None))),
+        ("9223372036854775807", "1", Some(SizeLimit::new(i64::MAX as u64, Eviction::Soonest))),
         ("-1", "1", None),
         ("0", "2", None),
         ("'300000'", "2", None),
@@ -454,8 +462,8 @@ fn whatever_another_program_has_written_for_a_limit_nothing_breaks() {
                 ),
             );
             let store = scratch.open_with(config);
-            assert_eq!(store.limit().unwrap(), limit);
-            let done = store.put_until("new", vec![1; 20_000], Expiry::At(NOW * 2));
+            assert_eq!(store.size_limit().unwrap(), limit);
+            let done = store.put_with_expiry("new", vec![1; 20_000], Expiry::At(NOW * 2));
             let small = limit.is_some_and(|limit| limit.max_bytes < 10_000);
             assert_eq!(
                 done.map_err(|e| e.kind()),
@@ -464,7 +472,7 @@ fn whatever_another_program_has_written_for_a_limit_nothing_breaks() {
             );
             assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
             assert!(store.delete("key").unwrap());
-            store.set_limit(None).unwrap();
+            store.set_size_limit(None).unwrap();
             store.put("key", vec![1; 500_000]).unwrap();
             store.integrity_check().unwrap();
         }
@@ -502,10 +510,10 @@ fn a_rollback_brings_back_what_had_to_go() {
             let store = Store::open_in_memory(&config).unwrap();
             let clock = TestClock::at(NOW);
             clock.drive(&store);
-            store.set_limit(Some(Limit::new(256 << 10, eviction))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(256 << 10, eviction))).unwrap();
             assert_eq!(pour(&store, 0, 2000).1, None);
             let before: Vec<_> = store.iter().map(|entry| entry.unwrap().0).collect();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             assert_eq!(pour(&store, 5000, 3000).1, None);
             assert!(!store.exists(&before[0]).unwrap() && !store.exists(before.last().unwrap()).unwrap());
             store.rollback().unwrap();
@@ -513,7 +521,11 @@ fn a_rollback_brings_back_what_had_to_go() {
             // And what goes next is the first of these.
             while store.exists(&before[0]).unwrap() {
                 store
-                    .put_until(format!("more {}", store.stats().unwrap().puts), [1; 200], Expiry::At(NOW * 2))
+                    .put_with_expiry(
+                        format!("more {}", store.stats().unwrap().puts),
+                        [1; 200],
+                        Expiry::At(NOW * 2),
+                    )
                     .unwrap();
             }
             assert!(store.exists(&before[40]).unwrap());

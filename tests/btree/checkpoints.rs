@@ -157,7 +157,7 @@ fn a_checkpoint_inside_a_transaction_is_refused_at_once_whatever_the_timeout() {
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(1)));
     let started = Instant::now();
     for write in [false, true] {
-        store.begin(write).unwrap();
+        super::common::begin(&store, write).unwrap();
         for mode in MODES {
             assert_eq!(kind(store.checkpoint(mode)), ErrorKind::Busy);
         }

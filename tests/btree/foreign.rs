@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use kvstore::{Condition, Config, Expiry, KeyRange, Result, Store, SyncLevel};
+use kvstore::{Config, Expiry, ExpiryCondition, KeyRange, Result, Store, SyncLevel};
 
 use super::common::{Scratch, TestClock, keys, numbered, python};
 use super::{LATER, kinds_of_handles};
@@ -19,12 +19,12 @@ fn an_index_somebody_makes_on_a_data_table_is_kept_up_by_every_write() {
             for family in [&plain, &ttl] {
                 family.put(numbered(n), n.to_string()).unwrap();
                 family
-                    .put_until(numbered(n + 1), vec![n as u8; 40 * n], Expiry::At(LATER + n as i64))
+                    .put_with_expiry(numbered(n + 1), vec![n as u8; 40 * n], Expiry::At(LATER + n as i64))
                     .unwrap();
                 assert_eq!(family.get(numbered(n)).unwrap(), Some(n.to_string().into_bytes()), "{name}");
                 assert_eq!(family.iter().rev().count() as u64, family.count().unwrap());
                 family.delete(numbered(n / 2)).unwrap();
-                let _ = family.expire(numbered(n), Expiry::At(LATER), Condition::Always).unwrap();
+                let _ = family.set_expiry(numbered(n), Expiry::At(LATER), ExpiryCondition::Always).unwrap();
             }
         };
         let sound = || python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())");
@@ -38,7 +38,7 @@ con.execute('create unique index unique_end on \"ttl_key:plain\"(key, expire_ms)
         );
         (10..20).for_each(change);
         assert_eq!(sound(), "ok", "{name}");
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         (20..30).for_each(change);
         store.commit().unwrap();
         assert_eq!(sound(), "ok", "{name}");
@@ -85,7 +85,7 @@ fn answers(store: &Store) -> Vec<String> {
     all.push(shown(store.count()));
     all.push(shown(store.count_live()));
     all.push(shown(store.next_expiry()));
-    let mut by_time = store.expiring(i64::MIN, i64::MAX);
+    let mut by_time = store.expiry_cursor(i64::MIN, i64::MAX);
     let mut steps = 0;
     let mut there = by_time.first();
     while matches!(there, Ok(true)) && steps < 2_000 {
@@ -103,7 +103,7 @@ fn writes(store: &Store) -> Vec<String> {
     let shown = |done: Result<()>| done.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".into());
     let mut all = Vec::new();
     for key in ["k05", "k20", "k39", "large", "ttl3", "new"] {
-        all.push(shown(store.put_until(key, vec![1; 30], Expiry::At(LATER)).map(drop)));
+        all.push(shown(store.put_with_expiry(key, vec![1; 30], Expiry::At(LATER)).map(drop)));
         all.push(shown(store.put(key, vec![1; 3_000]).map(drop)));
         all.push(shown(store.increment(key, 1, Expiry::Never).map(drop)));
         all.push(shown(store.delete(key).map(drop)));
@@ -123,9 +123,9 @@ fn sorts_of_rows(scratch: &Scratch, page_size: u32) -> Vec<u8> {
         .transaction(|tx| -> Result<()> {
             (0..40).try_for_each(|n| tx.put(format!("k{n:02}"), vec![n; 20]))?;
             (0..8).try_for_each(|n| {
-                tx.put_until(format!("ttl{n}"), [n; 9], Expiry::At(LATER + i64::from(n)))
+                tx.put_with_expiry(format!("ttl{n}"), [n; 9], Expiry::At(LATER + i64::from(n)))
             })?;
-            tx.put_until("dead", "1", Expiry::At(1))?;
+            tx.put_with_expiry("dead", "1", Expiry::At(1))?;
             tx.put("large", vec![9; 2_000])
         })
         .unwrap();
@@ -248,9 +248,9 @@ fn a_table_with_another_definition_is_an_error_or_works_and_nothing_else_is_writ
                 let found = family.get(key);
                 assert!(!written || found.is_err() || found.unwrap().is_some(), "{what}, sql {sql_engine}");
             }
-            let _ = (family.iter().count(), family.delete("a"), family.put_until("t", "1", Expiry::At(LATER)));
+            let _ = (family.iter().count(), family.delete("a"), family.put_with_expiry("t", "1", Expiry::At(LATER)));
             assert_eq!(keys(store.iter()), [b"default"], "{what}, sql {sql_engine}");
-            assert_eq!(store.families().unwrap(), ["f"], "{what}, sql {sql_engine}");
+            assert_eq!(store.family_names().unwrap(), ["f"], "{what}, sql {sql_engine}");
             let check = python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())");
             assert_eq!(check, "ok", "{what}, sql {sql_engine}");
         }

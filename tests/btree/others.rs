@@ -22,10 +22,10 @@ fn without_a_timeout_a_write_beside_another_is_busy_at_once_and_reads_go_on() {
         store.put("a", "1").unwrap();
         for round in 0..20 {
             assert!(store.exists("a").unwrap()); // a snapshot is held
-            other.begin(true).unwrap();
+            other.begin_write().unwrap();
             other.put("a", round.to_string()).unwrap();
             assert_eq!(kind(store.put("b", "1")), ErrorKind::Busy, "{name}");
-            assert_eq!(kind(store.begin(true)), ErrorKind::Busy, "{name}");
+            assert_eq!(kind(store.begin_write()), ErrorKind::Busy, "{name}");
             assert_eq!(kind(store.create_family("f")), ErrorKind::Busy, "{name}");
             assert_ne!(value_of(&store, "a"), round.to_string(), "{name}");
             other.commit().unwrap();
@@ -33,7 +33,7 @@ fn without_a_timeout_a_write_beside_another_is_busy_at_once_and_reads_go_on() {
             store.put("b", round.to_string()).unwrap();
             assert_eq!(value_of(&store, "a"), round.to_string(), "{name}");
             other.put("a", "between").unwrap();
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             assert_eq!(value_of(&store, "a"), "between", "{name}");
             store.commit().unwrap();
         }
@@ -49,7 +49,7 @@ fn a_timeout_is_waited_for_and_a_writer_that_ends_meanwhile_is_no_failure() {
         let (store, other) = (scratch.open_with(&config.clone().busy_timeout(wait)), scratch.open());
         let willing = scratch.open_with(&config.busy_timeout(Duration::from_secs(60)));
         store.put("a", "1").unwrap();
-        other.begin(true).unwrap();
+        other.begin_write().unwrap();
         assert!(store.exists("a").unwrap() && willing.exists("a").unwrap());
         let started = Instant::now();
         assert_eq!(kind(store.put("a", "2")), ErrorKind::Busy, "{name}");
@@ -131,7 +131,7 @@ fn a_read_sees(store: &Store, value: &str, count: usize, round: usize) {
         2 => assert_eq!(store.iter().next().unwrap().unwrap().1, value),
         3 => assert_eq!(store.get_many(["a", "zz"]).unwrap(), [Some(value.to_vec()), None]),
         4 => assert_eq!(store.get_with("a", |v, _| v == value).unwrap(), Some(true)),
-        5 => assert_eq!(store.get_ttl("a").unwrap(), Some((value.to_vec(), Ttl::None))),
+        5 => assert_eq!(store.get_with_ttl("a").unwrap(), Some((value.to_vec(), Ttl::None))),
         6 => assert_eq!(keys(store.iter().rev()).len(), count),
         7 => assert!(store.exists(numbered(count - 2)).unwrap()),
         _ => assert_eq!(store.compare_and_swap("a", value, value, Expiry::Never), Ok(true)),
@@ -300,9 +300,9 @@ fn eight_threads_on_one_handle_and_four_handles_mix_everything_and_the_store_is_
                     let key = numbered(random.below(60) as usize);
                     match random.below(12) {
                         0 => drop(store.delete(&key).unwrap()),
-                        1 => {
-                            store.put_until(&key, vec![1; 6_000], Expiry::At(kvstore::now_ms() + 5)).unwrap()
-                        }
+                        1 => store
+                            .put_with_expiry(&key, vec![1; 6_000], Expiry::At(kvstore::now_ms() + 5))
+                            .unwrap(),
                         2 => store.put(&key, vec![step; 300]).unwrap(),
                         3 => assert!(store.iter().all(|entry| entry.is_ok())),
                         4 => drop(store.purge_expired().unwrap()),
@@ -316,7 +316,7 @@ fn eight_threads_on_one_handle_and_four_handles_mix_everything_and_the_store_is_
                         }
                         8 => {
                             let name = format!("own {who}");
-                            store.family_or_create(&name).unwrap().put(&key, "1").unwrap();
+                            store.get_or_create_family(&name).unwrap().put(&key, "1").unwrap();
                             store.drop_family(&name).unwrap();
                         }
                         _ => {
@@ -332,7 +332,7 @@ fn eight_threads_on_one_handle_and_four_handles_mix_everything_and_the_store_is_
     for store in own.iter().chain([&shared]) {
         assert_eq!(value_of(store, "n"), committed.load(Ordering::SeqCst).to_string());
     }
-    assert!(shared.families().unwrap().is_empty());
+    assert!(shared.family_names().unwrap().is_empty());
     shared.checkpoint(CheckpointMode::Truncate).unwrap();
     assert_eq!(wal_size(&scratch), 0);
     is_sound(&scratch);

@@ -23,7 +23,7 @@ fn families_that_others_drop_and_make_again_are_never_taken_for_each_other() {
                     let family = other.create_family(names[n]).unwrap();
                     family.put("whose", names[n]).unwrap();
                     if round % 3 == 0 {
-                        family.put_until("ttl", vec![round as u8; 5_000], Expiry::At(LATER)).unwrap();
+                        family.put_with_expiry("ttl", vec![round as u8; 5_000], Expiry::At(LATER)).unwrap();
                     }
                 }
                 there[n] = !there[n];
@@ -87,16 +87,16 @@ fn after_a_rollback_the_same_schema_cookie_may_mean_other_tables() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
         for round in 0..10 {
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             let family = store.create_family(&format!("mine{round}")).unwrap();
-            family.put_until("a", "mine", Expiry::At(LATER)).unwrap();
+            family.put_with_expiry("a", "mine", Expiry::At(LATER)).unwrap();
             assert_eq!(family.get("a").unwrap().as_deref(), Some(&b"mine"[..]));
             store.rollback().unwrap();
             // The next family has the pages and the cookie that one had.
             let theirs = if round % 2 == 0 { &other } else { &store };
-            theirs.begin(true).unwrap();
+            theirs.begin_write().unwrap();
             let new = theirs.create_family(&format!("theirs{round}")).unwrap();
-            new.put_until("a", "theirs", Expiry::At(LATER)).unwrap();
+            new.put_with_expiry("a", "theirs", Expiry::At(LATER)).unwrap();
             if round % 2 == 1 {
                 assert_eq!(kind(family.get("a")), ErrorKind::Error, "{name}");
                 assert_eq!(kind(family.put("b", "mine")), ErrorKind::Error, "{name}");
@@ -121,7 +121,7 @@ fn the_tables_a_failed_batch_made_inside_a_transaction_are_made_anew_in_another_
         let gone = store.create_family("gone").unwrap();
         other.drop_family("gone").unwrap();
         family.put("old", "1").unwrap();
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         family.put("before", "1").unwrap();
         let mut batch = store.batch();
         batch.put(&family, "old", "2", Expiry::At(LATER)).unwrap(); // makes the indexes
@@ -135,7 +135,7 @@ fn the_tables_a_failed_batch_made_inside_a_transaction_are_made_anew_in_another_
         assert!(family.exists("before").unwrap());
         // The other way round: pages and cookies come again with other tables.
         family.put("large", vec![2; 9_000]).unwrap();
-        family.put_until("old", "3", Expiry::At(LATER)).unwrap();
+        family.put_with_expiry("old", "3", Expiry::At(LATER)).unwrap();
         store.commit().unwrap();
         assert_eq!(family.get("large").unwrap(), Some(vec![2; 9_000]), "{name}");
         assert_eq!(family.iter().count(), 3);
@@ -154,14 +154,14 @@ fn a_vacuum_of_another_process_moves_the_tables_under_handles_that_hold_a_snapsh
         store
             .transaction(|tx| -> Result<()> {
                 (0..300).try_for_each(|n| {
-                    family.put_until(numbered(n), vec![n as u8; 700], Expiry::At(LATER))?;
+                    family.put_with_expiry(numbered(n), vec![n as u8; 700], Expiry::At(LATER))?;
                     tx.put(numbered(n), "default")
                 })
             })
             .unwrap();
         let mut iter = family.iter();
         assert_eq!(iter.next().unwrap().unwrap().0, numbered(0));
-        store.begin(false).unwrap();
+        store.begin_read().unwrap();
         assert_eq!(family.count().unwrap(), 300);
         python(
             &scratch.path(),
@@ -169,9 +169,9 @@ fn a_vacuum_of_another_process_moves_the_tables_under_handles_that_hold_a_snapsh
 con.execute('delete from kvstore_family where name = ?', ('low',)); con.execute('vacuum')",
         );
         assert_eq!(family.get(numbered(7)).unwrap(), Some(vec![7; 700]), "{name}");
-        assert_eq!(store.families().unwrap(), ["high", "low"]);
+        assert_eq!(store.family_names().unwrap(), ["high", "low"]);
         store.commit().unwrap();
-        assert_eq!(store.families().unwrap(), ["high"]);
+        assert_eq!(store.family_names().unwrap(), ["high"]);
         for n in 1..300 {
             assert_eq!(iter.next().unwrap().unwrap(), (numbered(n), vec![n as u8; 700]), "{name}");
             assert_eq!(store.get(numbered(n)).unwrap().as_deref(), Some(&b"default"[..]), "{name}");
@@ -193,7 +193,8 @@ fn dropping_a_family_on_low_pages_moves_the_roots_of_others_under_iterators_and_
         let family = store.create_family("high").unwrap();
         store
             .transaction(|_| {
-                (0..1_500).try_for_each(|n| family.put_until(numbered(n), numbered(n), Expiry::At(LATER)))
+                (0..1_500)
+                    .try_for_each(|n| family.put_with_expiry(numbered(n), numbered(n), Expiry::At(LATER)))
             })
             .unwrap();
         let mut iter = family.iter();
@@ -224,7 +225,7 @@ fn a_family_made_inside_a_transaction_is_used_dropped_and_made_again_there() {
                 for round in 0..5u8 {
                     let family = tx.create_family("f")?;
                     assert_eq!(family.count()?, 0, "{name}");
-                    family.put_until("a", [round], Expiry::At(LATER))?;
+                    family.put_with_expiry("a", [round], Expiry::At(LATER))?;
                     family.put("large", vec![round; 7_000])?;
                     tx.create_family(&format!("other{round}"))?.put("a", "other")?;
                     assert_eq!(family.get("a")?.as_deref(), Some(&[round][..]), "{name}");

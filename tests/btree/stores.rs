@@ -6,7 +6,9 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
 
-use kvstore::{CheckpointMode, Condition, Config, ErrorKind, Expiry, JournalMode, Store, SyncLevel, Ttl};
+use kvstore::{
+    CheckpointMode, Config, ErrorKind, Expiry, ExpiryCondition, JournalMode, Store, SyncLevel, Ttl,
+};
 
 use super::common::other::{Other, as_nobody};
 use super::common::{Scratch, TestClock, keys, kind, memory_at, numbered, python, walk};
@@ -25,15 +27,15 @@ fn history(store: &Store, clock: &TestClock) -> Vec<String> {
         let expiry = random.of(&[Expiry::Never, Expiry::At(clock.now() + 20), Expiry::At(LATER)]);
         let on = if random.below(2) == 0 { &family } else { store.default_family() };
         let answer = match random.below(16) {
-            0..=3 => format!("{:?}", on.put_until(&key, &value, expiry)),
+            0..=3 => format!("{:?}", on.put_with_expiry(&key, &value, expiry)),
             4 => format!("{:?}", on.delete(&key)),
             5 => format!("{:?}", on.ttl(&key)),
             6 => format!("{:?}", keys(on.range(key..))),
             7 => format!("{:?}", keys(on.prefix("key").rev())),
             8 => format!("{:?}", on.purge_expired()),
             9 => format!("{:?} {:?}", on.count(), on.count_live()),
-            10 => format!("{:?}", on.expire(&key, expiry, Condition::Always)),
-            11 => format!("{:?}", store.begin(random.below(2) == 0).map_err(|e| e.kind())),
+            10 => format!("{:?}", on.set_expiry(&key, expiry, ExpiryCondition::Always)),
+            11 => format!("{:?}", super::common::begin(&store, random.below(2) == 0).map_err(|e| e.kind())),
             12 => format!("{:?}", store.rollback().map_err(|e| e.kind())),
             13 => format!("{:?}", store.commit().map_err(|e| e.kind())),
             14 => format!("{:?}", on.compare_and_delete(&key, &value).map_err(|e| e.kind())),
@@ -89,7 +91,7 @@ fn a_read_only_handle_sees_every_commit_at_once_and_never_writes() {
         let scratch = Scratch::new();
         let clock = TestClock::at(1_000);
         let store = scratch.open_at(&clock);
-        store.put_until("dies", "1", Expiry::At(1_500)).unwrap();
+        store.put_with_expiry("dies", "1", Expiry::At(1_500)).unwrap();
         let reader = scratch.open_with(&config.read_only(true));
         clock.drive(&reader);
         for round in 0..100 {
@@ -131,7 +133,7 @@ fn a_reader_without_the_right_to_write_reads_what_is_there_or_says_why_not() {
         let scratch = Scratch::new();
         let store = scratch.open();
         store.put("a", "1").unwrap();
-        store.put_until("b", vec![1; 5_000], Expiry::At(LATER)).unwrap();
+        store.put_with_expiry("b", vec![1; 5_000], Expiry::At(LATER)).unwrap();
         allow(scratch.dir(), 0o755);
         for file in [scratch.path(), scratch.wal(), scratch.shm()] {
             allow(&file, 0o644);
@@ -179,7 +181,7 @@ fn a_handle_of_the_other_journal_mode_is_refused_or_both_go_on_with_the_same_dat
         for round in 0..30 {
             second.put("a", round.to_string()).unwrap();
             assert_eq!(value_of(&first, "a"), round.to_string());
-            first.put_until("b", round.to_string(), Expiry::At(LATER)).unwrap();
+            first.put_with_expiry("b", round.to_string(), Expiry::At(LATER)).unwrap();
             assert_eq!(value_of(&second, "b"), round.to_string());
             first.transaction(|tx| tx.put("c", "1")).unwrap();
             if round % 10 == 0 {
@@ -220,7 +222,7 @@ fn keys_and_values_of_every_length_on_every_page_size_read_and_change_as_with_sq
         for round in 0..2 {
             let inside = page_size < 4_096 || round == 0;
             if inside {
-                store.begin(true).unwrap();
+                store.begin_write().unwrap();
             }
             for (len, n) in lengths.iter().flat_map(|len| (0..3u8).map(move |n| (*len, n))) {
                 let key = key_of(len, n);
@@ -232,15 +234,18 @@ fn keys_and_values_of_every_length_on_every_page_size_read_and_change_as_with_sq
                         // The same length: in its place.
                         if let Some((value, expiry)) = model.get_mut(&key) {
                             *value = vec![n ^ 0x55; Vec::len(value)];
-                            store.put_until(&key, &*value, *expiry).unwrap();
+                            store.put_with_expiry(&key, &*value, *expiry).unwrap();
                         }
                     }
                     2 => {
                         let there = model.get_mut(&key).map(|(_, end)| *end = expiry).is_some();
-                        assert_eq!(store.expire(&key, expiry, Condition::Always).unwrap().is_some(), there);
+                        assert_eq!(
+                            store.set_expiry(&key, expiry, ExpiryCondition::Always).unwrap().is_some(),
+                            there
+                        );
                     }
                     _ => {
-                        store.put_until(&key, &value, expiry).unwrap();
+                        store.put_with_expiry(&key, &value, expiry).unwrap();
                         model.insert(key, (value, expiry));
                     }
                 }
@@ -267,7 +272,7 @@ fn keys_and_values_of_every_length_on_every_page_size_read_and_change_as_with_sq
             let mut ends: Vec<_> =
                 model.iter().filter_map(|(key, (_, end))| Some((end.millis()?, key.clone()))).collect();
             ends.sort();
-            let by_time = walk(&mut store.expiring(i64::MIN, i64::MAX));
+            let by_time = walk(&mut store.expiry_cursor(i64::MIN, i64::MAX));
             assert!(by_time.iter().eq(ends.iter().map(|(_, key)| key)));
         }
         second.integrity_check().unwrap();
@@ -297,7 +302,7 @@ fn values_around_the_inline_threshold_move_between_row_and_blob_table() {
             let lengths = [0, 63, 64, 65, edge, edge + 1, 256, 257, 64, 300, 5_000, 65, 5_001];
             for (n, len) in lengths.into_iter().enumerate() {
                 let expiry = if n % 2 == 0 { Expiry::Never } else { Expiry::At(LATER) };
-                store.put_until(&key, vec![n as u8; len], expiry).unwrap();
+                store.put_with_expiry(&key, vec![n as u8; len], expiry).unwrap();
                 assert_eq!(other.get(&key).unwrap(), Some(vec![n as u8; len]), "{name}");
                 assert_eq!(store.get(&key).unwrap(), Some(vec![n as u8; len]), "{name}");
             }
@@ -321,7 +326,7 @@ fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by
         clock.drive(&other);
         for n in 0..600 {
             let value = vec![1; if n % 50 == 0 { 5_000 } else { 10 }];
-            store.put_until(numbered(n), value, Expiry::At(2_000 + n as i64 % 3)).unwrap();
+            store.put_with_expiry(numbered(n), value, Expiry::At(2_000 + n as i64 % 3)).unwrap();
         }
         clock.set(1_999);
         assert_eq!((store.iter().count(), store.count_live().unwrap()), (600, 600));
@@ -340,17 +345,17 @@ fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by
         assert!(store.delete("next").unwrap());
         assert_eq!((store.count().unwrap(), other.count().unwrap()), (597, 597), "{name}");
         // Lazily only where writing was agreed.
-        store.begin(false).unwrap();
+        store.begin_read().unwrap();
         assert_eq!(store.get(numbered(9)).unwrap(), None);
         store.commit().unwrap();
         assert_eq!(store.count().unwrap(), 597, "{name}");
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         assert_eq!(store.get(numbered(9)).unwrap(), None);
         assert_eq!(store.count().unwrap(), 596, "{name}");
         store.rollback().unwrap();
         assert_eq!(store.count().unwrap(), 597, "{name}");
         // Written again by another handle between the look and the removal, or before a purge.
-        other.put_until(numbered(9), "new", Expiry::At(9_000)).unwrap();
+        other.put_with_expiry(numbered(9), "new", Expiry::At(9_000)).unwrap();
         assert_eq!(store.get(numbered(9)).unwrap().as_deref(), Some(&b"new"[..]), "{name}");
         assert_eq!(store.purge_expired().unwrap(), 196, "{name}");
         clock.set(2_002);
@@ -363,7 +368,7 @@ fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by
 #[test]
 fn stores_with_a_clock_in_memory_behave_likewise() {
     let (store, clock) = memory_at(1_000);
-    store.put_until("a", vec![1; 5_000], Expiry::At(1_001)).unwrap();
+    store.put_with_expiry("a", vec![1; 5_000], Expiry::At(1_001)).unwrap();
     assert!(store.exists("a").unwrap());
     clock.set(1_001);
     assert_eq!((store.get("a").unwrap(), store.count().unwrap()), (None, 0));

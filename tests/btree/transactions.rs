@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use kvstore::{CheckpointMode, Condition, ErrorKind, Expiry, Family, Store, SyncLevel, Ttl};
+use kvstore::{CheckpointMode, ErrorKind, Expiry, ExpiryCondition, Family, Store, SyncLevel, Ttl};
 
 use super::common::other::Other;
 use super::common::{Scratch, TestClock, keys, kind, numbered, python};
@@ -21,17 +21,18 @@ fn after_a_rollback_no_cursor_is_where_the_transaction_had_left_it() {
         store
             .transaction(|tx| {
                 let mut even = (0..300).step_by(2);
-                even.try_for_each(|n| tx.put_until(numbered(n), numbered(n), Expiry::At(LATER)))
+                even.try_for_each(|n| tx.put_with_expiry(numbered(n), numbered(n), Expiry::At(LATER)))
             })
             .unwrap();
         let before = content(&store);
         for round in 0..8 {
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             match round % 4 {
                 0 => store.clear().unwrap(),
                 1 => (0..300).for_each(|n| assert_eq!(store.delete(numbered(n)).unwrap(), n % 2 == 0)),
                 2 => (0..1_500).for_each(|n| store.put(numbered(n), vec![1; 50]).unwrap()),
-                _ => (0..300).for_each(|n| store.put_until(numbered(n), [1; 5_000], Expiry::At(1)).unwrap()),
+                _ => (0..300)
+                    .for_each(|n| store.put_with_expiry(numbered(n), [1; 5_000], Expiry::At(1)).unwrap()),
             }
             let _ = (store.get(numbered(100)).unwrap(), store.count().unwrap());
             // The last thing the transaction does leaves cursors at places that will be gone.
@@ -58,7 +59,7 @@ fn a_transaction_whose_write_failed_is_undone_at_once_and_the_handle_goes_on_aft
         python(&scratch.path(), "con.execute('delete from \"blob:default\"')");
         let (store, other) = (scratch.open_with(&config), scratch.open());
         for _ in 0..3 {
-            store.begin(true).unwrap();
+            store.begin_write().unwrap();
             store.put("a", "2").unwrap();
             let family = store.create_family("mine").unwrap();
             family.put("a", "mine").unwrap();
@@ -77,7 +78,10 @@ fn a_transaction_whose_write_failed_is_undone_at_once_and_the_handle_goes_on_aft
             other.drop_family("theirs").unwrap();
         }
         // Outside a transaction the failed call is undone whole.
-        assert_eq!(kind(store.put_until("large", vec![1; 6_000], Expiry::At(LATER))), ErrorKind::Corrupt);
+        assert_eq!(
+            kind(store.put_with_expiry("large", vec![1; 6_000], Expiry::At(LATER))),
+            ErrorKind::Corrupt
+        );
         assert_eq!(store.ttl("large").unwrap(), Some(Ttl::None));
         assert!(store.delete("large").unwrap());
         is_sound(&scratch);
@@ -93,7 +97,7 @@ fn a_transaction_of_nothing_leaves_reads_and_writes_as_they_were() {
         for write in [false, true] {
             for end in [Store::commit, Store::rollback] {
                 assert!(store.exists("a").unwrap());
-                store.begin(write).unwrap();
+                super::common::begin(&store, write).unwrap();
                 end(&store).unwrap();
                 assert!(store.exists("a").unwrap(), "{name}");
                 assert!(!store.delete("missing").unwrap());
@@ -123,10 +127,10 @@ fn anything_else(store: &Store, family: &Family, random: &mut Random, inside: bo
         }
         7 => store.integrity_check().unwrap(),
         8 if !inside => drop(store.checkpoint(random.of(&MODES)).unwrap()),
-        9 => drop(store.families().unwrap()),
+        9 => drop(store.family_names().unwrap()),
         10 => drop(store.purge_step(Some(3), None).unwrap()),
         _ if !inside => store.sync().unwrap(),
-        _ => drop(store.next_expiry_of_all().unwrap()),
+        _ => drop(store.next_expiry_all_families().unwrap()),
     }
 }
 
@@ -141,10 +145,10 @@ fn sql_statements_between_rows_change_neither_rows_nor_transactions() {
         let mut random = Random(99);
         let mut made = Vec::new();
         for round in 0..9 {
-            let family = store.family_or_create(&format!("f{round}")).unwrap();
+            let family = store.get_or_create_family(&format!("f{round}")).unwrap();
             let inside = round % 3 != 0;
             if inside {
-                store.begin(true).unwrap();
+                store.begin_write().unwrap();
             }
             for step in 0..40 {
                 let key = numbered(random.below(25) as usize);
@@ -152,19 +156,15 @@ fn sql_statements_between_rows_change_neither_rows_nor_transactions() {
                 let expiry = random.of(&[Expiry::Never, Expiry::At(LATER), Expiry::At(LATER + 7)]);
                 match random.below(8) {
                     0 => family.put(&key, &large).unwrap(), // the first large value makes a table
-                    1 => family.put_until(&key, [step], expiry).unwrap(), // so does the first TTL
+                    1 => family.put_with_expiry(&key, [step], expiry).unwrap(), // so does the first TTL
                     2 => drop(family.delete(&key).unwrap()),
-                    3 => drop(family.expire(&key, expiry, Condition::Always).unwrap()),
+                    3 => drop(family.set_expiry(&key, expiry, ExpiryCondition::Always).unwrap()),
                     4 if random.below(6) == 0 => family.clear().unwrap(),
                     5 => drop(family.put_if_absent(&key, &large, expiry).unwrap()),
                     _ if inside && step % 8 != 0 => {} // the check alone takes long
                     _ => anything_else(&store, &family, &mut random, inside, &scratch),
                 }
-                made.push((
-                    family.get(&key).unwrap(),
-                    family.expire_time(&key).unwrap(),
-                    family.count().unwrap(),
-                ));
+                made.push((family.get(&key).unwrap(), family.expiry(&key).unwrap(), family.count().unwrap()));
                 assert_eq!(family.iter().count() as u64, family.count_live().unwrap());
             }
             match round % 3 {
@@ -194,9 +194,13 @@ fn a_first_ttl_and_a_first_large_value_outside_transactions_are_all_or_nothing()
         let (store, other) = (scratch.open_with(&config), scratch.open());
         let family = store.create_family("f").unwrap();
         // Refused before anything is made.
-        assert_eq!(kind(family.put_until("a", vec![1; 11 << 20], Expiry::At(LATER))), ErrorKind::Error);
-        other.begin(true).unwrap();
-        assert_eq!(kind(family.put_until("a", vec![1; 5_000], Expiry::At(LATER))), ErrorKind::Busy, "{name}");
+        assert_eq!(kind(family.put_with_expiry("a", vec![1; 11 << 20], Expiry::At(LATER))), ErrorKind::Error);
+        other.begin_write().unwrap();
+        assert_eq!(
+            kind(family.put_with_expiry("a", vec![1; 5_000], Expiry::At(LATER))),
+            ErrorKind::Busy,
+            "{name}"
+        );
         other.rollback().unwrap();
         let tables =
             "print(*con.execute('select count(*) from sqlite_schema where name like \"%:f\"').fetchone())";
@@ -215,7 +219,7 @@ fn a_first_ttl_and_a_first_large_value_outside_transactions_are_all_or_nothing()
         }
         assert_eq!(kind(family.increment("a", 1, Expiry::At(LATER))), ErrorKind::Error);
         assert_eq!(python(&scratch.path(), tables), "2", "{name}");
-        family.put_until("b", vec![2; 5_000], Expiry::At(LATER)).unwrap();
+        family.put_with_expiry("b", vec![2; 5_000], Expiry::At(LATER)).unwrap();
         assert_eq!(python(&scratch.path(), tables), "5");
         assert_eq!(family.get("b").unwrap(), Some(vec![2; 5_000]));
         is_sound(&scratch);

@@ -49,7 +49,7 @@ impl TestClock {
             self.1.lock().unwrap().push(on_a_server::clock_of_the_latest());
             self.set(self.now());
             let clock = self.clone();
-            return store.set_clock_like_the_servers(move || clock.now());
+            return kvstore::internal::simulate_server_clock(store, move || clock.now());
         }
         let clock = self.clone();
         store.set_clock(move || clock.now());
@@ -233,6 +233,11 @@ pub fn forward(store: &Store) -> Cursor {
 
 pub fn reverse(store: &Store) -> Cursor {
     store.cursor(KeyRange::all(), Direction::Reverse)
+}
+
+/// Begins a write transaction, or a read transaction.
+pub fn begin(store: &Store, write: bool) -> Result<()> {
+    if write { store.begin_write() } else { store.begin_read() }
 }
 
 /// Writes `n` numbered keys in one transaction.

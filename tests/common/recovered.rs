@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use kvstore::{Recovered, Recovering, Store};
+use kvstore::{RecoverEvent, RecoverReport, Store};
 
 /// Far in the future.
 pub const LATER: i64 = 4_000_000_000_000;
@@ -15,7 +15,7 @@ pub type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
 pub fn rows_of(store: &Store) -> Rows {
     let mut rows = Rows::new();
-    let mut names = store.families().unwrap();
+    let mut names = store.family_names().unwrap();
     names.push("default".to_owned());
     for name in names {
         let family = if name == "default" { None } else { Some(store.family(&name).unwrap()) };
@@ -33,7 +33,7 @@ pub fn rows_of(store: &Store) -> Rows {
 }
 
 pub struct Done {
-    pub recovered: Recovered,
+    pub recovered: RecoverReport,
     pub told: Vec<String>,
     pub rows: Rows,
 }
@@ -51,7 +51,7 @@ pub fn recover(from: &Path) -> kvstore::Result<Done> {
     let to = dir.path().join("new.db");
     let mut told = Vec::new();
     let recovered = kvstore::recover(from, &to, |event| {
-        if let Recovering::Lost(loss) = event {
+        if let RecoverEvent::Lost(loss) = event {
             told.push(loss.to_string());
         }
         ControlFlow::Continue(())

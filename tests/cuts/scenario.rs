@@ -6,7 +6,9 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kvstore::{Condition, Config, Cursor, Direction, Expiry, Family, KeyRange, PutOptions, Result, Store};
+use kvstore::{
+    Config, Cursor, Direction, Expiry, ExpiryCondition, Family, KeyRange, PutOptions, Result, Store,
+};
 
 use crate::common::TestClock;
 
@@ -81,15 +83,15 @@ pub const STEPS: &[Step] = &[
     step!(Repeat, "get", |s, _| s.get("a").map(text)),
     step!(Fail, "create_family", |s, _| s.create_family("f").map(|f| text(f.name()))),
     step!(Repeat, "family", |s, _| s.family("f").map(|f| text(f.name()))),
-    step!(Repeat, "families", |s, _| s.families().map(text)),
+    step!(Repeat, "families", |s, _| s.family_names().map(text)),
     step!(Repeat, "put", |s, _| s.put("a", "1").map(text)),
-    step!(Repeat, "put_until", |s, _| s.put_until("b", "22", at(5_000)).map(text)),
-    step!(Repeat, "put_ttl", |s, _| s.put_ttl("c", "333", Duration::from_secs(7)).map(text)),
+    step!(Repeat, "put_until", |s, _| s.put_with_expiry("b", "22", at(5_000)).map(text)),
+    step!(Repeat, "put_ttl", |s, _| s.put_with_ttl("c", "333", Duration::from_secs(7)).map(text)),
     step!(Repeat, "put_with keep_ttl", |s, _| {
-        s.put_with("b", "new", &PutOptions::new().keep_ttl()).map(text)
+        s.put_with_options("b", "new", &PutOptions::new().keep_ttl()).map(text)
     }),
     step!(Fail, "put_with if_present", |s, _| {
-        s.put_with("b", "newer", &PutOptions::new().if_present()).map(text)
+        s.put_with_options("b", "newer", &PutOptions::new().if_present()).map(text)
     }),
     step!(Fail, "put_if_absent", |s, _| s.put_if_absent("d", "4", at(9_000)).map(text)),
     step!(Fail, "put_if_absent that finds it", |s, _| s.put_if_absent("d", "5", at(1)).map(text)),
@@ -99,22 +101,22 @@ pub const STEPS: &[Step] = &[
     step!(Fail, "compare_and_swap of another", |s, _| {
         s.compare_and_swap("a", "1", "3", Expiry::Never).map(text)
     }),
-    step!(Fail, "expire", |s, _| s.expire("a", at(60_000), Condition::Always).map(text)),
-    step!(Fail, "expire later", |s, _| s.expire("a", at(70_000), Condition::Later).map(text)),
+    step!(Fail, "expire", |s, _| s.set_expiry("a", at(60_000), ExpiryCondition::Always).map(text)),
+    step!(Fail, "expire later", |s, _| s.set_expiry("a", at(70_000), ExpiryCondition::Later).map(text)),
     step!(Fail, "persist", |s, _| s.persist("a").map(text)),
-    step!(Fail, "get_and_expire", |s, _| s.get_and_expire("a", at(80_000)).map(text)),
-    step!(Repeat, "get_ttl", |s, _| s.get_ttl("a").map(text)),
+    step!(Fail, "get_and_expire", |s, _| s.get_and_set_expiry("a", at(80_000)).map(text)),
+    step!(Repeat, "get_ttl", |s, _| s.get_with_ttl("a").map(text)),
     step!(Repeat, "exists", |s, _| s.exists("a").map(text)),
     step!(Repeat, "ttl", |s, _| s.ttl("b").map(text)),
-    step!(Repeat, "expire_time", |s, _| s.expire_time("b").map(text)),
+    step!(Repeat, "expire_time", |s, _| s.expiry("b").map(text)),
     step!(Repeat, "next_expiry", |s, _| s.next_expiry().map(text)),
-    step!(Repeat, "next_expiry_of_all", |s, _| s.next_expiry_of_all().map(text)),
+    step!(Repeat, "next_expiry_of_all", |s, _| s.next_expiry_all_families().map(text)),
     step!(Repeat, "set_default_ttl", |s, _| f(s)?.set_default_ttl(Some(Duration::from_secs(50))).map(text)),
     step!(Repeat, "default_ttl", |s, _| f(s)?.default_ttl().map(text)),
     step!(Fail, "set_write_tracking", |s, _| f(s)?.set_write_tracking(true).map(text)),
     step!(Repeat, "tracks_writes", |s, _| f(s)?.tracks_writes().map(text)),
     step!(Repeat, "put of a default TTL", |s, _| f(s)?
-        .put_with("t", "t", &PutOptions::new().default_ttl())
+        .put_with_options("t", "t", &PutOptions::new().use_default_ttl())
         .map(text)),
     step!(Repeat, "write_time", |s, _| f(s)?.write_time("t").map(text)),
     step!(Repeat, "batch", |s, _| {
@@ -162,7 +164,7 @@ pub const STEPS: &[Step] = &[
         }
     }),
     step!(Repeat, "expiring", |s, _| {
-        let mut cursor = f(s)?.expiring(0, i64::MAX);
+        let mut cursor = f(s)?.expiry_cursor(0, i64::MAX);
         let at_entry = cursor.first()?;
         rest(cursor, at_entry)
     }),
@@ -188,17 +190,17 @@ pub const STEPS: &[Step] = &[
             batch.delete(&f, "k0003")?;
             batch.commit()?;
             let deleted = f.delete_range(&KeyRange::prefix(b"k001"))?;
-            let slid = t.get_and_expire("d", at(40_000))?;
+            let slid = t.get_and_set_expiry("d", at(40_000))?;
             let failure = t.put("", "an empty key").unwrap_err();
-            let visited: Result<Option<()>> = t.get_and_expire_with("d", at(41_000), |_| Err(failure));
+            let visited: Result<Option<()>> = t.get_and_set_expiry_with("d", at(41_000), |_| Err(failure));
             let swapped = t.compare_and_swap("in", "side", "out", Expiry::Never)?;
             let gone = t.compare_and_delete("in", "out")?;
             new.set_default_ttl(Some(Duration::from_secs(1)))?;
-            Ok(text((deleted, slid, visited.is_ok(), swapped, gone, t.families()?, t.purge_expired()?)))
+            Ok(text((deleted, slid, visited.is_ok(), swapped, gone, t.family_names()?, t.purge_expired()?)))
         })
     }),
     step!(Fail, "write transaction that rolls back", |s, _| {
-        s.begin(true)?;
+        s.begin_write()?;
         let done = s.put("undone", "1").and_then(|()| s.drop_family("made inside"));
         s.rollback()?;
         done.map(text)
@@ -208,8 +210,10 @@ pub const STEPS: &[Step] = &[
         f(s)?.delete_range(&KeyRange::prefix(b"k002")).map(text)
     }),
     step!(Fail, "compare_and_delete", |s, _| s.compare_and_delete("d", "4").map(text)),
-    step!(Fail, "get_and_expire to the past", |s, _| f(s)?.get_and_expire("t", at(-1)).map(text)),
-    step!(Fail, "expire to the past", |s, _| { f(s)?.expire("k0004", at(-1), Condition::Always).map(text) }),
+    step!(Fail, "get_and_expire to the past", |s, _| f(s)?.get_and_set_expiry("t", at(-1)).map(text)),
+    step!(Fail, "expire to the past", |s, _| {
+        f(s)?.set_expiry("k0004", at(-1), ExpiryCondition::Always).map(text)
+    }),
     step!(Fail, "backup", |s, around| {
         let file = around.folder.join("backup.db");
         let _ = std::fs::remove_file(&file);
@@ -247,7 +251,7 @@ pub const STEPS: &[Step] = &[
     step!(Fail, "copy from a file", |s, _| {
         let from = in_memory();
         let old = from.create_family("old")?;
-        (0..20).try_for_each(|n| old.put_until(format!("{n}"), "copied", at(90_000 + n)))?;
+        (0..20).try_for_each(|n| old.put_with_expiry(format!("{n}"), "copied", at(90_000 + n)))?;
         from.copy_to(s, |_, _| true).map(text)
     }),
     step!(Fail, "another handle", |s, _| {
@@ -273,7 +277,7 @@ type Entry = (Vec<u8>, Option<Expiry>, Option<i64>);
 
 pub fn state_of(store: &Store) -> State {
     let mut state = State::new();
-    for name in store.families().unwrap().into_iter().chain(["default".to_owned()]) {
+    for name in store.family_names().unwrap().into_iter().chain(["default".to_owned()]) {
         let family = store.family(&name).unwrap();
         let mut found = FamilyState {
             default_ttl: family.default_ttl().unwrap(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Secret, Store, SyncLevel};
+use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Secret, SizeLimit, Store, SyncLevel};
 use rusqlite::Connection;
 
 use super::common::other::{Other, say};
@@ -14,15 +14,15 @@ use super::{FAMILY, KEY, VALUE, fill, leaks, with_key};
 
 /// All that is in a store.
 pub fn contents(store: &Store) -> Vec<String> {
-    let mut all = vec![format!("{:?}", store.limit().unwrap())];
-    for name in store.families().unwrap().iter().map(String::as_str).chain(["default"]) {
+    let mut all = vec![format!("{:?}", store.size_limit().unwrap())];
+    for name in store.family_names().unwrap().iter().map(String::as_str).chain(["default"]) {
         let own = (name != "default").then(|| store.family(name).unwrap());
         let family = own.as_ref().unwrap_or(store.default_family());
         let tracks = family.tracks_writes().unwrap();
         all.push(format!("{name}: {:?} {tracks} {}", family.default_ttl().unwrap(), family.count().unwrap()));
         for entry in family.iter() {
             let (key, value) = entry.unwrap();
-            let expiry = family.expire_time(&key).unwrap();
+            let expiry = family.expiry(&key).unwrap();
             let written = tracks.then(|| family.write_time(&key).unwrap());
             all.push(format!("{key:?} {} {expiry:?} {written:?}", String::from_utf8_lossy(&value)));
         }
@@ -38,7 +38,7 @@ pub fn filled(path: &Path, config: &Config) -> Store {
     tracked.set_write_tracking(true).unwrap();
     tracked.set_default_ttl(Some(Duration::from_secs(1 << 29))).unwrap();
     tracked.put(KEY, VALUE).unwrap();
-    store.set_limit(Some(Limit::new(64 << 20, Eviction::Soonest))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(64 << 20, Eviction::Soonest))).unwrap();
     store
 }
 
@@ -175,7 +175,7 @@ fn families_iterators_and_the_cleaner_go_on() {
         assert!(seen.is_sorted());
         // It is running: it cannot be started, and removes what is dead.
         assert_eq!(kind(store.start_cleaner(Duration::from_secs(1), None)), ErrorKind::Error);
-        family.put_until("dead", "1", Expiry::At(1)).unwrap();
+        family.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
         let started = Instant::now();
         while family.purge_expired().is_ok() && store.stats().unwrap().ttl_purged == 0 {
             assert!(started.elapsed() < Duration::from_secs(30));
@@ -226,7 +226,7 @@ fn while_it_is_open_elsewhere_it_is_left_as_it_is() {
         stranger.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(kind(store.encrypt(&key())), ErrorKind::Busy, "{mode:?}");
         drop(stranger);
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         assert_eq!(kind(store.encrypt(&key())), ErrorKind::Busy);
         store.rollback().unwrap();
         store.encrypt(&key()).unwrap();

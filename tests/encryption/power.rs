@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Limit, Secret, Store};
+use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Secret, SizeLimit, Store};
 use rusqlite::Connection;
 
 use super::in_place::contents;
@@ -21,10 +21,10 @@ fn filled(path: &Path, config: &Config) -> Store {
     let family = store.create_family("family").unwrap();
     for n in 0..40 {
         store.put(format!("{KEY} {n}"), VALUE.repeat(1 + n % 5 * 20)).unwrap();
-        family.put_until(format!("{KEY} {n}"), VALUE, Expiry::At(4_000_000_000_000)).unwrap();
+        family.put_with_expiry(format!("{KEY} {n}"), VALUE, Expiry::At(4_000_000_000_000)).unwrap();
     }
     family.put("large", VALUE.repeat(2_000)).unwrap();
-    store.set_limit(Some(Limit::new(8 << 20, Eviction::Soonest))).unwrap();
+    store.set_size_limit(Some(SizeLimit::new(8 << 20, Eviction::Soonest))).unwrap();
     store
 }
 
@@ -275,7 +275,9 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
         let family = store.create_family(FAMILY).unwrap();
         family.set_write_tracking(true).unwrap();
         for n in 0..200 {
-            family.put_until(format!("{KEY} {n}"), VALUE.repeat(1 + n % 9 * 30), Expiry::At(TIME)).unwrap();
+            family
+                .put_with_expiry(format!("{KEY} {n}"), VALUE.repeat(1 + n % 9 * 30), Expiry::At(TIME))
+                .unwrap();
             store.put(format!("{KEY} {n}"), VALUE).unwrap();
         }
         store.put("large", VALUE.repeat(30_000)).unwrap();
@@ -290,7 +292,7 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
         family.sweep(std::time::Duration::ZERO).unwrap();
         store.incremental_vacuum(None).unwrap();
         store.start_cleaner(std::time::Duration::from_millis(1), None).unwrap();
-        family.put_until(KEY, VALUE, Expiry::At(1)).unwrap();
+        family.put_with_expiry(KEY, VALUE, Expiry::At(1)).unwrap();
         store.put("later", VALUE).unwrap();
         if encrypted {
             store.stop_cleaner().unwrap();

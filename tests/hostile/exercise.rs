@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kvstore::{
-    CheckpointMode, Condition, Config, Cursor, Direction, Error, ErrorKind, Expiry, Family, KeyRange,
+    CheckpointMode, Config, Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, Family, KeyRange,
     MAX_KEY_SIZE, Result, Store, SyncLevel,
 };
 
@@ -159,14 +159,12 @@ fn walk(answers: &mut Answers, call: &str, cursor: &mut Cursor) {
 }
 
 fn read(answers: &mut Answers, store: &Store, page_size: usize) {
-    answers.take("families", store.families());
+    answers.take("families", store.family_names());
     answers.take("stats", store.stats());
     answers.take("info", store.info());
-    answers.read(
-        "next_expiry_of_all",
-        store.next_expiry_of_all(),
-        |next| sum(format!("{next:?}").as_bytes()),
-    );
+    answers.read("next_expiry_of_all", store.next_expiry_all_families(), |next| {
+        sum(format!("{next:?}").as_bytes())
+    });
     for name in ["default"].into_iter().chain(FAMILIES) {
         if let Some(family) = answers.read(&format!("family {name}"), store.family(name), |_| 1) {
             read_family(answers, name, &family, page_size);
@@ -195,10 +193,10 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
         &format!("keys {name}"),
         &mut family.cursor(KeyRange::all(), Direction::Forward).keys_only(),
     );
-    walk(answers, &format!("expiring {name}"), &mut family.expiring(i64::MIN, i64::MAX));
+    walk(answers, &format!("expiring {name}"), &mut family.expiry_cursor(i64::MIN, i64::MAX));
     answers.read(&format!("count {name}"), family.count(), |count| *count);
     answers.take("count_live", family.count_live());
-    answers.take("count_ttl", family.count_ttl());
+    answers.take("count_ttl", family.count_with_ttl());
     answers.read(&format!("next_expiry {name}"), family.next_expiry(), |next| {
         next.unwrap_or(-1).cast_unsigned()
     });
@@ -209,7 +207,7 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
 
 /// Writes between the steps of a walk, which then goes on after the key it is at.
 fn walk_and_write(answers: &mut Answers, store: &Store) {
-    let Some(other) = answers.take("create other", store.family_or_create("other")) else { return };
+    let Some(other) = answers.take("create other", store.get_or_create_family("other")) else { return };
     for name in ["default", "ttl"] {
         let Ok(family) = store.family(name) else { continue };
         let mut rows = 0;
@@ -236,7 +234,7 @@ fn write(answers: &mut Answers, store: &Store, page_size: usize) {
     }
     let in_one = store.transaction(|tx| {
         tx.put("a", "1")?;
-        tx.put_ttl("b", vec![2; 2_000], Duration::from_secs(1))?;
+        tx.put_with_ttl("b", vec![2; 2_000], Duration::from_secs(1))?;
         tx.delete([b'd', 2, 0]).map(drop)
     });
     answers.take("transaction", in_one);
@@ -247,9 +245,11 @@ fn write_one(answers: &mut Answers, family: &Family, key: &[u8], n: usize) {
     match n % 8 {
         0 => answers.take("put", family.put(key, "new")).is_some(),
         1 => answers.take("put large", family.put(key, vec![7; 1_500])).is_some(),
-        2 => answers.take("put_ttl", family.put_ttl(key, "new", Duration::from_secs(5))).is_some(),
+        2 => answers.take("put_ttl", family.put_with_ttl(key, "new", Duration::from_secs(5))).is_some(),
         3 => answers.take("delete", family.delete(key)).is_some(),
-        4 => answers.take("expire", family.expire(key, Expiry::At(NOW + 77), Condition::Always)).is_some(),
+        4 => answers
+            .take("expire", family.set_expiry(key, Expiry::At(NOW + 77), ExpiryCondition::Always))
+            .is_some(),
         5 => answers.take("persist", family.persist(key)).is_some(),
         6 => answers.take("cas", family.compare_and_swap(key, [n as u8; 20], "x", Expiry::Never)).is_some(),
         _ => answers.take("increment", family.increment(key, 1, Expiry::Never)).is_some(),

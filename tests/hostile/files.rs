@@ -38,7 +38,7 @@ pub fn with_wal(page_size: u32, seed: u8) -> WithWal {
         for n in 0..30_u8 {
             store.put([b"in the WAL ", &[n, seed][..]].concat(), [round; 40]).unwrap();
         }
-        store.put_until(b"wal ttl", vec![round; 900], Expiry::At(NOW + 9)).unwrap();
+        store.put_with_expiry(b"wal ttl", vec![round; 900], Expiry::At(NOW + 9)).unwrap();
     };
     touch(1);
     let older = fs::read(scratch.wal()).unwrap();
@@ -60,7 +60,7 @@ fn fill(path: &Path, config: &Config, seed: u8) {
             for n in 0..12_u8 {
                 tracked.put([n, seed], [n; 9])?;
                 // Of these some have expired when the store is opened.
-                ttl.put_until([n, seed], [n; 5], Expiry::At(NOW - 3 + i64::from(n)))?;
+                ttl.put_with_expiry([n, seed], [n; 5], Expiry::At(NOW - 3 + i64::from(n)))?;
                 tx.put([b'd', n, seed], [n; 20])?;
             }
             // Four entries on an interior page: three levels of them.
@@ -71,7 +71,7 @@ fn fill(path: &Path, config: &Config, seed: u8) {
             for n in 0..4_u8 {
                 large.put([n, seed], vec![n; page + 700])?;
             }
-            large.put_until(b"large and mortal", vec![1; 700], Expiry::At(NOW + 5))?;
+            large.put_with_expiry(b"large and mortal", vec![1; 700], Expiry::At(NOW + 5))?;
             // Longer than any page: each of them has pages of its own, and is a chunk of an iterator.
             for n in 0..2_u8 {
                 deep.put(vec![0xF0 + n; LONGEST], "long")?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 
-use kvstore::{Config, Eviction, Expiry, Limit, PutOptions, Store};
+use kvstore::{Config, Eviction, Expiry, PutOptions, SizeLimit, Store};
 
 use super::common::{Scratch, TestClock};
 use super::exercise::{FAMILIES, NOW, config, keys};
@@ -26,7 +26,7 @@ type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Expiry)>;
 fn readable(store: &Store) -> Rows {
     let mut rows = Rows::new();
     // In a transaction, in which no read removes a row.
-    if store.begin(false).is_ok() {
+    if store.begin_read().is_ok() {
         for name in FAMILIES.into_iter().chain(["default"]) {
             let Ok(family) = store.family(name) else { continue };
             for key in keys(name, PAGE_SIZE as usize) {
@@ -43,7 +43,7 @@ fn readable(store: &Store) -> Rows {
 /// What is wrong with the repair of a damaged store; `None`: the store cannot be opened.
 fn wrong(path: &Path, sql: bool, content: bool) -> Option<Vec<String>> {
     let mut wrong = Vec::new();
-    let store = Store::open_with(path, &config(sql).damaged(true)).ok()?;
+    let store = Store::open_with(path, &config(sql).allow_damaged(true)).ok()?;
     TestClock::at(NOW).drive(&store);
     let found = store.integrity_check();
     let before = readable(&store);
@@ -121,7 +121,9 @@ fn a_store_without_its_table_of_facts_can_be_written_and_is_whole_after_the_repa
             rusqlite::Connection::open(&path).unwrap().execute_batch(damage).unwrap();
             let store = Store::open_with(&path, &Config::new().sql_engine(sql)).unwrap();
             if damage.starts_with("DROP") {
-                store.put_with("key", "value", &PutOptions::new().expiry(Expiry::At(i64::MAX))).unwrap();
+                store
+                    .put_with_options("key", "value", &PutOptions::new().expiry(Expiry::At(i64::MAX)))
+                    .unwrap();
                 assert!(
                     store.integrity_check().unwrap_err().to_string().contains("kvstore_meta"),
                     "sql: {sql}"
@@ -130,7 +132,7 @@ fn a_store_without_its_table_of_facts_can_be_written_and_is_whole_after_the_repa
             assert!(store.repair().unwrap() > 0, "{damage}, sql: {sql}");
             store.integrity_check().unwrap();
             assert_eq!(store.repair().unwrap(), 0);
-            store.set_limit(Some(Limit::new(1 << 20, Eviction::Soonest))).unwrap();
+            store.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::Soonest))).unwrap();
             assert_eq!(store.get("before").unwrap().as_deref(), Some(&b"1"[..]));
         }
     }

@@ -148,14 +148,14 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
     // Puts until the disk is full, now and then again.
     for round in 0..3 {
         for _ in 0..20 {
-            store.put_until(numbered(keys), value_of(keys), Expiry::At(i64::MAX)).unwrap();
+            store.put_with_expiry(numbered(keys), value_of(keys), Expiry::At(i64::MAX)).unwrap();
             keys += 1;
         }
         disk.take_room();
         let (first, mut e) = (keys, None);
         while e.is_none() {
             assert!(keys < first + 2_000, "the disk does not become full, {name}");
-            match store.put_until(numbered(keys), value_of(keys), Expiry::At(i64::MAX)) {
+            match store.put_with_expiry(numbered(keys), value_of(keys), Expiry::At(i64::MAX)) {
                 Ok(()) => keys += 1,
                 Err(error) => e = Some(error),
             }
@@ -163,7 +163,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         must_fail("put", Err(e.unwrap()));
         is_as_it_was(&store, keys);
         // A transaction that fails can only be rolled back.
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         let mut n = keys;
         while store.put(numbered(n), value_of(n)).is_ok() {
             n += 1;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Result, Store};
-use kvstore::{MAX_VALUE_SIZE_LIMIT, SyncLevel};
+use kvstore::{MAX_VALUE_SIZE, SyncLevel};
 
 use super::common::numbered;
 use super::{assert_only_parked, descriptors, did, is_long, limit, memory, play};
@@ -37,7 +37,7 @@ fn come_and_go(path: &Path, store: &Store, names: &[String]) {
     for some in names.chunks(500) {
         store.transaction(|tx| some.iter().try_for_each(|name| tx.create_family(name).map(drop))).unwrap();
     }
-    assert_eq!(store.families().unwrap().len(), names.len());
+    assert_eq!(store.family_names().unwrap().len(), names.len());
     // A second handle, which has to read the schema.
     let other = Store::open(path).unwrap();
     for name in names.iter().step_by(names.len() / 200) {
@@ -50,7 +50,7 @@ fn come_and_go(path: &Path, store: &Store, names: &[String]) {
     for some in names.chunks(500) {
         store.transaction(|tx| some.iter().try_for_each(|name| tx.drop_family(name))).unwrap();
     }
-    assert_eq!(store.families().unwrap().len(), 0);
+    assert_eq!(store.family_names().unwrap().len(), 0);
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn the_longest_value_is_kept_and_one_byte_more_is_refused() {
 }
 
 pub fn longest_values(dir: &Path) {
-    let longest = if is_long() { MAX_VALUE_SIZE_LIMIT } else { 64 << 20 };
+    let longest = if is_long() { MAX_VALUE_SIZE } else { 64 << 20 };
     assert!(
-        Store::open_in_memory(&Config::new().max_value_size(MAX_VALUE_SIZE_LIMIT + 1)).is_err(),
+        Store::open_in_memory(&Config::new().max_value_size(MAX_VALUE_SIZE + 1)).is_err(),
         "more than the most there is"
     );
     for sql in [false, true] {
@@ -117,7 +117,7 @@ pub fn longest_values(dir: &Path) {
         assert_eq!(store.get("k").unwrap(), None);
         value.pop();
         value[longest - 1] = 0xA5;
-        store.put_until("k", &value, Expiry::At(i64::MAX)).unwrap();
+        store.put_with_expiry("k", &value, Expiry::At(i64::MAX)).unwrap();
         let is_whole = |found: &[u8], _| found == value.as_slice();
         assert_eq!(store.get_with("k", is_whole).unwrap(), Some(true));
         let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
@@ -242,9 +242,9 @@ pub fn leaks(dir: &Path) {
     fs::write(dir.join("stranger"), b"no store, but a text").unwrap();
     let round = |number: usize| {
         let store = Store::open_with(&path, &Config::new().sql_engine(number % 2 == 1)).unwrap();
-        store.put_until("k", vec![1; 3_000], Expiry::At(1)).unwrap();
+        store.put_with_expiry("k", vec![1; 3_000], Expiry::At(1)).unwrap();
         assert_eq!(store.get("k").unwrap(), None);
-        let family = store.family_or_create("passing").unwrap();
+        let family = store.get_or_create_family("passing").unwrap();
         family.put("a", "1").unwrap();
         assert_eq!(family.iter().count(), 1);
         drop(family);
@@ -255,7 +255,7 @@ pub fn leaks(dir: &Path) {
         assert!(Store::open(dir.join("missing/store.db")).is_err());
         assert!(store.backup(&path, |_, _| true).is_err());
         assert!(store.backup(dir.join("stopped"), |_, _| false).is_err());
-        assert!(store.begin(true).is_ok() && store.begin(true).is_err());
+        assert!(store.begin_write().is_ok() && store.begin_write().is_err());
         assert!(store.family("nobody").is_err());
         store.close().unwrap();
     };
@@ -285,7 +285,7 @@ pub fn many_keys(dir: &Path) {
             .transaction(|tx| {
                 (first..first + 100_000).try_for_each(|n| {
                     let end = if n % 10 == 0 { Expiry::At(1) } else { Expiry::Never };
-                    tx.put_until(key(n), n.to_le_bytes(), end)
+                    tx.put_with_expiry(key(n), n.to_le_bytes(), end)
                 })
             })
             .unwrap();

@@ -89,7 +89,8 @@ pub fn no_descriptors_to_work(dir: &Path) {
                 let read = store.get("old");
                 assert_eq!(read.unwrap().as_deref(), Some(&b"1"[..]), "a read needs no descriptor");
                 let put = ran("put", store.put("new", "1"));
-                let long = ran("long put", store.put_until("long", vec![7; 100_000], Expiry::At(i64::MAX)));
+                let long =
+                    ran("long put", store.put_with_expiry("long", vec![7; 100_000], Expiry::At(i64::MAX)));
                 let family = ran("family", store.create_family("f").map(drop));
                 for mode in [CheckpointMode::Passive, CheckpointMode::Full, CheckpointMode::Truncate] {
                     ran("checkpoint", store.checkpoint(mode).map(drop));

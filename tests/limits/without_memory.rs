@@ -40,8 +40,8 @@ pub fn no_memory(dir: &Path) {
                 ran("add to a batch", batch.put(store.default_family(), "batch", &value, Expiry::Never));
             assert_eq!(batch.len(), usize::from(added));
             drop(batch);
-            let put = ran("put", store.put_until("new", &value, Expiry::At(i64::MAX)));
-            store.begin(true).unwrap();
+            let put = ran("put", store.put_with_expiry("new", &value, Expiry::At(i64::MAX)));
+            store.begin_write().unwrap();
             let other = ran("put", store.put("other", &value));
             let committed = ran("commit", store.commit());
             assert!(other || !committed, "half a transaction is committed");

@@ -55,10 +55,10 @@ impl Worker<'_> {
         let name = format!("passing {}", self.number);
         let store = self.own.as_ref().unwrap_or(self.shared);
         let done = (|| -> Result<()> {
-            let family = store.family_or_create(&name)?;
+            let family = store.get_or_create_family(&name)?;
             let value = vec![7; 3_000];
             family.put("a", &value)?;
-            family.put_until("b", "2", Expiry::At(now_ms() + 1_000_000))?;
+            family.put_with_expiry("b", "2", Expiry::At(now_ms() + 1_000_000))?;
             assert_eq!(family.get("a")?.as_ref(), Some(&value));
             assert_eq!(family.get("b")?.as_deref(), Some(&b"2"[..]));
             assert_eq!(family.count()?, 2);
@@ -88,7 +88,7 @@ impl Worker<'_> {
         } else {
             // The idle handle gives up its snapshot with the next SQL: kept, it would make the checkpoints of
             // other processes wait for their whole timeout, and everybody with them.
-            let idle = self.shared.families();
+            let idle = self.shared.family_names();
             self.read(idle);
             let opened = self.run.open(self.handle);
             self.own = self.unless_busy(opened);

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kvstore::{Condition, Config, Error, ErrorKind, Expiry, Family, JournalMode, KeyRange, Result};
+use kvstore::{Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, JournalMode, KeyRange, Result};
 use kvstore::{Direction, Store, Ttl};
 
 use crate::checker::{Kind, NEVER, NONE, Op};
@@ -109,7 +109,7 @@ impl Run {
             .collect();
         for store in &stores {
             for name in FAMILIES.iter().skip(1) {
-                retried(|| store.family_or_create(name)).unwrap();
+                retried(|| store.get_or_create_family(name)).unwrap();
             }
         }
         let mut all = Harvest::default();
@@ -352,7 +352,7 @@ impl Worker<'_> {
         let op = match self.random(5) {
             0 => {
                 let Some(found) = ({
-                    let done = family.get_ttl(&name);
+                    let done = family.get_with_ttl(&name);
                     self.read(done)
                 }) else {
                     return;
@@ -370,7 +370,7 @@ impl Worker<'_> {
                 Op { result: i64::from(found), ..self.done(Kind::Exists, key, &around) }
             }
             2 => {
-                let done = family.expire_time(&name);
+                let done = family.expiry(&name);
                 let Some(found) = self.read(done) else { return };
                 let end = found.map_or(NONE, |expiry| expiry.millis().unwrap_or(0));
                 Op { result: end, ..self.done(Kind::ExpireTime, key, &around) }
@@ -446,7 +446,7 @@ impl Worker<'_> {
         }
         let first = self.moment();
         let around = self.around();
-        let begun = self.store().begin(false);
+        let begun = self.store().begin_read();
         let Some(()) = self.read(begun) else { return };
         let begin = self.done(Kind::Snapshot, first, &around);
         let mut seen = Vec::new();
@@ -490,18 +490,19 @@ impl Worker<'_> {
                 return self.finish(kind, key, &around, done, Op { read, ..op });
             }
             4 => {
-                let done = family.expire(&name, expiry, Condition::Always).map(|done| done.is_some());
+                let done =
+                    family.set_expiry(&name, expiry, ExpiryCondition::Always).map(|done| done.is_some());
                 (Kind::Expire, done, Op { write: NONE, ..written })
             }
             5 => {
-                let done = family.get_and_expire(&name, expiry);
+                let done = family.get_and_set_expiry(&name, expiry);
                 let Some(found) = self.unless_busy(done) else { return };
                 let op = self.done(Kind::GetAndExpire, key, &around);
                 return self.note(Op { read: number_of(key, found.as_deref()), ends, ..op });
             }
             6 => {
                 let ttl = 1 + self.random(50);
-                let done = family.put_ttl(&name, &value, Duration::from_millis(ttl.unsigned_abs()));
+                let done = family.put_with_ttl(&name, &value, Duration::from_millis(ttl.unsigned_abs()));
                 let Some(()) = self.unless_busy(done) else { return };
                 let op = self.done(Kind::Put, key, &around);
                 return self.note(Op { write: number, ends: (op.wall.0 + ttl, op.wall.1 + ttl), ..op });
@@ -510,7 +511,7 @@ impl Worker<'_> {
                 let done = family.put(&name, &value).map(|()| true);
                 (Kind::Put, done, Op { ends: NEVER, ..written })
             }
-            _ => (Kind::Put, family.put_until(&name, &value, expiry).map(|()| true), written),
+            _ => (Kind::Put, family.put_with_expiry(&name, &value, expiry).map(|()| true), written),
         };
         self.finish(kind, key, &around, done, op);
     }
@@ -537,11 +538,11 @@ impl Worker<'_> {
     fn transact(&mut self, key: i64, family: &Family) {
         let (name, number, expiry) = (key_of(key), self.new_number(), self.new_ends());
         let around = self.around();
-        let begun = self.store().begin(true);
+        let begun = self.store().begin_write();
         let Some(()) = self.unless_busy(begun) else { return };
         let done = (|| {
             let read = number_of(key, family.get(&name)?.as_deref());
-            family.put_until(&name, bytes_of(key, number), expiry)?;
+            family.put_with_expiry(&name, bytes_of(key, number), expiry)?;
             Ok((read, number_of(key, family.get(&name)?.as_deref())))
         })();
         if done.as_ref().is_err_and(is_conflict) {

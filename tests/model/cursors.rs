@@ -22,7 +22,7 @@ impl Scan {
             Span::Rows(partition, range) => {
                 family.row_cursor(partition, &range.key_range(), self.direction()).unwrap()
             }
-            Span::Expiring(from, to) => family.expiring(*from, *to),
+            Span::Expiring(from, to) => family.expiry_cursor(*from, *to),
         };
         assert_eq!(cursor.direction(), self.direction());
         if self.keys_only { cursor.keys_only() } else { cursor }
@@ -123,7 +123,7 @@ impl World {
                     self.run_on_family(side, name, family, &FamilyOp::Delete(key.clone()));
                 }
                 Meanwhile::ExpireCurrent(moment) => {
-                    let op = FamilyOp::Expire(key.clone(), *moment, kvstore::Condition::Always);
+                    let op = FamilyOp::Expire(key.clone(), *moment, kvstore::ExpiryCondition::Always);
                     self.run_on_family(side, name, family, &op);
                 }
                 Meanwhile::Do(op) => self.run_op(side, name, op),

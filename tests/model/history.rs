@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use kvstore::{Condition, Direction, Expiry, KeyRange, PutOptions, row_key};
+use kvstore::{Direction, Expiry, ExpiryCondition, KeyRange, PutOptions, row_key};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -76,7 +76,7 @@ pub enum FamilyOp {
     Ttl(Vec<u8>),
     ExpireTime(Vec<u8>),
     WriteTime(Vec<u8>),
-    Expire(Vec<u8>, Moment, Condition),
+    Expire(Vec<u8>, Moment, ExpiryCondition),
     Persist(Vec<u8>),
     Count,
     CountLive,
@@ -189,7 +189,7 @@ impl How {
             options = options.written_at(written_ms);
         }
         match self.end {
-            End::Default => options.default_ttl(),
+            End::Default => options.use_default_ttl(),
             End::Given(moment) => options.expiry(expiry(moment, clock)),
         }
     }
@@ -376,8 +376,14 @@ fn age() -> impl Strategy<Value = Duration> {
     prop_oneof![12 => duration(), 1 => Just(Duration::MAX)]
 }
 
-fn condition() -> impl Strategy<Value = Condition> {
-    select(vec![Condition::Always, Condition::NoTtl, Condition::HasTtl, Condition::Later, Condition::Earlier])
+fn condition() -> impl Strategy<Value = ExpiryCondition> {
+    select(vec![
+        ExpiryCondition::Always,
+        ExpiryCondition::NoTtl,
+        ExpiryCondition::HasTtl,
+        ExpiryCondition::Later,
+        ExpiryCondition::Earlier,
+    ])
 }
 
 fn how() -> impl Strategy<Value = How> {

@@ -35,13 +35,13 @@ impl World {
             }
             Op::PutUntil(key, value, moment) => {
                 let end = expiry(*moment, &self.clock);
-                let done = answer(family.put_until(key, value.bytes(), end));
-                assert_eq!(done, self.put_until(side, name, key, *value, end));
+                let done = answer(family.put_with_expiry(key, value.bytes(), end));
+                assert_eq!(done, self.put_with_expiry(side, name, key, *value, end));
             }
             Op::PutTtl(key, value, ttl) => {
-                let done = answer(family.put_ttl(key, value.bytes(), *ttl));
+                let done = answer(family.put_with_ttl(key, value.bytes(), *ttl));
                 let end = Expiry::At((now + millis(*ttl)).max(1));
-                assert_eq!(done, self.put_until(side, name, key, *value, end));
+                assert_eq!(done, self.put_with_expiry(side, name, key, *value, end));
             }
             Op::PutIfAbsent(key, value, moment) => {
                 let end = expiry(*moment, &self.clock);
@@ -56,14 +56,17 @@ impl World {
                 assert_eq!(done, expected);
             }
             Op::PutWith(key, value, how) => {
-                let done = answer(family.put_with(key, value.bytes(), &how.options(&self.clock)));
+                let done = answer(family.put_with_options(key, value.bytes(), &how.options(&self.clock)));
                 let given = match how.end {
                     End::Default => None,
                     End::Given(moment) => expiry(moment, &self.clock).millis(),
                 };
                 let times = (given, how.written_ms(&self.clock));
                 let table = self.writable_table(side, name);
-                assert_eq!(done, table.map(|table| table.put_with(key, value.bytes(), *how, times, now)));
+                assert_eq!(
+                    done,
+                    table.map(|table| table.put_with_options(key, value.bytes(), *how, times, now))
+                );
             }
             Op::CompareAndSwap(key, guess, value, moment) => {
                 let (guess, end) = (self.guess(side, name, key, *guess), expiry(*moment, &self.clock));
@@ -100,8 +103,8 @@ impl World {
                         0 => Expiry::At(self.clock.now() + i64::from(n)),
                         _ => Expiry::Never,
                     };
-                    let done = answer(family.put_until(&key, value.bytes(), end));
-                    assert_eq!(done, self.put_until(side, name, &key, value, end));
+                    let done = answer(family.put_with_expiry(&key, value.bytes(), end));
+                    assert_eq!(done, self.put_with_expiry(side, name, &key, value, end));
                 }
             }
             Op::Bulk(many) => self.bulk(side, name, family, *many),
@@ -132,9 +135,9 @@ impl World {
             }
             Op::Expire(key, moment, condition) => {
                 let end = expiry(*moment, &self.clock);
-                let done = answer(family.expire(key, end, *condition));
+                let done = answer(family.set_expiry(key, end, *condition));
                 let table = self.writable_table(side, name);
-                assert_eq!(done, table.map(|table| table.expire(key, end.millis(), *condition, now)));
+                assert_eq!(done, table.map(|table| table.set_expiry(key, end.millis(), *condition, now)));
             }
             Op::Persist(key) => {
                 let done = answer(family.persist(key));
@@ -147,10 +150,10 @@ impl World {
             }
             Op::GetAndExpire(key, moment) => {
                 let end = expiry(*moment, &self.clock);
-                let got = answer(family.get_and_expire(key, end));
+                let got = answer(family.get_and_set_expiry(key, end));
                 let expected = self.writable_table_once(side, name).map(|table| {
                     let value = table.get(key, now)?.value.clone();
-                    table.expire(key, end.millis(), kvstore::Condition::Always, now);
+                    table.set_expiry(key, end.millis(), kvstore::ExpiryCondition::Always, now);
                     Some(value)
                 });
                 assert_eq!(got, expected);
@@ -215,7 +218,7 @@ impl World {
                 }
             }
             Op::GetTtl(key) => {
-                let got = answer(family.get_ttl(key));
+                let got = answer(family.get_with_ttl(key));
                 let expected = self.live_entry(side, name, key);
                 assert_eq!(got, expected.map(|found| found.map(|e| (e.value.clone(), e.ttl(now)))));
             }
@@ -239,7 +242,7 @@ impl World {
                 assert_eq!(ttl, self.look_up(side, name, key).map(|found| found.map(|e| e.ttl(now))));
             }
             Op::ExpireTime(key) => {
-                let end = answer(family.expire_time(key));
+                let end = answer(family.expiry(key));
                 assert_eq!(end, self.live_entry(side, name, key).map(|found| found.map(|e| e.expiry())));
             }
             Op::WriteTime(key) => {
@@ -278,7 +281,14 @@ impl World {
         }
     }
 
-    fn put_until(&mut self, side: usize, name: &str, key: &[u8], value: Value, end: Expiry) -> Answer<()> {
+    fn put_with_expiry(
+        &mut self,
+        side: usize,
+        name: &str,
+        key: &[u8],
+        value: Value,
+        end: Expiry,
+    ) -> Answer<()> {
         let now = self.now(side);
         let table = self.writable_table(side, name)?;
         table.write(key, value.bytes(), end.millis(), now);

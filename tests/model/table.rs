@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kvstore::{Condition, ErrorKind, Expiry, Ttl};
+use kvstore::{ErrorKind, Expiry, ExpiryCondition, Ttl};
 
 use crate::history::{End, How, Range};
 
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// `given` and `written_ms` are the end of life and the write time the options name.
-    pub fn put_with(
+    pub fn put_with_options(
         &mut self,
         key: &[u8],
         value: Vec<u8>,
@@ -111,20 +111,20 @@ impl Table {
         Ok(sum)
     }
 
-    pub fn expire(
+    pub fn set_expiry(
         &mut self,
         key: &[u8],
         new: Option<i64>,
-        condition: Condition,
+        condition: ExpiryCondition,
         now_ms: i64,
     ) -> Option<bool> {
         let old = self.get(key, now_ms)?.expire_ms;
         let holds = match condition {
-            Condition::Always => true,
-            Condition::NoTtl => old.is_none(),
-            Condition::HasTtl => old.is_some(),
-            Condition::Later => old.is_some_and(|old| new.is_none_or(|new| new > old)),
-            Condition::Earlier => new.is_some_and(|new| old.is_none_or(|old| new < old)),
+            ExpiryCondition::Always => true,
+            ExpiryCondition::NoTtl => old.is_none(),
+            ExpiryCondition::HasTtl => old.is_some(),
+            ExpiryCondition::Later => old.is_some_and(|old| new.is_none_or(|new| new > old)),
+            ExpiryCondition::Earlier => new.is_some_and(|new| old.is_none_or(|old| new < old)),
             other => unreachable!("{other:?} is a condition the model does not know"),
         };
         if holds {

@@ -308,12 +308,12 @@ impl World {
             Op::ListFamilies => {
                 let mut expected: Vec<_> = self.view(side).keys().map(|name| (*name).to_owned()).collect();
                 expected.retain(|name| name != "default");
-                assert_eq!(self.sides[side].store.families(), Ok(expected));
+                assert_eq!(self.sides[side].store.family_names(), Ok(expected));
             }
             Op::NextExpiryOfAll => {
                 let shown = self.view(side).iter().map(|(name, table)| self.shown(side, name, table));
                 let expected = shown.filter_map(|table| table.next_expiry()).min();
-                assert_eq!(self.sides[side].store.next_expiry_of_all(), Ok(expected));
+                assert_eq!(self.sides[side].store.next_expiry_all_families(), Ok(expected));
             }
             Op::PurgeStep(max_keys) => self.purge_step(side, *max_keys),
             Op::BatchCommit => self.commit_batch(side),
@@ -401,7 +401,7 @@ impl World {
             self.sides[side].transaction = Some(kind(view));
             Ok(())
         };
-        assert_eq!(answer(self.sides[side].store.begin(write)), expected);
+        assert_eq!(answer(crate::common::begin(&self.sides[side].store, write)), expected);
     }
 
     fn commit_batch(&mut self, side: usize) {
@@ -457,7 +457,7 @@ impl World {
         if dead.get(removed).is_some_and(|(expire_ms, ..)| *expire_ms == last_ms) {
             for name in self.view(side).keys() {
                 let family = self.sides[side].store.family(name).unwrap();
-                let mut cursor = family.expiring(last_ms, last_ms + 1).keys_only();
+                let mut cursor = family.expiry_cursor(last_ms, last_ms + 1).keys_only();
                 let mut at_entry = cursor.first().unwrap();
                 while at_entry {
                     left.insert((*name, cursor.key().unwrap().to_vec()));
@@ -506,7 +506,7 @@ impl World {
     /// Compares everything in a store.
     fn compare(&self, store: &Store, state: &State, now: i64) {
         assert_eq!(store.integrity_check(), Ok(()));
-        assert_eq!(store.families().unwrap().len() + 1, state.len());
+        assert_eq!(store.family_names().unwrap().len() + 1, state.len());
         for (name, table) in state {
             let family = store.family(name).unwrap();
             assert_eq!(family.count(), Ok(table.rows.len() as u64));

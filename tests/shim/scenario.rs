@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use kvstore::{
-    CheckpointMode, Config, Direction, Error, ErrorKind, Eviction, Expiry, Family, KeyRange, Limit, Result,
-    Store,
+    CheckpointMode, Config, Direction, Error, ErrorKind, Eviction, Expiry, Family, KeyRange, Result,
+    SizeLimit, Store,
 };
 
 /// A value with its end of life.
@@ -29,7 +29,7 @@ impl Contents {
     /// What a store shows by its clock.
     pub fn of(store: &Store) -> Result<Contents> {
         let mut contents = Contents::default();
-        let names = store.families()?;
+        let names = store.family_names()?;
         for name in names.iter().map(String::as_str).chain([DEFAULT]) {
             let mut entries = BTreeMap::new();
             let mut cursor = family(store, name)?.cursor(KeyRange::all(), Direction::Forward);
@@ -82,7 +82,7 @@ impl Contents {
 }
 
 fn family(store: &Store, name: &str) -> Result<Family> {
-    if name == DEFAULT { store.family_or_create(name) } else { store.family(name) }
+    if name == DEFAULT { store.get_or_create_family(name) } else { store.family(name) }
 }
 
 /// A write of one key.
@@ -110,7 +110,7 @@ pub enum Step {
     Clear(&'static str),
     Track(&'static str),
     /// Room is made by what ends soonest.
-    Limit(u64),
+    SizeLimit(u64),
     /// Removes what was written longer ago than these milliseconds, which is these keys.
     Sweep(&'static str, u64, Vec<String>),
     Purge,
@@ -176,7 +176,7 @@ impl Write {
         match self {
             Write::Put(name, key, byte, length, expire_ms) => {
                 let value = vec![*byte; *length];
-                family(store, name)?.put_until(key, value, expire_ms.map_or(Expiry::Never, Expiry::At))
+                family(store, name)?.put_with_expiry(key, value, expire_ms.map_or(Expiry::Never, Expiry::At))
             }
             Write::Delete(name, key) => family(store, name)?.delete(key).map(drop),
         }
@@ -218,9 +218,9 @@ impl Step {
                 family(store, name)?.put_if_absent(key, vec![*byte; *length], expiry).map(drop)
             }
             Step::PutIfAbsent(Write::Delete(..)) => panic!("not a put"),
-            Step::Expire(name, key, at) => {
-                family(store, name)?.expire(key, Expiry::At(*at), kvstore::Condition::Always).map(drop)
-            }
+            Step::Expire(name, key, at) => family(store, name)?
+                .set_expiry(key, Expiry::At(*at), kvstore::ExpiryCondition::Always)
+                .map(drop),
             Step::Batch(writes) => {
                 let mut batch = store.batch();
                 for write in writes {
@@ -238,7 +238,7 @@ impl Step {
             }
             Step::Transaction(writes) => by_hand(world, writes),
             Step::RolledBack(writes) => {
-                store.begin(true)?;
+                store.begin_write()?;
                 let done = writes.iter().try_for_each(|write| write.call(store));
                 let rolled_back = store.rollback();
                 done.and(rolled_back)
@@ -246,7 +246,7 @@ impl Step {
             Step::Create(name) => store.create_family(name).map(drop),
             Step::Drop(name) => store.drop_family(name),
             Step::Clear(name) => family(store, name)?.clear(),
-            Step::Limit(bytes) => store.set_limit(Some(Limit::new(*bytes, Eviction::Soonest))),
+            Step::SizeLimit(bytes) => store.set_size_limit(Some(SizeLimit::new(*bytes, Eviction::Soonest))),
             Step::Track(name) => family(store, name)?.set_write_tracking(true),
             Step::Sweep(name, age_ms, _) => {
                 family(store, name)?.sweep(Duration::from_millis(*age_ms)).map(drop)
@@ -287,7 +287,7 @@ impl Step {
             Step::At(_)
             | Step::RolledBack(_)
             | Step::Track(_)
-            | Step::Limit(_)
+            | Step::SizeLimit(_)
             | Step::Checkpoint(_)
             | Step::Sync
             | Step::Vacuum
@@ -307,7 +307,7 @@ impl Step {
 fn by_hand(world: &World, writes: &[Write]) -> Result<()> {
     let store = world.store();
     let complain = |text: String| world.complaints.borrow_mut().push(text);
-    store.begin(true)?;
+    store.begin_write()?;
     for write in writes {
         if let Err(e) = write.call(store) {
             // What only looked at something has changed nothing: such a transaction may go on.
@@ -368,7 +368,7 @@ pub const BOUNDED_LOOKED_AT: i64 = 2500;
 /// room for what stays: nothing that is alive ever goes.
 pub fn bounded_steps() -> Vec<Step> {
     let name = |n: usize| format!("n{n:03}");
-    let mut steps = vec![Step::At(1000), Step::Create("users"), Step::Limit(96 << 10)];
+    let mut steps = vec![Step::At(1000), Step::Create("users"), Step::SizeLimit(96 << 10)];
     for n in 0..45 {
         let family = if n % 3 == 0 { "users" } else { DEFAULT };
         steps.push(Step::One(put(family, name(n), n as u8, 200 + n % 4 * 400, Some(2000 + n as i64))));
@@ -391,7 +391,7 @@ pub fn bounded_steps() -> Vec<Step> {
             _ => Step::RolledBack(vec![stays(n + 1), stays(n + 2)]),
         });
     }
-    steps.extend([Step::Limit(90 << 10), Step::Vacuum, Step::CloseAndOpen, Step::Read]);
+    steps.extend([Step::SizeLimit(90 << 10), Step::Vacuum, Step::CloseAndOpen, Step::Read]);
     steps
 }
 

@@ -108,7 +108,7 @@ fn main() {
         }));
         note("put", "Redis", each(1000, |n| redis.set::<_, _, ()>(&keys[scattered(n)], &VALUE[..]).unwrap()));
         note("put_ttl", "kvstore", each(1000, |n| {
-            store.put_ttl(&keys[scattered(n)], VALUE, Duration::from_secs(3600)).unwrap();
+            store.put_with_ttl(&keys[scattered(n)], VALUE, Duration::from_secs(3600)).unwrap();
         }));
         note("put_ttl", "bare SQL", each(1000, |n| {
             let key = keys[scattered(n)].as_bytes();

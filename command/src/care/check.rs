@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use clap::Args;
-use kvstore::{Checked, Checking, is_url};
+use kvstore::internal::is_url;
+use kvstore::{CheckEvent, CheckReport};
 
 use crate::cli::Context;
 use crate::failure::{self, Answer, Failure, Result, refused};
@@ -46,12 +47,12 @@ enum Remedy {
 }
 
 impl Remedy {
-    fn of(checked: &Checked, is_encrypted: bool, is_on_a_server: bool) -> Option<Remedy> {
+    fn of(checked: &CheckReport, is_encrypted: bool, is_on_a_server: bool) -> Option<Remedy> {
         match checked {
-            Checked { in_tables: 1.., .. } if is_on_a_server => Some(Remedy::Backup),
-            Checked { in_file: 1.., .. } if is_encrypted => Some(Remedy::Backup),
-            Checked { in_file: 1.., .. } => Some(Remedy::Recover),
-            Checked { in_tables: 1.., .. } => Some(Remedy::Repair),
+            CheckReport { table_errors: 1.., .. } if is_on_a_server => Some(Remedy::Backup),
+            CheckReport { file_errors: 1.., .. } if is_encrypted => Some(Remedy::Backup),
+            CheckReport { file_errors: 1.., .. } => Some(Remedy::Recover),
+            CheckReport { table_errors: 1.., .. } => Some(Remedy::Repair),
             _ => None,
         }
     }
@@ -75,11 +76,11 @@ impl CheckArgs {
         let store = match opened {
             Err(Failure::Damaged(why)) => {
                 let remedy = if is_encrypted { Remedy::Backup } else { Remedy::Recover };
-                summary(out, &Checked::default(), Some(remedy), Some(&why))?;
+                summary(out, &CheckReport::default(), Some(remedy), Some(&why))?;
                 return Err(Failure::Damaged(why));
             }
             Err(Failure::Refused(why)) if self.store.path()?.exists() => {
-                summary(out, &Checked::default(), None, Some(&why))?;
+                summary(out, &CheckReport::default(), None, Some(&why))?;
                 return Err(Failure::Refused(why));
             }
             opened => opened?,
@@ -89,22 +90,22 @@ impl CheckArgs {
         let (mut shown, mut failed) = (0u64, Ok(()));
         let checked = store.check(|what| {
             match what {
-                Checking::Family { done, total } => {
-                    progress.set_total(total as u64);
-                    progress.set(done as u64);
+                CheckEvent::Progress { families_done, families_total } => {
+                    progress.set_total(families_total as u64);
+                    progress.set(families_done as u64);
                 }
-                Checking::Disagreement { text, key } if self.max == 0 || shown < self.max => {
+                CheckEvent::Problem { message, key } if self.max == 0 || shown < self.max => {
                     shown += 1;
                     failed = if out.json {
                         let mut object = Object::new();
-                        object.text("disagreement", text);
+                        object.text("disagreement", message);
                         if let Some(key) = key {
                             object.bytes("key", key);
                         }
                         out.object(&mut object)
                     } else {
                         let key = key.map_or(String::new(), |key| format!(": {}", form.show(key)));
-                        out.line(format!("{text}{key}"))
+                        out.line(format!("{message}{key}"))
                     };
                 }
                 _ => {}
@@ -120,23 +121,23 @@ impl CheckArgs {
         if interrupt.came() {
             return refused("the check was stopped");
         }
-        let found = checked.in_file + checked.in_tables;
+        let found = checked.file_errors + checked.table_errors;
         let path = self.store.path()?;
         let is_on_a_server = is_url(&path);
         let remedy = Remedy::of(&checked, is_encrypted, is_on_a_server);
-        let stopped = checked.stopped.as_ref().map(failure::cause);
+        let stopped = checked.stopped_by.as_ref().map(failure::cause);
         summary(out, &checked, remedy, stopped.as_deref())?;
         if !out.json && found > shown {
             let more = format!("... and {} more: --max 0 shows all", count(found - shown));
             out.line(more)?;
         }
-        if !out.json && checked.is_sound() {
+        if !out.json && checked.is_ok() {
             let sound = out.paint(GOOD, "sound");
             out.line(format!("{sound}: nothing is to be done"))?;
         }
         out.flush()?;
         let Some(remedy) = remedy else {
-            return match checked.stopped {
+            return match checked.stopped_by {
                 None => Ok(Answer::Yes),
                 Some(why) => Err(why.into()),
             };
@@ -161,19 +162,24 @@ impl CheckArgs {
         let what = if found == 1 { "disagreement" } else { "disagreements" };
         let style = if remedy == Remedy::Repair { WARN } else { BAD };
         let found = if out.is_for_people() { out.paint(style, count(found)) } else { count(found) };
-        let stopped = if checked.stopped.is_some() { ", before the check was stopped" } else { "" };
+        let stopped = if checked.stopped_by.is_some() { ", before the check was stopped" } else { "" };
         Err(Failure::Refused(format!("{found} {what}{stopped}: {advice}")))
     }
 }
 
 /// The last line with `--json`. `stopped`: what has kept the check from its end; of several lines the first.
-fn summary(out: &mut Output, checked: &Checked, remedy: Option<Remedy>, stopped: Option<&str>) -> Result<()> {
+fn summary(
+    out: &mut Output,
+    checked: &CheckReport,
+    remedy: Option<Remedy>,
+    stopped: Option<&str>,
+) -> Result<()> {
     if !out.json {
         return Ok(());
     }
     let mut object = Object::new();
-    object.bool("sound", checked.is_sound() && stopped.is_none());
-    object.number("in_file", checked.in_file).number("in_tables", checked.in_tables);
+    object.bool("sound", checked.is_ok() && stopped.is_none());
+    object.number("in_file", checked.file_errors).number("in_tables", checked.table_errors);
     match remedy {
         Some(remedy) => object.text("remedy", remedy.name()),
         None => object.optional("remedy", None::<i64>),

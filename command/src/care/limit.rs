@@ -1,7 +1,7 @@
 //! `limit`.
 
 use clap::Args;
-use kvstore::{Eviction, Limit, Store};
+use kvstore::{Eviction, SizeLimit, Store};
 
 use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
@@ -76,7 +76,7 @@ fn parse_size(word: &str) -> std::result::Result<Size, String> {
 impl LimitArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let limit = match (self.to, self.evict) {
-            (None, None) => self.store.open(For::Looking, &context.secrets)?.limit()?,
+            (None, None) => self.store.open(For::Looking, &context.secrets)?.size_limit()?,
             (Some(Size::Unlimited), Some(_)) => {
                 return usage("nothing makes room in a store without a limit");
             }
@@ -107,19 +107,19 @@ impl LimitArgs {
     }
 
     /// Sets the limit. What is not said stays as it is.
-    fn set(&self, store: &Store, to: Option<Size>, evict: Option<Evict>) -> Result<Option<Limit>> {
-        let was = store.limit()?;
+    fn set(&self, store: &Store, to: Option<Size>, evict: Option<Evict>) -> Result<Option<SizeLimit>> {
+        let was = store.size_limit()?;
         let eviction = evict.map_or_else(|| was.map_or(Eviction::None, |was| was.eviction), Into::into);
         let limit = match (to, was) {
             (Some(Size::Unlimited), _) => None,
-            (Some(Size::Bytes(bytes)), _) => Some(Limit::new(bytes, eviction)),
-            (None, Some(was)) => Some(Limit::new(was.max_bytes, eviction)),
+            (Some(Size::Bytes(bytes)), _) => Some(SizeLimit::new(bytes, eviction)),
+            (None, Some(was)) => Some(SizeLimit::new(was.max_bytes, eviction)),
             (None, None) => {
                 let path = shown(&self.store.path()?);
                 return refused(format!("{path} has no limit: give a size, too, such as 64MB"));
             }
         };
-        store.set_limit(limit).map_err(|e| match e.into() {
+        store.set_size_limit(limit).map_err(|e| match e.into() {
             // 0 is what a program says.
             Failure::Usage(text) => {
                 Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))

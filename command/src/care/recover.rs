@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kvstore::{Config, ErrorKind, Loss, Recovered, Recovering, Store};
+use kvstore::{Config, ErrorKind, Loss, RecoverEvent, RecoverReport, Store};
 
 use crate::bytes::Form;
 use crate::cli::Context;
@@ -64,11 +64,11 @@ impl RecoverArgs {
         let (mut shown, mut written) = (0u64, Ok(()));
         let recovered = kvstore::recover(&path, &self.new, |what| {
             match what {
-                Recovering::Pages { done, total } => {
-                    progress.set_total(total);
-                    progress.set(done);
+                RecoverEvent::Progress { pages_done, pages_total } => {
+                    progress.set_total(pages_total);
+                    progress.set(pages_done);
                 }
-                Recovering::Lost(loss) if self.max == 0 || shown < self.max => {
+                RecoverEvent::Lost(loss) if self.max == 0 || shown < self.max => {
                     shown += 1;
                     written = show(&loss, out, *form);
                 }
@@ -96,11 +96,11 @@ impl RecoverArgs {
             out.line(format!("... and {} more: --max 0 shows all", count(losses - shown)))?;
         }
         self.sum(&recovered, out)?;
-        Ok(Answer::from_bool(recovered.is_whole()))
+        Ok(Answer::from_bool(recovered.is_complete()))
     }
 
-    fn sum(&self, recovered: &Recovered, out: &mut Output) -> Result<()> {
-        let Recovered { rows, expired, families, rows_lost, pages_lost, other_losses, .. } = *recovered;
+    fn sum(&self, recovered: &RecoverReport, out: &mut Output) -> Result<()> {
+        let RecoverReport { rows, expired, families, rows_lost, pages_lost, other_losses, .. } = *recovered;
         if out.json {
             let mut object = Object::new();
             object.number("rows", rows).number("expired", expired).number("families", families);
@@ -110,14 +110,14 @@ impl RecoverArgs {
         }
         // What is lost is the result; how it went is for people.
         out.flush()?;
-        let style = if recovered.is_whole() { GOOD } else { WARN };
+        let style = if recovered.is_complete() { GOOD } else { WARN };
         let family = if families == 1 { "family" } else { "families" };
         let mut text =
             format!("{} in {} {family} saved in {}", keys(rows), count(families), self.new.display());
         if expired > 0 {
             text += &format!("; {} had expired and were left out", keys(expired));
         }
-        text += &match recovered.is_whole() {
+        text += &match recovered.is_complete() {
             true => "; nothing is lost".to_owned(),
             false => format!(
                 "; lost: {} of which something was read, {} pages of which nothing was, {} other things",
@@ -140,20 +140,20 @@ fn is_encrypted(path: &Path) -> bool {
 fn show(loss: &Loss<'_>, out: &mut Output, form: Form) -> std::io::Result<()> {
     if out.json {
         let mut object = Object::new();
-        object.text("lost", loss.of).bool("is_row", loss.is_row);
+        object.text("lost", loss.location).bool("is_row", loss.is_row);
         if let Some(key) = loss.key {
             object.bytes("key", key);
         }
-        object.optional("page", Some(loss.page).filter(|page| *page > 0)).text("why", loss.why);
+        object.optional("page", loss.page).text("why", loss.reason);
         return out.object(&mut object);
     }
     match loss.key {
         Some(key) => out.line(format!(
-            "{}: \"{}\" is lost: {} (page {})",
-            loss.of,
+            "{}: \"{}\" is lost: {}{}",
+            loss.location,
             form.show(key),
-            loss.why,
-            loss.page
+            loss.reason,
+            loss.page.map_or(String::new(), |page| format!(" (page {page})"))
         )),
         None => out.line(loss.to_string()),
     }

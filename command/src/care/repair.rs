@@ -43,7 +43,8 @@ impl RepairArgs {
         }
         // Told only when it has been committed.
         let mut lost: Vec<(String, Option<Vec<u8>>)> = Vec::new();
-        let told = store.repair_with(|what| lost.push((what.text.to_owned(), what.key.map(<[u8]>::to_vec))));
+        let told =
+            store.repair_with(|what| lost.push((what.message.to_owned(), what.key.map(<[u8]>::to_vec))));
         let mended = told.map_err(|e| match e.kind() {
             ErrorKind::Corrupt | ErrorKind::Error => Failure::Damaged(format!(
                 "{e}\n  {}",

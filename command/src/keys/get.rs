@@ -31,7 +31,7 @@ impl GetArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
         let store = self.store.open(For::Looking, &context.secrets)?;
-        let Some((value, ttl)) = self.family.of(&store)?.get_ttl(&key)? else {
+        let Some((value, ttl)) = self.family.of(&store)?.get_with_ttl(&key)? else {
             note("there is no such key");
             return Ok(Answer::No);
         };

@@ -66,7 +66,7 @@ impl WrittenFamily {
         let making = self.create_family || self.family.family == "default";
         let store = store.open(if making { For::Making } else { For::Writing }, secrets)?;
         let family = match self.create_family {
-            true => store.family_or_create(&self.family.family)?,
+            true => store.get_or_create_family(&self.family.family)?,
             false => self.family.of(&store).map_err(|failure| match failure {
                 Failure::Missing(text) => Failure::Missing(format!("{text}; --create-family makes it")),
                 failure => failure,
@@ -83,7 +83,7 @@ fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     }
     context.take_stdin("the value")?;
     let mut value = Vec::new();
-    let most = kvstore::MAX_VALUE_SIZE_LIMIT as u64;
+    let most = kvstore::MAX_VALUE_SIZE as u64;
     std::io::stdin().lock().take(most + 1).read_to_end(&mut value)?;
     if value.len() as u64 > most {
         return refused(format!("there is more on standard input than a value can have, {most} bytes"));
@@ -109,7 +109,7 @@ impl PutArgs {
         let (store, family) = self.family.open(&self.store, &context.secrets)?;
         let mut options = match self.life.expiry(&store) {
             Some(expiry) => PutOptions::new().expiry(expiry),
-            None => PutOptions::new().default_ttl(),
+            None => PutOptions::new().use_default_ttl(),
         };
         if self.keep_ttl {
             options = options.keep_ttl();
@@ -119,7 +119,7 @@ impl PutArgs {
         } else if self.if_present {
             options = options.if_present();
         }
-        let written = family.put_with(&key, &value, &options)?;
+        let written = family.put_with_options(&key, &value, &options)?;
         if let (true, Some(Expiry::At(end))) = (written && !self.keep_ttl, self.life.expiry(&store))
             && end <= store.now_ms()
         {
@@ -161,7 +161,7 @@ impl IncrArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
         let (_store, family) = self.family.open(&self.store, &context.secrets)?;
-        let expiry = self.ttl.map_or(Expiry::Never, |ttl| family.expiry_in(ttl));
+        let expiry = self.ttl.map_or(Expiry::Never, |ttl| family.expiry_after(ttl));
         let sum = family.increment(&key, self.by, expiry)?;
         let out = &mut context.out;
         match out.json {
@@ -232,16 +232,16 @@ impl CasArgs {
         };
         let mut options = match self.life.expiry(&store) {
             Some(expiry) => PutOptions::new().expiry(expiry),
-            None => PutOptions::new().default_ttl(),
+            None => PutOptions::new().use_default_ttl(),
         };
         if self.keep_ttl {
             options = options.keep_ttl();
         }
         let written = match &expected {
-            None => family.put_with(&key, &value, &options.if_absent())?,
+            None => family.put_with_options(&key, &value, &options.if_absent())?,
             Some(expected) => store.transaction(|_| {
                 let is_equal = family.get_with(&key, |found, _| found == expected)? == Some(true);
-                if is_equal { family.put_with(&key, &value, &options) } else { Ok(false) }
+                if is_equal { family.put_with_options(&key, &value, &options) } else { Ok(false) }
             })?,
         };
         let why_not =

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
-use kvstore::{Condition, Direction, Expiry, Family, KeyRange, Store};
+use kvstore::{Direction, Expiry, ExpiryCondition, Family, KeyRange, Store};
 
 use crate::cli::Context;
 use crate::confirm::confirm;
@@ -39,7 +39,7 @@ impl TtlArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
         let store = self.store.open(For::Looking, &context.secrets)?;
-        let Some(expiry) = self.family.of(&store)?.expire_time(&key)? else {
+        let Some(expiry) = self.family.of(&store)?.expiry(&key)? else {
             output::note("there is no such key");
             return Ok(Answer::No);
         };
@@ -104,13 +104,13 @@ enum OnlyIf {
     Earlier,
 }
 
-impl From<OnlyIf> for Condition {
-    fn from(only_if: OnlyIf) -> Condition {
+impl From<OnlyIf> for ExpiryCondition {
+    fn from(only_if: OnlyIf) -> ExpiryCondition {
         match only_if {
-            OnlyIf::NoTtl => Condition::NoTtl,
-            OnlyIf::HasTtl => Condition::HasTtl,
-            OnlyIf::Later => Condition::Later,
-            OnlyIf::Earlier => Condition::Earlier,
+            OnlyIf::NoTtl => ExpiryCondition::NoTtl,
+            OnlyIf::HasTtl => ExpiryCondition::HasTtl,
+            OnlyIf::Later => ExpiryCondition::Later,
+            OnlyIf::Earlier => ExpiryCondition::Earlier,
         }
     }
 }
@@ -121,10 +121,11 @@ impl ExpireArgs {
         let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
         let expiry = match (self.ttl, self.at) {
-            (Some(ttl), _) => family.expiry_in(ttl),
+            (Some(ttl), _) => family.expiry_after(ttl),
             (None, at) => at.map_or(Expiry::Never, |at| Expiry::At(at.millis(store.now_ms()))),
         };
-        let set = family.expire(&key, expiry, self.only_if.map_or(Condition::Always, Into::into))?;
+        let set =
+            family.set_expiry(&key, expiry, self.only_if.map_or(ExpiryCondition::Always, Into::into))?;
         let out = &mut context.out;
         if out.json {
             let mut object = Object::new();
@@ -212,7 +213,7 @@ impl TouchArgs {
         let family = self.family.of(&store)?;
         let expiry = match (self.life.expiry(&store), family.default_ttl()?) {
             (Some(expiry), _) => expiry,
-            (None, Some(ttl)) => family.expiry_in(ttl),
+            (None, Some(ttl)) => family.expiry_after(ttl),
             (None, None) => {
                 return usage(format!("family \"{}\" has no default TTL: say --ttl or --at", family.name()));
             }
@@ -248,10 +249,10 @@ impl TouchArgs {
 
     /// Gives these keys the end, in one transaction; how many got it.
     fn touch(&self, store: &Store, family: &Family, keys: &[Vec<u8>], expiry: Expiry) -> Result<u64> {
-        let condition = self.only_if.map_or(Condition::Always, Into::into);
+        let condition = self.only_if.map_or(ExpiryCondition::Always, Into::into);
         Ok(store.transaction(|_| {
             keys.iter().try_fold(0, |touched, key| {
-                let set = family.expire(key, expiry, condition)?;
+                let set = family.set_expiry(key, expiry, condition)?;
                 Ok::<u64, kvstore::Error>(touched + u64::from(set == Some(true)))
             })
         })?)

@@ -162,7 +162,7 @@ impl Completions {
     fn families(&self) -> Option<Vec<String>> {
         let store = self.store()?;
         let mut names = vec![store.default_family().name().to_owned()];
-        names.extend(store.families().ok()?);
+        names.extend(store.family_names().ok()?);
         Some(names)
     }
 

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kvstore::{Config, ErrorKind, Family, ServerSizes, Store, is_url};
+use kvstore::internal::is_url;
+use kvstore::{Config, ErrorKind, Family, ServerSizes, Store};
 
 use crate::failure::{Failure, Result};
 use crate::place::{self, For, OpenArgs};
@@ -356,16 +357,16 @@ mod tests {
         let store = Store::open_in_memory(&Config::new()).unwrap();
         let now_ms = kvstore::now_ms();
         let many = store.create_family("many").unwrap();
-        store.begin(true).unwrap();
+        store.begin_write().unwrap();
         for n in 0..3 {
-            store.put_until(format!("dead{n}"), "1", Expiry::At(now_ms - n)).unwrap();
-            store.put_until(format!("minute{n}"), "1", Expiry::At(now_ms + 1 + n)).unwrap();
-            store.put_until(format!("hour{n}"), "1", Expiry::At(now_ms + 60_001 + n)).unwrap();
-            store.put_until(format!("later{n}"), "1", Expiry::At(now_ms + 90_000_000 + n)).unwrap();
+            store.put_with_expiry(format!("dead{n}"), "1", Expiry::At(now_ms - n)).unwrap();
+            store.put_with_expiry(format!("minute{n}"), "1", Expiry::At(now_ms + 1 + n)).unwrap();
+            store.put_with_expiry(format!("hour{n}"), "1", Expiry::At(now_ms + 60_001 + n)).unwrap();
+            store.put_with_expiry(format!("later{n}"), "1", Expiry::At(now_ms + 90_000_000 + n)).unwrap();
         }
         store.put("for ever", "1").unwrap();
         for n in 0..i64::try_from(BOUND).unwrap() + 10 {
-            many.put_until(n.to_be_bytes(), "1", Expiry::At(now_ms + 100_000 + n)).unwrap();
+            many.put_with_expiry(n.to_be_bytes(), "1", Expiry::At(now_ms + 100_000 + n)).unwrap();
         }
         store.commit().unwrap();
         let mut next = Vec::new();
@@ -390,7 +391,7 @@ mod tests {
         count(&store, &seen).unwrap();
         assert_eq!(lock(&seen).counts["default"].per_second, None);
         store.put("b", "1").unwrap();
-        store.put_until("dead", "1", Expiry::At(1000)).unwrap();
+        store.put_with_expiry("dead", "1", Expiry::At(1000)).unwrap();
         count(&store, &seen).unwrap();
         let counted = lock(&seen).counts["default"];
         assert_eq!(counted.keys, 2);

@@ -133,7 +133,7 @@ fn count_range(store: &Store, family: &Family, range: &KeyRange) -> Result<Count
         }
         progress.set(live);
     }
-    let mut cursor = family.expiring(i64::MIN, now_ms.saturating_add(1)).keys_only();
+    let mut cursor = family.expiry_cursor(i64::MIN, now_ms.saturating_add(1)).keys_only();
     cursor.first()?;
     loop {
         let fetched = cursor.fetch(usize::MAX)?;

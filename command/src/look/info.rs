@@ -89,7 +89,7 @@ fn count_keys(store: &Store, name: &str) -> Result<Keys> {
     let family = place::family(store, name)?;
     let (live, all) = (family.count_live()?, family.count()?);
     let dead = all.saturating_sub(live);
-    Ok(Keys { live, dead, with_ttl: family.count_ttl()?.saturating_sub(dead) })
+    Ok(Keys { live, dead, with_ttl: family.count_with_ttl()?.saturating_sub(dead) })
 }
 
 pub fn eviction(eviction: Eviction) -> &'static str {
@@ -153,7 +153,7 @@ impl Shown {
                 size(info.wal_bytes)
             ));
         }
-        if let Some(limit) = info.limit
+        if let Some(limit) = info.size_limit
             && used(info) > limit.max_bytes / 100 * 95
         {
             hints.push(match limit.eviction {
@@ -162,8 +162,8 @@ impl Shown {
             });
         }
         if info.other_bytes.is_none() {
-            hints.push(match kvstore::engine().to_bytes() {
-                b"btree" => {
+            hints.push(match kvstore::engine() {
+                "btree" => {
                     "what the tables take cannot be told: another program has written the file anew, without auto-vacuum"
                 }
                 _ => "what the tables take cannot be told by this build: it has the sql engine, and no dbstat",
@@ -202,14 +202,14 @@ impl Shown {
 
     fn about_the_file(&self, object: &mut Object) {
         object
-            .text("engine", &kvstore::engine().to_string_lossy())
-            .text("sqlite_version", &kvstore::sqlite_version().to_string_lossy())
+            .text("engine", kvstore::engine())
+            .text("sqlite_version", kvstore::sqlite_version())
             .text("journal_mode", self.mode())
             .bool("encrypted", self.is_encrypted);
         for (name, bytes) in self.sizes() {
             object.optional(name, bytes);
         }
-        match self.info.limit {
+        match self.info.size_limit {
             Some(limit) => object.text("eviction", eviction(limit.eviction)),
             None => object.raw("eviction", "null"),
         };
@@ -235,11 +235,11 @@ impl Shown {
             ("free_bytes", Some(info.free_bytes)),
             ("rows_bytes", self.sum(|sizes| sizes.rows)),
             ("large_values_bytes", self.sum(|sizes| sizes.large_values)),
-            ("indexes_bytes", self.sum(|sizes| sizes.ttl_indexes + sizes.write_index)),
+            ("indexes_bytes", self.sum(|sizes| sizes.expiry_indexes + sizes.write_index)),
             ("other_bytes", info.other_bytes),
             ("wal_bytes", Some(info.wal_bytes)),
             ("wal_pending_bytes", Some(info.wal_pending_bytes)),
-            ("limit_bytes", info.limit.map(|limit| limit.max_bytes)),
+            ("limit_bytes", info.size_limit.map(|limit| limit.max_bytes)),
         ]
     }
 
@@ -258,8 +258,8 @@ impl Shown {
             Some(server) => lines.extend(lines_of_server(server)),
             None => {
                 lines.extend([
-                    format!("engine\t{}", kvstore::engine().to_string_lossy()),
-                    format!("sqlite_version\t{}", kvstore::sqlite_version().to_string_lossy()),
+                    format!("engine\t{}", kvstore::engine()),
+                    format!("sqlite_version\t{}", kvstore::sqlite_version()),
                     format!("journal_mode\t{}", self.mode()),
                     format!("encrypted\t{}", if self.is_encrypted { "yes" } else { "no" }),
                 ]);
@@ -268,7 +268,7 @@ impl Shown {
                 lines.extend(self.sizes().into_iter().filter_map(known));
             }
         }
-        if let Some(limit) = info.limit {
+        if let Some(limit) = info.size_limit {
             lines.push(format!("eviction\t{}", eviction(limit.eviction)));
         }
         for (family, keys) in self.families() {
@@ -361,8 +361,8 @@ impl Shown {
     fn engine_row(&self) -> (&'static str, String) {
         let text = format!(
             "{}, SQLite {}, kvstore {}",
-            kvstore::engine().to_string_lossy(),
-            kvstore::sqlite_version().to_string_lossy(),
+            kvstore::engine(),
+            kvstore::sqlite_version(),
             kvstore::VERSION
         );
         ("engine", text)
@@ -380,7 +380,7 @@ impl Shown {
             ("file", Some(info.file_bytes), String::new()),
             ("rows", self.sum(|sizes| sizes.rows), String::new()),
             ("large values", self.sum(|sizes| sizes.large_values), String::new()),
-            ("TTL indexes", self.sum(|sizes| sizes.ttl_indexes), String::new()),
+            ("TTL indexes", self.sum(|sizes| sizes.expiry_indexes), String::new()),
             ("write times", self.sum(|sizes| sizes.write_index), String::new()),
             ("other", info.other_bytes, String::new()),
             ("free", Some(info.free_bytes), share(info.free_bytes, info.file_bytes)),
@@ -390,7 +390,7 @@ impl Shown {
             let pending = if info.wal_pending_bytes > 0 { pending } else { String::new() };
             sizes.push(("WAL", Some(info.wal_bytes), pending));
         }
-        if let Some(limit) = info.limit {
+        if let Some(limit) = info.size_limit {
             let note =
                 format!("{} used, eviction {}", share(used(info), limit.max_bytes), eviction(limit.eviction));
             sizes.push(("limit", Some(limit.max_bytes), note));
@@ -480,7 +480,7 @@ fn numbers(family: &FamilyInfo, keys: Option<Keys>) -> [(&'static str, Option<i1
         ("created_ms", family.created_ms.map(Into::into)),
         ("rows_bytes", bytes(|sizes| sizes.rows)),
         ("large_values_bytes", bytes(|sizes| sizes.large_values)),
-        ("ttl_indexes_bytes", bytes(|sizes| sizes.ttl_indexes)),
+        ("ttl_indexes_bytes", bytes(|sizes| sizes.expiry_indexes)),
         ("write_index_bytes", bytes(|sizes| sizes.write_index)),
     ]
 }

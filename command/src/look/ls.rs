@@ -109,7 +109,7 @@ enum Shape {
 fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, shape: Shape) -> Result {
     let range = rows.range.range(context.form)?;
     let mut cursor = match (rows.expired, rows.reverse) {
-        (true, _) => family.expiring(i64::MIN, store.now_ms().saturating_add(1)),
+        (true, _) => family.expiry_cursor(i64::MIN, store.now_ms().saturating_add(1)),
         (_, true) => family.cursor(range.clone(), Direction::Reverse),
         _ => family.cursor(range.clone(), Direction::Forward),
     };
@@ -157,7 +157,7 @@ fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, 
 
 /// Where the keys may be that somebody looks for in an empty default family.
 fn hint(store: &Store, family: &Family) -> Result<()> {
-    let others = store.families()?.len();
+    let others = store.family_names()?.len();
     let is_default = family.name() == store.default_family().name();
     if is_default && others > 0 && !family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
         let others = if others == 1 { "another one".to_owned() } else { format!("{others} others") };

@@ -118,7 +118,7 @@ impl DumpArgs {
                 write(line)
             };
             let mut object = Object::new();
-            put(format::write_header(&mut object, store.limit()?, store.now_ms()))?;
+            put(format::write_header(&mut object, store.size_limit()?, store.now_ms()))?;
             let mut progress = (!quiet).then(|| self.progress(store, &names)).transpose()?;
             let mut seen = std::collections::HashSet::new();
             let (mut families, mut keys, mut total) = (0, 0, 0);

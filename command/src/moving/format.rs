@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{BufRead, Read as _};
 
 use data_encoding::BASE64;
-use kvstore::{Eviction, Limit, MAX_KEY_SIZE, MAX_VALUE_SIZE_LIMIT};
+use kvstore::{Eviction, MAX_KEY_SIZE, MAX_VALUE_SIZE, SizeLimit};
 use serde::Deserialize;
 
 use crate::failure::{Result, refused};
@@ -13,18 +13,18 @@ use crate::json::Object;
 pub const VERSION: u64 = 1;
 
 /// No line is longer: each byte of a key or value may take six.
-const MAX_LINE: u64 = 6 * (MAX_VALUE_SIZE_LIMIT + MAX_KEY_SIZE) as u64 + 4096;
+const MAX_LINE: u64 = 6 * (MAX_VALUE_SIZE + MAX_KEY_SIZE) as u64 + 4096;
 
 /// What every dump begins with.
 pub const BEGIN: &[u8] = b"{\"kvstore_dump\":";
 
-pub fn write_header(object: &mut Object, limit: Option<Limit>, now_ms: i64) -> &mut Object {
+pub fn write_header(object: &mut Object, limit: Option<SizeLimit>, now_ms: i64) -> &mut Object {
     object
         .clear()
         .number("kvstore_dump", VERSION)
         .text("kvstore", kvstore::VERSION)
         .number("dumped_ms", now_ms);
-    if let Some(Limit { max_bytes, eviction }) = limit {
+    if let Some(SizeLimit { max_bytes, eviction }) = limit {
         let mut inner = Object::new();
         inner.number("max_bytes", max_bytes).text("eviction", name_of(eviction));
         object.object("limit", &mut inner);
@@ -79,7 +79,7 @@ fn name_of(eviction: Eviction) -> &'static str {
 /// A line, as it was understood.
 #[derive(Debug)]
 pub enum Line<'a> {
-    Header { limit: Option<Limit> },
+    Header { limit: Option<SizeLimit> },
     Family { name: Cow<'a, str>, default_ttl_ms: Option<u64>, track_writes: bool },
     Row { key: Cow<'a, [u8]>, value: Cow<'a, [u8]>, expire_ms: Option<i64>, written_ms: Option<i64> },
     End { families: u64, keys: u64 },
@@ -199,14 +199,14 @@ fn bytes<'a>(
     }
 }
 
-fn limit(limits: Limits) -> std::result::Result<Limit, String> {
+fn limit(limits: Limits) -> std::result::Result<SizeLimit, String> {
     let eviction = match limits.eviction.as_str() {
         "none" => Eviction::None,
         "soonest" => Eviction::Soonest,
         "oldest" => Eviction::Oldest,
         other => return Err(format!("the eviction \"{other}\" is none of none, soonest, oldest")),
     };
-    Ok(Limit::new(limits.max_bytes, eviction))
+    Ok(SizeLimit::new(limits.max_bytes, eviction))
 }
 
 fn other_version(version: u64) -> String {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut object = Object::new();
-        let limit = Some(Limit::new(1 << 40, Eviction::Oldest));
+        let limit = Some(SizeLimit::new(1 << 40, Eviction::Oldest));
         assert!(
             matches!(parse(write_header(&mut object, limit, 5).line()), Ok(Line::Header { limit: read }) if read == limit)
         );

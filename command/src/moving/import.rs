@@ -344,8 +344,9 @@ impl Target {
         let path = args.store.path()?;
         let is_made = !path.exists() && !place::is_url(&path);
         let store = args.store.open(For::Making, secrets)?;
-        store.begin(true)?;
-        let family = if name == place::DEFAULT { store.family(name) } else { store.family_or_create(name) }?;
+        store.begin_write()?;
+        let family =
+            if name == place::DEFAULT { store.family(name) } else { store.get_or_create_family(name) }?;
         if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
             return refused(format!(
                 "family \"{name}\" of the target has keys already: say --skip-existing to keep them, \
@@ -413,16 +414,16 @@ impl<'a> Importing<'a> {
             let options = if self.args.overwrite { options } else { options.if_absent() };
             self.waiting += 1;
             self.bytes += entry.key.len() + entry.value.len();
-            if !family.put_with(&entry.key, &entry.value, &options)? {
+            if !family.put_with_options(&entry.key, &entry.value, &options)? {
                 if self.args.skip_existing {
                     return self.report.skip(PRESENT);
                 }
                 // The family had no keys: it is from this source.
-                let before = family.expire_time(&entry.key)?;
+                let before = family.expiry(&entry.key)?;
                 self.report.imported = self.report.imported.saturating_sub(1);
                 let had_ttl = before.is_some_and(|end| end.millis().is_some());
                 self.report.with_ttl = self.report.with_ttl.saturating_sub(u64::from(had_ttl));
-                family.put_until(&entry.key, &entry.value, expiry)?;
+                family.put_with_expiry(&entry.key, &entry.value, expiry)?;
                 self.report.skip(AGAIN)?;
             }
         }
@@ -431,7 +432,7 @@ impl<'a> Importing<'a> {
         if self.waiting >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
             self.commit()?;
             if let Some(Target { store, .. }) = &self.target {
-                store.begin(true)?;
+                store.begin_write()?;
             }
         }
         Ok(())

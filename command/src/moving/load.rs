@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _};
 
 use clap::Args;
-use kvstore::{Config, ErrorKind, Expiry, Family, Limit, PutOptions, Store};
+use kvstore::{Config, ErrorKind, Expiry, Family, PutOptions, SizeLimit, Store};
 
 use super::format::{Line, Lines, Read, parse};
 use super::resume::{self, Counts, Record, Way};
@@ -162,7 +162,7 @@ struct Loading<'a> {
     /// How far whole batches have come.
     committed: Option<Record>,
     into_new: bool,
-    limit: Option<Limit>,
+    limit: Option<SizeLimit>,
     /// The name of the family in the dump.
     source: String,
     counts: Counts,
@@ -191,8 +191,8 @@ impl Settings {
 }
 
 impl<'a> Loading<'a> {
-    fn begin(store: &'a Store, args: &'a LoadArgs, limit: Option<Limit>) -> Result<Loading<'a>> {
-        store.begin(true)?;
+    fn begin(store: &'a Store, args: &'a LoadArgs, limit: Option<SizeLimit>) -> Result<Loading<'a>> {
+        store.begin_write()?;
         let record = Record::read(store)?;
         if let (Some(record), false) = (&record, args.resume) {
             return refused(format!(
@@ -202,7 +202,7 @@ impl<'a> Loading<'a> {
                 resume::FAMILY
             ));
         }
-        let mut into_new = store.limit()?.is_none();
+        let mut into_new = store.size_limit()?.is_none();
         if record.is_none() {
             for name in all_families(store)? {
                 into_new = into_new && !has_keys(&store.family(&name)?)?;
@@ -382,7 +382,7 @@ impl<'a> Loading<'a> {
     fn find(&self, name: &str, line: u64) -> Result<(Family, bool)> {
         match self.store.family(name) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                Ok((self.store.family_or_create(name).map_err(|e| at_line(line, e))?, true))
+                Ok((self.store.get_or_create_family(name).map_err(|e| at_line(line, e))?, true))
             }
             family => Ok((family.map_err(|e| at_line(line, e))?, false)),
         }
@@ -407,7 +407,7 @@ impl<'a> Loading<'a> {
         if self.way.if_absent {
             options = options.if_absent();
         }
-        match family.put_with(key, value, &options).map_err(|e| at_line(number, e))? {
+        match family.put_with_options(key, value, &options).map_err(|e| at_line(number, e))? {
             true => self.counts.loaded += 1,
             false => self.counts.present += 1,
         }
@@ -428,7 +428,7 @@ impl<'a> Loading<'a> {
         record.write(self.store)?;
         self.store.commit()?;
         self.committed = Some(record);
-        Ok(self.store.begin(true)?)
+        Ok(self.store.begin_write()?)
     }
 
     fn end(&mut self, families: u64, keys: u64, number: u64) -> Result<()> {
@@ -460,9 +460,9 @@ impl<'a> Loading<'a> {
         }
         Record::remove(self.store)?; // it takes room, too
         if let Some(limit) = self.limit.filter(|_| self.into_new)
-            && self.store.limit()?.is_none()
+            && self.store.size_limit()?.is_none()
         {
-            self.store.take_limit(limit).map_err(|e| at_line(1, e))?;
+            kvstore::internal::take_size_limit(self.store, limit).map_err(|e| at_line(1, e))?;
         }
         Ok(self.store.commit()?)
     }

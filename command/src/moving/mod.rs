@@ -17,7 +17,7 @@ use crate::place::DEFAULT;
 
 /// All families, the default one first.
 fn all_families(store: &Store) -> Result<Vec<String>> {
-    let mut names = store.families()?;
+    let mut names = store.family_names()?;
     names.insert(0, DEFAULT.to_owned());
     Ok(names)
 }

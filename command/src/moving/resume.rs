@@ -15,7 +15,7 @@ pub const COPY: &str = "copy in progress";
 
 /// What was not finished into this store, if anything: a `load` or a `copy`.
 pub fn unfinished(store: &Store) -> Result<Option<&'static str>> {
-    let names = store.families()?;
+    let names = store.family_names()?;
     let known = [(FAMILY, "load"), (COPY, "copy")];
     Ok(known.into_iter().find(|(family, _)| names.iter().any(|name| name == family)).map(|(_, what)| what))
 }
@@ -103,7 +103,7 @@ impl Record {
     pub fn write(&self, store: &Store) -> Result<()> {
         let json = serde_json::to_vec(self).map_err(|e| Failure::Refused(e.to_string()))?;
         let never = kvstore::Expiry::Never;
-        Ok(store.family_or_create(FAMILY)?.put_until(KEY, json, never)?)
+        Ok(store.get_or_create_family(FAMILY)?.put_with_expiry(KEY, json, never)?)
     }
 
     /// In the transaction of the last batch.

@@ -22,7 +22,7 @@ pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
         return Ok(vec![place::family(store, name)?]);
     }
     let mut families = vec![store.family(store.default_family().name())?];
-    for name in store.families()? {
+    for name in store.family_names()? {
         match store.family(&name) {
             Ok(family) => families.push(family),
             Err(e) if e.kind() == ErrorKind::NotFound => {} // dropped meanwhile
@@ -40,7 +40,7 @@ pub fn each(
     to_ms: i64,
     mut visit: impl FnMut(i64, &[u8]) -> bool,
 ) -> Result<()> {
-    let mut cursor = family.expiring(from_ms, to_ms).keys_only();
+    let mut cursor = family.expiry_cursor(from_ms, to_ms).keys_only();
     if !there(cursor.first())? {
         return Ok(());
     }
@@ -89,7 +89,7 @@ impl Ends {
     pub fn new(families: &[Family], from_ms: i64, to_ms: i64) -> Result<Ends> {
         let cursors = families
             .iter()
-            .map(|family| (family.name().to_owned(), family.expiring(from_ms, to_ms).keys_only()))
+            .map(|family| (family.name().to_owned(), family.expiry_cursor(from_ms, to_ms).keys_only()))
             .collect();
         let mut ends = Ends { cursors, heads: BinaryHeap::new(), shown: None };
         for at in 0..ends.cursors.len() {

@@ -55,7 +55,7 @@ impl Db {
                 other_bytes: bytes_of.map(|_| file_bytes.saturating_sub(free_bytes + of_families)),
                 wal_bytes,
                 wal_pending_bytes,
-                limit: db.limit_now()?,
+                size_limit: db.limit_now()?,
                 families,
                 server: None,
             })
@@ -180,7 +180,7 @@ fn sizes_of(family: &str, bytes_of: &HashMap<String, u64>) -> FamilySizes {
     FamilySizes {
         rows: of(&DATA),
         large_values: of(&BLOB),
-        ttl_indexes: of(&TTL_KEY) + of(&TTL_EXPIRY),
+        expiry_indexes: of(&TTL_KEY) + of(&TTL_EXPIRY),
         write_index: of(&WRITTEN),
     }
 }

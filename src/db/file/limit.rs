@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::expiry;
-use crate::options::{Eviction, Limit};
+use crate::options::{Eviction, SizeLimit};
 
 /// The names in kvstore_meta.
 const MAX_BYTES: &str = "max_bytes";
@@ -42,7 +42,7 @@ const MOST_FAMILIES: usize = 64;
 /// A limit, in a file of this page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bound {
-    pub(super) limit: Limit,
+    pub(super) limit: SizeLimit,
     /// So many pages are not too many.
     pub(super) pages: u32,
 }
@@ -131,10 +131,10 @@ impl Db {
             Some(2) => Eviction::Oldest,
             _ => Eviction::None,
         };
-        self.bound(Limit { max_bytes, eviction }).map(Some)
+        self.bound(SizeLimit { max_bytes, eviction }).map(Some)
     }
 
-    fn bound(&self, limit: Limit) -> Result<Bound> {
+    fn bound(&self, limit: SizeLimit) -> Result<Bound> {
         let pages = limit.max_bytes / self.page_size()?.max(1);
         Ok(Bound { limit, pages: u32::try_from(pages).unwrap_or(u32::MAX) })
     }
@@ -146,13 +146,13 @@ impl Db {
     }
 
     /// The limit that the file has.
-    pub(crate) fn limit_now(&self) -> Result<Option<Limit>> {
+    pub(crate) fn limit_now(&self) -> Result<Option<SizeLimit>> {
         Ok(self.read_limit()?.map(|bound| bound.limit))
     }
 
     /// Sets the limit, inside a write transaction, and makes room if it does not hold. If it cannot, nothing is
     /// changed.
-    pub(crate) fn set_limit(&self, limit: Option<Limit>, clock: &Clock) -> Result<()> {
+    pub(crate) fn set_limit(&self, limit: Option<SizeLimit>, clock: &Clock) -> Result<()> {
         if let Some(limit) = limit {
             let least = LEAST_PAGES * self.page_size()?;
             if limit.max_bytes < least || i64::try_from(limit.max_bytes).is_err() {
@@ -507,7 +507,7 @@ impl<'d> Candidates<'d> {
 
 /// What a write answers that alone is more than the store may take.
 #[cold]
-fn too_much(limit: Limit) -> Error {
+fn too_much(limit: SizeLimit) -> Error {
     Error::over_limit(format!(
         "this write alone puts more than the limit of {} bytes of this store (kvstore_set_limit): write less at a \
          time, or set another limit",
@@ -517,7 +517,7 @@ fn too_much(limit: Limit) -> Error {
 
 /// What a write answers for which there is no room.
 #[cold]
-fn full(limit: Limit, set: bool) -> Error {
+fn full(limit: SizeLimit, set: bool) -> Error {
     let why = match limit.eviction {
         Eviction::None => "none is removed by itself",
         Eviction::Soonest => "no other key with a TTL is left to be removed",

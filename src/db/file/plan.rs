@@ -13,7 +13,7 @@ use super::schema::Tables;
 use crate::clock::Clock;
 use crate::db::{BatchWrite, Removals, Scan, TimeEntry};
 use crate::error::{Error, Result};
-use crate::expiry::{self, Condition, Expiry};
+use crate::expiry::{self, Expiry, ExpiryCondition};
 use crate::options::{Presence, PutOptions};
 
 /// A value up to this many bytes stays in its row, however long the key beside it is: out of line it
@@ -206,7 +206,12 @@ impl Contents<'_> {
 
     /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key
     /// is missing or expired.
-    pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
+    pub(crate) fn expire(
+        self,
+        key: &[u8],
+        expiry: Expiry,
+        condition: ExpiryCondition,
+    ) -> Result<Option<bool>> {
         let head = self.rows().head(self.tables, key)?.filter(|head| !self.is_expired(*head));
         let Some(head) = head else { return Ok(None) };
         if !condition.holds(head.expire_ms, expiry.millis()) {

@@ -38,7 +38,7 @@ use super::session::Again;
 use super::{Db, MAX_KEY_SIZE};
 use crate::db::{Removals, Scan, TransactionState};
 use crate::error::{Error, Result};
-use crate::expiry::{Condition, Expiry};
+use crate::expiry::{Expiry, ExpiryCondition};
 use crate::options::{Presence, PutOptions};
 use crate::unwind::or_undo;
 use size::check_size;
@@ -169,15 +169,20 @@ impl Contents<'_> {
 
     /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key
     /// is missing or expired.
-    pub(crate) fn expire(self, key: &[u8], expiry: Expiry, condition: Condition) -> Result<Option<bool>> {
+    pub(crate) fn expire(
+        self,
+        key: &[u8],
+        expiry: Expiry,
+        condition: ExpiryCondition,
+    ) -> Result<Option<bool>> {
         check_key(key)?;
         let (again, condition) = match condition {
             // A second try may come after the new end: it would find the key dead by the first one's doing, and say so.
-            Condition::Always => (if expiry == Expiry::Never { Again::Yes } else { Again::No }, 0_i32),
-            Condition::NoTtl => (Again::No, 1),
-            Condition::HasTtl => (Again::No, 2),
-            Condition::Later => (Again::No, 3),
-            Condition::Earlier => (Again::No, 4),
+            ExpiryCondition::Always => (if expiry == Expiry::Never { Again::Yes } else { Again::No }, 0_i32),
+            ExpiryCondition::NoTtl => (Again::No, 1),
+            ExpiryCondition::HasTtl => (Again::No, 2),
+            ExpiryCondition::Later => (Again::No, 3),
+            ExpiryCondition::Earlier => (Again::No, 4),
         };
         let row = self.settle(again, EXPIRE, &[&self.name(), &key, &expiry.millis(), &condition])?;
         Ok(match column(&row, 0)? {

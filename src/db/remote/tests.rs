@@ -12,7 +12,7 @@ use std::{fs, thread};
 use super::*;
 use crate::db::remote::session::Again;
 use crate::error::{Error, ErrorKind};
-use crate::expiry::{Condition, Expiry};
+use crate::expiry::{Expiry, ExpiryCondition};
 use crate::family::{Cursor, Direction, KeyRange};
 use crate::options::PutOptions;
 
@@ -451,7 +451,7 @@ fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
     let store = crate::Store::open(Server::shared().url("stale")).unwrap();
     for write in [None, Some(false), Some(true)] {
         if let Some(write) = write {
-            store.begin(write).unwrap();
+            if write { store.begin_write() } else { store.begin_read() }.unwrap();
         }
         store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
         let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
@@ -509,7 +509,7 @@ fn what_was_read_ahead_before_the_machine_was_suspended_is_not_shown_when_it_has
                 let store =
                     crate::Store::open(server.url(&format!("walk_{number}_{direction:?}_{writes}"))).unwrap();
                 for key in ["1", "2", "3", "7", "8", "9"] {
-                    store.put_ttl(key, "", Duration::from_secs(3600)).unwrap();
+                    store.put_with_ttl(key, "", Duration::from_secs(3600)).unwrap();
                 }
                 store.put("5", "").unwrap();
                 let mut cursor = store.cursor(KeyRange::all(), direction);
@@ -531,7 +531,7 @@ fn a_walk_that_cannot_ask_the_server_for_its_time_fails_and_goes_on_later() {
     let server = Server::shared();
     let store = crate::Store::open(server.url("no_time") + "&application_name=no_time").unwrap();
     for key in ["1", "2", "3"] {
-        store.put_ttl(key, "", Duration::from_secs(3600)).unwrap();
+        store.put_with_ttl(key, "", Duration::from_secs(3600)).unwrap();
     }
     store.begin(false).unwrap();
     let [mut moved, mut fetched] = [(); 2].map(|()| store.cursor(KeyRange::all(), Direction::Forward));

@@ -21,7 +21,7 @@ pub struct Entry<'c> {
 }
 
 /// The entries of one [`fetch`](Cursor::fetch), in the cursor's direction.
-pub struct Fetched<'c> {
+pub struct EntryBatch<'c> {
     chunk: &'c Chunk,
     entries: slice::Iter<'c, ChunkEntry>,
     /// How many of them are shown.
@@ -44,7 +44,7 @@ impl Cursor {
     /// # Errors
     /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry, or if it has found that gone, at the one
     /// behind it.
-    pub fn fetch(&mut self, max: usize) -> Result<Fetched<'_>> {
+    pub fn fetch(&mut self, max: usize) -> Result<EntryBatch<'_>> {
         self.check_open()?;
         if max == 0 {
             return Ok(self.show(Shown::Here, 0..0, 0, None));
@@ -149,13 +149,13 @@ impl Cursor {
         (self.chunk.len().max(at), live)
     }
 
-    fn show(&self, shown: Shown, at: Range<usize>, left: usize, now_ms: Option<i64>) -> Fetched<'_> {
+    fn show(&self, shown: Shown, at: Range<usize>, left: usize, now_ms: Option<i64>) -> EntryBatch<'_> {
         let chunk = match shown {
             Shown::Here => &self.chunk,
             Shown::Beside => &self.kept,
         };
         let entries = chunk.from(at.start).get(..at.len()).unwrap_or_default().iter();
-        Fetched { chunk, entries, left, prefix: self.prefix.len(), keys_only: self.keys_only, now_ms }
+        EntryBatch { chunk, entries, left, prefix: self.prefix.len(), keys_only: self.keys_only, now_ms }
     }
 }
 
@@ -173,7 +173,7 @@ fn is_shown(entry: &ChunkEntry, now_ms: Option<i64>) -> bool {
     }
 }
 
-impl<'c> Iterator for Fetched<'c> {
+impl<'c> Iterator for EntryBatch<'c> {
     type Item = Entry<'c>;
 
     #[inline(always)]
@@ -191,7 +191,7 @@ impl<'c> Iterator for Fetched<'c> {
     /// As a loop of [`next`](Iterator::next), in fewer steps.
     #[inline(always)]
     fn fold<B, F: FnMut(B, Entry<'c>) -> B>(self, init: B, mut f: F) -> B {
-        let Fetched { chunk, entries, prefix, keys_only, now_ms, .. } = self;
+        let EntryBatch { chunk, entries, prefix, keys_only, now_ms, .. } = self;
         let bytes = chunk.bytes();
         let mut folded = init;
         for entry in entries {
@@ -211,11 +211,11 @@ impl<'c> Iterator for Fetched<'c> {
     }
 }
 
-impl ExactSizeIterator for Fetched<'_> {}
-impl std::iter::FusedIterator for Fetched<'_> {}
+impl ExactSizeIterator for EntryBatch<'_> {}
+impl std::iter::FusedIterator for EntryBatch<'_> {}
 
-impl std::fmt::Debug for Fetched<'_> {
+impl std::fmt::Debug for EntryBatch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fetched").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("EntryBatch").field("left", &self.left).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use crate::db::{DEFAULT_FAMILY, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::{Direction, Family, KeyRange};
 use crate::options::PutOptions;
-pub use resumable::Copied;
+pub use resumable::CopyReport;
 
 /// Rows between two calls of the caller's.
 const ROWS: usize = 512;
@@ -28,7 +28,7 @@ impl Store {
     ///
     /// Families that `to` does not have are made, with the default TTL and the write tracking they have here. One that
     /// it has must have no live key; it gets the same default TTL, and tracks write times if it does so here. The
-    /// [limit](Store::set_limit) is copied only if `to` has none and no key at all; it holds after the copy. The
+    /// [limit](Store::set_size_limit) is copied only if `to` has none and no key at all; it holds after the copy. The
     /// WAL of `to` grows as long as what is copied.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
             record::FAMILY
         )));
     }
-    let is_new = to.limit()?.is_none() && is_empty(to)?;
+    let is_new = to.size_limit()?.is_none() && is_empty(to)?;
     let mut total = 0;
     for name in &names {
         total += from.unregistered_family(name).count_live()?;
@@ -148,7 +148,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
     if to.stats()?.evicted > evicted {
         return Err(does_not_fit());
     }
-    if let Some(limit) = from.limit()?.filter(|_| is_new) {
+    if let Some(limit) = from.size_limit()?.filter(|_| is_new) {
         to.take_limit(limit)?;
     }
     Ok(done)

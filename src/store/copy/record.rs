@@ -89,7 +89,7 @@ impl<'s> Held<'s> {
     /// Reads it, or makes it in a store in which there is none; from now on it is this run's.
     pub(super) fn take(&self, source: &Source) -> Result<Record> {
         if !self.is_there()? {
-            let gets_limit = self.store.limit()?.is_none() && super::is_empty(self.store)?;
+            let gets_limit = self.store.size_limit()?.is_none() && super::is_empty(self.store)?;
             self.store.create_family(FAMILY)?.release();
             self.put(SOURCE, &source.id)?;
             self.put(FIRST_ROUND, "")?;
@@ -176,6 +176,6 @@ impl<'s> Held<'s> {
     }
 
     fn put(&self, key: &str, value: &str) -> Result<()> {
-        self.family.put_until(key, value, Expiry::Never)
+        self.family.put_with_expiry(key, value, Expiry::Never)
     }
 }

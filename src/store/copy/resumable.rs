@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::expiry::Expiry;
 use crate::family::{Cursor, Direction, Family, KeyRange};
 use crate::memory;
-use crate::options::{Eviction, Limit, PutOptions};
+use crate::options::{Eviction, PutOptions, SizeLimit};
 
 /// A batch is full with so many rows or bytes, or after that time: so much is done again after a cut.
 const BATCH_ROWS: usize = 16 * 1024;
@@ -40,7 +40,7 @@ const PAUSES: [Duration; 6] = [
 /// What a resumable copy has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Copied {
+pub struct CopyReport {
     /// Keys that are there now, in which families.
     pub keys: u64,
     /// The families they are in, the default one included.
@@ -61,7 +61,7 @@ impl Store {
     ///
     /// When it returns, the families in `to` are those of this store at the moment at which this call has begun: what
     /// earlier calls have copied is compared, and what has changed since is written or removed. If a connection to this
-    /// store broke meanwhile, its snapshot went with it ([`Copied::snapshots`]): then each key is as it was at some time
+    /// store broke meanwhile, its snapshot went with it ([`CopyReport::snapshots`]): then each key is as it was at some time
     /// during this call. Rows have their ends of life and their write times, families their default TTL and write tracking.
     /// Until then nobody else is to write to these families of `to`; those that `to` had besides stay as they are.
     ///
@@ -73,7 +73,11 @@ impl Store {
     /// As [`copy_to`](Store::copy_to); `Error` also if `to` belongs to the unfinished copy of another store, if this store
     /// is itself the target of an unfinished one, or if another call has gone on with the copy. What was copied until then
     /// stays, and the next call goes on from there.
-    pub fn copy_resumable(&self, to: &Store, mut progress: impl FnMut(u64, u64) -> bool) -> Result<Copied> {
+    pub fn copy_resumable(
+        &self,
+        to: &Store,
+        mut progress: impl FnMut(u64, u64) -> bool,
+    ) -> Result<CopyReport> {
         let mut go_on = |done, total| match goes_on(self, to, &mut progress, done, total)? {
             true => Ok(()),
             false => Err(Error::invalid("the copy was stopped by its progress callback")),
@@ -91,7 +95,7 @@ impl Store {
                 failures: 0,
                 may_be_done: false,
                 has_ended: false,
-                copied: Copied::default(),
+                copied: CopyReport::default(),
                 total: 0,
                 go_on: &mut go_on,
             };
@@ -118,7 +122,7 @@ struct Run<'r> {
     /// Whether the last transaction was tried, and its outcome may be unknown; and whether it is done.
     may_be_done: bool,
     has_ended: bool,
-    copied: Copied,
+    copied: CopyReport,
     total: u64,
     go_on: &'r mut dyn FnMut(u64, u64) -> Result<()>,
 }
@@ -203,7 +207,7 @@ impl Batch {
 }
 
 impl Run<'_> {
-    fn run_to_the_end(mut self) -> Result<Copied> {
+    fn run_to_the_end(mut self) -> Result<CopyReport> {
         loop {
             let from = self.from;
             let Err(why) = from.snapshot(|_| self.go_around()) else { return Ok(self.copied) };
@@ -224,7 +228,7 @@ impl Run<'_> {
     /// The rest of the way around, in the snapshot that is open.
     fn go_around(&mut self) -> Result<()> {
         self.batch = Batch::new();
-        let (names, source, limit) = (names(self.from)?, Source::of(self.from)?, self.from.limit()?);
+        let (names, source, limit) = (names(self.from)?, Source::of(self.from)?, self.from.size_limit()?);
         let mut pairs = Vec::new();
         self.total = 0;
         for name in names {
@@ -326,7 +330,7 @@ impl Run<'_> {
                 held.check()?;
             }
             let record = held.take(source)?;
-            let needs_times = to.limit()?.is_some_and(|limit| limit.eviction == Eviction::Oldest);
+            let needs_times = to.size_limit()?.is_some_and(|limit| limit.eviction == Eviction::Oldest);
             for Pair { name, to: family, default_ttl, tracks, .. } in pairs {
                 if !held.has_taken(name)? {
                     let is_there = to.shared().with(|db| db.view().family_exists(name))?;
@@ -482,7 +486,7 @@ impl Run<'_> {
     }
 
     /// The last transaction.
-    fn finish(&mut self, pairs: &[Pair], limit: Option<Limit>) -> Result<()> {
+    fn finish(&mut self, pairs: &[Pair], limit: Option<SizeLimit>) -> Result<()> {
         let (id, may_be_done) = (&self.id, self.may_be_done);
         let done = self.to.transaction(|to| {
             let held = Held::by(to, id);
@@ -496,7 +500,7 @@ impl Run<'_> {
                     to.drop_family(&name)?;
                 }
             }
-            let gets_limit = held.gets_limit()? && to.limit()?.is_none();
+            let gets_limit = held.gets_limit()? && to.size_limit()?.is_none();
             held.remove()?; // it takes room, too
             match limit.filter(|_| gets_limit) {
                 Some(limit) => to.take_limit(limit),

@@ -86,7 +86,7 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
         gone.compare_and_swap(b"a", b"1", b"2", Expiry::Never).map(drop),
         gone.compare_and_delete(b"a", b"1").map(drop),
         gone.increment(b"a", 1, Expiry::Never).map(drop),
-        gone.expire(b"a", Expiry::Never, Condition::Always).map(drop),
+        gone.expire(b"a", Expiry::Never, ExpiryCondition::Always).map(drop),
         gone.get_and_expire(b"a", Expiry::Never, |_| Ok(())).map(drop),
         gone.purge(i64::MAX, 256).map(drop),
         gone.sweep(i64::MAX, 256).map(drop),
@@ -272,7 +272,7 @@ fn a_get_and_expire_that_fails_goes_back_to_the_end_that_another_client_gave_bef
     let (db, mut other) = (store("waited_for_end", &["f"]), open("waited_for_end"));
     db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
     other.begin_write().unwrap();
-    other.contents("f").expire(b"key", Expiry::At(FAR + 1), Condition::Always).unwrap();
+    other.contents("f").expire(b"key", Expiry::At(FAR + 1), ExpiryCondition::Always).unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%waited_for_end%'";
     thread::scope(|scope| {
         let getting = scope.spawn(|| {
@@ -413,7 +413,7 @@ fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
         for _ in 0..300 {
             assert!(family.put(b"key", b"1", &until(FAR).if_present()).unwrap());
             assert!(family.compare_and_swap(b"key", b"1", b"1", Expiry::At(FAR)).unwrap());
-            assert_eq!(family.expire(b"key", Expiry::At(FAR), Condition::HasTtl).unwrap(), Some(true));
+            assert_eq!(family.expire(b"key", Expiry::At(FAR), ExpiryCondition::HasTtl).unwrap(), Some(true));
             assert_eq!(family.get_and_expire(b"key", Expiry::At(FAR), |_| Ok(())).unwrap(), Some(()));
             assert!(!family.put(b"key", b"2", &PutOptions::new().if_absent()).unwrap());
         }

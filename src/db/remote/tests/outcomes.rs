@@ -156,7 +156,7 @@ fn an_end_of_life_without_an_answer_is_not_given_again() {
     family.put(b"k", b"v", &PutOptions::new()).unwrap();
     let far = Expiry::At(4_000_000_000_000);
     let give = |key: &[u8], end| match end {
-        Some(end) => family.expire(key, end, Condition::Always).map(|_| ()),
+        Some(end) => family.expire(key, end, ExpiryCondition::Always).map(|_| ()),
         None => family.get_and_expire(key, far, |_| Ok(())).map(|_| ()),
     };
     for end in [Some(far), None] {

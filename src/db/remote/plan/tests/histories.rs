@@ -224,9 +224,14 @@ fn write_once(both: &Both, random: &mut Random) {
             assert_eq!(done, both.write(number, |file| file.increment(key, delta, end)), "{delta}");
         }
         7 => {
-            let (always, later) = (Condition::Always, Condition::Later);
-            let condition =
-                random.of(&[always, Condition::NoTtl, Condition::HasTtl, later, Condition::Earlier]);
+            let (always, later) = (ExpiryCondition::Always, ExpiryCondition::Later);
+            let condition = random.of(&[
+                always,
+                ExpiryCondition::NoTtl,
+                ExpiryCondition::HasTtl,
+                later,
+                ExpiryCondition::Earlier,
+            ]);
             let done = family.expire(key, end, condition).unwrap();
             let expected = both.write(number, |file| file.expire(key, end, condition));
             assert_eq!(done, expected.unwrap(), "{condition:?}");

@@ -155,7 +155,7 @@ fn no_call_waits_longer_for_a_lock_on_the_table_than_the_busy_timeout_says() {
         ("swap", |db| db.contents("f").compare_and_swap(b"k", b"1", b"2", Expiry::Never)),
         ("delete if equal", |db| db.contents("f").compare_and_delete(b"k", b"1")),
         ("expire", |db| {
-            db.contents("f").expire(b"k", Expiry::At(FAR), Condition::Always).map(|done| done.is_some())
+            db.contents("f").expire(b"k", Expiry::At(FAR), ExpiryCondition::Always).map(|done| done.is_some())
         }),
         ("clear", |db| db.contents("f").clear().map(|()| true)),
     ];
@@ -240,7 +240,7 @@ fn what_does_nothing_to_a_dead_key_does_not_wait_for_one_who_prolongs_it_and_wha
     assert!(!other.put(b"k", b"2", &PutOptions::new().if_present()).unwrap());
     assert!(!other.compare_and_swap(b"k", b"1", b"2", Expiry::Never).unwrap());
     assert!(!other.compare_and_delete(b"k", b"1").unwrap());
-    assert!(other.expire(b"k", Expiry::Never, Condition::Always).unwrap().is_none());
+    assert!(other.expire(b"k", Expiry::Never, ExpiryCondition::Always).unwrap().is_none());
     assert!(other.get_and_expire(b"k", Expiry::Never, |_| Ok(())).unwrap().is_none());
     db.commit().unwrap();
     assert_eq!(value(other, b"k").unwrap(), b"1");
