@@ -159,7 +159,9 @@ fn make_installs_a_dylib_with_apples_tools_and_uninstalls_it() {
             "pkgconfig/kvstore.pc",
         ]
     );
-    for file in ["include/kvstore/batch.hpp", "share/doc/kvstore/docs/contributing/adr/0009-rooms.md", "bin/kvstore"] {
+    for file in
+        ["include/kvstore/batch.hpp", "share/doc/kvstore/docs/contributing/adr/0009-rooms.md", "bin/kvstore"]
+    {
         assert!(mac.path("stage/opt/kv").join(file).is_file(), "{file}");
     }
     let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");

@@ -141,9 +141,11 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
 fn the_recipes_and_their_documentation_name_the_rust_that_is_needed() {
     let rust = env!("CARGO_PKG_RUST_VERSION");
     let yocto = packaging(&format!("yocto/kvstore_{}.bb", env!("CARGO_PKG_VERSION")));
-    for (file, times) in
-        [(packaging("buildroot/kvstore/Config.in"), 1), (yocto, 1), (packaging("../docs/how-to/firmware.md"), 3)]
-    {
+    for (file, times) in [
+        (packaging("buildroot/kvstore/Config.in"), 1),
+        (yocto, 1),
+        (packaging("../docs/how-to/firmware.md"), 3),
+    ] {
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.matches(rust).count() >= times, "{rust} in {}", file.display());
     }

@@ -81,7 +81,8 @@ fn words(line: &str, place: &Place) -> Vec<String> {
 
 #[test]
 fn what_every_command_prints_is_as_the_schema_says() {
-    let schema = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/command.schema.json")).unwrap();
+    let schema =
+        fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/command.schema.json")).unwrap();
     let schema: Value = serde_json::from_slice(&schema).unwrap();
     let place = Place::new();
     fs::write(place.path("t.csv"), "key,value\na,1\n,2\n").unwrap();

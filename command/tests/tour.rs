@@ -12,7 +12,8 @@ use common::Place;
 
 #[test]
 fn every_command_of_the_tour_can_be_typed_as_it_is_written() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/command.md")).unwrap();
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/command.md")).unwrap();
     let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     assert!(lines.len() > 15, "{lines:?}");
     let place = Place::new();
