@@ -96,7 +96,7 @@ impl Db {
             other_bytes: None,
             wal_bytes: 0,
             wal_pending_bytes: 0,
-            limit: None,
+            size_limit: None,
             families,
             server: Some(self.server_info()?),
         })

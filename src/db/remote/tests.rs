@@ -454,7 +454,7 @@ fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
             if write { store.begin_write() } else { store.begin_read() }.unwrap();
         }
         store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
-        let Expiry::At(end) = store.expiry_in(Duration::from_secs(1)) else { panic!() };
+        let Expiry::At(end) = store.expiry_after(Duration::from_secs(1)) else { panic!() };
         assert!(end > 1_600_000_000_000, "{end}");
         store.shared().clock.note_server_at(5_000, 0, 0);
         assert!(store.now_ms() > 1_600_000_000_000);
@@ -533,7 +533,7 @@ fn a_walk_that_cannot_ask_the_server_for_its_time_fails_and_goes_on_later() {
     for key in ["1", "2", "3"] {
         store.put_with_ttl(key, "", Duration::from_secs(3600)).unwrap();
     }
-    store.begin(false).unwrap();
+    store.begin_read().unwrap();
     let [mut moved, mut fetched] = [(); 2].map(|()| store.cursor(KeyRange::all(), Direction::Forward));
     assert!(moved.first().unwrap() && fetched.first().unwrap());
     server.sql(

@@ -132,7 +132,7 @@ fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
     let db = store("default_ttl", &["f"]);
     let family = db.contents("f");
     set(&db, "f", "default_ttl_ms = 60000");
-    let options = PutOptions::new().default_ttl();
+    let options = PutOptions::new().use_default_ttl();
     type Write<'w> = &'w dyn Fn(&[u8]);
     let writes: [Write<'_>; 4] = [
         &|key| assert!(family.put(key, b"1", &options).unwrap()),
@@ -166,7 +166,7 @@ fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_o
     let plain = PutOptions::new();
     let (ttl, long, none) =
         (plain.ttl(Duration::from_secs(30)), plain.ttl(Duration::MAX), plain.ttl(Duration::ZERO));
-    let (by_default, moment) = (plain.default_ttl(), until(FAR));
+    let (by_default, moment) = (plain.use_default_ttl(), until(FAR));
     let puts: [(&Tables, &[u8], &PutOptions); 7] = [
         (&f, b"ttl", &ttl),
         (&f, b"long", &long),
@@ -501,7 +501,7 @@ fn a_transaction_that_writes_what_others_have_deleted_since_it_read_is_not_commi
         ("put", Box::new(|db| put(db, &PutOptions::new()))),
         ("put with an end", Box::new(|db| put(db, &until(FAR)))),
         ("put for", Box::new(|db| put(db, &ttl))),
-        ("put by default", Box::new(|db| put(db, &PutOptions::new().default_ttl()))),
+        ("put by default", Box::new(|db| put(db, &PutOptions::new().use_default_ttl()))),
         ("put that keeps the end", Box::new(|db| put(db, &PutOptions::new().keep_ttl()))),
         ("put if absent", Box::new(|db| put(db, &PutOptions::new().if_absent()))),
         ("increment", Box::new(|db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|_| true))),
