@@ -29,7 +29,7 @@ help:
 	@echo 'make all           the libraries and the command that make install installs'
 	@echo 'make install       install below PREFIX ($(prefix)); also DESTDIR, LIBDIR, INCLUDEDIR, ...'
 	@echo '                   COMMAND=no: without the command kvstore; ENCRYPTION=1: with encrypted stores;'
-	@echo '                   REMOTE=1: with stores on a server; CROSS=...: for another machine (docs/contributing/platforms.md)'
+	@echo '                   REMOTE=1: with stores on a server; CROSS=...: for another machine (docs/how-to/cross-compile.md)'
 	@echo 'make install-strip the same, without what only debuggers read'
 	@echo 'make install-windows  for Windows by mingw-w64, below PREFIX; also COMMAND, ENCRYPTION'
 	@echo 'make uninstall     remove what make install installed with the same variables'
@@ -532,7 +532,7 @@ uninstall:
 	for folder in $(foreach folder,$(OWN_FOLDERS),'$(DESTDIR)$(folder)'); do \
 	    if [ -d "$$folder" ] && [ -z "$$(ls -A "$$folder")" ]; then rmdir "$$folder"; fi; done
 
-# ---- For Windows, from here (docs/contributing/platforms.md) ----------------------------------------------------------
+# ---- For Windows, from here (docs/how-to/cross-compile.md) ------------------------------------------------------------
 
 ifneq ($(filter install-windows windows-lib install-windows-command,$(MAKECMDGOALS)),)
 ifneq ($(filter remote,$(FEATURE)),)
