@@ -432,7 +432,7 @@ fn for_comers() -> String {
 
 /// What the right columns of its tables say: each cell a function that has what the text promises.
 fn calls_of_the_tables(text: &str) -> Vec<String> {
-    let cells = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| here |"));
+    let cells = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| kvstore |"));
     let code = |cell: &str| -> String {
         let marked = cell.split('`').skip(1).step_by(2);
         marked.filter(|code| code.ends_with(';')).map(|code| format!("{{ {code} }}\n")).collect()
