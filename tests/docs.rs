@@ -1,11 +1,15 @@
-//! `docs/build c`: the C and C++ reference comes out of Doxygen without a warning, and has what it is for.
+//! The documents: the C and C++ reference comes out of Doxygen without a warning (`docs/build c`), the tutorials work as they
+//! are written, and no link is broken.
 
 mod c_common;
+mod tutorial;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use c_common::{has_tool, root, run};
+use c_common::{has_tool, library_dir, root, run};
+use tutorial::Tutorial;
 
 #[test]
 fn the_reference_is_made_without_a_warning_and_has_every_function_in_a_section() {
@@ -33,4 +37,85 @@ fn the_reference_is_made_without_a_warning_and_has_every_function_in_a_section()
     }
     let conventions = fs::read_to_string(pages.join("conventions.html")).unwrap();
     assert!(conventions.contains("<th>Forks</th>"), "{conventions}");
+}
+
+/// Does the steps of a tutorial in an empty folder, with `tools` first in `$PATH`.
+fn follow(page: &str, tools: &Path, variables: &[(&str, &Path)]) {
+    let tutorial = Tutorial::read(root(), page);
+    let folder = tempfile::tempdir().unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &tutorial.script(files.path())]).current_dir(folder.path()).env("PATH", path);
+    shell.envs(variables.iter().copied()).env_remove("LD_LIBRARY_PATH");
+    let output = shell.output().unwrap();
+    tutorial.assert_printed(&String::from_utf8(output.stdout).unwrap());
+}
+
+/// A folder with a kvstore.pc for the library of this build, as an installed one has.
+fn pkg_config() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let library = library_dir();
+    let text = format!(
+        "Name: kvstore\nDescription: of this build\nVersion: 0\nCflags: -I{0}/include -I{0}/bindings/cpp/include\n\
+         Libs: -L{1} -lkvstore -Wl,--disable-new-dtags -Wl,-rpath,{1}\n",
+        root().display(),
+        library.display()
+    );
+    fs::write(folder.path().join("kvstore.pc"), text).unwrap();
+    folder
+}
+
+#[test]
+fn the_tutorials_in_c_and_cpp_work_as_they_are_written() {
+    if !["cc", "c++", "pkg-config"].map(has_tool).iter().all(|there| *there) {
+        return;
+    }
+    let description = pkg_config();
+    for page in ["tutorial/c.md", "tutorial/cpp.md"] {
+        follow(page, description.path(), &[("PKG_CONFIG_PATH", description.path())]);
+    }
+}
+
+/// `cargo new`, `cargo add` and `cargo run` as the tutorial uses them, but with the crate that this build has compiled:
+/// cargo itself would compile everything once more, or want a network.
+const CARGO: &str = r#"#!/bin/sh
+set -e
+case "$1" in
+new) mkdir -p "$3/src" ;;
+add) ;;
+run) rustc --edition 2024 -L "dependency=$KVSTORE_DEPS" --extern "kvstore=$KVSTORE_CRATE" src/main.rs -o main && ./main ;;
+*) exit 2 ;;
+esac
+"#;
+
+#[test]
+fn the_tutorial_in_rust_works_as_it_is_written() {
+    // Where the crate is that an example links: cargo says it.
+    let output = run(Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--offline", "--example", "quickstart", "--message-format=json"])
+        .arg("--manifest-path")
+        .arg(root().join("Cargo.toml")));
+    let output = String::from_utf8(output.stdout).unwrap();
+    let library = output
+        .split('"')
+        .find(|word| word.ends_with(".rlib") && word.contains("/libkvstore"))
+        .expect("the crate in what cargo says");
+    let library = Path::new(library);
+    let deps = library.parent().unwrap();
+    let deps = if deps.ends_with("deps") { deps.to_owned() } else { deps.join("deps") };
+    let tools = tempfile::tempdir().unwrap();
+    let cargo = tools.path().join("cargo");
+    fs::write(&cargo, CARGO).unwrap();
+    run(Command::new("chmod").arg("+x").arg(&cargo));
+    follow("tutorial/rust.md", tools.path(), &[("KVSTORE_DEPS", deps.as_path()), ("KVSTORE_CRATE", library)]);
+}
+
+#[test]
+fn the_documents_have_no_broken_links() {
+    if !has_tool("python3") {
+        return;
+    }
+    let output = Command::new("python3").arg(root().join("tests/check-links")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -1,0 +1,119 @@
+//! Follows a tutorial of `docs/tutorial` as a reader does: saves its files, types its commands, and compares what they print
+//! with what the page shows. Used by `tests/docs.rs` and by the tests of the command.
+//!
+//! A block ```` ```c title="sessions.c" ```` is a file. A block ```` ```console ```` has commands, each after `$ `, and below each
+//! all that it prints. In what a page shows, `…` stands for any text in one line. Durations ("9m 58s") may differ.
+
+#![allow(dead_code)] // each test file uses its own part
+
+use std::fs;
+use std::path::Path;
+
+enum Step {
+    File { name: String, text: String },
+    Command { line: String, shown: Vec<String> },
+}
+
+pub struct Tutorial {
+    page: String,
+    steps: Vec<Step>,
+}
+
+/// Printed by the script before each command, so that its output can be told from that of the others.
+const MARK: &str = "=== step";
+
+impl Tutorial {
+    /// `page` is a path below docs/.
+    pub fn read(root: &Path, page: &str) -> Tutorial {
+        let text = fs::read_to_string(root.join("docs").join(page)).unwrap();
+        let mut steps = Vec::new();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let Some(info) = line.strip_prefix("```") else { continue };
+            let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            if let Some((_, title)) = info.split_once("title=\"") {
+                let name = title.trim_end_matches('"').to_owned();
+                steps.push(Step::File { name, text: block.join("\n") + "\n" });
+            } else if info == "console" {
+                for line in block {
+                    if let Some(line) = line.strip_prefix("$ ") {
+                        steps.push(Step::Command { line: line.to_owned(), shown: Vec::new() });
+                    } else if let Some(Step::Command { shown, .. }) = steps.last_mut() {
+                        shown.push(line.to_owned());
+                    } else {
+                        panic!("{page}: {line:?} is below no command");
+                    }
+                }
+            }
+        }
+        assert!(steps.len() > 3, "{page} has hardly a step");
+        Tutorial { page: page.to_owned(), steps }
+    }
+
+    /// A script for sh that does all steps in the current folder. The files are kept in `folder` meanwhile.
+    pub fn script(&self, folder: &Path) -> String {
+        let mut script = String::from("exec 2>&1\n");
+        for (number, step) in self.steps.iter().enumerate() {
+            match step {
+                Step::File { name, text } => {
+                    let file = folder.join(format!("file-{number}"));
+                    fs::write(&file, text).unwrap();
+                    script += &format!("cp '{}' '{name}' || exit\n", file.display());
+                }
+                Step::Command { line, .. } => script += &format!("echo '{MARK} {number}'\n{line}\n"),
+            }
+        }
+        script
+    }
+
+    /// Compares what the script printed with what the page shows.
+    #[track_caller]
+    pub fn assert_printed(&self, output: &str) {
+        let mut printed = output.split(MARK).skip(1);
+        for (number, step) in self.steps.iter().enumerate() {
+            let Step::Command { line, shown } = step else { continue };
+            let (got, text) = printed.next().and_then(|text| text.trim_start().split_once('\n')).unwrap_or_default();
+            assert_eq!(got.trim(), number.to_string(), "{}: no output of {line:?}: {output}", self.page);
+            let printed: Vec<String> = text.trim_end().lines().map(plain).collect();
+            let expected: Vec<String> = shown.iter().map(|line| plain(line)).collect();
+            let is_same = printed.len() == expected.len()
+                && expected.iter().zip(&printed).all(|(expected, printed)| matches(expected, printed));
+            assert!(
+                is_same || (printed.is_empty() && expected.is_empty()),
+                "{}: $ {line}\nshows\n{}\nand prints\n{}",
+                self.page,
+                shown.join("\n"),
+                text
+            );
+        }
+    }
+}
+
+/// A line with single spaces, and with every duration as the same word.
+fn plain(line: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for word in line.split_whitespace() {
+        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        let is_duration = unit.len() < word.len() && ["ms", "s", "m", "h", "d"].contains(&unit);
+        if !is_duration {
+            words.push(word);
+        } else if words.last() != Some(&"<duration>") {
+            words.push("<duration>");
+        }
+    }
+    words.join(" ")
+}
+
+/// Whether a line is as expected, where `…` is any text.
+fn matches(expected: &str, line: &str) -> bool {
+    let mut parts = expected.split('…');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
