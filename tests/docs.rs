@@ -93,7 +93,15 @@ esac
 fn the_tutorial_in_rust_works_as_it_is_written() {
     // Where the crate is that an example links: cargo says it.
     let output = run(Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--offline", "--example", "quickstart", "--message-format=json"])
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--offline",
+            "--example",
+            "quickstart",
+            "--message-format=json",
+        ])
         .arg("--manifest-path")
         .arg(root().join("Cargo.toml")));
     let output = String::from_utf8(output.stdout).unwrap();

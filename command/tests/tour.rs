@@ -1,14 +1,116 @@
-//! The tour of docs/reference/command.md, as it is written there.
+//! The tour of docs/reference/command.md and the tutorials of the command, as they are written there; and that the commands in
+//! all documents exist.
 
 #![cfg(unix)] // lines of sh
 
 mod common;
+#[path = "../../tests/tutorial/mod.rs"]
+mod tutorial;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::Place;
+use common::{Place, Terminal, code, kvstore};
+use tutorial::Tutorial;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// `$PATH`, with the folder of the command and `tools` before it.
+fn path_with(tools: &Path) -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_kvstore")).parent().unwrap();
+    format!("{}:{}:{}", tools.display(), folder.display(), std::env::var("PATH").unwrap())
+}
+
+/// Follows a tutorial on a terminal, in an empty folder. `shell` is what runs the script.
+fn follow(page: &str, shell: &[&str]) {
+    let tutorial = Tutorial::read(root(), page);
+    let (place, files) = (Place::new(), Place::new());
+    // A container has no sudo, and a test is no place for it.
+    fs::write(files.path("sudo"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(files.path("sudo")).status().unwrap().success());
+    fs::write(files.path("script"), tutorial.script(&files.path(""))).unwrap();
+    let mut command = Command::new(shell[0]);
+    command.args(&shell[1..]).arg(files.path("script")).current_dir(place.path(""));
+    command
+        .env("PATH", path_with(&files.path("")))
+        .env("TZ", "UTC")
+        .env("TERM", "xterm")
+        .env("NO_COLOR", "1");
+    command.env("LC_ALL", "C").env_remove("KVSTORE").env_remove("KVSTORE_PASSWORD_FILE");
+    let (_, output) = Terminal::start_command(command).end();
+    tutorial.assert_printed(&output);
+}
+
+#[test]
+fn the_tutorial_of_the_command_works_as_it_is_written() {
+    follow("tutorial/command.md", &["sh"]);
+}
+
+#[test]
+fn the_tutorial_of_the_full_disk_works_as_it_is_written() {
+    // With rights to mount, and mounts that end with it.
+    let unshare = ["unshare", "--user", "--map-root-user", "--mount"];
+    let may =
+        Command::new(unshare[0]).args(&unshare[1..]).args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no right to mount a file system");
+        return;
+    }
+    follow("tutorial/full-disk.md", &[&unshare[..], &["sh"]].concat());
+}
+
+/// The words after "kvstore" in the commands of console blocks.
+fn commands_of(text: &str) -> BTreeSet<String> {
+    let words = |line: &str| {
+        let mut words = Vec::new();
+        for part in line.split(['|', ';', '&', '(']) {
+            let mut part = part.split_whitespace();
+            if part.next() == Some("kvstore") {
+                words.extend(part.next().map(str::to_owned));
+            }
+        }
+        words
+    };
+    let mut is_console = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_console = line == "```console";
+        } else if let Some(line) = line.strip_prefix("$ ").filter(|_| is_console) {
+            found.extend(words(line));
+        }
+    }
+    found.retain(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()));
+    found
+}
+
+#[test]
+fn every_command_that_a_document_shows_exists() {
+    let mut pages = vec![root().join("README.md"), root().join("bindings/python/README.md")];
+    let mut folders = vec![root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for page in pages {
+        for name in commands_of(&fs::read_to_string(&page).unwrap()) {
+            assert_eq!(code(&kvstore(&["help", &name])), 0, "{}: there is no kvstore {name}", page.display());
+            seen.insert(name);
+        }
+    }
+    assert!(seen.len() > 15, "{seen:?}");
+}
 
 #[test]
 fn every_command_of_the_tour_can_be_typed_as_it_is_written() {

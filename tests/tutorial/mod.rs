@@ -2,7 +2,8 @@
 //! with what the page shows. Used by `tests/docs.rs` and by the tests of the command.
 //!
 //! A block ```` ```c title="sessions.c" ```` is a file. A block ```` ```console ```` has commands, each after `$ `, and below each
-//! all that it prints. In what a page shows, `…` stands for any text in one line. Durations ("9m 58s") may differ.
+//! all that it prints. In what a page shows, `…` stands for any text in one line, and
+//! a line that is only `…` for any lines. Durations ("9m 58s"), dates and times of day may differ.
 
 #![allow(dead_code)] // each test file uses its own part
 
@@ -72,14 +73,13 @@ impl Tutorial {
         let mut printed = output.split(MARK).skip(1);
         for (number, step) in self.steps.iter().enumerate() {
             let Step::Command { line, shown } = step else { continue };
-            let (got, text) = printed.next().and_then(|text| text.trim_start().split_once('\n')).unwrap_or_default();
+            let (got, text) =
+                printed.next().and_then(|text| text.trim_start().split_once('\n')).unwrap_or_default();
             assert_eq!(got.trim(), number.to_string(), "{}: no output of {line:?}: {output}", self.page);
             let printed: Vec<String> = text.trim_end().lines().map(plain).collect();
             let expected: Vec<String> = shown.iter().map(|line| plain(line)).collect();
-            let is_same = printed.len() == expected.len()
-                && expected.iter().zip(&printed).all(|(expected, printed)| matches(expected, printed));
             assert!(
-                is_same || (printed.is_empty() && expected.is_empty()),
+                all_match(&expected, &printed),
                 "{}: $ {line}\nshows\n{}\nand prints\n{}",
                 self.page,
                 shown.join("\n"),
@@ -89,10 +89,18 @@ impl Tutorial {
     }
 }
 
-/// A line with single spaces, and with every duration as the same word.
+/// A line with single spaces, and with every duration, date and time of day as the same word.
 fn plain(line: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {
+        let is_digits = |part: &str| part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+        if ["-", ":"]
+            .iter()
+            .any(|separator| word.split(separator).filter(|part| is_digits(part)).count() == 3)
+        {
+            words.push("<time>");
+            continue;
+        }
         let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
         let is_duration = unit.len() < word.len() && ["ms", "s", "m", "h", "d"].contains(&unit);
         if !is_duration {
@@ -102,6 +110,20 @@ fn plain(line: &str) -> String {
         }
     }
     words.join(" ")
+}
+
+/// Whether the lines are as expected, where a line `…` is any number of lines.
+fn all_match(expected: &[String], lines: &[String]) -> bool {
+    match (expected.split_first(), lines.split_first()) {
+        (None, _) => lines.is_empty(),
+        (Some((first, rest)), _) if first == "…" => {
+            (0..=lines.len()).any(|skipped| all_match(rest, &lines[skipped..]))
+        }
+        (Some((first, rest)), Some((line, other_lines))) => {
+            matches(first, line) && all_match(rest, other_lines)
+        }
+        (Some(_), None) => false,
+    }
 }
 
 /// Whether a line is as expected, where `…` is any text.
