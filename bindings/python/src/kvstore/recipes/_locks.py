@@ -409,7 +409,7 @@ class Lock(_Holder):
     It excludes others for as long as the TTL lasts by the store's clock (the system's), and not longer: a
     process that stands still for longer than that goes on without the lock. What must not happen twice then
     needs the :attr:`fencing_token`, or :meth:`owned` in the transaction that writes. See
-    docs/how-to/recipes.md for what clocks and power cuts do.
+    docs/reference/recipes.md for what clocks and power cuts do.
 
     A child of a fork holds nothing of what its parent acquired. The object can be shared by threads; it is
     pickled without its holds. As a decorator (``@lock``) it is held during each call.
