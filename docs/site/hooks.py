@@ -16,21 +16,15 @@ LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing/index.md"}
 
 
-def on_files(files, config):
-    """Declares the start pages of the API references, which docs/build adds after MkDocs has run."""
-    for language in ("c", "python", "rust/kvstore"):
-        files.append(File.generated(config, f"api/{language}/index.html", content=""))
-    for name in ("annotated", "namespacekvstore", "conventions"):
-        files.append(File.generated(config, f"api/c/{name}.html", content=""))
-    return files
-
-
 def on_page_markdown(markdown, page, config, files):
     def replace(match):
         before, target, _ = match.groups()
         if "://" in target or target.startswith(("/", "mailto:")):
             return match[0]
         path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.file.src_uri), target))
+        if path.startswith("docs/api/"):
+            # docs/build adds the references after MkDocs has run, and then checks these links.
+            add(path.removeprefix("docs/"), "", config, files)
         if path.startswith("docs/") or path.startswith(".."):
             return match[0]
         uri = PAGES.get(path) or add_copy(path, config, files)
@@ -56,6 +50,10 @@ def add_copy(path, config, files):
         content = source.read_bytes()
     else:
         return None
+    add(uri, content, config, files)
+    return uri
+
+
+def add(uri, content, config, files):
     if files.get_file_from_path(uri) is None:
         files.append(File.generated(config, uri, content=content))
-    return uri

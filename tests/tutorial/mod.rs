@@ -20,7 +20,7 @@ pub struct Tutorial {
     steps: Vec<Step>,
 }
 
-/// Printed by the script before each command, so that its output can be told from that of the others.
+/// Printed by the script before each command, to separate the outputs of the commands.
 const MARK: &str = "=== step";
 
 impl Tutorial {
