@@ -152,7 +152,7 @@ fn the_recipes_and_their_documentation_name_the_rust_that_is_needed() {
 }
 
 #[test]
-fn the_badges_of_the_readme_show_the_version_and_the_rust_that_is_needed() {
+fn readme_badges_show_version_and_minimum_rust() {
     let readme = fs::read_to_string(packaging("../README.md")).unwrap();
     for (badge, value) in
         [("version", env!("CARGO_PKG_VERSION")), ("rust", concat!(env!("CARGO_PKG_RUST_VERSION"), "+"))]
@@ -166,7 +166,7 @@ fn the_badges_of_the_readme_show_the_version_and_the_rust_that_is_needed() {
 
 /// `packaging/dist/try` runs these lines of the page, so they have to name the files of this version.
 #[test]
-fn the_page_about_installing_names_the_files_of_a_release_of_this_version() {
+fn install_page_names_release_files_of_this_version() {
     let page = fs::read_to_string(packaging("../docs/how-to/install.md")).unwrap();
     let code: Vec<&str> = page.split("\n```").skip(1).step_by(2).flat_map(str::lines).collect();
     let version = env!("CARGO_PKG_VERSION");
