@@ -170,9 +170,15 @@ fn expected(libdir: &str) -> BTreeSet<String> {
         expected.insert(format!("usr/{name}"));
     }
     let documents = "usr/share/doc/kvstore";
-    for name in
-        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT"]
-    {
+    for name in [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "LICENSE",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+    ] {
         expected.insert(format!("{documents}/{name}"));
     }
     for name in ["bindings/python", "benches/peers", "tests/vm"] {
@@ -189,7 +195,8 @@ fn expected(libdir: &str) -> BTreeSet<String> {
 
 /// Where links of the Markdown below a folder lead that are neither there nor, in the repository, in its source.
 fn dead_links(folder: &Path) -> Vec<String> {
-    let of_source = ["include", "bindings/cpp/include", "src", "tests", ".cargo"].map(|name| root().join(name));
+    let of_source =
+        ["include", "bindings/cpp/include", "src", "tests", ".cargo"].map(|name| root().join(name));
     let mut dead = Vec::new();
     for page in tree(folder, false).into_iter().filter(|name| name.ends_with(".md")) {
         let text = fs::read_to_string(folder.join(&page)).unwrap();
