@@ -34,7 +34,7 @@ try {
     auto walk = db.items("session:");
     for (auto at = walk.begin(); at != walk.end(); ++at) {
         sessions++;
-        if (at.expire_time().never_expires()) for_ever++;
+        if (at.expires_at().never_expires()) for_ever++;
     }
     std::cout << sessions << " sessions, " << for_ever << " of them for ever\n";
 

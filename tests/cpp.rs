@@ -318,7 +318,7 @@ fn the_headers_compile_where_windows_h_has_made_macros_of_their_names() {
                 #undef small\n\
                 bool is_small(const kvstore::config& how);\n\
                 bool is_small(const kvstore::config& how) { return how.small; }\n\
-                int main() { return kvstore::expiry(kvstore::never).never_expires() ? 0 : 1; }\n";
+                int main() { return kvstore::expiry_time(kvstore::never).never_expires() ? 0 : 1; }\n";
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("macros.cpp");
     fs::write(&file, program).unwrap();

@@ -2,7 +2,7 @@
 #include "check.hpp"
 
 using namespace std::chrono_literals;
-using kvstore::change;
+using kvstore::expire_result;
 using kvstore::expire_if;
 using kvstore::put_options;
 
@@ -24,7 +24,7 @@ SCENARIO(put_with_does_what_its_options_say) {
     CHECK(s.db.put_with("key", "1", put_options().if_absent().expires(9s)));
     CHECK(!s.db.put_with("key", "2", put_options().if_absent()));
     CHECK(s.db.put_with("key", "2", put_options().if_present().keep_ttl()));
-    CHECK(s.db.get_ttl("key")->value == "2" && s.db.get_ttl("key")->ttl.duration() == 9s);
+    CHECK(s.db.get_with_ttl("key")->value == "2" && s.db.get_with_ttl("key")->ttl.duration() == 9s);
     CHECK(s.db.put_with("key", "3", put_options()));
     CHECK(s.db.ttl("key")->never_expires());
     s.db.set_default_ttl(1h);
@@ -66,19 +66,19 @@ SCENARIO(increment_counts_and_keeps_the_ttl) {
 
 SCENARIO(expire_changes_the_ttl_on_a_condition) {
     check::timed_store s;
-    CHECK(s.db.expire("key", 1s) == change::missing);
+    CHECK(s.db.expire("key", 1s) == expire_result::missing);
     s.db.put("key", "value");
-    CHECK(s.db.expire("key", 1s, expire_if::ttl) == change::unchanged);
-    CHECK(s.db.expire("key", 1s, expire_if::later) == change::unchanged);
-    CHECK(s.db.expire("key", 9s, expire_if::no_ttl) == change::changed);
-    CHECK(s.db.expire("key", 10s, expire_if::earlier) == change::unchanged);
-    CHECK(s.db.expire("key", 8s, expire_if::earlier) == change::changed);
-    CHECK(s.db.expire("key", 20s, expire_if::later) == change::changed);
+    CHECK(s.db.expire("key", 1s, expire_if::has_ttl) == expire_result::unchanged);
+    CHECK(s.db.expire("key", 1s, expire_if::later) == expire_result::unchanged);
+    CHECK(s.db.expire("key", 9s, expire_if::no_ttl) == expire_result::changed);
+    CHECK(s.db.expire("key", 10s, expire_if::earlier) == expire_result::unchanged);
+    CHECK(s.db.expire("key", 8s, expire_if::earlier) == expire_result::changed);
+    CHECK(s.db.expire("key", 20s, expire_if::later) == expire_result::changed);
     CHECK(s.db.ttl("key")->duration() == 20s);
-    CHECK(s.db.persist("key") == change::changed);
-    CHECK(s.db.persist("key") == change::unchanged);
-    CHECK(s.db.persist("missing") == change::missing);
-    CHECK(s.db.expire("key", -1s) == change::changed);
+    CHECK(s.db.persist("key") == expire_result::changed);
+    CHECK(s.db.persist("key") == expire_result::unchanged);
+    CHECK(s.db.persist("missing") == expire_result::missing);
+    CHECK(s.db.expire("key", -1s) == expire_result::changed);
     CHECK(!s.db.exists("key"));
 }
 

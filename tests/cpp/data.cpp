@@ -274,7 +274,7 @@ SCENARIO(keys_that_a_range_makes_as_it_goes_are_kept_for_the_call) {
 
 SCENARIO(keys_of_a_walk_are_kept_for_the_call) {
     struct walk_of {
-        kvstore::position<kvstore::key_view> first;
+        kvstore::basic_iterator<kvstore::key_view> first;
         auto begin() const { return first; }
         auto end() const { return decltype(first)(); }
     };

@@ -38,7 +38,7 @@ static void fill(kvstore::store& db) {
 
 static void check_contents(const kvstore::store& db) {
     CHECK(db.get("Sentinel") == "value" && db.count() == 2);
-    CHECK(db.get_ttl("ends")->ttl.duration() == 5s);
+    CHECK(db.get_with_ttl("ends")->ttl.duration() == 5s);
     CHECK(db.family("others").get("key") == "Sentinel");
     db.integrity_check();
 }
@@ -53,7 +53,7 @@ SCENARIO(an_encrypted_store_lives_with_its_password_another_and_none) {
         kvstore::store db = encrypted("life.db", password, time);
         fill(db);
         kvstore::family cf = db.family("others");
-        kvstore::iterator it = db.items();
+        kvstore::cursor it = db.items();
         db.reencrypt(key);
         CHECK(db.is_encrypted() && it.key() == "Sentinel"); // what was open goes on
         it.next();

@@ -68,7 +68,7 @@ SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
 SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
-    kvstore::iterator it = db.items();
+    kvstore::cursor it = db.items();
     kvstore::batch batch = db.batch();
     CHECK(db.native_handle() && cf.native_handle() && it.native_handle() && batch.native_handle());
     db.close();
@@ -100,7 +100,7 @@ SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
 
 SCENARIO(what_belongs_to_a_store_may_outlive_it) {
     std::vector<kvstore::family> families;
-    std::vector<kvstore::iterator> iterators;
+    std::vector<kvstore::cursor> iterators;
     std::vector<kvstore::batch> batches;
     std::vector<kvstore::transaction> transactions;
     for (int i = 0; i < 100; i++) { // more than the closed handles that lie fallow

@@ -134,7 +134,7 @@ SCENARIO(a_range_is_closed_below_and_open_above_unless_told_otherwise) {
     for (auto [key, value] : db.range({}, {}, range_flags::keys_only)) {
         CHECK(!key.empty() && value.empty());
     }
-    kvstore::iterator it = db.range({}, {}, range_flags::keys_only);
+    kvstore::cursor it = db.range({}, {}, range_flags::keys_only);
     THROWS(error, it.value());
 }
 
@@ -148,7 +148,7 @@ SCENARIO(rows_walk_over_one_partition) {
     CHECK(keys_of(db.rows("p", "2")) == "2 3 ");
     CHECK(keys_of(db.rows("p", "1", "3")) == "1 2 ");
     CHECK(keys_of(db.rows("p", {}, "3", range_flags::closed | range_flags::reverse)) == "3 2 1 ");
-    kvstore::iterator it = db.rows("p");
+    kvstore::cursor it = db.rows("p");
     CHECK(it.seek("2") && it.value() == "2");
 }
 
@@ -167,8 +167,8 @@ SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
     CHECK(keys_of(s.db.expiring(now + 3s, kvstore::never)) == "b last ");
     CHECK(s.db.erase("last"));
     s.time.advance(1s);
-    kvstore::iterator it = s.db.expiring(kvstore::time_point(), now + 2s);
-    CHECK(it.key() == "c" && it.expire_time().at() == now + 1s);
+    kvstore::cursor it = s.db.expiring(kvstore::time_point(), now + 2s);
+    CHECK(it.key() == "c" && it.expires_at().at() == now + 1s);
     CHECK(!it.next());
     THROWS(error, it.seek("a"));
 }
@@ -177,17 +177,17 @@ SCENARIO(entries_are_fetched_many_at_a_time) {
     check::timed_store s;
     fill_with_users(s.db);
     s.db.put("b", "", 1s);
-    kvstore::iterator it = s.db.items();
+    kvstore::cursor it = s.db.items();
     CHECK(it.fetch(0).empty() && it.key() == "a");
     const auto first = it.fetch(2);
-    CHECK(first.size() == 2 && first[0].key == "a" && first[0].expire_time == kvstore::never);
-    CHECK(first[1].key == "b" && first[1].value.empty() && first[1].expire_time.at() == s.time() + 1s);
+    CHECK(first.size() == 2 && first[0].key == "a" && first[0].expires_at == kvstore::never);
+    CHECK(first[1].key == "b" && first[1].value.empty() && first[1].expires_at.at() == s.time() + 1s);
     std::string seen = "a b ";
     for (auto some = it.fetch(3); !some.empty(); some = it.fetch(3)) {
         for (const kvstore::fetched_entry& one : some) seen.append(one.key).append(" ");
     }
     CHECK(it.eof() && seen == keys_of(s.db.items()));
-    kvstore::iterator keys = s.db.range({}, {}, range_flags::keys_only);
+    kvstore::cursor keys = s.db.range({}, {}, range_flags::keys_only);
     for (const auto& one : keys.fetch(1'000'000)) CHECK(!one.key.empty() && one.value.empty());
     CHECK(keys.eof());
 }
@@ -195,20 +195,20 @@ SCENARIO(entries_are_fetched_many_at_a_time) {
 SCENARIO(an_iterator_moves_as_a_cursor) {
     kvstore::store db(":memory:");
     fill_with_users(db);
-    kvstore::iterator it = db.items();
-    CHECK(!it.eof() && it.key() == "a" && it.expire_time() == kvstore::never);
+    kvstore::cursor it = db.items();
+    CHECK(!it.eof() && it.key() == "a" && it.expires_at() == kvstore::never);
     CHECK(it.seek("user:2") && it.key() == "user:2" && it.value() == "value of user:2");
     CHECK(it.seek("user:25") && it.key() == "user:3");
     CHECK(it.next() && it.key() == "z");
     CHECK(!it.next() && it.eof());
     THROWS(error, it.key());
     THROWS(error, it.value());
-    THROWS(error, it.expire_time());
+    THROWS(error, it.expires_at());
     CHECK(it.first() && it.key() == "a");
     THROWS(error, it.last());
     THROWS(error, it.prev());
     THROWS(error, it.seek(""));
-    kvstore::iterator reverse = db.items({}, direction::reverse);
+    kvstore::cursor reverse = db.items({}, direction::reverse);
     CHECK(reverse.key() == "z" && reverse.prev() && reverse.key() == "user:3");
     CHECK(reverse.seek("user:15") && reverse.key() == "user:1");
     CHECK(reverse.last() && reverse.key() == "z");
@@ -217,11 +217,11 @@ SCENARIO(an_iterator_moves_as_a_cursor) {
 SCENARIO(a_walk_may_begin_where_a_cursor_stands) {
     kvstore::store db(":memory:");
     fill_with_users(db);
-    kvstore::iterator it = db.items();
+    kvstore::cursor it = db.items();
     it.seek("user:3");
     CHECK(keys_of(it) == "user:3 z ");
     CHECK(it.eof());
-    kvstore::iterator moved = std::move(it);
+    kvstore::cursor moved = std::move(it);
     CHECK(moved.first());
     CHECK(keys_of(moved) == "a user:1 user:2 user:3 z ");
 }
@@ -239,7 +239,7 @@ SCENARIO(writing_and_erasing_is_possible_in_a_walk) {
 SCENARIO(an_error_in_a_walk_is_an_exception) {
     kvstore::store db(":memory:");
     fill_with_users(db);
-    kvstore::iterator it = db.items();
+    kvstore::cursor it = db.items();
     std::size_t steps = 0;
     bool thrown = false;
     try {
@@ -256,15 +256,15 @@ SCENARIO(an_error_in_a_walk_is_an_exception) {
 }
 
 SCENARIO(the_objects_are_small) {
-    static_assert(sizeof(kvstore::iterator) <= 4 * sizeof(void*));
-    static_assert(sizeof(kvstore::position<kvstore::entry>) <= 2 * sizeof(void*));
-    static_assert(sizeof(kvstore::key_range) == sizeof(kvstore::iterator));
-    static_assert(sizeof(kvstore::value_range) == sizeof(kvstore::iterator));
+    static_assert(sizeof(kvstore::cursor) <= 4 * sizeof(void*));
+    static_assert(sizeof(kvstore::basic_iterator<kvstore::entry>) <= 2 * sizeof(void*));
+    static_assert(sizeof(kvstore::key_range) == sizeof(kvstore::cursor));
+    static_assert(sizeof(kvstore::value_range) == sizeof(kvstore::cursor));
     static_assert(sizeof(kvstore::store) <= 3 * sizeof(void*));
     static_assert(sizeof(kvstore::family) <= 3 * sizeof(void*));
     static_assert(sizeof(kvstore::batch) <= 3 * sizeof(void*));
     static_assert(sizeof(kvstore::transaction) <= 2 * sizeof(void*));
     static_assert(sizeof(kvstore::buffer) <= 2 * sizeof(void*));
     static_assert(sizeof(kvstore::bytes_view) == sizeof(std::string_view));
-    static_assert(sizeof(kvstore::lifespan) <= 16);
+    static_assert(sizeof(kvstore::expiry) <= 16);
 }

@@ -16,7 +16,7 @@ SCENARIO(stats_count_what_was_done) {
     (void)db.items();
     THROWS(error, db.put("", ""));
     const kvstore::stats s = db.stats();
-    CHECK(s.puts == 1 && s.gets == 1 && s.deletes == 1 && s.iterations == 1 && s.errors == 1);
+    CHECK(s.puts == 1 && s.gets == 1 && s.erases == 1 && s.iterations == 1 && s.errors == 1);
     CHECK(s.misses == 2);
     CHECK(s.bytes_read == 5 && s.bytes_written == 8 && s.wal_commits == 2 && s.db_pages > 0);
     db.reset_stats();
@@ -139,7 +139,7 @@ SCENARIO(a_backup_is_a_store_with_all_ttls) {
     for (const char* name : {"copy.db", "watched.db", "asked.db"}) {
         kvstore::store copy(name);
         copy.set_clock(time);
-        CHECK(copy.get_ttl("key")->ttl.duration() == 5s);
+        CHECK(copy.get_with_ttl("key")->ttl.duration() == 5s);
     }
     THROWS(error, db.backup("copy.db"));
     THROWS(error, db.backup("copy.db", [](int, int) { return true; }));
@@ -174,7 +174,7 @@ SCENARIO(a_copy_is_a_store_with_all_ttls) {
         CHECK(done <= total);
         last = done;
     }));
-    CHECK(last == 1 && to.get_ttl("key")->ttl.duration() == 5s);
+    CHECK(last == 1 && to.get_with_ttl("key")->ttl.duration() == 5s);
     (void)to.family("f");
     THROWS(error, from.copy_to(to)); // it has keys
     THROWS(error, from.copy_to(from));
@@ -212,7 +212,7 @@ SCENARIO(what_can_be_read_of_a_damaged_file_is_recovered) {
         file << std::string(4096, '\0');
     }
     std::uint64_t lines = 0;
-    const kvstore::recovered done = kvstore::recover(
+    const kvstore::recover_report done = kvstore::recover(
         "to_recover.db", "recovered.db",
         [&](const char* text, std::int64_t read, std::int64_t total) { lines += text && read <= total ? 1 : 0; });
     CHECK(done.lost > 0 && done.lost == lines && done.saved > 2800 && done.saved <= 3000);

@@ -14,7 +14,7 @@ static constexpr bool moves_only =
 SCENARIO(handles_are_moved_and_not_copied) {
     static_assert(moves_only<kvstore::store>);
     static_assert(moves_only<kvstore::family>);
-    static_assert(moves_only<kvstore::iterator>);
+    static_assert(moves_only<kvstore::cursor>);
     static_assert(moves_only<kvstore::key_range>);
     static_assert(moves_only<kvstore::value_range>);
     static_assert(moves_only<kvstore::batch>);
@@ -30,7 +30,7 @@ static void everything_throws(Keyspace& from) {
     THROWS(misuse, from.get("k"));
     THROWS(misuse, from.get_buffer("k"));
     THROWS(misuse, from.get_into("k", buffer, 1));
-    THROWS(misuse, from.get_ttl("k"));
+    THROWS(misuse, from.get_with_ttl("k"));
     THROWS(misuse, from.template get<std::vector<char>>("k"));
     THROWS(misuse, from.get_into("k", buffer));
     THROWS(misuse, from.get_many({"k"}));
@@ -51,7 +51,7 @@ static void everything_throws(Keyspace& from) {
     THROWS(misuse, from.erase_range("k", "l"));
     THROWS(misuse, from.clear());
     THROWS(misuse, from.ttl("k"));
-    THROWS(misuse, from.expire_time("k"));
+    THROWS(misuse, from.expires_at("k"));
     THROWS(misuse, from.expire("k", 1s));
     THROWS(misuse, from.persist("k"));
     THROWS(misuse, from.get_and_expire("k", 1s));
@@ -129,13 +129,13 @@ SCENARIO(a_family_that_was_moved_from_answers_every_call_with_an_error) {
 SCENARIO(an_iterator_that_was_moved_from_answers_every_call_with_an_error) {
     kvstore::store db(":memory:");
     db.put("key", "value");
-    kvstore::iterator from = db.items();
-    kvstore::iterator to = std::move(from);
+    kvstore::cursor from = db.items();
+    kvstore::cursor to = std::move(from);
     CHECK(to.key() == "key" && !from.native_handle());
     THROWS(misuse, from.eof());
     THROWS(misuse, from.key());
     THROWS(misuse, from.value());
-    THROWS(misuse, from.expire_time());
+    THROWS(misuse, from.expires_at());
     THROWS(misuse, from.first());
     THROWS(misuse, from.last());
     THROWS(misuse, from.next());

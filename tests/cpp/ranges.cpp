@@ -14,9 +14,9 @@
 #include "check.hpp"
 
 using namespace std::chrono_literals;
-using at_entry = kvstore::position<kvstore::entry>;
-using at_key = kvstore::position<kvstore::key_view>;
-using at_value = kvstore::position<kvstore::value_view>;
+using at_entry = kvstore::basic_iterator<kvstore::entry>;
+using at_key = kvstore::basic_iterator<kvstore::key_view>;
+using at_value = kvstore::basic_iterator<kvstore::value_view>;
 
 namespace {
 
@@ -178,14 +178,14 @@ SCENARIO(find_gives_a_position_at_a_live_key_or_the_end) {
     CHECK(s.db.contains(nth(50)) && !s.db.contains("key:"));
     const auto at = s.db.find(nth(50));
     CHECK(at != s.db.end() && at->key == nth(50) && at->value == "value of " + nth(50));
-    CHECK(at.expire_time() == kvstore::never);
+    CHECK(at.expires_at() == kvstore::never);
     CHECK(std::distance(at, s.db.end()) == 50);
     CHECK(s.db.find("key:") == s.db.end() && s.db.find("z") == s.db.end());
     THROWS(error, s.db.find(""));
     THROWS(error, s.db.find(std::string(65537, 'k')));
     s.db.put("z", "short", 1s);
     const auto dying = s.db.find("z");
-    CHECK(dying->value == "short" && dying.expire_time().at() == s.time() + 1s);
+    CHECK(dying->value == "short" && dying.expires_at().at() == s.time() + 1s);
     s.time.advance(1s);
     CHECK(s.db.find("z") == s.db.end() && !s.db.contains("z"));
     const kvstore::family cf = s.db.create_family("family");
@@ -230,7 +230,7 @@ SCENARIO(a_range_shows_what_was_alive_when_it_was_fetched_and_rows_what_is_alive
 
     check::timed_store fresh;
     seen = seen_while_changing(fresh, [&](auto see) {
-        for (kvstore::iterator it = fresh.db.items(); !it.eof(); it.next()) see(it.key());
+        for (kvstore::cursor it = fresh.db.items(); !it.eof(); it.next()) see(it.key());
     });
     CHECK(!seen.count(nth(5)) && !seen.count(nth(60)) && seen.count(nth(1) + "new"));
     CHECK(!seen.count(nth(64)) && !seen.count(nth(150)) && seen.count(nth(151) + "new"));
@@ -270,7 +270,7 @@ SCENARIO(the_end_of_a_walk_stays_the_end) {
     THROWS(error, *at);
     THROWS(error, at->key);
     THROWS(error, at++);
-    THROWS(error, at.expire_time());
+    THROWS(error, at.expires_at());
     at_entry none;
     CHECK(none == items.end() && none == at);
     ++none;
@@ -278,7 +278,7 @@ SCENARIO(the_end_of_a_walk_stays_the_end) {
     THROWS(error, *none);
     THROWS(error, none->value);
     THROWS(error, none++);
-    THROWS(error, none.expire_time());
+    THROWS(error, none.expires_at());
     THROWS(error, *db.end());
     THROWS(error, *db.items("none").begin());
     CHECK(db.items().begin() != db.items().begin()); // two walks
@@ -303,7 +303,7 @@ SCENARIO(positions_outlive_their_iterator_and_tell_that_their_store_is_closed) {
         THROWS(misuse, *at);
         THROWS(misuse, ++at);
         THROWS(misuse, at++);
-        THROWS(misuse, at.expire_time());
+        THROWS(misuse, at.expires_at());
     }
     THROWS(misuse, *keys[0]);
     THROWS(misuse, ++keys[0]);
@@ -333,7 +333,7 @@ SCENARIO(what_a_position_shows_stays_until_its_next_step) {
 SCENARIO(a_cursor_and_its_range_are_one_walk) {
     kvstore::store db(":memory:");
     fill_in_order(db, 200);
-    kvstore::iterator it = db.items();
+    kvstore::cursor it = db.items();
     it.seek(nth(10));
     auto at = it.begin();
     CHECK(at->key == nth(10) && it.key() == nth(74)); // behind the 64 that were fetched
@@ -342,7 +342,7 @@ SCENARIO(a_cursor_and_its_range_are_one_walk) {
     CHECK(!it.seek("z") && at == it.end());
     CHECK(it.first() && it.next() && at->key == nth(1));
     CHECK(it.fetch(3).size() == 3 && at->key == nth(68));
-    kvstore::iterator moved = std::move(it);
+    kvstore::cursor moved = std::move(it);
     CHECK(at->key == nth(68) && moved.key() > nth(68));
     THROWS(misuse, it.begin());
     moved = db.items("none");
@@ -396,7 +396,7 @@ SCENARIO(expiring_keys_are_a_range_too) {
     auto walk = s.db.expiring(s.time(), kvstore::never);
     int n = 199;
     for (auto at = walk.begin(); at != walk.end(); ++at, --n) {
-        CHECK(at->key == nth(n) && at.expire_time().at() == s.time() + (200 - n) * 1ms);
+        CHECK(at->key == nth(n) && at.expires_at().at() == s.time() + (200 - n) * 1ms);
     }
     CHECK(n == -1);
 }
@@ -409,10 +409,10 @@ SCENARIO(ranges_and_views_of_cpp20_take_a_walk) {
     static_assert(std::same_as<std::iter_value_t<at_entry>, kvstore::owned_entry>);
     static_assert(std::same_as<std::iter_value_t<at_key>, std::string>);
     static_assert(std::same_as<std::iter_value_t<at_value>, std::string>);
-    static_assert(std::ranges::input_range<kvstore::iterator> && std::ranges::common_range<kvstore::iterator>);
+    static_assert(std::ranges::input_range<kvstore::cursor> && std::ranges::common_range<kvstore::cursor>);
     static_assert(std::ranges::input_range<kvstore::key_range> && std::ranges::common_range<kvstore::key_range>);
-    static_assert(std::ranges::borrowed_range<kvstore::iterator> && std::ranges::borrowed_range<kvstore::key_range>);
-    static_assert(std::ranges::viewable_range<kvstore::iterator>);
+    static_assert(std::ranges::borrowed_range<kvstore::cursor> && std::ranges::borrowed_range<kvstore::key_range>);
+    static_assert(std::ranges::viewable_range<kvstore::cursor>);
     static_assert(std::ranges::input_range<kvstore::value_range> && std::ranges::borrowed_range<kvstore::value_range>);
     static_assert(std::ranges::input_range<const kvstore::family> && std::ranges::borrowed_range<kvstore::family>);
     static_assert(!std::ranges::range<kvstore::store>); // its begin() begins a transaction

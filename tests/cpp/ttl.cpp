@@ -24,7 +24,7 @@ SCENARIO(a_key_is_gone_exactly_when_its_ttl_is_over) {
 SCENARIO(a_ttl_may_be_a_duration_of_any_type_and_rounds_up) {
     check::timed_store s;
     using namespace kvstore;
-    const auto left = [&](const lifespan& life) {
+    const auto left = [&](const expiry& life) {
         s.db.put("key", "value", life);
         const auto found = s.db.ttl("key");
         return found ? found->duration() : -1ms;
@@ -43,9 +43,9 @@ SCENARIO(a_ttl_may_be_a_duration_of_any_type_and_rounds_up) {
 
 SCENARIO(a_ttl_that_is_zero_or_negative_is_over_at_once) {
     check::timed_store s;
-    const kvstore::lifespan lives[] = {0s, -1ns, -24h, std::chrono::hours::min(),
+    const kvstore::expiry lives[] = {0s, -1ns, -24h, std::chrono::hours::min(),
                                        std::chrono::duration<double>(-HUGE_VAL)};
-    for (const kvstore::lifespan& life : lives) {
+    for (const kvstore::expiry& life : lives) {
         s.db.put("key", "value");
         s.db.put("key", "value", life);
         CHECK(!s.db.exists("key"));
@@ -54,15 +54,15 @@ SCENARIO(a_ttl_that_is_zero_or_negative_is_over_at_once) {
 
 SCENARIO(a_ttl_that_is_too_large_saturates) {
     check::timed_store s;
-    const kvstore::expiry last(kvstore::time_point(std::chrono::milliseconds(INT64_MAX - 1)));
-    const kvstore::lifespan lives[] = {std::chrono::hours::max(), std::chrono::milliseconds::max(),
+    const kvstore::expiry_time last(kvstore::time_point(std::chrono::milliseconds(INT64_MAX - 1)));
+    const kvstore::expiry lives[] = {std::chrono::hours::max(), std::chrono::milliseconds::max(),
                                        std::chrono::duration<double>(HUGE_VAL),
                                        std::chrono::duration<std::uint64_t>(UINT64_MAX),
                                        std::chrono::duration<std::int64_t, std::ratio<7, 3>>(INT64_MAX)};
-    for (const kvstore::lifespan& life : lives) {
+    for (const kvstore::expiry& life : lives) {
         s.db.put("key", "value", life);
         CHECK(s.db.get("key") == "value");
-        CHECK(last < *s.db.expire_time("key"));
+        CHECK(last < *s.db.expires_at("key"));
     }
     s.db.put("far", "value", std::chrono::nanoseconds::max());
     CHECK(s.db.ttl("far")->duration() == 9223372036855ms);
@@ -79,9 +79,9 @@ SCENARIO(a_key_may_live_until_a_moment_of_any_precision) {
     const kvstore::time_point now = s.db.now();
     CHECK(now == s.time());
     s.db.put("ms", "value", now + 5ms);
-    CHECK(s.db.expire_time("ms")->at() == now + 5ms);
+    CHECK(s.db.expires_at("ms")->at() == now + 5ms);
     s.db.put("us", "value", now + 5us);
-    CHECK(s.db.expire_time("us")->at() == now + 1ms);
+    CHECK(s.db.expires_at("us")->at() == now + 1ms);
     s.db.put("s", "value", std::chrono::time_point_cast<std::chrono::seconds>(now) + 60s);
     CHECK(s.db.ttl("s")->duration() == 60s);
     s.db.put("system", "value", std::chrono::system_clock::now());
@@ -92,36 +92,36 @@ SCENARIO(a_key_may_live_until_a_moment_of_any_precision) {
         s.db.put("epoch", "value", kvstore::time_point(at)); // 0 is a moment here, and not "never"
         CHECK(!s.db.exists("epoch"));
     }
-    s.db.put("copy", "value", *s.db.expire_time("ms"));
-    CHECK(*s.db.expire_time("copy") == *s.db.expire_time("ms"));
+    s.db.put("copy", "value", *s.db.expires_at("ms"));
+    CHECK(*s.db.expires_at("copy") == *s.db.expires_at("ms"));
 }
 
 SCENARIO(a_key_without_a_ttl_is_told_from_a_missing_one) {
     check::timed_store s;
     s.db.put("forever", "value", kvstore::never);
     s.db.put("soon", "value", 5s);
-    CHECK(!s.db.ttl("missing") && !s.db.expire_time("missing") && !s.db.get_ttl("missing"));
+    CHECK(!s.db.ttl("missing") && !s.db.expires_at("missing") && !s.db.get_with_ttl("missing"));
     CHECK(s.db.ttl("forever")->never_expires());
     CHECK(s.db.ttl("forever")->duration() == std::chrono::milliseconds::max());
-    CHECK(*s.db.ttl("forever") == kvstore::time_left(kvstore::never));
-    CHECK(s.db.expire_time("forever")->never_expires());
-    CHECK(*s.db.expire_time("forever") == kvstore::never);
-    CHECK(*s.db.expire_time("soon") != kvstore::never);
-    CHECK(*s.db.expire_time("soon") < *s.db.expire_time("forever"));
+    CHECK(*s.db.ttl("forever") == kvstore::remaining_ttl(kvstore::never));
+    CHECK(s.db.expires_at("forever")->never_expires());
+    CHECK(*s.db.expires_at("forever") == kvstore::never);
+    CHECK(*s.db.expires_at("soon") != kvstore::never);
+    CHECK(*s.db.expires_at("soon") < *s.db.expires_at("forever"));
     CHECK(!s.db.ttl("soon")->never_expires());
     CHECK(*s.db.ttl("soon") < *s.db.ttl("forever"));
     CHECK(*s.db.ttl("soon") != *s.db.ttl("forever"));
-    const auto both = s.db.get_ttl("soon");
+    const auto both = s.db.get_with_ttl("soon");
     CHECK(both && both->value == "value" && both->ttl.duration() == 5s);
-    CHECK(s.db.get_ttl("forever")->ttl.never_expires());
-    s.db.put("copy", "value", *s.db.expire_time("forever"));
+    CHECK(s.db.get_with_ttl("forever")->ttl.never_expires());
+    s.db.put("copy", "value", *s.db.expires_at("forever"));
     CHECK(s.db.ttl("copy")->never_expires());
     s.time.advance(5s);
     CHECK(s.db.ttl("soon")->duration() == 0ms); // its row was still there, and is removed
     CHECK(!s.db.ttl("soon"));
     kvstore::family cf = s.db.create_family("family");
     cf.put("soon", "value", 7s);
-    CHECK(cf.get_ttl("soon")->ttl.duration() == 7s && cf.ttl("soon")->duration() == 7s);
+    CHECK(cf.get_with_ttl("soon")->ttl.duration() == 7s && cf.ttl("soon")->duration() == 7s);
 }
 
 SCENARIO(the_default_ttl_is_for_plain_puts) {
@@ -170,10 +170,10 @@ SCENARIO(purges_remove_what_has_expired_and_nothing_else) {
     CHECK(s.db.purge_expired() == 4);
     CHECK(s.db.count() == 5 && cf.count() == 10);
     const kvstore::purge_result first = s.db.purge_step(2);
-    CHECK(first.deleted == 2 && first.more);
+    CHECK(first.removed == 2 && first.more);
     const kvstore::purge_result rest = s.db.purge_step(0, 10s);
-    CHECK(rest.deleted == 3 && !rest.more);
-    CHECK(s.db.purge_step().deleted == 0);
+    CHECK(rest.removed == 3 && !rest.more);
+    CHECK(s.db.purge_step().removed == 0);
     THROWS(error, s.db.purge_step(-1));
     THROWS(error, s.db.purge_step(0, -1us));
     s.time.advance(1s);

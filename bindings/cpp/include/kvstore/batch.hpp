@@ -24,14 +24,14 @@ public:
     /// Adds a write to the default family. A TTL counts from now, not from the commit; the family's default
     /// TTL is not used. Key and value are copied.
     /// @throws error errc::error for a bad length, errc::misuse. Nothing is added then.
-    void put(bytes_view key, bytes_view value, const lifespan& life = never) {
-        put(detail::usable(session_).cf, key, value, life);
+    void put(bytes_view key, bytes_view value, const expiry& expires = never) {
+        put(detail::usable(session_).cf, key, value, expires);
     }
 
     /// Adds a write to a family, whose handle may be closed before the commit.
     /// @throws error errc::error also for a family of another store object.
-    void put(const family& to, bytes_view key, bytes_view value, const lifespan& life = never) {
-        put(to.native_handle(), key, value, life);
+    void put(const family& to, bytes_view key, bytes_view value, const expiry& expires = never) {
+        put(to.native_handle(), key, value, expires);
     }
 
     /// Adds a deletion from the default family. A key that is missing at the commit is no error.
@@ -46,14 +46,14 @@ public:
     [[nodiscard]] std::uint64_t count() const {
         std::int64_t n = 0;
         const detail::session& session = detail::usable(session_);
-        session.check(kvstore_batch_count(handle_.get(), &n));
+        session.throw_on_error(kvstore_batch_count(handle_.get(), &n));
         return static_cast<std::uint64_t>(n);
     }
 
     /// Forgets them.
     void clear() {
         const detail::session& session = detail::usable(session_);
-        session.check(kvstore_batch_clear(handle_.get()));
+        session.throw_on_error(kvstore_batch_clear(handle_.get()));
     }
 
     /// Commits all in one transaction (or as part of the open one), or nothing. The batch is empty
@@ -61,7 +61,7 @@ public:
     /// @throws error What writing throws; errc::error if a family was dropped meanwhile.
     void commit() {
         const detail::session& session = detail::usable(session_);
-        session.check(kvstore_batch_commit(handle_.get()));
+        session.throw_on_error(kvstore_batch_commit(handle_.get()));
     }
 
     /// The handle, for calls of the C API. It stays this object's; null if this was moved from.
@@ -77,20 +77,20 @@ private:
     batch(std::shared_ptr<detail::session> session, KVBatch* made) noexcept
         : session_(std::move(session)), handle_(made) {}
 
-    void put(KVColumnFamily* to, bytes_view key, bytes_view value, const lifespan& life) {
+    void put(KVColumnFamily* to, bytes_view key, bytes_view value, const expiry& expires) {
         const detail::session& session = detail::usable(session_);
         const detail::c_key k(key);
         const detail::c_value v(value);
         need(to);
-        session.check(
-            kvstore_batch_put(handle_.get(), to, k.data, k.size, v.data, v.size, session.expire_ms(life)));
+        session.throw_on_error(
+            kvstore_batch_put(handle_.get(), to, k.data, k.size, v.data, v.size, session.expire_ms(expires)));
     }
 
     void erase(KVColumnFamily* from, bytes_view key) {
         const detail::session& session = detail::usable(session_);
         const detail::c_key k(key);
         need(from);
-        session.check(kvstore_batch_delete(handle_.get(), from, k.data, k.size));
+        session.throw_on_error(kvstore_batch_delete(handle_.get(), from, k.data, k.size));
     }
 
     static void need(const KVColumnFamily* cf) {

@@ -77,7 +77,7 @@ using value_view = part_view<struct value_part>;
 struct fetched_entry {
     std::string_view key;   ///< The key; in a walk over rows its clustering part.
     std::string_view value; ///< The value; empty in a walk with range_flags::keys_only.
-    expiry expire_time;     ///< When it expires.
+    expiry_time expires_at;     ///< When it expires.
 };
 
 } // namespace kvstore

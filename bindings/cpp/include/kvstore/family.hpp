@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "keyspace.hpp"
-#include "position.hpp"
+#include "iterator.hpp"
 #include "session.hpp"
 
 namespace kvstore {
@@ -44,7 +44,7 @@ public:
     }
 
     /// The first of all live entries, as of items(): a family is a range, `for (auto [key, value] : users)`.
-    [[nodiscard]] position<entry> begin() const { return items().begin(); }
+    [[nodiscard]] basic_iterator<entry> begin() const { return items().begin(); }
 
     /// The handle, for calls of the C API. It stays this object's; null if this was moved from.
     KVColumnFamily* native_handle() const noexcept { return session_ ? cf_ : nullptr; }

@@ -1,249 +1,227 @@
 /// @file
-/// Walking over entries.
-#ifndef KVSTORE_ITERATOR_HPP
-#define KVSTORE_ITERATOR_HPP
+/// Where a walk is, as the standard library has it: an input iterator. The walk itself is an iterator.
+#ifndef KVSTORE_POSITION_HPP
+#define KVSTORE_POSITION_HPP
 
 #include <kvstore.h>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
-#include <vector>
-#if __cplusplus >= 202002L
-#include <ranges>
-#endif
 
-#include "bytes.hpp"
 #include "entry.hpp"
 #include "error.hpp"
-#include "position.hpp"
 #include "session.hpp"
 #include "time.hpp"
 
 namespace kvstore {
 
-/// The order of a walk.
-enum class direction {
-    forward, ///< From the least key to the greatest.
-    reverse, ///< From the greatest key to the least.
-};
+/// @cond
+namespace detail {
 
-/// How keyspace::range and keyspace::rows walk; combined with `|`.
-enum class range_flags : int {
-    none = 0,                           ///< From the lower bound to before the upper one.
-    reverse = KVSTORE_RANGE_REVERSE,    ///< From the greatest key to the least.
-    closed = KVSTORE_RANGE_CLOSED,      ///< The upper bound is part of the range.
-    open = KVSTORE_RANGE_OPEN,          ///< The lower bound is not part of the range.
-    keys_only = KVSTORE_RANGE_KEYS_ONLY ///< Values are not read: entries have an empty one.
-};
-
-/// Both.
-constexpr range_flags operator|(range_flags a, range_flags b) noexcept {
-    return static_cast<range_flags>(static_cast<int>(a) | static_cast<int>(b));
+inline std::string_view view_of(const void* data, int size) noexcept {
+    return data ? std::string_view(static_cast<const char*>(data), static_cast<std::size_t>(size))
+                : std::string_view();
 }
 
-/// What is common.
-constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
-    return static_cast<range_flags>(static_cast<int>(a) & static_cast<int>(b));
-}
+/// What a position shows of an entry, and what a program keeps of that.
+template <class Shown>
+struct part;
 
-/// A position among the live entries of a family, and the rest of the walk from there on, as a range of the standard
-/// library:
-/// @code
-/// for (auto [key, value] : db.items("user:")) ...
-/// @endcode
-/// It holds no lock: writing, committing and closing are always possible meanwhile. In C++20 it is a
-/// `std::ranges::input_range`, and a borrowed one. Used by one thread at a time.
-///
-/// **Fast or fresh.** The range (begin() and end(), and so a range-for and all algorithms) fetches up to 64 entries at
-/// a time, a fraction of the work of moving to each. All of them are alive when they are fetched (on a server: as the
-/// store handle knows its time, which is late by as long as its newest answer was on its way). What is written,
-/// rolled back or expires while they are shown is seen from the next 64 on: from there, outside a transaction, what
-/// this store has written, and what others have committed, sooner or later. To see every entry as it is when the walk
-/// comes to it, move row by row:
-/// @code
-/// for (kvstore::iterator it = db.items("user:"); !it.eof(); it.next()) use(it.key(), it.value());
-/// @endcode
-/// That passes over every entry that has expired by then, and sees what this store has written ahead of it.
-///
-/// **Whose memory.** Keys and values are views of the iterator's memory: valid until it, or a position that came from
-/// it, makes its next step, until a call here moves it, or until all of them are gone. Neither a write nor closing the
-/// store touches them. Copy what must live longer: entry says how.
-///
-/// Every call throws errc::misuse if the iterator was moved from or the store is closed; those that move also
-/// what reading may throw: errc::ioerr, errc::nomem, errc::corrupt, and errc::busy (only in DELETE journal
-/// mode). After such a failure, also of a seek, it is at the end; next() goes on after the last entry it was at.
-class iterator {
+template <>
+struct part<entry> {
+    using kept = owned_entry;
+    static entry of(const KVEntry& row) noexcept {
+        return {view_of(row.pKey, row.nKey), view_of(row.pValue, row.nValue)};
+    }
+};
+
+template <>
+struct part<key_view> {
+    using kept = std::string;
+    static key_view of(const KVEntry& row) noexcept { return key_view(view_of(row.pKey, row.nKey)); }
+};
+
+template <>
+struct part<value_view> {
+    using kept = std::string;
+    static value_view of(const KVEntry& row) noexcept { return value_view(view_of(row.pValue, row.nValue)); }
+};
+
+/// An iterator of the C API, and the entries that were fetched from it last. Iterators and positions share it.
+class cursor_state {
 public:
-    /// The other one throws errc::misuse from now on.
-    iterator(iterator&& other) noexcept = default;
-    /// Leaves the walk this had. The other one throws errc::misuse from now on.
-    iterator& operator=(iterator&& other) noexcept = default;
+    cursor_state(std::shared_ptr<session> of, KVIterator* made) noexcept : session_(std::move(of)), handle_(made) {}
+    cursor_state(const cursor_state&) = delete;
+    cursor_state& operator=(const cursor_state&) = delete;
+    ~cursor_state() { kvstore_iterator_close(handle_); }
 
-    /// Whether there is no entry here.
-    bool eof() const {
-        open();
-        return kvstore_iterator_eof(walk_->handle()) != 0;
+    KVIterator* handle() const noexcept { return handle_; }
+
+    const session& open() const { return usable(session_); }
+
+    /// For a call that moves the iterator of C: what was fetched is no longer there.
+    const session& moving() {
+        const session& at = open();
+        row_ = end_ = nullptr;
+        over_ = false;
+        return at;
     }
 
-    /// The key here. Valid until the iterator moves or is gone.
-    /// @throws error errc::error at the end.
-    std::string_view key() const { return view(&kvstore_iterator_key); }
+    bool at_end() { return row_ == end_ && !fetch(); }
 
-    /// The value here. Valid until the iterator moves or is gone.
-    /// @throws error errc::error at the end, and in a walk with range_flags::keys_only.
-    std::string_view value() const { return view(&kvstore_iterator_value); }
+    /// The row here.
+    const KVEntry& row() {
+        open();
+        if (at_end()) {
+            throw error(errc::error, "the iterator is at its end: it has no entry");
+        }
+        return *row_;
+    }
+
+    /// What is shown of it; the object is always the same.
+    template <class Shown>
+    const Shown& here() {
+        const KVEntry& at = row();
+        return std::get<Shown>(shown_) = part<Shown>::of(at);
+    }
+
+    /// At the end it stays there.
+    void step() {
+        open();
+        if (!at_end()) {
+            ++row_;
+        }
+    }
+
+private:
+    static constexpr int most = 64;
+
+    bool fetch() {
+        const session& at = open();
+        if (over_) {
+            return false;
+        }
+        if (!rows_) {
+            rows_.reset(new KVEntry[static_cast<std::size_t>(most)]);
+        }
+        int count = 0;
+        at.throw_on_error(kvstore_iterator_fetch(handle_, rows_.get(), most, &count));
+        row_ = rows_.get();
+        end_ = row_ + count;
+        over_ = count == 0;
+        return !over_;
+    }
+
+    const std::shared_ptr<session> session_;
+    KVIterator* const handle_;
+    std::unique_ptr<KVEntry[]> rows_;
+    const KVEntry* row_ = nullptr;
+    const KVEntry* end_ = nullptr;
+    std::tuple<entry, key_view, value_view> shown_;
+    bool over_ = false; ///< A fetch has found nothing.
+};
+
+} // namespace detail
+/// @endcond
+
+/// Where a walk over entries (`basic_iterator<entry>`), keys (`basic_iterator<key_view>`) or values (`basic_iterator<value_view>`) is: an
+/// input iterator, of C++17 and of C++20, whose end is `basic_iterator()`.
+///
+/// What it shows is a view that is valid until the next step; its `value_type`, which algorithms keep, owns its
+/// bytes. The copies of a position move together: a walk is one pass. It keeps what it needs of the walk alive: it may
+/// outlive the iterator it came from, and the store, whose close it tells by errc::misuse. Used by one thread at a time.
+///
+/// Comparing with the end, `*`, `->` and `++` throw what iterator says, and stay where they are then.
+template <class Shown>
+class basic_iterator {
+public:
+    /// One pass.
+    using iterator_category = std::input_iterator_tag;
+    /// The same, in C++20.
+    using iterator_concept = std::input_iterator_tag;
+    /// The entry, key or value here, a view.
+    using reference = const Shown&;
+    /// Points to it.
+    using pointer = const Shown*;
+    /// The same with its own bytes.
+    using value_type = typename detail::part<Shown>::kept;
+    /// As every iterator has it.
+    using difference_type = std::ptrdiff_t;
+
+    /// What `it++` leaves, with its own bytes.
+    class left {
+    public:
+        /// The entry, key or value.
+        const value_type& operator*() const noexcept { return kept_; }
+
+    private:
+        friend class basic_iterator;
+        explicit left(const Shown& view) : kept_(view) {}
+
+        value_type kept_;
+    };
+
+    /// The end of every walk.
+    basic_iterator() noexcept = default;
+
+    /// The entry, key or value here. Valid until the next step.
+    /// @throws error errc::error at the end.
+    reference operator*() const { return state().template here<Shown>(); }
+
+    /// The same.
+    pointer operator->() const { return &**this; }
 
     /// When the entry here expires.
     /// @throws error errc::error at the end.
-    expiry expire_time() const {
-        std::int64_t ms = 0;
-        const detail::session& session = open();
-        session.check(kvstore_iterator_expire_ms(walk_->handle(), &ms));
-        return detail::expiry_of(ms);
-    }
+    expiry_time expires_at() const { return detail::expiry_of(state().row().expireMs); }
 
-    /// Moves to the first entry of the walk (of a reverse one: the greatest). Whether there is one.
-    bool first() { return move(&kvstore_iterator_first); }
-
-    /// Moves a reverse iterator to the greatest entry. Whether there is one.
-    /// @throws error errc::error on a forward iterator.
-    bool last() { return move(&kvstore_iterator_last); }
-
-    /// Moves to the next entry in the order of the walk. Whether there is one; at the end it stays there.
-    bool next() { return move(&kvstore_iterator_next); }
-
-    /// Moves a reverse iterator to the entry before, which is next() there. Whether there is one.
-    /// @throws error errc::error on a forward iterator.
-    bool prev() { return move(&kvstore_iterator_prev); }
-
-    /// Moves to the first entry at or after a key; in a reverse walk, at or before it. Whether there is one
-    /// in the range of the walk. A key outside of that range is no entry's: it leaves the walk at its end.
-    /// @throws error errc::error for a key of a bad length, and on a walk over expiring keys.
-    bool seek(bytes_view key) {
-        const detail::session& session = walk().moving();
-        session.check(kvstore_iterator_seek(walk_->handle(), key.data(), detail::c_length(key.size(), "key")));
-        return kvstore_iterator_eof(walk_->handle()) == 0;
-    }
-
-    /// The live entries from here on, at most `max`, and moves behind them: what key(), value() and next() show one
-    /// by one, in a fraction of the time; but the current one as it is now, if this store has written since. Maybe fewer
-    /// than there are; none only at the end (or if `max` is 0).
-    /// @throws error as a move does; the iterator stays where it is then, or behind an entry that was found gone.
-    std::vector<fetched_entry> fetch(std::size_t max) {
-        const detail::session& session = walk().moving();
-        std::vector<KVEntry> rows((std::min)(max, std::size_t{1024}));
-        int count = 0;
-        session.check(kvstore_iterator_fetch(walk_->handle(), rows.data(), static_cast<int>(rows.size()), &count));
-        rows.resize(static_cast<std::size_t>(count));
-        std::vector<fetched_entry> entries;
-        entries.reserve(rows.size());
-        for (const KVEntry& row : rows) {
-            entries.push_back({detail::view_of(row.pKey, row.nKey), detail::view_of(row.pValue, row.nValue),
-                               detail::expiry_of(row.expireMs)});
+    /// Moves to the next entry; at the end it stays.
+    basic_iterator& operator++() {
+        if (state_) {
+            state_->step();
         }
-        return entries;
+        return *this;
     }
 
-    /// The rest of the walk, from here. It is the iterator's own: this is behind what was fetched for it, and moving
-    /// this moves it.
-    position<entry> begin() {
-        open();
-        return position<entry>(walk_);
+    /// Moves to the next entry, and answers a copy of the one here.
+    /// @throws error errc::error at the end.
+    left operator++(int) {
+        left before(**this);
+        ++*this;
+        return before;
     }
-    /// The end of the walk.
-    position<entry> end() const noexcept { return {}; }
 
-    /// The handle, for calls of the C API. It stays this object's; null if this was moved from. A call that moves it
-    /// ends the life of what positions show.
-    KVIterator* native_handle() const noexcept { return walk_ ? walk_->handle() : nullptr; }
+    /// Whether both are at the end, or in the same walk and not at its end.
+    friend bool operator==(const basic_iterator& a, const basic_iterator& b) {
+        const bool ended = a.at_end();
+        return ended == b.at_end() && (ended || a.state_ == b.state_);
+    }
+    /// Whether one is at the end and the other is not, or both in walks of their own.
+    friend bool operator!=(const basic_iterator& a, const basic_iterator& b) { return !(a == b); }
 
 private:
-    template <class Handle>
-    friend class walks;
+    friend class cursor;
     template <class Part>
     friend class part_range;
+    explicit basic_iterator(std::shared_ptr<detail::cursor_state> in) noexcept : state_(std::move(in)) {}
 
-    iterator(std::shared_ptr<detail::session> session, KVIterator* made)
-        : walk_(made_walk(std::move(session), made)) {}
+    bool at_end() const { return !state_ || state_->at_end(); }
 
-    static std::shared_ptr<detail::walk> made_walk(std::shared_ptr<detail::session> session, KVIterator* made) {
-        try {
-            return std::make_shared<detail::walk>(std::move(session), made);
-        } catch (...) {
-            kvstore_iterator_close(made);
-            throw;
+    detail::cursor_state& state() const {
+        if (!state_) {
+            throw error(errc::error, "this is the end iterator: it has no entry");
         }
+        return *state_;
     }
 
-    detail::walk& walk() const {
-        if (!walk_) {
-            detail::moved_from();
-        }
-        return *walk_;
-    }
-
-    const detail::session& open() const { return walk().open(); }
-
-    bool move(int (*how)(KVIterator*)) {
-        const detail::session& session = walk().moving();
-        session.check(how(walk_->handle()));
-        return kvstore_iterator_eof(walk_->handle()) == 0;
-    }
-
-    std::string_view view(int (*what)(KVIterator*, void**, int*)) const {
-        void* data = nullptr;
-        int size = 0;
-        const detail::session& session = open();
-        session.check(what(walk_->handle(), &data, &size));
-        return detail::view_of(data, size);
-    }
-
-    std::shared_ptr<detail::walk> walk_;
+    std::shared_ptr<detail::cursor_state> state_;
 };
-
-/// A walk over keys (key_range) or values (value_range) alone:
-/// @code
-/// for (std::string_view key : db.keys("user:")) ...
-/// @endcode
-/// Otherwise as the range that an iterator is.
-template <class Shown>
-class part_range {
-public:
-    /// The rest of the walk.
-    position<Shown> begin() {
-        walk_.open();
-        return position<Shown>(walk_.walk_);
-    }
-    /// The end of the walk.
-    position<Shown> end() const noexcept { return {}; }
-
-private:
-    template <class Handle>
-    friend class walks;
-    explicit part_range(iterator&& made) noexcept : walk_(std::move(made)) {}
-
-    iterator walk_;
-};
-
-/// A walk over keys, which reads no values.
-using key_range = part_range<key_view>;
-/// A walk over values, in the order of their keys.
-using value_range = part_range<value_view>;
 
 } // namespace kvstore
-
-#if __cplusplus >= 202002L
-/// @cond
-// A position keeps its walk alive.
-template <>
-inline constexpr bool std::ranges::enable_borrowed_range<kvstore::iterator> = true;
-template <class Shown>
-inline constexpr bool std::ranges::enable_borrowed_range<kvstore::part_range<Shown>> = true;
-/// @endcond
-#endif
 
 #endif

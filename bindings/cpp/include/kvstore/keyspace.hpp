@@ -4,10 +4,10 @@
 #define KVSTORE_KEYSPACE_HPP
 
 #include "access.hpp"
-#include "lifetimes.hpp"
+#include "expiry.hpp"
 #include "options.hpp"
 #include "reads.hpp"
-#include "walks.hpp"
+#include "ranges.hpp"
 #include "writes.hpp"
 
 namespace kvstore {
@@ -22,9 +22,9 @@ namespace kvstore {
 /// all these, and errc::busy (another handle is writing; only outside a transaction), errc::readonly and
 /// errc::full. Nothing is changed then.
 template <class Handle>
-class keyspace : public walks<Handle> {
+class keyspace : public range_calls<Handle> {
 protected:
-    using walks<Handle>::walks;
+    using range_calls<Handle>::range_calls;
     keyspace(keyspace&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
     keyspace& operator=(keyspace&& other) = delete;
     ~keyspace() = default;

@@ -20,11 +20,11 @@ using bound = std::optional<bytes_view>;
 /// A value, and what is left of its life.
 struct value_with_ttl {
     std::string value; ///< The value.
-    time_left ttl;     ///< What is left.
+    remaining_ttl ttl;     ///< What is left.
 };
 
 /// What a call did that changes when a key expires.
-enum class change {
+enum class expire_result {
     missing,   ///< There is no such key, or it has expired.
     unchanged, ///< The key is there, but the condition did not hold, or there was nothing to change.
     changed,   ///< It changed.
@@ -35,7 +35,7 @@ enum class change {
 enum class expire_if : int {
     always = 0,                 ///< On none.
     no_ttl = KVSTORE_EXPIRE_NX, ///< The key has no TTL.
-    ttl = KVSTORE_EXPIRE_XX,    ///< The key has a TTL.
+    has_ttl = KVSTORE_EXPIRE_XX,   ///< The key has a TTL.
     later = KVSTORE_EXPIRE_GT,  ///< The new end is later than the old one.
     earlier = KVSTORE_EXPIRE_LT ///< The new end is earlier than the old one.
 };
@@ -47,8 +47,8 @@ enum class expire_if : int {
 class put_options {
 public:
     /// When the key is to end. Not together with default_ttl().
-    put_options& expires(const lifespan& when) {
-        life_ = when;
+    put_options& expires(const expiry& when) {
+        expiry_ = when;
         return *this;
     }
     /// The family's default TTL instead, if it has one.
@@ -62,14 +62,14 @@ public:
 
 private:
     template <class Handle>
-    friend class writes;
+    friend class write_calls;
 
     put_options& add(int flag) noexcept {
         flags_ |= static_cast<std::uint32_t>(flag);
         return *this;
     }
 
-    lifespan life_ = never;
+    expiry expiry_ = never;
     std::uint32_t flags_ = 0;
 };
 

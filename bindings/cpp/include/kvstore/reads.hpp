@@ -25,7 +25,7 @@ namespace kvstore {
 
 /// The reads of a keyspace.
 template <class Handle>
-class reads : public detail::access<Handle> {
+class read_calls : public detail::access<Handle> {
     using base = detail::access<Handle>;
     using call = detail::functions<Handle>;
 
@@ -70,7 +70,7 @@ public:
     }
 
     /// The value of a live key, and what is left of its life.
-    [[nodiscard]] std::optional<value_with_ttl> get_ttl(bytes_view key) const {
+    [[nodiscard]] std::optional<value_with_ttl> get_with_ttl(bytes_view key) const {
         std::int64_t left = 0;
         const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
             return call::get_ttl(this->handle(), k.data, k.size, data, n, &left);
@@ -78,7 +78,7 @@ public:
         if (!value) {
             return std::nullopt;
         }
-        return value_with_ttl{std::string(value->view()), detail::time_left_of(left)};
+        return value_with_ttl{std::string(value->view()), detail::remaining_ttl_of(left)};
     }
 
     /// Reads several values from one snapshot, in the order of the keys: `nullopt` for each that is missing.
@@ -89,7 +89,7 @@ public:
         const detail::session& session = this->usable();
         std::vector<void*> values(k.data.size());
         std::vector<int> value_sizes(k.data.size());
-        session.check(kvstore_cf_get_many(
+        session.throw_on_error(kvstore_cf_get_many(
             this->cf_, k.count, k.data.data(), k.sizes.data(), values.data(), value_sizes.data()));
         const free_all owner{values};
         std::vector<std::optional<std::string>> found(values.size());
@@ -116,7 +116,7 @@ public:
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         int there = 0;
-        session.check(call::exists(this->handle(), k.data, k.size, &there));
+        session.throw_on_error(call::exists(this->handle(), k.data, k.size, &there));
         return there != 0;
     }
 
@@ -125,7 +125,7 @@ public:
     [[nodiscard]] std::uint64_t count() const {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
-        session.check(call::count(this->handle(), &n));
+        session.throw_on_error(call::count(this->handle(), &n));
         return static_cast<std::uint64_t>(n);
     }
 
@@ -133,7 +133,7 @@ public:
     [[nodiscard]] std::uint64_t count_live() const {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
-        session.check(kvstore_cf_count_live(this->cf_, &n));
+        session.throw_on_error(kvstore_cf_count_live(this->cf_, &n));
         return static_cast<std::uint64_t>(n);
     }
 
@@ -141,9 +141,9 @@ public:
 
 protected:
     using base::base;
-    reads(reads&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
-    reads& operator=(reads&& other) = delete;
-    ~reads() = default;
+    read_calls(read_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    read_calls& operator=(read_calls&& other) = delete;
+    ~read_calls() = default;
 
 private:
     struct free_all {

@@ -16,7 +16,7 @@
 namespace kvstore {
 
 /// What recover has saved.
-struct recovered {
+struct recover_report {
     /// Rows in the new store.
     std::uint64_t saved;
     /// Everything that was found to be lost: rows, pages, tables. 0: nothing is.
@@ -54,7 +54,7 @@ struct recovery {
 /// @throws error errc::cantopen if `path` cannot be read, errc::notadb if nothing in it is of a store, errc::error if
 /// `new_path` exists; errc::full and what else writing throws.
 template <class Report>
-recovered recover(const std::string& path, const std::string& new_path, Report&& report) {
+recover_report recover(const std::string& path, const std::string& new_path, Report&& report) {
     detail::recovery<std::remove_reference_t<Report>> watching{report, nullptr};
     std::int64_t saved = 0;
     std::int64_t lost = 0;
@@ -66,11 +66,11 @@ recovered recover(const std::string& path, const std::string& new_path, Report&&
     if (code != KVSTORE_OK) {
         throw error(static_cast<errc>(code), kvstore_errmsg(nullptr));
     }
-    return recovered{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)};
+    return recover_report{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)};
 }
 
 /// The same without a report.
-inline recovered recover(const std::string& path, const std::string& new_path) {
+inline recover_report recover(const std::string& path, const std::string& new_path) {
     return recover(path, new_path, [](const char*, std::int64_t, std::int64_t) {});
 }
 

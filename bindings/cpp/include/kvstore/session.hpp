@@ -84,7 +84,7 @@ public:
         return code;
     }
 
-    void check(int code) const {
+    void throw_on_error(int code) const {
         if (code != KVSTORE_OK) {
             fail(code);
         }
@@ -95,7 +95,7 @@ public:
         if (code == KVSTORE_NOTFOUND) {
             return false;
         }
-        check(code);
+        throw_on_error(code);
         return true;
     }
 
@@ -110,18 +110,18 @@ public:
             return clock::read(set);
         }
         std::int64_t now = 0;
-        check(kvstore_time_ms(kv, &now));
+        throw_on_error(kvstore_time_ms(kv, &now));
         return now;
     }
 
-    std::int64_t expire_ms(const lifespan& life) const {
-        return life.expire_ms([this] { return now_ms(); });
+    std::int64_t expire_ms(const expiry& expires) const {
+        return expires.expire_ms([this] { return now_ms(); });
     }
 
     /// Clocks that were replaced are kept as long as the session: another thread may still be inside one.
     void set_clock(std::unique_ptr<clock> made) {
         const std::lock_guard<std::mutex> lock(clock_mutex_);
-        check(kvstore_set_clock(kv, made ? &clock::read : nullptr, made.get()));
+        throw_on_error(kvstore_set_clock(kv, made ? &clock::read : nullptr, made.get()));
         current_.store(made.get(), std::memory_order_release);
         if (made) {
             made->before = std::move(clock_);

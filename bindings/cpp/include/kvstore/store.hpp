@@ -22,7 +22,7 @@
 #include "error.hpp"
 #include "family.hpp"
 #include "keyspace.hpp"
-#include "position.hpp"
+#include "iterator.hpp"
 #include "session.hpp"
 #include "time.hpp"
 #include "transaction.hpp"
@@ -65,7 +65,7 @@ struct limit {
 struct stats {
     std::uint64_t puts;          ///< Keys written.
     std::uint64_t gets;          ///< Values read.
-    std::uint64_t deletes;       ///< Keys deleted.
+    std::uint64_t erases;       ///< Keys deleted.
     std::uint64_t iterations;    ///< Iterators made.
     std::uint64_t errors;        ///< Calls that failed. A missing key is not a failure.
     std::uint64_t bytes_read;    ///< Bytes of values read.
@@ -83,7 +83,7 @@ struct stats {
 
 /// What store::purge_step did.
 struct purge_result {
-    std::uint64_t deleted; ///< Keys removed.
+    std::uint64_t removed; ///< Keys removed.
     bool more;             ///< Whether expired keys are left.
 };
 
@@ -193,7 +193,7 @@ public:
             KVColumnFamily* cf = nullptr;
             const int code = how(session.kv, detail::c_string(std::string(name), "family name"), &cf);
             if (code != but) {
-                session.check(code);
+                session.throw_on_error(code);
             }
             return cf;
         };
@@ -211,7 +211,7 @@ public:
     [[nodiscard]] kvstore::family default_family() const {
         const detail::session& session = usable();
         KVColumnFamily* cf = nullptr;
-        session.check(kvstore_cf_get_default(session.kv, &cf));
+        session.throw_on_error(kvstore_cf_get_default(session.kv, &cf));
         return kvstore::family(session_, cf);
     }
 
@@ -220,7 +220,7 @@ public:
     /// to it; errc::error for "default".
     void drop_family(std::string_view name) {
         const detail::session& session = usable();
-        session.check(kvstore_cf_drop(session.kv, detail::c_string(std::string(name), "family name")));
+        session.throw_on_error(kvstore_cf_drop(session.kv, detail::c_string(std::string(name), "family name")));
     }
 
     /// The names of all families but the default one, in byte order.
@@ -228,7 +228,7 @@ public:
         const detail::session& session = usable();
         char** names = nullptr;
         int count = 0;
-        session.check(kvstore_cf_list(session.kv, &names, &count));
+        session.throw_on_error(kvstore_cf_list(session.kv, &names, &count));
         const std::unique_ptr<char*, free_names> owner(names);
         return std::vector<std::string>(names, names + count);
     }
@@ -282,7 +282,7 @@ public:
     [[nodiscard]] kvstore::batch batch() {
         const detail::session& session = usable();
         KVBatch* made = nullptr;
-        session.check(kvstore_batch_new(session.kv, &made));
+        session.throw_on_error(kvstore_batch_new(session.kv, &made));
         return kvstore::batch(session_, made);
     }
 
@@ -299,7 +299,7 @@ public:
         const detail::session& session = usable();
         std::int64_t deleted = 0;
         int more = 0;
-        session.check(kvstore_purge_step(session.kv, max_keys, detail::to_ms(max_time), &deleted, &more));
+        session.throw_on_error(kvstore_purge_step(session.kv, max_keys, detail::to_ms(max_time), &deleted, &more));
         return {static_cast<std::uint64_t>(deleted), more != 0};
     }
 
@@ -311,13 +311,13 @@ public:
     template <class Rep, class Period>
     void start_cleaner(const std::chrono::duration<Rep, Period>& interval, std::int64_t max_keys = 0) {
         const detail::session& session = usable();
-        session.check(kvstore_cleaner_start(session.kv, detail::to_ms(interval), max_keys));
+        session.throw_on_error(kvstore_cleaner_start(session.kv, detail::to_ms(interval), max_keys));
     }
 
     /// Stops the cleaner, and returns when its thread has ended. No error if none is running.
     void stop_cleaner() {
         const detail::session& session = usable();
-        session.check(kvstore_cleaner_stop(session.kv));
+        session.throw_on_error(kvstore_cleaner_stop(session.kv));
     }
 
     /// Uses a clock of the caller's instead of the system's for this store, for tests and for devices without
@@ -350,7 +350,7 @@ public:
     [[nodiscard]] kvstore::stats stats() const {
         const detail::session& session = usable();
         KVStoreStats s{};
-        session.check(kvstore_stats(session.kv, &s));
+        session.throw_on_error(kvstore_stats(session.kv, &s));
         return {s.nPuts,         s.nGets,       s.nDeletes,     s.nIterations, s.nErrors,
                 s.nBytesRead,    s.nBytesWritten, s.nWalCommits, s.nCheckpoints, s.nTtlExpired,
                 s.nTtlPurged,    s.nDbPages,    s.nWalFrames,   s.nMisses,     s.nEvicted,
@@ -360,7 +360,7 @@ public:
     /// Sets the counters to zero.
     void reset_stats() {
         const detail::session& session = usable();
-        session.check(kvstore_stats_reset(session.kv));
+        session.throw_on_error(kvstore_stats_reset(session.kv));
     }
 
     /// Checks the whole file: SQLite's own check, that nothing foreign is in it, and that the tables of every
@@ -374,7 +374,7 @@ public:
         if (message) {
             throw error(static_cast<errc>(code), message);
         }
-        session.check(code);
+        session.throw_on_error(code);
     }
 
     /// Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in one
@@ -386,7 +386,7 @@ public:
     std::uint64_t repair() {
         const detail::session& session = usable();
         std::int64_t fixed = 0;
-        session.check(kvstore_repair(session.kv, &fixed));
+        session.throw_on_error(kvstore_repair(session.kv, &fixed));
         return static_cast<std::uint64_t>(fixed);
     }
 
@@ -396,7 +396,7 @@ public:
     /// pages; what writing throws. Nothing is changed then.
     void set_limit(std::int64_t max_bytes, eviction policy = eviction::none) {
         const detail::session& session = usable();
-        session.check(kvstore_set_limit(session.kv, max_bytes, static_cast<int>(policy)));
+        session.throw_on_error(kvstore_set_limit(session.kv, max_bytes, static_cast<int>(policy)));
     }
 
     /// The limit of this store, set through whatever handle.
@@ -404,7 +404,7 @@ public:
         const detail::session& session = usable();
         std::int64_t max_bytes = 0;
         int policy = KVSTORE_EVICT_NONE;
-        session.check(kvstore_get_limit(session.kv, &max_bytes, &policy));
+        session.throw_on_error(kvstore_get_limit(session.kv, &max_bytes, &policy));
         return {max_bytes, static_cast<eviction>(policy)};
     }
 
@@ -412,14 +412,14 @@ public:
     /// @throws error errc::ioerr, also if the store's directory may not be read.
     void sync() {
         const detail::session& session = usable();
-        session.check(kvstore_sync(session.kv));
+        session.throw_on_error(kvstore_sync(session.kv));
     }
 
     /// Gives free pages back to the file system: at most `pages`, or all with 0. In WAL mode the file
     /// shrinks at the next checkpoint.
     void incremental_vacuum(int pages = 0) {
         const detail::session& session = usable();
-        session.check(kvstore_incremental_vacuum(session.kv, pages));
+        session.throw_on_error(kvstore_incremental_vacuum(session.kv, pages));
     }
 
     /// Writes the WAL into the database file.
@@ -427,7 +427,7 @@ public:
     checkpoint_result checkpoint(checkpoint_mode mode = checkpoint_mode::passive) {
         const detail::session& session = usable();
         checkpoint_result done{0, 0};
-        session.check(kvstore_checkpoint(session.kv, static_cast<int>(mode), &done.wal_frames,
+        session.throw_on_error(kvstore_checkpoint(session.kv, static_cast<int>(mode), &done.wal_frames,
                                          &done.checkpointed_frames));
         return done;
     }
@@ -439,7 +439,7 @@ public:
     /// errc::busy for a store in memory or an exclusive one while a transaction is open on it.
     void backup(const std::string& path) const {
         const detail::session& session = usable();
-        session.check(kvstore_backup(session.kv, detail::c_string(path, "path"), nullptr, nullptr));
+        session.throw_on_error(kvstore_backup(session.kv, detail::c_string(path, "path"), nullptr, nullptr));
     }
 
     /// The same; calls `progress(remaining, total)` now and then, with numbers of pages. If it answers a
@@ -463,7 +463,7 @@ public:
     /// others write to `to`, or a transaction is open on it; errc::full, and what reading and writing throw.
     void copy_to(store& to) const {
         const detail::session& session = usable();
-        session.check(kvstore_copy(session.kv, to.usable().kv, nullptr, nullptr));
+        session.throw_on_error(kvstore_copy(session.kv, to.usable().kv, nullptr, nullptr));
     }
 
     /// The same; calls `progress(done, total)` now and then, with numbers of keys (`std::int64_t`). If it
@@ -493,7 +493,7 @@ public:
             return true;
         }
         KVStoreStats unused{}; // 0 is also the answer of a call that failed: this one says so
-        session.check(kvstore_stats(session.kv, &unused));
+        session.throw_on_error(kvstore_stats(session.kv, &unused));
         return false;
     }
 
@@ -504,14 +504,14 @@ public:
     /// throws. The file is the old one then.
     void reencrypt(bytes_view password) {
         const detail::session& session = usable();
-        session.check(kvstore_reencrypt(session.kv, password.data(), detail::c_length(password.size(), "password")));
+        session.throw_on_error(kvstore_reencrypt(session.kv, password.data(), detail::c_length(password.size(), "password")));
     }
 
     /// Takes the encryption off, in place, as reencrypt gives it another password: anybody reads the file then.
     /// @throws error As reencrypt.
     void remove_encryption() {
         const detail::session& session = usable();
-        session.check(kvstore_remove_encryption(session.kv));
+        session.throw_on_error(kvstore_remove_encryption(session.kv));
     }
 
     /// @}
@@ -548,7 +548,7 @@ private:
             if (stopped && code == KVSTORE_ERROR) {
                 return false;
             }
-            session.check(code);
+            session.throw_on_error(code);
             return true;
         }
     };
@@ -592,14 +592,14 @@ private:
 
     void begin(int write) const {
         const detail::session& session = usable();
-        session.check(kvstore_begin(session.kv, write));
+        session.throw_on_error(kvstore_begin(session.kv, write));
     }
 
     kvstore::family make_family(int (*how)(KVStore*, const char*, KVColumnFamily**),
                                 std::string_view name) const {
         const detail::session& session = usable();
         KVColumnFamily* cf = nullptr;
-        session.check(how(session.kv, detail::c_string(std::string(name), "family name"), &cf));
+        session.throw_on_error(how(session.kv, detail::c_string(std::string(name), "family name"), &cf));
         return kvstore::family(session_, cf);
     }
 };
@@ -607,7 +607,7 @@ private:
 /// @cond
 /// What a range-for over a store compiles to, so that it says what is wrong.
 template <class Shown>
-bool operator!=(const transaction&, const position<Shown>&) {
+bool operator!=(const transaction&, const basic_iterator<Shown>&) {
     static_assert(!sizeof(Shown), "a kvstore::store is no range: its begin() begins a transaction. Walk over "
                                   "db.items(), db.keys(), db.values() or db.default_family()");
     return false;

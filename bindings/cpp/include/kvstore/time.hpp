@@ -86,11 +86,11 @@ constexpr time_point from_ms(std::int64_t ms) { return time_point(std::chrono::m
 /// @endcond
 
 /// A moment, as an argument: made from any time point of system_clock, rounded up to a millisecond.
-class moment {
+class timestamp {
 public:
     /// From a time point of any precision.
     template <class Duration>
-    constexpr moment(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
+    constexpr timestamp(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
         : ms_(detail::to_ms(at.time_since_epoch())) {}
 
     /// Milliseconds since the Unix epoch.
@@ -101,12 +101,12 @@ private:
 };
 
 /// When a key ends, as an answer: at a moment, or never. Never is later than any moment.
-class expiry {
+class expiry_time {
 public:
     /// Never.
-    constexpr expiry(never_t) noexcept {}
+    constexpr expiry_time(never_t) noexcept {}
     /// At a moment.
-    constexpr explicit expiry(time_point at) noexcept : at_(at) {}
+    constexpr explicit expiry_time(time_point at) noexcept : at_(at) {}
 
     /// Whether the key never expires.
     constexpr bool never_expires() const noexcept { return at_ == (time_point::max)(); }
@@ -114,29 +114,29 @@ public:
     constexpr time_point at() const noexcept { return at_; }
 
     /// Whether both are the same moment, or never.
-    friend constexpr bool operator==(const expiry& a, const expiry& b) noexcept { return a.at_ == b.at_; }
+    friend constexpr bool operator==(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ == b.at_; }
     /// Whether they differ.
-    friend constexpr bool operator!=(const expiry& a, const expiry& b) noexcept { return a.at_ != b.at_; }
+    friend constexpr bool operator!=(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ != b.at_; }
     /// Whether `a` is earlier.
-    friend constexpr bool operator<(const expiry& a, const expiry& b) noexcept { return a.at_ < b.at_; }
+    friend constexpr bool operator<(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ < b.at_; }
 
 private:
     time_point at_ = (time_point::max)();
 };
 
-/// What is left of a key's life, as an answer: a TTL, or for ever. A missing key is not a time_left, but the
+/// What is left of a key's life, as an answer: a TTL, or for ever. A missing key is not a remaining_ttl, but the
 /// `nullopt` around it:
 /// @code
 /// if (auto left = db.ttl("session"); !left) ...      // no such key
 /// else if (left->never_expires()) ...                // lives for ever
 /// else if (left->duration() < 5min) ...              // true for no key that lives for ever
 /// @endcode
-class time_left {
+class remaining_ttl {
 public:
     /// For ever.
-    constexpr time_left(never_t) noexcept {}
+    constexpr remaining_ttl(never_t) noexcept {}
     /// A TTL.
-    constexpr explicit time_left(std::chrono::milliseconds left) noexcept : left_(left) {}
+    constexpr explicit remaining_ttl(std::chrono::milliseconds left) noexcept : left_(left) {}
 
     /// Whether the key never expires.
     constexpr bool never_expires() const noexcept { return left_ == (std::chrono::milliseconds::max)(); }
@@ -144,15 +144,15 @@ public:
     constexpr std::chrono::milliseconds duration() const noexcept { return left_; }
 
     /// Whether as much is left of both.
-    friend constexpr bool operator==(const time_left& a, const time_left& b) noexcept {
+    friend constexpr bool operator==(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ == b.left_;
     }
     /// Whether they differ.
-    friend constexpr bool operator!=(const time_left& a, const time_left& b) noexcept {
+    friend constexpr bool operator!=(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ != b.left_;
     }
     /// Whether less is left of `a`.
-    friend constexpr bool operator<(const time_left& a, const time_left& b) noexcept {
+    friend constexpr bool operator<(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ < b.left_;
     }
 
@@ -164,12 +164,12 @@ private:
 namespace detail {
 
 /// From what the C API answers.
-constexpr expiry expiry_of(std::int64_t ms) noexcept {
-    return ms == KVSTORE_NO_TTL ? expiry(never) : expiry(from_ms(ms));
+constexpr expiry_time expiry_of(std::int64_t ms) noexcept {
+    return ms == KVSTORE_NO_TTL ? expiry_time(never) : expiry_time(from_ms(ms));
 }
 
-constexpr time_left time_left_of(std::int64_t ms) noexcept {
-    return ms == KVSTORE_NO_TTL ? time_left(never) : time_left(std::chrono::milliseconds(ms));
+constexpr remaining_ttl remaining_ttl_of(std::int64_t ms) noexcept {
+    return ms == KVSTORE_NO_TTL ? remaining_ttl(never) : remaining_ttl(std::chrono::milliseconds(ms));
 }
 
 } // namespace detail
@@ -180,34 +180,34 @@ constexpr time_left time_left_of(std::int64_t ms) noexcept {
 ///
 /// Rounded up to a millisecond. A TTL that is zero or negative, and a moment in the past, are no error: the
 /// key is gone at once. A TTL that is too large ends at the last moment there is.
-class lifespan {
+class expiry {
 public:
     /// For ever.
-    constexpr lifespan(never_t) noexcept : kind_(kind::for_ever), ms_(0) {}
+    constexpr expiry(never_t) noexcept : kind_(kind::no_expiry), ms_(0) {}
 
     /// A TTL, from the call on, by the store's clock.
     template <class Rep, class Period>
-    constexpr lifespan(const std::chrono::duration<Rep, Period>& ttl)
+    constexpr expiry(const std::chrono::duration<Rep, Period>& ttl)
         : kind_(kind::ttl), ms_(detail::to_ms(ttl)) {}
 
     /// Until a moment.
     template <class Duration>
-    constexpr lifespan(const std::chrono::time_point<std::chrono::system_clock, Duration>& until)
-        : kind_(kind::until), ms_(detail::to_ms(until.time_since_epoch())) {}
+    constexpr expiry(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
+        : kind_(kind::time), ms_(detail::to_ms(at.time_since_epoch())) {}
 
     /// Until another key's end.
-    constexpr lifespan(const expiry& until) noexcept
-        : kind_(until.never_expires() ? kind::for_ever : kind::until),
-          ms_(until.at().time_since_epoch().count()) {}
+    constexpr expiry(const expiry_time& at) noexcept
+        : kind_(at.never_expires() ? kind::no_expiry : kind::time),
+          ms_(at.at().time_since_epoch().count()) {}
 
     /// The `expire_ms` of the C API: 0 for never, otherwise greater than 0. `now_ms()` is only asked for a
     /// TTL.
     template <class Now>
     std::int64_t expire_ms(const Now& now_ms) const {
         switch (kind_) {
-        case kind::for_ever:
+        case kind::no_expiry:
             return 0;
-        case kind::until:
+        case kind::time:
             return at_least_1(ms_);
         case kind::ttl:
             break;
@@ -217,7 +217,7 @@ public:
     }
 
 private:
-    enum class kind { for_ever, ttl, until };
+    enum class kind { no_expiry, ttl, time };
 
     /// 0 would be never, and the C API refuses what is negative: both are long past.
     static constexpr std::int64_t at_least_1(std::int64_t ms) noexcept { return ms < 1 ? 1 : ms; }

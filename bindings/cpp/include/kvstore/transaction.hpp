@@ -36,7 +36,7 @@ public:
             throw error(errc::misuse, "this transaction has ended, or was moved from");
         }
         const session& open = usable(session_);
-        open.check(how(open.kv));
+        open.throw_on_error(how(open.kv));
         session_.reset();
     }
 

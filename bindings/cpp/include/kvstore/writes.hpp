@@ -19,8 +19,8 @@ namespace kvstore {
 
 /// The writes of a keyspace.
 template <class Handle>
-class writes : public reads<Handle> {
-    using base = reads<Handle>;
+class write_calls : public read_calls<Handle> {
+    using base = read_calls<Handle>;
     using call = detail::functions<Handle>;
 
 public:
@@ -32,25 +32,25 @@ public:
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         const detail::c_value v(value);
-        session.check(call::put(this->handle(), k.data, k.size, v.data, v.size));
+        session.throw_on_error(call::put(this->handle(), k.data, k.size, v.data, v.size));
     }
 
     /// Writes a value that lives as long as said: `put("otp", "123456", 30s)`. The default TTL is not used.
-    void put(bytes_view key, bytes_view value, const lifespan& life) {
+    void put(bytes_view key, bytes_view value, const expiry& expires) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         const detail::c_value v(value);
-        session.check(call::put_ttl(this->handle(), k.data, k.size, v.data, v.size, session.expire_ms(life)));
+        session.throw_on_error(call::put_ttl(this->handle(), k.data, k.size, v.data, v.size, session.expire_ms(expires)));
     }
 
     /// Writes a value only if the key is missing or expired, and says whether it did. A live key keeps its
     /// value and TTL. The default TTL is not used.
-    bool put_if_absent(bytes_view key, bytes_view value, const lifespan& life = never) {
+    bool put_if_absent(bytes_view key, bytes_view value, const expiry& expires = never) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         const detail::c_value v(value);
         int inserted = 0;
-        session.check(call::put_if_absent(this->handle(), k.data, k.size, v.data, v.size, session.expire_ms(life),
+        session.throw_on_error(call::put_if_absent(this->handle(), k.data, k.size, v.data, v.size, session.expire_ms(expires),
                                           &inserted));
         return inserted != 0;
     }
@@ -61,23 +61,23 @@ public:
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         const detail::c_value v(value);
-        const KVWriteOptions how{session.expire_ms(options.life_), options.flags_, 0};
+        const KVWriteOptions how{session.expire_ms(options.expiry_), options.flags_, 0};
         int written = 0;
-        session.check(kvstore_cf_put_with(this->cf_, k.data, k.size, v.data, v.size, &how, &written));
+        session.throw_on_error(kvstore_cf_put_with(this->cf_, k.data, k.size, v.data, v.size, &how, &written));
         return written != 0;
     }
 
     /// Writes a value only if the key is alive and its value equal to `expected`, and says whether it did.
     /// The key then lives as long as said, whatever it had before.
     bool compare_and_swap(bytes_view key, bytes_view expected, bytes_view value,
-                          const lifespan& life = never) {
+                          const expiry& expires = never) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         const detail::c_value e(expected);
         const detail::c_value v(value);
         int swapped = 0;
-        session.check(kvstore_cf_compare_and_swap(this->cf_, k.data, k.size, e.data, e.size, v.data, v.size,
-                                                  session.expire_ms(life), &swapped));
+        session.throw_on_error(kvstore_cf_compare_and_swap(this->cf_, k.data, k.size, e.data, e.size, v.data, v.size,
+                                                  session.expire_ms(expires), &swapped));
         return swapped != 0;
     }
 
@@ -85,11 +85,11 @@ public:
     /// counts as 0, and then lives as long as said; never means by the family's default TTL, if it has one.
     /// A live key keeps its TTL.
     /// @throws error errc::error if the value is no whole number of 64 bits, or the sum is none.
-    std::int64_t increment(bytes_view key, std::int64_t delta = 1, const lifespan& life = never) {
+    std::int64_t increment(bytes_view key, std::int64_t delta = 1, const expiry& expires = never) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         std::int64_t sum = 0;
-        session.check(kvstore_cf_increment(this->cf_, k.data, k.size, delta, session.expire_ms(life), &sum));
+        session.throw_on_error(kvstore_cf_increment(this->cf_, k.data, k.size, delta, session.expire_ms(expires), &sum));
         return sum;
     }
 
@@ -107,7 +107,7 @@ public:
         const detail::c_keys<Keys> k(keys); // first: it runs what makes the keys, which may close the store
         const detail::session& session = this->usable();
         std::int64_t n = 0;
-        session.check(kvstore_cf_delete_many(this->cf_, k.count, k.data.data(), k.sizes.data(), &n));
+        session.throw_on_error(kvstore_cf_delete_many(this->cf_, k.count, k.data.data(), k.sizes.data(), &n));
         return static_cast<std::uint64_t>(n);
     }
 
@@ -122,7 +122,7 @@ public:
         const detail::c_key k(key);
         const detail::c_value e(expected);
         int erased = 0;
-        session.check(kvstore_cf_compare_and_delete(this->cf_, k.data, k.size, e.data, e.size, &erased));
+        session.throw_on_error(kvstore_cf_compare_and_delete(this->cf_, k.data, k.size, e.data, e.size, &erased));
         return erased != 0;
     }
 
@@ -132,23 +132,23 @@ public:
         const detail::c_bytes from(lower);
         const detail::c_bytes to(upper);
         std::int64_t n = 0;
-        session.check(kvstore_cf_delete_range(this->cf_, from.data, from.size, to.data, to.size, &n));
+        session.throw_on_error(kvstore_cf_delete_range(this->cf_, from.data, from.size, to.data, to.size, &n));
         return static_cast<std::uint64_t>(n);
     }
 
     /// Deletes everything in this family.
     void clear() {
         const detail::session& session = this->usable();
-        session.check(call::clear(this->handle()));
+        session.throw_on_error(call::clear(this->handle()));
     }
 
     /// @}
 
 protected:
     using base::base;
-    writes(writes&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
-    writes& operator=(writes&& other) = delete;
-    ~writes() = default;
+    write_calls(write_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    write_calls& operator=(write_calls&& other) = delete;
+    ~write_calls() = default;
 };
 
 } // namespace kvstore

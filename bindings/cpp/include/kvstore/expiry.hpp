@@ -21,8 +21,8 @@ namespace kvstore {
 
 /// What a keyspace knows of the lives of its keys and the ages of their values.
 template <class Handle>
-class lifetimes : public writes<Handle> {
-    using base = writes<Handle>;
+class expiry_calls : public write_calls<Handle> {
+    using base = write_calls<Handle>;
     using call = detail::functions<Handle>;
 
 public:
@@ -31,50 +31,50 @@ public:
 
     /// What is left of a key's life: `nullopt` if there is no such key, 0 if it has expired but this call
     /// is the first one of this store to meet its row.
-    [[nodiscard]] std::optional<time_left> ttl(bytes_view key) const {
+    [[nodiscard]] std::optional<remaining_ttl> ttl(bytes_view key) const {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         std::int64_t left = 0;
         if (!session.found(call::ttl_remaining(this->handle(), k.data, k.size, &left))) {
             return std::nullopt;
         }
-        return detail::time_left_of(left);
+        return detail::remaining_ttl_of(left);
     }
 
     /// When a live key expires.
-    [[nodiscard]] std::optional<expiry> expire_time(bytes_view key) const {
+    [[nodiscard]] std::optional<expiry_time> expires_at(bytes_view key) const {
         const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_expire_time, key);
-        return ms ? std::optional<expiry>(detail::expiry_of(*ms)) : std::nullopt;
+        return ms ? std::optional<expiry_time>(detail::expiry_of(*ms)) : std::nullopt;
     }
 
     /// Changes when a live key expires, without touching its value.
-    change expire(bytes_view key, const lifespan& life, expire_if condition = expire_if::always) {
+    expire_result expire(bytes_view key, const expiry& expires, expire_if condition = expire_if::always) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         int changed = 0;
-        if (!session.found(kvstore_cf_expire(this->cf_, k.data, k.size, session.expire_ms(life),
+        if (!session.found(kvstore_cf_expire(this->cf_, k.data, k.size, session.expire_ms(expires),
                                              static_cast<int>(condition), &changed))) {
-            return change::missing;
+            return expire_result::missing;
         }
-        return changed ? change::changed : change::unchanged;
+        return changed ? expire_result::changed : expire_result::unchanged;
     }
 
     /// Takes the TTL from a live key.
-    change persist(bytes_view key) {
+    expire_result persist(bytes_view key) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         int changed = 0;
         if (!session.found(kvstore_cf_persist(this->cf_, k.data, k.size, &changed))) {
-            return change::missing;
+            return expire_result::missing;
         }
-        return changed ? change::changed : change::unchanged;
+        return changed ? expire_result::changed : expire_result::unchanged;
     }
 
     /// Reads a value, and in the same step changes when the key expires: a session that lives 20 minutes from
     /// its last use. Throws what writing throws.
-    std::optional<std::string> get_and_expire(bytes_view key, const lifespan& life) {
+    std::optional<std::string> get_and_expire(bytes_view key, const expiry& expires) {
         const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
-            return kvstore_cf_get_and_expire(this->cf_, k.data, k.size, this->session_->expire_ms(life), data, n);
+            return kvstore_cf_get_and_expire(this->cf_, k.data, k.size, this->session_->expire_ms(expires), data, n);
         }, key);
         return value ? std::optional<std::string>(value->view()) : std::nullopt;
     }
@@ -94,7 +94,7 @@ public:
     [[nodiscard]] std::optional<std::chrono::milliseconds> default_ttl() const {
         const detail::session& session = this->usable();
         std::int64_t ms = 0;
-        session.check(kvstore_cf_get_default_ttl(this->cf_, &ms));
+        session.throw_on_error(kvstore_cf_get_default_ttl(this->cf_, &ms));
         return ms == 0 ? std::nullopt : std::optional<std::chrono::milliseconds>(ms);
     }
 
@@ -115,16 +115,16 @@ public:
     std::uint64_t purge_expired() {
         const detail::session& session = this->usable();
         int n = 0;
-        session.check(call::purge_expired(this->handle(), &n));
+        session.throw_on_error(call::purge_expired(this->handle(), &n));
         return static_cast<std::uint64_t>(n);
     }
 
     /// Removes the keys of this family that expired before a moment; live keys stay. Otherwise as
     /// purge_expired().
-    std::uint64_t purge_before(const moment& cutoff) {
+    std::uint64_t purge_before(const timestamp& cutoff) {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
-        session.check(kvstore_cf_purge_before(this->cf_, cutoff.ms(), &n));
+        session.throw_on_error(kvstore_cf_purge_before(this->cf_, cutoff.ms(), &n));
         return static_cast<std::uint64_t>(n);
     }
 
@@ -137,14 +137,14 @@ public:
     /// forgotten. Both look at every row, in one transaction.
     void set_write_tracking(bool on) {
         const detail::session& session = this->usable();
-        session.check(kvstore_cf_set_write_tracking(this->cf_, on ? 1 : 0));
+        session.throw_on_error(kvstore_cf_set_write_tracking(this->cf_, on ? 1 : 0));
     }
 
     /// Whether this family tracks writes.
     [[nodiscard]] bool write_tracking() const {
         const detail::session& session = this->usable();
         int on = 0;
-        session.check(kvstore_cf_get_write_tracking(this->cf_, &on));
+        session.throw_on_error(kvstore_cf_get_write_tracking(this->cf_, &on));
         return on != 0;
     }
 
@@ -162,7 +162,7 @@ public:
     std::uint64_t sweep(const std::chrono::duration<Rep, Period>& max_age) {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
-        session.check(kvstore_cf_sweep(this->cf_, detail::to_ms(max_age), &n));
+        session.throw_on_error(kvstore_cf_sweep(this->cf_, detail::to_ms(max_age), &n));
         return static_cast<std::uint64_t>(n);
     }
 
@@ -170,14 +170,14 @@ public:
 
 protected:
     using base::base;
-    lifetimes(lifetimes&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
-    lifetimes& operator=(lifetimes&& other) = delete;
-    ~lifetimes() = default;
+    expiry_calls(expiry_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    expiry_calls& operator=(expiry_calls&& other) = delete;
+    ~expiry_calls() = default;
 
 private:
     void set_default_ttl_ms(std::int64_t ms) {
         const detail::session& session = this->usable();
-        session.check(kvstore_cf_set_default_ttl(this->cf_, ms));
+        session.throw_on_error(kvstore_cf_set_default_ttl(this->cf_, ms));
     }
 };
 

@@ -12,10 +12,10 @@
 
 #include "access.hpp"
 #include "bytes.hpp"
-#include "iterator.hpp"
-#include "lifetimes.hpp"
+#include "cursor.hpp"
+#include "expiry.hpp"
 #include "options.hpp"
-#include "position.hpp"
+#include "iterator.hpp"
 #include "session.hpp"
 #include "time.hpp"
 
@@ -23,32 +23,32 @@ namespace kvstore {
 
 /// The walks over a keyspace.
 template <class Handle>
-class walks : public lifetimes<Handle> {
-    using base = lifetimes<Handle>;
+class range_calls : public expiry_calls<Handle> {
+    using base = expiry_calls<Handle>;
     using call = detail::functions<Handle>;
 
 public:
     /// @name Walks
-    /// Each is at its first entry from the start. iterator says how fresh what they show is, and how long it lives.
+    /// Each is at its first entry from the start. cursor says how fresh what they show is, and how long it lives.
     /// @{
 
     /// The position of a live key, from which the walk goes on to the keys after it; end() if it is missing. For its
     /// value alone, get() is faster.
-    [[nodiscard]] position<entry> find(bytes_view key) const {
-        iterator made = make([&](KVIterator** it) { return call::iterator(this->handle(), it); });
+    [[nodiscard]] basic_iterator<entry> find(bytes_view key) const {
+        cursor made = make([&](KVIterator** it) { return call::iterator(this->handle(), it); });
         made.seek(key);
-        const position<entry> at = made.begin();
+        const basic_iterator<entry> at = made.begin();
         return at != end() && at->key == key.view() ? at : end(); // as it was fetched: it may have expired since seek
     }
 
     /// The end of every walk. (Its beginning is that of items() and the others; store::begin begins a transaction.)
-    [[nodiscard]] position<entry> end() const noexcept { return {}; }
+    [[nodiscard]] basic_iterator<entry> end() const noexcept { return {}; }
 
     /// Walks over the live entries whose keys start with a prefix; all of them without one.
-    [[nodiscard]] iterator items(bytes_view prefix = {}, direction order = direction::forward) const {
+    [[nodiscard]] cursor items(bytes_view prefix = {}, direction order = direction::forward) const {
         const bool forward = order == direction::forward;
         if (prefix.size() == 0) {
-            iterator made = make([&](KVIterator** it) {
+            cursor made = make([&](KVIterator** it) {
                 return forward ? call::iterator(this->handle(), it) : call::reverse_iterator(this->handle(), it);
             });
             made.first();
@@ -77,7 +77,7 @@ public:
 
     /// Walks over the live entries from `lower` to before `upper`. A lower bound that is not below the upper
     /// one: nothing is in it.
-    [[nodiscard]] iterator range(const bound& lower, const bound& upper,
+    [[nodiscard]] cursor range(const bound& lower, const bound& upper,
                                  range_flags flags = range_flags::none) const {
         const detail::c_bytes from(lower);
         const detail::c_bytes to(upper);
@@ -89,7 +89,7 @@ public:
 
     /// Walks over one partition of row keys (see row_key()), from the clustering part `start` to before
     /// `finish`. Its keys, and those it seeks, are clustering parts.
-    [[nodiscard]] iterator rows(bytes_view partition, const bound& start = {}, const bound& finish = {},
+    [[nodiscard]] cursor rows(bytes_view partition, const bound& start = {}, const bound& finish = {},
                                 range_flags flags = range_flags::none) const {
         const detail::c_bytes of(partition, "partition key");
         const detail::c_bytes from(start);
@@ -101,9 +101,9 @@ public:
     }
 
     /// Walks over the keys that expire at or after `from` and before `to`, in the order of their expiry,
-    /// those that have expired but are still there included. iterator::expire_time shows when. It cannot
+    /// those that have expired but are still there included. cursor::expires_at shows when. It cannot
     /// seek.
-    [[nodiscard]] iterator expiring(const moment& from, const moment& to) const {
+    [[nodiscard]] cursor expiring(const timestamp& from, const timestamp& to) const {
         return make([&](KVIterator** it) {
             return kvstore_cf_expiring_iterator_create(this->cf_, from.ms(), to.ms(), it);
         });
@@ -111,7 +111,7 @@ public:
 
     /// The same without an end: all keys with a TTL that expire at or after `from`, those of the last moment
     /// there is included.
-    [[nodiscard]] iterator expiring(const moment& from, never_t) const {
+    [[nodiscard]] cursor expiring(const timestamp& from, never_t) const {
         return make([&](KVIterator** it) {
             return kvstore_cf_expiring_iterator_create(this->cf_, from.ms(), detail::max_ms, it);
         });
@@ -121,9 +121,9 @@ public:
 
 protected:
     using base::base;
-    walks(walks&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
-    walks& operator=(walks&& other) = delete;
-    ~walks() = default;
+    range_calls(range_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    range_calls& operator=(range_calls&& other) = delete;
+    ~range_calls() = default;
 
 private:
     /// The first string after all that start with a prefix; empty if there is none.
@@ -139,11 +139,11 @@ private:
     }
 
     template <class Create>
-    iterator make(const Create& create) const {
+    cursor make(const Create& create) const {
         const detail::session& session = this->usable();
         KVIterator* it = nullptr;
-        session.check(create(&it));
-        return iterator(this->session_, it);
+        session.throw_on_error(create(&it));
+        return cursor(this->session_, it);
     }
 };
 
