@@ -1,6 +1,5 @@
-//! The C++ headers (`bindings/cpp`): what they do, with which compilers, and that they leave nothing of the
-//! C API out. Each scenario is a function of `tests/cpp/*.cpp`, run with the address and undefined-behaviour
-//! sanitizers (leaks included).
+//! The C++ headers (`bindings/cpp`): behaviour, compilers and standards, and coverage of the C API. Each
+//! scenario is a function in `tests/cpp/*.cpp`, and runs with the address, leak and undefined-behaviour sanitizers.
 
 mod c_common;
 
@@ -12,7 +11,7 @@ use std::sync::LazyLock;
 
 use c_common::{compiler, found, library_dir, root, run};
 
-/// The areas, by their files; `everything.cpp` includes all.
+/// Test files; `everything.cpp` includes all of them.
 const AREAS: [&str; 13] = [
     "batches",
     "callbacks",
@@ -31,16 +30,16 @@ const AREAS: [&str; 13] = [
 
 const STANDARDS: [&str; 3] = ["c++17", "c++20", "c++23"];
 
-/// The functions of the C API that the C++ headers do not call, and why not.
+/// Functions of the C API that the C++ headers do not call, with the reason.
 const NOT_CALLED: [(&str, &str); 2] = [
-    ("kvstore_malloc", "C++ has memory of its own, and no call takes memory over"),
+    ("kvstore_malloc", "C++ allocates by itself, and no call takes ownership of memory"),
     (
         "kvstore_cf_put_for",
-        "put takes durations by their type, of 0 and less, too, and asks the store's clock",
+        "put tells durations by their type, also of 0 and less, and reads the store's clock",
     ),
 ];
 
-/// A C++ compiler that finds the headers.
+/// Returns a C++ compiler with the include path of the headers.
 fn cpp(name: &str, standard: &str) -> Command {
     let mut command = compiler(name, standard);
     command.args(["-Wshadow", "-Wconversion", "-Wsign-conversion"]);
@@ -48,7 +47,7 @@ fn cpp(name: &str, standard: &str) -> Command {
     command
 }
 
-/// Links what was named before with the library of this build.
+/// Links the preceding inputs with the library of this build.
 fn link(command: &mut Command) -> &mut Command {
     let library = library_dir();
     command
@@ -63,14 +62,14 @@ fn source(name: &str) -> PathBuf {
     root().join("tests/cpp").join(name)
 }
 
-/// The name of a clang++ that can do C++20, if one is there: `.ci/clang` knows.
+/// Returns the name of a clang++ that supports C++20, as found by `.ci/clang`.
 fn clang() -> Option<String> {
     let output = Command::new(root().join(".ci/clang")).output().unwrap();
     let name = String::from_utf8(output.stdout).unwrap();
     found("a clang++ for C++20", output.status.success()).then(|| name.trim().to_owned())
 }
 
-/// Runs a scenario, or all, in an empty folder.
+/// Runs one scenario, or all, in an empty directory.
 fn run_program(program: &Path, scenario: Option<&str>) {
     let directory = tempfile::tempdir().unwrap();
     run(Command::new(program)
@@ -80,7 +79,7 @@ fn run_program(program: &Path, scenario: Option<&str>) {
         .current_dir(&directory));
 }
 
-/// All scenarios with sanitizers: made once, used by each test.
+/// Program with all scenarios and sanitizers, built once and used by each test.
 static SANITIZED: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cpp");
     fs::create_dir_all(&directory).unwrap();
@@ -91,7 +90,7 @@ static SANITIZED: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-/// One test for each scenario, of the same name, and a list of them.
+/// Defines a test for each scenario, of the same name, and the list of them.
 macro_rules! scenarios {
     ($($name:ident)*) => {
         $(#[test] fn $name() { run_program(&SANITIZED, Some(stringify!($name))); })*
@@ -100,124 +99,124 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    a_batch_commits_all_or_nothing_and_can_be_used_again
-    a_batch_that_fails_keeps_its_writes
-    a_batch_refuses_bad_keys_and_families_of_other_stores
-    an_exception_in_a_backups_progress_stops_it_and_comes_out
-    a_clock_that_throws_stands_still
-    a_clock_that_throws_from_the_start_is_refused
-    a_clock_lives_as_long_as_what_may_ask_it
-    a_callback_that_calls_its_store_gets_an_error
-    put_if_absent_writes_over_missing_and_expired_keys_only
-    put_with_does_what_its_options_say
-    compare_and_swap_and_erase_look_at_the_value_first
-    increment_counts_and_keeps_the_ttl
-    expire_changes_the_ttl_on_a_condition
-    get_and_expire_slides_the_end_of_a_session
-    a_get_gives_what_was_put
-    an_empty_view_without_memory_is_an_empty_value
-    keys_and_values_may_be_of_any_type_that_holds_bytes
-    get_into_fills_the_callers_buffer_and_answers_the_whole_length
-    get_buffer_gives_the_librarys_memory_and_frees_it
-    get_many_reads_in_the_order_of_the_keys
-    erase_says_whether_the_key_was_there
-    erase_many_answers_how_many_were_there
-    keys_that_a_range_makes_as_it_goes_are_kept_for_the_call
-    keys_of_a_walk_are_kept_for_the_call
-    keys_that_stay_are_not_copied
-    a_range_of_keys_that_closes_the_store_is_told_so
-    erase_range_and_clear_take_all_that_is_in_them
-    a_family_has_keys_of_its_own
-    families_are_made_opened_listed_and_dropped
-    a_store_in_a_file_is_there_when_it_is_opened_again
-    the_settings_of_a_config_reach_the_store
-    a_value_comes_out_as_any_container_of_bytes
-    a_row_key_keeps_the_rows_of_a_partition_together
-    the_library_tells_its_versions
-    an_encrypted_store_lives_with_its_password_another_and_none
-    a_plain_store_is_encrypted_in_place_when_it_is_opened_with_a_password
-    a_wrong_password_is_told_and_changes_nothing
-    a_password_is_changed_only_when_nobody_else_has_the_store_open
-    what_cannot_be_encrypted_is_refused_and_no_file_made
-    a_raw_key_is_the_text_of_its_32_bytes
-    whether_a_store_is_encrypted_is_never_a_wrong_no
-    a_build_without_encryption_says_so_and_leaves_the_store_plain
-    an_error_has_a_code_a_text_and_says_whether_to_retry
-    a_store_that_cannot_be_opened_says_why
-    a_length_that_an_int_cannot_hold_is_refused_and_not_cut
-    everything_of_a_closed_store_says_that_it_is_closed
-    what_belongs_to_a_store_may_outlive_it
-    a_range_for_walks_over_items_in_order
-    a_range_for_walks_over_a_family
-    values_walk_in_the_order_of_their_keys
-    keys_walk_without_values_up_to_the_end_of_their_prefix
-    a_range_is_closed_below_and_open_above_unless_told_otherwise
-    rows_walk_over_one_partition
-    expiring_keys_come_in_the_order_of_their_expiry
-    an_iterator_moves_as_a_cursor
-    entries_are_fetched_many_at_a_time
-    a_walk_may_begin_where_a_cursor_stands
-    writing_and_erasing_is_possible_in_a_walk
-    an_error_in_a_walk_is_an_exception
-    the_objects_are_small
-    algorithms_of_cpp17_take_a_walk
-    a_map_is_made_of_a_walk
-    a_key_of_a_walk_is_a_string_view_that_becomes_a_string
-    what_is_kept_of_a_walk_owns_its_bytes
-    a_walk_goes_on_without_what_it_was_made_of
-    find_gives_a_position_at_a_live_key_or_the_end
-    a_range_shows_what_was_alive_when_it_was_fetched_and_rows_what_is_alive_now
-    a_walk_reads_every_row_once_whatever_its_size
-    the_end_of_a_walk_stays_the_end
-    positions_outlive_their_iterator_and_tell_that_their_store_is_closed
-    what_a_position_shows_stays_until_its_next_step
-    a_cursor_and_its_range_are_one_walk
-    an_exception_in_an_algorithm_comes_out_of_it
-    a_walk_sees_its_transaction_and_goes_on_after_it
-    expiring_keys_are_a_range_too
-    ranges_and_views_of_cpp20_take_a_walk
-    stats_count_what_was_done
-    what_can_be_read_of_a_damaged_file_is_recovered
-    a_store_is_synced_checkpointed_vacuumed_and_checked
-    the_log_of_a_small_store_is_short
-    what_is_deleted_is_overwritten_if_the_config_says_so
-    a_bounded_store_makes_room_or_says_that_it_is_full
-    a_damaged_file_is_told_by_its_first_disagreement
-    a_backup_is_a_store_with_all_ttls
-    a_backup_is_stopped_by_the_answer_false
-    a_copy_is_a_store_with_all_ttls
-    the_cleaner_starts_and_stops
-    handles_are_moved_and_not_copied
-    a_store_that_was_moved_from_answers_every_call_with_an_error
-    a_family_that_was_moved_from_answers_every_call_with_an_error
-    an_iterator_that_was_moved_from_answers_every_call_with_an_error
-    a_batch_and_a_transaction_that_were_moved_from_answer_with_an_error
-    an_assigned_store_closes_the_one_it_had
-    what_belongs_to_a_store_follows_it_when_it_is_moved
+    batch_commits_atomically_and_is_reusable
+    failed_batch_keeps_its_writes
+    batch_rejects_bad_keys_and_foreign_families
+    backup_cancelled_by_exception_of_progress_rethrows_it
+    clock_that_throws_keeps_its_last_time
+    clock_that_throws_when_set_is_rejected
+    clock_is_kept_while_a_thread_may_call_it
+    callback_that_calls_its_store_gets_misuse
+    put_if_absent_writes_only_missing_and_expired_keys
+    put_with_obeys_each_option
+    compare_and_swap_and_erase_require_the_expected_value
+    increment_adds_and_keeps_the_ttl
+    expire_changes_expiry_only_if_condition_holds
+    get_and_expire_extends_a_session
+    get_returns_what_was_put
+    null_view_is_an_empty_value
+    keys_and_values_convert_from_any_byte_type
+    get_into_fills_buffer_and_returns_full_length
+    get_buffer_returns_library_memory_and_frees_it
+    get_many_returns_values_in_key_order
+    erase_returns_whether_the_key_existed
+    erase_many_returns_number_of_live_keys
+    generated_keys_are_kept_for_the_call
+    keys_of_a_cursor_are_kept_for_the_call
+    keys_that_outlive_the_call_are_not_copied
+    key_range_that_closes_the_store_gets_misuse
+    erase_range_and_clear_remove_all_keys_in_them
+    families_have_separate_keys
+    families_are_created_opened_listed_and_dropped
+    data_in_a_file_survives_reopening
+    config_settings_reach_the_store
+    get_returns_any_container_of_bytes
+    row_keys_keep_partitions_contiguous
+    library_reports_its_versions
+    encrypted_store_changes_and_loses_its_password
+    plain_store_opened_with_password_is_encrypted_in_place
+    wrong_password_throws_and_changes_nothing
+    reencrypt_fails_while_store_is_open_elsewhere
+    store_that_cannot_be_encrypted_leaves_no_file
+    raw_key_is_hex_text_of_32_bytes
+    is_encrypted_throws_on_closed_store
+    build_without_encryption_throws_and_keeps_store_plain
+    error_has_code_text_and_retryable
+    failed_open_reports_its_reason
+    length_beyond_int_is_rejected_not_truncated
+    objects_of_a_closed_store_throw_misuse
+    objects_may_outlive_their_store
+    range_for_over_items_is_ordered
+    range_for_over_a_family
+    values_are_in_key_order
+    keys_end_with_their_prefix_and_read_no_values
+    range_includes_lower_excludes_upper_by_default
+    rows_iterate_over_one_partition
+    expiring_is_in_order_of_expiry
+    cursor_moves_in_both_directions
+    fetch_returns_several_entries
+    range_begins_at_the_cursor
+    writing_and_erasing_during_iteration
+    error_during_iteration_is_an_exception
+    objects_are_small
+    cpp17_algorithms_accept_ranges
+    map_is_constructed_from_a_range
+    key_view_converts_to_string
+    stored_entries_own_their_bytes
+    iteration_continues_without_its_source
+    find_returns_iterator_at_live_key_or_end
+    range_shows_state_at_fetch_and_steps_current_state
+    iteration_reads_every_row_once_at_any_size
+    end_of_iteration_stays_the_end
+    iterators_outlive_cursor_and_throw_on_closed_store
+    view_of_an_iterator_is_valid_until_next_step
+    cursor_and_its_range_move_together
+    exception_in_an_algorithm_is_passed_on
+    iteration_sees_its_transaction_and_continues_after_it
+    expiring_is_a_range
+    cpp20_ranges_and_views_accept_ranges
+    stats_count_calls
+    recover_saves_readable_rows_of_damaged_file
+    store_is_synced_checkpointed_vacuumed_and_checked
+    small_profile_keeps_the_wal_short
+    secure_delete_overwrites_deleted_data
+    store_with_limit_evicts_or_throws_full
+    integrity_check_names_first_inconsistency
+    backup_is_a_store_with_all_expiry_times
+    backup_is_cancelled_by_false
+    copy_has_all_expiry_times
+    cleaner_starts_and_stops
+    handles_are_movable_not_copyable
+    moved_from_store_throws_on_every_call
+    moved_from_family_throws_on_every_call
+    moved_from_cursor_throws_on_every_call
+    moved_from_batch_and_transaction_throw
+    assigning_a_store_closes_the_old_one
+    objects_follow_their_store_when_it_is_moved
     threads_share_a_store_and_a_family
-    a_clock_may_be_replaced_while_threads_ask_it
-    a_transaction_commits_over_all_families
-    a_transaction_that_is_not_committed_is_rolled_back
-    a_second_begin_is_refused_and_the_first_goes_on
-    a_function_in_a_transaction_commits_or_its_exception_rolls_back
-    a_transaction_within_a_transaction_is_refused_and_the_outer_one_goes_on
-    a_transaction_whose_function_closes_moves_or_ends_it_says_so
-    a_commit_that_fails_rolls_back_and_the_store_goes_on
-    a_snapshot_sees_one_moment_and_writes_nothing
-    another_writer_is_told_to_retry
-    closing_rolls_back_and_leaves_a_harmless_transaction
-    a_key_is_gone_exactly_when_its_ttl_is_over
-    a_ttl_may_be_a_duration_of_any_type_and_rounds_up
-    a_ttl_that_is_zero_or_negative_is_over_at_once
-    a_ttl_that_is_too_large_saturates
-    a_ttl_that_is_not_a_number_is_refused
-    a_key_may_live_until_a_moment_of_any_precision
-    a_key_without_a_ttl_is_told_from_a_missing_one
-    the_default_ttl_is_for_plain_puts
-    a_timer_learns_when_the_next_key_expires
-    purges_remove_what_has_expired_and_nothing_else
-    a_sweep_removes_what_was_written_long_ago
-    a_store_goes_back_to_the_systems_clock
+    clock_is_replaced_while_threads_call_it
+    transaction_commits_over_all_families
+    transaction_without_commit_is_rolled_back
+    second_begin_fails_and_first_continues
+    transaction_function_commits_or_rolls_back_on_exception
+    nested_transaction_fails_and_outer_continues
+    transaction_function_that_ends_it_gets_misuse
+    failed_commit_rolls_back_and_store_stays_usable
+    snapshot_is_stable_and_rejects_writes
+    second_writer_gets_retryable_busy
+    close_rolls_back_and_transaction_stays_safe
+    key_expires_exactly_after_its_ttl
+    ttl_of_any_duration_type_rounds_up
+    ttl_of_zero_or_less_expires_at_once
+    ttl_that_is_too_large_saturates
+    ttl_that_is_not_a_number_is_rejected
+    expiry_time_of_any_precision_rounds_up
+    key_without_ttl_differs_from_missing_key
+    default_ttl_applies_to_plain_puts
+    next_expiry_returns_earliest_expiry_time
+    purges_remove_only_expired_keys
+    sweep_removes_keys_written_before_max_age
+    store_returns_to_the_system_clock
 }
 
 #[test]
@@ -295,11 +294,11 @@ fn each_header_says_in_its_first_lines_what_it_is_for() {
 }
 
 #[test]
-fn the_headers_compile_where_windows_h_has_made_macros_of_their_names() {
+fn headers_compile_with_macros_of_windows_and_apple() {
     let folder = root().join("bindings/cpp/include/kvstore");
     let headers = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let text: String = headers.map(|header| fs::read_to_string(header).unwrap()).collect();
-    // First, because those of this library need not bear such macros.
+    // Standard headers come first: only the headers of this library must tolerate such macros.
     let standard: BTreeSet<_> =
         text.lines().filter(|line| line.starts_with("#include <") && !line.contains('.')).collect();
     assert!(standard.contains("#include <limits>"), "{standard:?}");
@@ -312,6 +311,7 @@ fn the_headers_compile_where_windows_h_has_made_macros_of_their_names() {
                 #define max(a, b) (((a) > (b)) ? (a) : (b))\n\
                 #define small char\n\
                 #define near\n#define far\n#define interface struct\n#define hyper long long\n\
+                #define check(a)\n#define verify(a)\n#define require(a, b)\n\
                 #define IN\n#define OUT\n#define OPTIONAL\n#define ERROR 0\n#define DELETE 0x10000L\n\
                 #include <kvstore.hpp>\n\
                 static_assert(max(1, 2) == 2 && min(1, 2) == 1 && sizeof(small) == 1, \"\");\n\
@@ -329,7 +329,7 @@ fn the_headers_compile_where_windows_h_has_made_macros_of_their_names() {
     }
 }
 
-/// The functions that kvstore.h declares, by the compiler's own reading of it.
+/// Returns the functions that kvstore.h declares, as preprocessed by the compiler.
 fn declared(directory: &Path) -> BTreeSet<String> {
     let file = directory.join("declared.cpp");
     fs::write(&file, "#include <kvstore.h>\n").unwrap();
@@ -342,7 +342,7 @@ fn declared(directory: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// The functions of the library that an object file calls.
+/// Returns the library functions that an object file calls.
 fn called(object: &Path) -> BTreeSet<String> {
     let listed = run(Command::new("nm").arg("-u").arg(object)).stdout;
     let names = String::from_utf8(listed).unwrap();
@@ -365,8 +365,8 @@ fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
     run(cpp("g++", "c++17").arg("-c").arg("-o").arg(&object).arg(source("everything.cpp")));
     let called = called(&object);
     for (function, why) in NOT_CALLED {
-        assert!(declared.contains(function), "{function} is no function of kvstore.h: strike it");
-        assert!(!called.contains(function), "{function} is called: strike it");
+        assert!(declared.contains(function), "{function} is not a function of kvstore.h: remove it from NOT_CALLED");
+        assert!(!called.contains(function), "{function} is called: remove it from NOT_CALLED");
         assert!(!why.is_empty());
     }
     let exempt = |name: &str| NOT_CALLED.iter().any(|(function, _)| *function == name);
@@ -375,7 +375,7 @@ fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
 }
 
 #[test]
-fn a_range_for_over_a_store_says_what_to_walk_over() {
+fn range_for_over_a_store_is_a_readable_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("walk.cpp");
     let walk =
@@ -386,13 +386,13 @@ fn a_range_for_over_a_store_says_what_to_walk_over() {
             let output = cpp(&compiler, standard).arg("-fsyntax-only").arg(&file).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success(), "{compiler} {standard}");
-            assert!(said.contains("a kvstore::store is no range"), "{compiler} {standard}: {said}");
+            assert!(said.contains("a kvstore::store is not a range"), "{compiler} {standard}: {said}");
             assert!(said.lines().count() < 25, "{compiler} {standard}: {said}");
         }
     }
 }
 
-/// Compiles an example in each standard, with each compiler, and runs it twice: the second time it finds its store.
+/// Compiles an example with each compiler and standard, and runs it twice: the second run finds the store.
 fn example_prints(name: &str, expected: &str) {
     for compiler in ["g++".to_owned()].into_iter().chain(clang()) {
         for standard in STANDARDS {
@@ -424,13 +424,13 @@ fn the_example_of_the_standard_library_runs() {
     example_prints("standard_library.cpp", expected);
 }
 
-/// The C++ part of the document for people who come from other stores.
-fn for_comers() -> String {
+/// Returns the C++ part of the migration guide.
+fn migration_guide() -> String {
     let text = fs::read_to_string(root().join("docs/how-to/migrate.md")).unwrap();
     text.split_once("\n## C++").expect("a C++ part").1.to_owned()
 }
 
-/// What the right columns of its tables say: each cell a function that has what the text promises.
+/// Returns the code in the right column of each table row, as a block per row.
 fn calls_of_the_tables(text: &str) -> Vec<String> {
     let cells = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| kvstore |"));
     let code = |cell: &str| -> String {
@@ -441,10 +441,10 @@ fn calls_of_the_tables(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_people_who_come_from_other_stores_are_told_compiles() {
+fn calls_in_the_migration_guide_compile() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("calls.cpp");
-    let calls = calls_of_the_tables(&for_comers());
+    let calls = calls_of_the_tables(&migration_guide());
     assert!(calls.len() > 40 && calls.iter().filter(|code| code.is_empty()).count() <= 1, "{calls:?}");
     let mut program = "#include <kvstore.hpp>\n#include <map>\nusing namespace std::chrono_literals;\n\
                        extern kvstore::store db;\nextern kvstore::family cf;\nextern kvstore::config how;\n\
@@ -465,8 +465,8 @@ fn what_people_who_come_from_other_stores_are_told_compiles() {
 }
 
 #[test]
-fn the_program_that_brings_data_from_other_stores_runs() {
-    let text = for_comers();
+fn import_program_of_the_migration_guide_runs() {
+    let text = migration_guide();
     let program = text.split_once("```cpp\n").unwrap().1.split_once("```").unwrap().0;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("import.cpp");

@@ -3,7 +3,7 @@
 
 using namespace std::chrono_literals;
 
-SCENARIO(a_batch_commits_all_or_nothing_and_can_be_used_again) {
+SCENARIO(batch_commits_atomically_and_is_reusable) {
     check::timed_store s;
     kvstore::family cf = s.db.create_family("family");
     s.db.put("gone", "value");
@@ -31,7 +31,7 @@ SCENARIO(a_batch_commits_all_or_nothing_and_can_be_used_again) {
     CHECK(!s.db.exists("e"));
 }
 
-SCENARIO(a_batch_that_fails_keeps_its_writes) {
+SCENARIO(failed_batch_keeps_its_writes) {
     kvstore::store db(":memory:");
     kvstore::batch batch = db.batch();
     {
@@ -44,7 +44,7 @@ SCENARIO(a_batch_that_fails_keeps_its_writes) {
     CHECK(batch.count() == 2 && !db.exists("key"));
 }
 
-SCENARIO(a_batch_refuses_bad_keys_and_families_of_other_stores) {
+SCENARIO(batch_rejects_bad_keys_and_foreign_families) {
     kvstore::store db(":memory:");
     kvstore::store other(":memory:");
     kvstore::family foreign = other.create_family("family");

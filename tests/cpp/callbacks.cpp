@@ -1,4 +1,4 @@
-// Exceptions in callbacks, and callbacks that call their store: nothing crosses C.
+// Callbacks: exceptions they throw, and calls they make to their store. No exception crosses C.
 #include <fstream>
 #include <stdexcept>
 
@@ -6,7 +6,7 @@
 
 using namespace std::chrono_literals;
 
-SCENARIO(an_exception_in_a_backups_progress_stops_it_and_comes_out) {
+SCENARIO(backup_cancelled_by_exception_of_progress_rethrows_it) {
     kvstore::store db("throwing.db");
     db.put("key", "value");
     bool caught = false;
@@ -16,11 +16,11 @@ SCENARIO(an_exception_in_a_backups_progress_stops_it_and_comes_out) {
         caught = std::string_view(e.what()) == "enough";
     }
     CHECK(caught && !std::ifstream("part.db"));
-    db.put("key", "other"); // the store is well
+    db.put("key", "other"); // the store remains usable
     db.backup("whole.db");
 }
 
-SCENARIO(a_clock_that_throws_stands_still) {
+SCENARIO(clock_that_throws_keeps_its_last_time) {
     kvstore::store db(":memory:");
     auto broken = std::make_shared<bool>(false);
     auto ms = std::make_shared<std::int64_t>(5000);
@@ -39,11 +39,11 @@ SCENARIO(a_clock_that_throws_stands_still) {
     *broken = false;
     CHECK(!db.get("key"));
     CHECK(db.now().time_since_epoch() == 100s);
-    *ms = 7; // never backwards, as in the library
+    *ms = 7; // earlier than before: ignored
     CHECK(db.now().time_since_epoch() == 100s);
 }
 
-SCENARIO(a_clock_that_throws_from_the_start_is_refused) {
+SCENARIO(clock_that_throws_when_set_is_rejected) {
     check::timed_store s;
     bool caught = false;
     try {
@@ -54,7 +54,7 @@ SCENARIO(a_clock_that_throws_from_the_start_is_refused) {
     CHECK(caught && s.db.now() == s.time());
 }
 
-SCENARIO(a_clock_lives_as_long_as_what_may_ask_it) {
+SCENARIO(clock_is_kept_while_a_thread_may_call_it) {
     const auto life = std::make_shared<int>(0);
     {
         std::unique_ptr<kvstore::family> cf;
@@ -71,7 +71,7 @@ SCENARIO(a_clock_lives_as_long_as_what_may_ask_it) {
     CHECK(life.use_count() == 1);
 }
 
-SCENARIO(a_callback_that_calls_its_store_gets_an_error) {
+SCENARIO(callback_that_calls_its_store_gets_misuse) {
     kvstore::store db(":memory:");
     db.put("key", "value");
     THROWS(misuse, db.backup("copy.db", [&](int, int) { (void)db.get("key"); }));

@@ -1,5 +1,5 @@
-// What the C++ test programs share: scenarios that register themselves by name, CHECK, THROWS, and a store
-// with a clock in the test's hands. No test calls a function of the C API: tests/cpp.rs counts on that.
+// Shared by the C++ tests: scenarios that register themselves by name, CHECK, THROWS, and a store whose clock
+// the test controls. No test calls a function of the C API; tests/cpp.rs relies on that.
 #ifndef CHECK_HPP
 #define CHECK_HPP
 
@@ -35,7 +35,7 @@ struct registration {
     std::exit(1);
 }
 
-// Whether a call throws a kvstore::error of this code, with a text.
+// Fails unless the call throws a kvstore::error with this code and a text.
 template <class Call>
 void throws(const char* file, int line, const char* what, kvstore::errc code, const Call& call) {
     try {
@@ -50,7 +50,7 @@ void throws(const char* file, int line, const char* what, kvstore::errc code, co
     fail(file, line, std::string(what) + " threw nothing");
 }
 
-// Time in the test's hands. Copies are the same clock.
+// Clock that the test controls. Copies share the time.
 class clock {
 public:
     kvstore::time_point operator()() const { return kvstore::time_point(std::chrono::milliseconds(*ms_)); }
@@ -60,7 +60,7 @@ private:
     std::shared_ptr<std::atomic<std::int64_t>> ms_ = std::make_shared<std::atomic<std::int64_t>>(1000000);
 };
 
-// A store in memory with such a clock.
+// Store in memory with a controlled clock.
 struct timed_store {
     clock time;
     kvstore::store db{":memory:"};

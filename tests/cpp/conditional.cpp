@@ -1,4 +1,4 @@
-// Writes on a condition, and changes of a TTL without the value.
+// Conditional writes, and changes of the expiry time.
 #include "check.hpp"
 
 using namespace std::chrono_literals;
@@ -6,7 +6,7 @@ using kvstore::expire_result;
 using kvstore::expire_if;
 using kvstore::put_options;
 
-SCENARIO(put_if_absent_writes_over_missing_and_expired_keys_only) {
+SCENARIO(put_if_absent_writes_only_missing_and_expired_keys) {
     check::timed_store s;
     kvstore::family cf = s.db.create_family("family");
     CHECK(s.db.put_if_absent("key", "1", 5s));
@@ -18,7 +18,7 @@ SCENARIO(put_if_absent_writes_over_missing_and_expired_keys_only) {
     CHECK(cf.put_if_absent("key", "1") && !cf.put_if_absent("key", "2"));
 }
 
-SCENARIO(put_with_does_what_its_options_say) {
+SCENARIO(put_with_obeys_each_option) {
     check::timed_store s;
     CHECK(!s.db.put_with("key", "1", put_options().if_present()));
     CHECK(s.db.put_with("key", "1", put_options().if_absent().expires(9s)));
@@ -35,7 +35,7 @@ SCENARIO(put_with_does_what_its_options_say) {
     CHECK(s.db.get("key") == "4");
 }
 
-SCENARIO(compare_and_swap_and_erase_look_at_the_value_first) {
+SCENARIO(compare_and_swap_and_erase_require_the_expected_value) {
     check::timed_store s;
     s.db.put("key", "1");
     CHECK(!s.db.compare_and_swap("key", "2", "3"));
@@ -47,7 +47,7 @@ SCENARIO(compare_and_swap_and_erase_look_at_the_value_first) {
     CHECK(!s.db.exists("key"));
 }
 
-SCENARIO(increment_counts_and_keeps_the_ttl) {
+SCENARIO(increment_adds_and_keeps_the_ttl) {
     check::timed_store s;
     CHECK(s.db.increment("n") == 1);
     CHECK(s.db.increment("n", 41) == 42);
@@ -64,7 +64,7 @@ SCENARIO(increment_counts_and_keeps_the_ttl) {
     THROWS(error, s.db.increment("max"));
 }
 
-SCENARIO(expire_changes_the_ttl_on_a_condition) {
+SCENARIO(expire_changes_expiry_only_if_condition_holds) {
     check::timed_store s;
     CHECK(s.db.expire("key", 1s) == expire_result::missing);
     s.db.put("key", "value");
@@ -82,7 +82,7 @@ SCENARIO(expire_changes_the_ttl_on_a_condition) {
     CHECK(!s.db.exists("key"));
 }
 
-SCENARIO(get_and_expire_slides_the_end_of_a_session) {
+SCENARIO(get_and_expire_extends_a_session) {
     check::timed_store s;
     s.db.put("session", "user", 20min);
     s.time.advance(19min);

@@ -1,4 +1,4 @@
-// Keys and values: what goes in comes out, by every type a program may have them in.
+// Keys and values of every supported type.
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -13,7 +13,7 @@
 
 #include "check.hpp"
 
-SCENARIO(a_get_gives_what_was_put) {
+SCENARIO(get_returns_what_was_put) {
     using namespace std::string_view_literals;
     kvstore::store db(":memory:");
     db.put("key", "value");
@@ -26,7 +26,7 @@ SCENARIO(a_get_gives_what_was_put) {
     CHECK(db.get("key") == "other");
 }
 
-SCENARIO(an_empty_view_without_memory_is_an_empty_value) {
+SCENARIO(null_view_is_an_empty_value) {
     kvstore::store db(":memory:");
     db.put("null", std::string_view());
     db.put("empty", "");
@@ -38,7 +38,7 @@ SCENARIO(an_empty_view_without_memory_is_an_empty_value) {
     }
 }
 
-SCENARIO(keys_and_values_may_be_of_any_type_that_holds_bytes) {
+SCENARIO(keys_and_values_convert_from_any_byte_type) {
     kvstore::store db(":memory:");
     const std::string string = "key";
     const std::vector<std::byte> bytes{std::byte{'k'}, std::byte{'e'}, std::byte{'y'}};
@@ -69,7 +69,7 @@ SCENARIO(keys_and_values_may_be_of_any_type_that_holds_bytes) {
     static_assert(!std::is_constructible_v<kvstore::bytes_view, std::nullptr_t>);
 }
 
-SCENARIO(get_into_fills_the_callers_buffer_and_answers_the_whole_length) {
+SCENARIO(get_into_fills_buffer_and_returns_full_length) {
     kvstore::store db(":memory:");
     db.put("key", "0123456789");
     char buffer[16] = "----------";
@@ -94,7 +94,7 @@ SCENARIO(get_into_fills_the_callers_buffer_and_answers_the_whole_length) {
 #endif
 }
 
-SCENARIO(a_value_comes_out_as_any_container_of_bytes) {
+SCENARIO(get_returns_any_container_of_bytes) {
     kvstore::store db(":memory:");
     const std::vector<std::byte> bytes{std::byte{0}, std::byte{0xff}, std::byte{7}};
     db.put(bytes, bytes);
@@ -107,7 +107,7 @@ SCENARIO(a_value_comes_out_as_any_container_of_bytes) {
     CHECK(db.get<std::vector<std::byte>>("empty")->empty());
 }
 
-SCENARIO(get_buffer_gives_the_librarys_memory_and_frees_it) {
+SCENARIO(get_buffer_returns_library_memory_and_frees_it) {
     kvstore::store db(":memory:");
     db.put("key", "value");
     auto value = db.get_buffer("key");
@@ -118,7 +118,7 @@ SCENARIO(get_buffer_gives_the_librarys_memory_and_frees_it) {
     CHECK(!db.get_buffer("missing"));
 }
 
-SCENARIO(get_many_reads_in_the_order_of_the_keys) {
+SCENARIO(get_many_returns_values_in_key_order) {
     kvstore::store db(":memory:");
     db.put("a", "1");
     db.put("c", "");
@@ -131,7 +131,7 @@ SCENARIO(get_many_reads_in_the_order_of_the_keys) {
     THROWS(error, db.get_many({"a", ""}));
 }
 
-SCENARIO(erase_says_whether_the_key_was_there) {
+SCENARIO(erase_returns_whether_the_key_existed) {
     kvstore::store db(":memory:");
     db.put("key", "value");
     CHECK(db.exists("key"));
@@ -140,7 +140,7 @@ SCENARIO(erase_says_whether_the_key_was_there) {
     CHECK(!db.exists("key"));
 }
 
-SCENARIO(erase_many_answers_how_many_were_there) {
+SCENARIO(erase_many_returns_number_of_live_keys) {
     kvstore::store db(":memory:");
     for (const char* key : {"a", "b", "c", "d"}) {
         db.put(key, "1");
@@ -155,10 +155,10 @@ SCENARIO(erase_many_answers_how_many_were_there) {
 
 namespace {
 
-// A key that no string has room for in itself.
+// A key too long for the small-string optimisation.
 std::string long_key(int n) { return "a key that is longer than what a string holds in itself: " + std::to_string(n); }
 
-// An iterator of one pass, which counts, and shows what `Make` makes of the number.
+// Single-pass iterator that counts and returns `Make(number)`.
 template <class Make>
 struct counting {
     using iterator_category = std::input_iterator_tag;
@@ -189,7 +189,7 @@ struct counted {
 template <class Make>
 counted(Make, int) -> counted<Make>;
 
-// Shows all keys in the same place: the one before is overwritten.
+// Returns every key in the same memory, overwriting the previous one.
 template <class Shown>
 struct in_one_place {
     Shown operator()(int n) {
@@ -200,7 +200,7 @@ struct in_one_place {
     std::string last;
 };
 
-// Owns its bytes, and cannot even be moved.
+// Owns its bytes and is neither copyable nor movable.
 struct pinned {
     explicit pinned(int n) : bytes(long_key(n)) {}
     pinned(const pinned&) = delete;
@@ -210,7 +210,7 @@ struct pinned {
     std::string bytes;
 };
 
-// Whether what a range shows are the keys 1, 2 and 3, for a read and for a deletion.
+// Returns whether a read and a deletion see the keys 1, 2 and 3 in a range.
 template <class Keys>
 bool are_1_2_3(const Keys& keys, const Keys& again) {
     kvstore::store db(":memory:");
@@ -228,7 +228,7 @@ bool are_1_2_3(const Keys& keys) {
 
 } // namespace
 
-SCENARIO(keys_that_a_range_makes_as_it_goes_are_kept_for_the_call) {
+SCENARIO(generated_keys_are_kept_for_the_call) {
     CHECK(are_1_2_3(counted{[](int n) { return long_key(n); }, 4}));
     CHECK(are_1_2_3(counted{[](int n) -> const std::string { return long_key(n); }, 4}));
     CHECK(are_1_2_3(counted{[](int n) { return pinned(n); }, 4}));
@@ -239,7 +239,7 @@ SCENARIO(keys_that_a_range_makes_as_it_goes_are_kept_for_the_call) {
         const std::string key = long_key(n);
         return std::vector<unsigned char>(key.begin(), key.end());
     }, 4}));
-    kvstore::store short_keys(":memory:"); // which strings hold in themselves
+    kvstore::store short_keys(":memory:"); // within the small-string optimisation
     for (int n = 1; n <= 100; n++) {
         short_keys.put(std::to_string(n), "");
     }
@@ -272,15 +272,15 @@ SCENARIO(keys_that_a_range_makes_as_it_goes_are_kept_for_the_call) {
 #endif
 }
 
-SCENARIO(keys_of_a_walk_are_kept_for_the_call) {
-    struct walk_of {
+SCENARIO(keys_of_a_cursor_are_kept_for_the_call) {
+    struct key_range_from {
         kvstore::basic_iterator<kvstore::key_view> first;
         auto begin() const { return first; }
         auto end() const { return decltype(first)(); }
     };
     kvstore::store from(":memory:");
     kvstore::store to(":memory:");
-    constexpr std::size_t rows = 3000; // more than are read ahead at a time
+    constexpr std::size_t rows = 3000; // more than one read-ahead
     from.transaction([&] {
         to.transaction([&] {
             for (int n = 0; n < static_cast<int>(rows); n++) {
@@ -291,7 +291,7 @@ SCENARIO(keys_of_a_walk_are_kept_for_the_call) {
     });
     to.put("other", "stays");
     auto keys = from.keys();
-    const auto got = to.get_many(walk_of{keys.begin()});
+    const auto got = to.get_many(key_range_from{keys.begin()});
     auto again = from.keys();
     std::size_t n = 0;
     for (auto at = again.begin(); at != again.end(); ++at, ++n) {
@@ -299,20 +299,20 @@ SCENARIO(keys_of_a_walk_are_kept_for_the_call) {
     }
     CHECK(n == rows && got.size() == rows);
     auto all = from.keys();
-    CHECK(to.erase_many(walk_of{all.begin()}) == rows && to.count() == 1 && to.contains("other"));
+    CHECK(to.erase_many(key_range_from{all.begin()}) == rows && to.count() == 1 && to.contains("other"));
 #if __cplusplus >= 202002L
     auto range = from.keys();
     CHECK(from.erase_many(std::ranges::subrange(range.begin(), range.end())) == rows && from.count() == 0);
 #endif
 }
 
-// What C would be given for the keys of a range, if it is where the range has them.
+// Returns the pointers that C receives for the keys of a range.
 template <class Keys>
 static bool is_passed_as_it_is(const Keys& keys, const void* first) {
     return kvstore::detail::c_keys<Keys>(keys).data.at(0) == first;
 }
 
-SCENARIO(keys_that_stay_are_not_copied) {
+SCENARIO(keys_that_outlive_the_call_are_not_copied) {
     const std::vector<std::string> strings{long_key(1), long_key(2)};
     const std::list<std::string_view> views{strings[0]};
     const std::vector<std::byte> bytes(60);
@@ -340,7 +340,7 @@ SCENARIO(keys_that_stay_are_not_copied) {
 #endif
 }
 
-SCENARIO(a_range_of_keys_that_closes_the_store_is_told_so) {
+SCENARIO(key_range_that_closes_the_store_gets_misuse) {
     for (const bool reading : {true, false}) {
         kvstore::store db(":memory:");
         const auto close = [&db](int n) {
@@ -351,7 +351,7 @@ SCENARIO(a_range_of_keys_that_closes_the_store_is_told_so) {
     }
 }
 
-SCENARIO(erase_range_and_clear_take_all_that_is_in_them) {
+SCENARIO(erase_range_and_clear_remove_all_keys_in_them) {
     kvstore::store db(":memory:");
     for (const char* key : {"a", "b", "c", "d"}) {
         db.put(key, key);
@@ -364,7 +364,7 @@ SCENARIO(erase_range_and_clear_take_all_that_is_in_them) {
     CHECK(db.count() == 0 && db.count_live() == 0);
 }
 
-SCENARIO(a_family_has_keys_of_its_own) {
+SCENARIO(families_have_separate_keys) {
     kvstore::store db(":memory:");
     kvstore::family users = db.create_family("users");
     CHECK(users.name() == "users");
@@ -383,7 +383,7 @@ SCENARIO(a_family_has_keys_of_its_own) {
     CHECK(db.default_family().name() == "default");
 }
 
-SCENARIO(families_are_made_opened_listed_and_dropped) {
+SCENARIO(families_are_created_opened_listed_and_dropped) {
     kvstore::store db(":memory:");
     THROWS(notfound, db.family("b"));
     {
@@ -410,7 +410,7 @@ SCENARIO(families_are_made_opened_listed_and_dropped) {
     THROWS(error, db.create_family(std::string("a\0b", 3)));
 }
 
-SCENARIO(a_store_in_a_file_is_there_when_it_is_opened_again) {
+SCENARIO(data_in_a_file_survives_reopening) {
     {
         kvstore::store db("again.db");
         db.put("key", "value");
@@ -423,7 +423,7 @@ SCENARIO(a_store_in_a_file_is_there_when_it_is_opened_again) {
     THROWS(readonly, db.put("key", "other"));
 }
 
-SCENARIO(the_settings_of_a_config_reach_the_store) {
+SCENARIO(config_settings_reach_the_store) {
     kvstore::config config;
     config.max_value_size = 10;
     config.journal = kvstore::journal_mode::rollback;
@@ -454,7 +454,7 @@ SCENARIO(the_settings_of_a_config_reach_the_store) {
 #endif
 }
 
-SCENARIO(a_row_key_keeps_the_rows_of_a_partition_together) {
+SCENARIO(row_keys_keep_partitions_contiguous) {
     using namespace std::string_view_literals;
     kvstore::store db(":memory:");
     const std::string key = kvstore::row_key("user", "2024");
@@ -467,7 +467,7 @@ SCENARIO(a_row_key_keeps_the_rows_of_a_partition_together) {
     THROWS(error, kvstore::row_key(std::string(65000, 'p'), std::string(1000, 'c')));
 }
 
-SCENARIO(the_library_tells_its_versions) {
+SCENARIO(library_reports_its_versions) {
     const auto text = [](int number) { return std::to_string(number); };
     const std::string minor = text(KVSTORE_VERSION_MAJOR) + "." + text(KVSTORE_VERSION_MINOR);
     const std::string patch = minor + "." + text(KVSTORE_VERSION_PATCH);

@@ -1,4 +1,4 @@
-// Encrypted stores; in a build without encryption, that every call says so.
+// Encrypted stores. In a build without encryption: that every call fails with an explanation.
 #include <array>
 #include <cstddef>
 #include <fstream>
@@ -20,7 +20,7 @@ static kvstore::store encrypted(const char* path, kvstore::bytes_view with, cons
     return db;
 }
 
-// Quick: nothing is derived from it.
+// A raw key: fast, because no key is derived.
 static std::string any_key(char byte) { return kvstore::raw_key(std::string(32, byte)); }
 
 static bool has_sentinel(const char* path) {
@@ -43,7 +43,7 @@ static void check_contents(const kvstore::store& db) {
     db.integrity_check();
 }
 
-SCENARIO(an_encrypted_store_lives_with_its_password_another_and_none) {
+SCENARIO(encrypted_store_changes_and_loses_its_password) {
     if (!can_encrypt()) {
         return;
     }
@@ -55,7 +55,7 @@ SCENARIO(an_encrypted_store_lives_with_its_password_another_and_none) {
         kvstore::family cf = db.family("others");
         kvstore::cursor it = db.items();
         db.reencrypt(key);
-        CHECK(db.is_encrypted() && it.key() == "Sentinel"); // what was open goes on
+        CHECK(db.is_encrypted() && it.key() == "Sentinel"); // open objects remain usable
         it.next();
         CHECK(it.key() == "ends" && cf.get("key") == "Sentinel");
         check_contents(db);
@@ -78,7 +78,7 @@ SCENARIO(an_encrypted_store_lives_with_its_password_another_and_none) {
     check_contents(db);
 }
 
-SCENARIO(a_plain_store_is_encrypted_in_place_when_it_is_opened_with_a_password) {
+SCENARIO(plain_store_opened_with_password_is_encrypted_in_place) {
     if (!can_encrypt()) {
         return;
     }
@@ -101,7 +101,7 @@ SCENARIO(a_plain_store_is_encrypted_in_place_when_it_is_opened_with_a_password) 
     CHECK(kvstore::store::open_encrypted("copy_of_in_place.db", key).count() == 2);
 }
 
-SCENARIO(a_wrong_password_is_told_and_changes_nothing) {
+SCENARIO(wrong_password_throws_and_changes_nothing) {
     if (!can_encrypt()) {
         return;
     }
@@ -117,13 +117,13 @@ SCENARIO(a_wrong_password_is_told_and_changes_nothing) {
         CHECK(e.code() == kvstore::errc::auth_failed && !e.retryable());
         CHECK(std::string_view(e.what()).find("correct hors") == std::string_view::npos);
     }
-    THROWS(auth_failed, kvstore::store::open_encrypted("wrong.db", "correct horse\0x"s)); // not cut
+    THROWS(auth_failed, kvstore::store::open_encrypted("wrong.db", "correct horse\0x"s)); // not truncated at the NUL
     THROWS(auth_failed, kvstore::store::open_encrypted("wrong.db", any_key('k')));
     check_contents(encrypted("wrong.db", password, time));
-    check_contents(encrypted("wrong.db", "correct horse\0"s, time)); // the same to HMAC, which fills it up with NULs
+    check_contents(encrypted("wrong.db", "correct horse\0"s, time)); // equal for HMAC, which pads with NULs
 }
 
-SCENARIO(a_password_is_changed_only_when_nobody_else_has_the_store_open) {
+SCENARIO(reencrypt_fails_while_store_is_open_elsewhere) {
     if (!can_encrypt()) {
         return;
     }
@@ -155,7 +155,7 @@ SCENARIO(a_password_is_changed_only_when_nobody_else_has_the_store_open) {
     check_contents(db);
 }
 
-SCENARIO(what_cannot_be_encrypted_is_refused_and_no_file_made) {
+SCENARIO(store_that_cannot_be_encrypted_leaves_no_file) {
     kvstore::config config;
     config.page_size = 8192;
     THROWS(error, kvstore::store::open_encrypted("never_made.db", ""));
@@ -167,7 +167,7 @@ SCENARIO(what_cannot_be_encrypted_is_refused_and_no_file_made) {
     CHECK(!std::ifstream("never_made.db"));
 }
 
-SCENARIO(a_raw_key_is_the_text_of_its_32_bytes) {
+SCENARIO(raw_key_is_hex_text_of_32_bytes) {
     std::array<std::byte, 32> key{};
     for (std::size_t i = 0; i < key.size(); i++) {
         key[i] = std::byte(i * 8 + 7);
@@ -178,7 +178,7 @@ SCENARIO(a_raw_key_is_the_text_of_its_32_bytes) {
     THROWS(error, kvstore::raw_key(std::string(31, 'k')));
     THROWS(error, kvstore::raw_key(std::string(33, 'k')));
     try {
-        (void)kvstore::raw_key(any_key('k')); // its text, not its bytes
+        (void)kvstore::raw_key(any_key('k')); // the text form, not the bytes
         CHECK(false);
     } catch (const kvstore::error& e) {
         const std::string_view text = e.what();
@@ -186,14 +186,14 @@ SCENARIO(a_raw_key_is_the_text_of_its_32_bytes) {
     }
 }
 
-SCENARIO(whether_a_store_is_encrypted_is_never_a_wrong_no) {
+SCENARIO(is_encrypted_throws_on_closed_store) {
     kvstore::store plain(":memory:");
     plain.put("key", "value");
     CHECK(!plain.is_encrypted());
     THROWS(misuse, plain.backup("copy_of_asked_alone.db", [&](int, int) { (void)plain.is_encrypted(); }));
     if (can_encrypt()) {
         kvstore::config config;
-        config.exclusive = true; // the progress of its backup cannot use it
+        config.exclusive = true; // the progress function of its backup cannot use it
         kvstore::store db = kvstore::store::open_encrypted("asked_alone.db", any_key('k'), config);
         db.put("key", "value");
         THROWS(misuse, db.backup("copy_of_asked_alone.db", [&](int, int) { (void)db.is_encrypted(); }));
@@ -201,7 +201,7 @@ SCENARIO(whether_a_store_is_encrypted_is_never_a_wrong_no) {
     }
 }
 
-SCENARIO(a_build_without_encryption_says_so_and_leaves_the_store_plain) {
+SCENARIO(build_without_encryption_throws_and_keeps_store_plain) {
     if (can_encrypt()) {
         return;
     }

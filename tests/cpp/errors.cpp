@@ -1,4 +1,4 @@
-// Errors: their codes and texts, lengths beyond C's, use after closing, names with a NUL.
+// Errors: codes and texts, lengths beyond int, use after close, names with a NUL.
 #include <climits>
 #include <new>
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 using namespace std::chrono_literals;
 
-SCENARIO(an_error_has_a_code_a_text_and_says_whether_to_retry) {
+SCENARIO(error_has_code_text_and_retryable) {
     static_assert(std::is_base_of_v<std::runtime_error, kvstore::error>);
     static_assert(std::is_nothrow_copy_constructible_v<kvstore::error>);
     kvstore::store db(":memory:");
@@ -25,7 +25,7 @@ SCENARIO(an_error_has_a_code_a_text_and_says_whether_to_retry) {
     CHECK(kvstore::error(kvstore::errc::locked, std::string("text")).retryable());
 }
 
-SCENARIO(a_store_that_cannot_be_opened_says_why) {
+SCENARIO(failed_open_reports_its_reason) {
     THROWS(cantopen, kvstore::store("no/such/folder/store.db"));
     THROWS(cantopen, kvstore::store("."));
     THROWS(error, kvstore::store(std::string("a\0b", 3)));
@@ -34,10 +34,10 @@ SCENARIO(a_store_that_cannot_be_opened_says_why) {
     THROWS(cantopen, kvstore::store("missing.db", config));
 }
 
-SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
+SCENARIO(length_beyond_int_is_rejected_not_truncated) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
-    // Nothing after the first byte is ever read.
+    // Only the first byte is readable.
     const std::string_view huge("x", static_cast<std::size_t>(INT_MAX) + 1);
     const std::string_view wraps("x", static_cast<std::size_t>(UINT_MAX) + 2); // 1 as an int
     for (const std::string_view bytes : {huge, wraps}) {
@@ -65,7 +65,7 @@ SCENARIO(a_length_that_an_int_cannot_hold_is_refused_and_not_cut) {
     CHECK(db.count() == 0);
 }
 
-SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
+SCENARIO(objects_of_a_closed_store_throw_misuse) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
     kvstore::cursor it = db.items();
@@ -98,12 +98,12 @@ SCENARIO(everything_of_a_closed_store_says_that_it_is_closed) {
     }
 }
 
-SCENARIO(what_belongs_to_a_store_may_outlive_it) {
+SCENARIO(objects_may_outlive_their_store) {
     std::vector<kvstore::family> families;
     std::vector<kvstore::cursor> iterators;
     std::vector<kvstore::batch> batches;
     std::vector<kvstore::transaction> transactions;
-    for (int i = 0; i < 100; i++) { // more than the closed handles that lie fallow
+    for (int i = 0; i < 100; i++) { // more than the closed handles that are kept before reuse
         check::timed_store s;
         families.push_back(s.db.create_family("family"));
         iterators.push_back(s.db.items());

@@ -1,4 +1,4 @@
-// Walks: items, keys, ranges, rows, expiring keys; as range-for and as cursors.
+// Iteration over items, keys, ranges, rows and expiring keys, by range-for and by cursors.
 #include <map>
 
 #include "check.hpp"
@@ -13,17 +13,17 @@ static void fill_with_users(kvstore::store& db) {
     }
 }
 
-template <class Walk>
-static std::string keys_of(Walk&& walk) {
+template <class Range>
+static std::string keys_of(Range&& range) {
     std::string keys;
-    for (auto [key, value] : walk) {
+    for (auto [key, value] : range) {
         (void)value;
         keys.append(key).append(" ");
     }
     return keys;
 }
 
-SCENARIO(a_range_for_walks_over_items_in_order) {
+SCENARIO(range_for_over_items_is_ordered) {
     kvstore::store db(":memory:");
     fill_with_users(db);
     std::string seen;
@@ -40,7 +40,7 @@ SCENARIO(a_range_for_walks_over_items_in_order) {
     CHECK(keys_of(reading.items("z")) == "z ");
 }
 
-SCENARIO(a_range_for_walks_over_a_family) {
+SCENARIO(range_for_over_a_family) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
     cf.put("a1", "");
@@ -64,7 +64,7 @@ SCENARIO(a_range_for_walks_over_a_family) {
     THROWS(misuse, cf.begin());
 }
 
-SCENARIO(values_walk_in_the_order_of_their_keys) {
+SCENARIO(values_are_in_key_order) {
     kvstore::store db(":memory:");
     for (int n = 0; n < 200; n++) {
         db.put("b" + std::to_string(1000 + n), std::to_string(n));
@@ -96,15 +96,15 @@ SCENARIO(values_walk_in_the_order_of_their_keys) {
     THROWS(misuse, backwards.begin());
 }
 
-SCENARIO(keys_walk_without_values_up_to_the_end_of_their_prefix) {
+SCENARIO(keys_end_with_their_prefix_and_read_no_values) {
     kvstore::store db(":memory:");
     fill_with_users(db);
     db.put("\xff", "1");
     db.put("\xff\xff", "2");
     db.put("user;", "after the prefix");
-    const auto joined = [](kvstore::key_range walk) {
+    const auto joined = [](kvstore::key_range range) {
         std::string all;
-        for (std::string_view key : walk) {
+        for (std::string_view key : range) {
             all.append(key).append(" ");
         }
         return all;
@@ -117,7 +117,7 @@ SCENARIO(keys_walk_without_values_up_to_the_end_of_their_prefix) {
     CHECK(joined(db.keys()) == "a user:1 user:2 user:3 user; z \xff \xff\xff ");
 }
 
-SCENARIO(a_range_is_closed_below_and_open_above_unless_told_otherwise) {
+SCENARIO(range_includes_lower_excludes_upper_by_default) {
     kvstore::store db(":memory:");
     for (const char* key : {"a", "b", "c", "d"}) {
         db.put(key, key);
@@ -129,7 +129,7 @@ SCENARIO(a_range_is_closed_below_and_open_above_unless_told_otherwise) {
     CHECK(keys_of(db.range({}, "b")) == "a ");
     CHECK(keys_of(db.range({}, {}, range_flags::reverse)) == "d c b a ");
     CHECK(keys_of(db.range("c", "a")).empty());
-    CHECK(keys_of(db.range({}, "")).empty()); // "" is a bound, and not open
+    CHECK(keys_of(db.range({}, "")).empty()); // "" is a bound, not unbounded
     CHECK(keys_of(db.range({}, std::string_view())).empty());
     for (auto [key, value] : db.range({}, {}, range_flags::keys_only)) {
         CHECK(!key.empty() && value.empty());
@@ -138,7 +138,7 @@ SCENARIO(a_range_is_closed_below_and_open_above_unless_told_otherwise) {
     THROWS(error, it.value());
 }
 
-SCENARIO(rows_walk_over_one_partition) {
+SCENARIO(rows_iterate_over_one_partition) {
     kvstore::store db(":memory:");
     for (const char* row : {"1", "2", "3"}) {
         db.put(kvstore::row_key("p", row), row);
@@ -152,7 +152,7 @@ SCENARIO(rows_walk_over_one_partition) {
     CHECK(it.seek("2") && it.value() == "2");
 }
 
-SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
+SCENARIO(expiring_is_in_order_of_expiry) {
     check::timed_store s;
     s.db.put("c", "", 1s);
     s.db.put("a", "", 2s);
@@ -163,7 +163,7 @@ SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
     CHECK(keys_of(s.db.expiring(now + 2s, now + 3s)) == "a ");
     CHECK(keys_of(s.db.expiring(now + 1s + 1us, now + 2s + 1us)) == "a ");
     CHECK(keys_of(s.db.expiring(now + 2s, kvstore::never)) == "a b ");
-    s.db.put("last", "", std::chrono::hours::max()); // as late as can be
+    s.db.put("last", "", std::chrono::hours::max()); // the last representable expiry time
     CHECK(keys_of(s.db.expiring(now + 3s, kvstore::never)) == "b last ");
     CHECK(s.db.erase("last"));
     s.time.advance(1s);
@@ -173,7 +173,7 @@ SCENARIO(expiring_keys_come_in_the_order_of_their_expiry) {
     THROWS(error, it.seek("a"));
 }
 
-SCENARIO(entries_are_fetched_many_at_a_time) {
+SCENARIO(fetch_returns_several_entries) {
     check::timed_store s;
     fill_with_users(s.db);
     s.db.put("b", "", 1s);
@@ -192,7 +192,7 @@ SCENARIO(entries_are_fetched_many_at_a_time) {
     CHECK(keys.eof());
 }
 
-SCENARIO(an_iterator_moves_as_a_cursor) {
+SCENARIO(cursor_moves_in_both_directions) {
     kvstore::store db(":memory:");
     fill_with_users(db);
     kvstore::cursor it = db.items();
@@ -214,7 +214,7 @@ SCENARIO(an_iterator_moves_as_a_cursor) {
     CHECK(reverse.last() && reverse.key() == "z");
 }
 
-SCENARIO(a_walk_may_begin_where_a_cursor_stands) {
+SCENARIO(range_begins_at_the_cursor) {
     kvstore::store db(":memory:");
     fill_with_users(db);
     kvstore::cursor it = db.items();
@@ -226,7 +226,7 @@ SCENARIO(a_walk_may_begin_where_a_cursor_stands) {
     CHECK(keys_of(moved) == "a user:1 user:2 user:3 z ");
 }
 
-SCENARIO(writing_and_erasing_is_possible_in_a_walk) {
+SCENARIO(writing_and_erasing_during_iteration) {
     kvstore::store db(":memory:");
     fill_with_users(db);
     for (auto [key, value] : db.items("user:")) {
@@ -236,7 +236,7 @@ SCENARIO(writing_and_erasing_is_possible_in_a_walk) {
     CHECK(keys_of(db.items()) == "a z ");
 }
 
-SCENARIO(an_error_in_a_walk_is_an_exception) {
+SCENARIO(error_during_iteration_is_an_exception) {
     kvstore::store db(":memory:");
     fill_with_users(db);
     kvstore::cursor it = db.items();
@@ -255,7 +255,7 @@ SCENARIO(an_error_in_a_walk_is_an_exception) {
     THROWS(misuse, db.items());
 }
 
-SCENARIO(the_objects_are_small) {
+SCENARIO(objects_are_small) {
     static_assert(sizeof(kvstore::cursor) <= 4 * sizeof(void*));
     static_assert(sizeof(kvstore::basic_iterator<kvstore::entry>) <= 2 * sizeof(void*));
     static_assert(sizeof(kvstore::key_range) == sizeof(kvstore::cursor));

@@ -1,4 +1,4 @@
-// Runs the scenario named by the argument, all without one, or lists them with --list.
+// Runs the scenario named by the argument, or all of them; --list lists them.
 #include <cstring>
 
 #include "check.hpp"

@@ -6,7 +6,7 @@
 
 using namespace std::chrono_literals;
 
-SCENARIO(stats_count_what_was_done) {
+SCENARIO(stats_count_calls) {
     kvstore::store db(":memory:");
     db.put("key", "value");
     (void)db.get("key");
@@ -23,7 +23,7 @@ SCENARIO(stats_count_what_was_done) {
     CHECK(db.stats().puts == 0);
 }
 
-SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
+SCENARIO(store_is_synced_checkpointed_vacuumed_and_checked) {
     kvstore::store db("maintained.db");
     for (int i = 0; i < 200; i++) {
         db.put(std::to_string(i), std::string(1000, 'x'));
@@ -43,7 +43,7 @@ SCENARIO(a_store_is_synced_checkpointed_vacuumed_and_checked) {
     THROWS(busy, db.checkpoint());
 }
 
-SCENARIO(the_log_of_a_small_store_is_short) {
+SCENARIO(small_profile_keeps_the_wal_short) {
     kvstore::config config;
     config.small = true;
     kvstore::store db("small.db", config);
@@ -55,7 +55,7 @@ SCENARIO(the_log_of_a_small_store_is_short) {
     CHECK(longest >= 32 && longest <= 128);
 }
 
-SCENARIO(what_is_deleted_is_overwritten_if_the_config_says_so) {
+SCENARIO(secure_delete_overwrites_deleted_data) {
     const auto has = [](const char* name) {
         std::ifstream file(name, std::ios::binary);
         const std::string bytes{std::istreambuf_iterator<char>(file), {}};
@@ -75,7 +75,7 @@ SCENARIO(what_is_deleted_is_overwritten_if_the_config_says_so) {
     CHECK(has("left.db"));
 }
 
-SCENARIO(a_bounded_store_makes_room_or_says_that_it_is_full) {
+SCENARIO(store_with_limit_evicts_or_throws_full) {
     kvstore::store db("bounded.db");
     CHECK(db.limit().max_bytes == 0 && db.limit().policy == kvstore::eviction::none);
     THROWS(error, db.set_limit(1000));
@@ -96,9 +96,15 @@ SCENARIO(a_bounded_store_makes_room_or_says_that_it_is_full) {
     }());
     db.set_limit(0);
     db.put("1", "more");
+    kvstore::store other(":memory:");
+    other.set_limit(kvstore::store("bounded.db").limit());
+    CHECK(other.limit().max_bytes == 0);
+    other.set_limit({256 << 10, kvstore::eviction::soonest});
+    db.set_limit(other.limit());
+    CHECK(db.limit().max_bytes == 256 << 10 && db.limit().policy == kvstore::eviction::soonest);
 }
 
-SCENARIO(a_damaged_file_is_told_by_its_first_disagreement) {
+SCENARIO(integrity_check_names_first_inconsistency) {
     kvstore::config config;
     config.journal = kvstore::journal_mode::rollback;
     config.mmap_size = 0;
@@ -121,7 +127,7 @@ SCENARIO(a_damaged_file_is_told_by_its_first_disagreement) {
     THROWS(corrupt, db.repair());
 }
 
-SCENARIO(a_backup_is_a_store_with_all_ttls) {
+SCENARIO(backup_is_a_store_with_all_expiry_times) {
     check::clock time;
     kvstore::store db("original.db");
     db.set_clock(time);
@@ -146,14 +152,14 @@ SCENARIO(a_backup_is_a_store_with_all_ttls) {
     THROWS(error, db.backup(std::string("a\0b", 3)));
 }
 
-SCENARIO(a_backup_is_stopped_by_the_answer_false) {
+SCENARIO(backup_is_cancelled_by_false) {
     kvstore::store db("stopped.db");
     db.put("key", "value");
     CHECK(!db.backup("part.db", [](int, int) { return false; }));
     CHECK(!std::ifstream("part.db"));
 }
 
-SCENARIO(a_copy_is_a_store_with_all_ttls) {
+SCENARIO(copy_has_all_expiry_times) {
     check::clock time;
     kvstore::store from("from.db");
     from.set_clock(time);
@@ -184,7 +190,7 @@ SCENARIO(a_copy_is_a_store_with_all_ttls) {
     CHECK(memory.get("key") == "value");
 }
 
-SCENARIO(the_cleaner_starts_and_stops) {
+SCENARIO(cleaner_starts_and_stops) {
     kvstore::store db("cleaned.db");
     db.start_cleaner(1h, 100);
     THROWS(error, db.start_cleaner(1h));
@@ -196,7 +202,7 @@ SCENARIO(the_cleaner_starts_and_stops) {
     THROWS(error, db.start_cleaner(0s));
 }
 
-SCENARIO(what_can_be_read_of_a_damaged_file_is_recovered) {
+SCENARIO(recover_saves_readable_rows_of_damaged_file) {
     {
         kvstore::store db("to_recover.db");
         db.transaction([&] {

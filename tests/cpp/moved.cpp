@@ -1,4 +1,4 @@
-// Moving: what is moved goes on, what was moved from answers every call with an error and can be assigned to.
+// Moves: a moved object remains usable; a moved-from object throws on every call and can be assigned to.
 #include <type_traits>
 #include <utility>
 
@@ -11,7 +11,7 @@ static constexpr bool moves_only =
     std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
     !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> && std::is_nothrow_destructible_v<T>;
 
-SCENARIO(handles_are_moved_and_not_copied) {
+SCENARIO(handles_are_movable_not_copyable) {
     static_assert(moves_only<kvstore::store>);
     static_assert(moves_only<kvstore::family>);
     static_assert(moves_only<kvstore::cursor>);
@@ -73,7 +73,7 @@ static void everything_throws(Keyspace& from) {
     THROWS(misuse, from.expiring(kvstore::time_point(), std::chrono::system_clock::now()));
 }
 
-SCENARIO(a_store_that_was_moved_from_answers_every_call_with_an_error) {
+SCENARIO(moved_from_store_throws_on_every_call) {
     kvstore::store from(":memory:");
     from.put("key", "value");
     kvstore::store to = std::move(from);
@@ -114,7 +114,7 @@ SCENARIO(a_store_that_was_moved_from_answers_every_call_with_an_error) {
     CHECK(from.get("key") == "value");
 }
 
-SCENARIO(a_family_that_was_moved_from_answers_every_call_with_an_error) {
+SCENARIO(moved_from_family_throws_on_every_call) {
     kvstore::store db(":memory:");
     kvstore::family from = db.create_family("family");
     kvstore::family to = std::move(from);
@@ -126,7 +126,7 @@ SCENARIO(a_family_that_was_moved_from_answers_every_call_with_an_error) {
     CHECK(from.get("key") == "value");
 }
 
-SCENARIO(an_iterator_that_was_moved_from_answers_every_call_with_an_error) {
+SCENARIO(moved_from_cursor_throws_on_every_call) {
     kvstore::store db(":memory:");
     db.put("key", "value");
     kvstore::cursor from = db.items();
@@ -152,7 +152,7 @@ SCENARIO(an_iterator_that_was_moved_from_answers_every_call_with_an_error) {
     CHECK(*taken.begin() == "key");
 }
 
-SCENARIO(a_batch_and_a_transaction_that_were_moved_from_answer_with_an_error) {
+SCENARIO(moved_from_batch_and_transaction_throw) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
     kvstore::batch from = db.batch();
@@ -180,12 +180,12 @@ SCENARIO(a_batch_and_a_transaction_that_were_moved_from_answer_with_an_error) {
     kept.end();
 }
 
-SCENARIO(an_assigned_store_closes_the_one_it_had) {
+SCENARIO(assigning_a_store_closes_the_old_one) {
     kvstore::store db("first.db");
     kvstore::config config;
     config.exclusive = true;
     db = kvstore::store("second.db", config);
-    kvstore::store first("first.db", config); // was closed: it can be had alone
+    kvstore::store first("first.db", config); // it was closed, so it can be opened exclusively
     THROWS(busy, kvstore::store("second.db"));
     kvstore::store& self = db;
     db = std::move(self);
@@ -196,14 +196,14 @@ SCENARIO(an_assigned_store_closes_the_one_it_had) {
     CHECK(cf.name() == "b");
 }
 
-SCENARIO(what_belongs_to_a_store_follows_it_when_it_is_moved) {
+SCENARIO(objects_follow_their_store_when_it_is_moved) {
     check::timed_store s;
     kvstore::family cf = s.db.create_family("family");
     kvstore::batch batch = s.db.batch();
     auto tx = s.db.begin();
     kvstore::store moved = std::move(s.db);
     cf.put("key", "value", 5s);
-    CHECK(cf.ttl("key")->duration() == 5s); // by the clock that was set before
+    CHECK(cf.ttl("key")->duration() == 5s); // by the clock set before the move
     tx.commit();
     batch.put(cf, "key", "value", 6s);
     batch.commit();

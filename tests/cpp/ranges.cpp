@@ -1,5 +1,5 @@
-// Walks, stores and families as ranges of the standard library: algorithms of C++17, ranges and views of C++20,
-// what is kept of a walk, how fresh it is, and how long positions live.
+// Ranges of stores and families in the standard library: C++17 algorithms, C++20 ranges and views, the
+// lifetime of views and iterators, and the visibility of writes.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -20,7 +20,7 @@ using at_value = kvstore::basic_iterator<kvstore::value_view>;
 
 namespace {
 
-// The n-th of keys that are in order.
+// Returns the n-th key in key order.
 std::string nth(int n) {
     std::string digits = std::to_string(n);
     return "key:" + std::string(5 - digits.size(), '0') + digits;
@@ -47,7 +47,7 @@ constexpr bool is_input_iterator_of_cpp17 =
 
 } // namespace
 
-SCENARIO(algorithms_of_cpp17_take_a_walk) {
+SCENARIO(cpp17_algorithms_accept_ranges) {
     static_assert(is_input_iterator_of_cpp17<at_entry>);
     static_assert(is_input_iterator_of_cpp17<at_key>);
     static_assert(is_input_iterator_of_cpp17<at_value>);
@@ -84,7 +84,7 @@ SCENARIO(algorithms_of_cpp17_take_a_walk) {
     CHECK(kvstore::entry(copied[0]) != copied[1]);
 }
 
-SCENARIO(a_map_is_made_of_a_walk) {
+SCENARIO(map_is_constructed_from_a_range) {
     kvstore::store db(":memory:");
     fill_in_order(db, 300);
     const std::map<std::string, std::string> map(db.items().begin(), db.end());
@@ -96,7 +96,7 @@ SCENARIO(a_map_is_made_of_a_walk) {
     CHECK(inserted == map);
 }
 
-SCENARIO(a_key_of_a_walk_is_a_string_view_that_becomes_a_string) {
+SCENARIO(key_view_converts_to_string) {
     kvstore::store db(":memory:");
     fill_in_order(db, 100);
     std::map<std::string, int> seen;
@@ -118,7 +118,7 @@ SCENARIO(a_key_of_a_walk_is_a_string_view_that_becomes_a_string) {
     joined.append(*keys.begin());
     CHECK(joined == "begin" + nth(0) + nth(1) + nth(0));
     std::vector<std::string> unique;
-    std::unique_copy(db.keys().begin(), at_key(), std::back_inserter(unique)); // copies what it compares with
+    std::unique_copy(db.keys().begin(), at_key(), std::back_inserter(unique)); // stores the element it compares with
     CHECK((unique == std::vector<std::string>{nth(0), nth(1)}));
 #if defined(__cpp_lib_format)
     CHECK(std::format("{:>12}|", *db.keys().begin()) == "   " + nth(0) + "|");
@@ -126,7 +126,7 @@ SCENARIO(a_key_of_a_walk_is_a_string_view_that_becomes_a_string) {
 #endif
 }
 
-SCENARIO(what_is_kept_of_a_walk_owns_its_bytes) {
+SCENARIO(stored_entries_own_their_bytes) {
     std::vector<kvstore::owned_entry> kept;
     std::string last;
     {
@@ -149,7 +149,7 @@ SCENARIO(what_is_kept_of_a_walk_owns_its_bytes) {
     }
 }
 
-SCENARIO(a_walk_goes_on_without_what_it_was_made_of) {
+SCENARIO(iteration_continues_without_its_source) {
     check::timed_store s;
     fill_in_order(s.db, 3);
     s.db.put(nth(1), "gone", 1s);
@@ -165,14 +165,14 @@ SCENARIO(a_walk_goes_on_without_what_it_was_made_of) {
     s.db.family("family").put("only", "one");
     CHECK(std::distance(cf.items().begin(), cf.end()) == 1 && cf.items().begin()->key == "only");
     std::size_t steps = 0;
-    for (auto& [key, value] : s.db.family("family").items("o")) { // what made the walk is gone by then
+    for (auto& [key, value] : s.db.family("family").items("o")) { // the family and the cursor are destroyed by then
         CHECK(key == "only" && value == "one");
         steps++;
     }
     CHECK(steps == 1);
 }
 
-SCENARIO(find_gives_a_position_at_a_live_key_or_the_end) {
+SCENARIO(find_returns_iterator_at_live_key_or_end) {
     check::timed_store s;
     fill_in_order(s.db, 100);
     CHECK(s.db.contains(nth(50)) && !s.db.contains("key:"));
@@ -195,15 +195,16 @@ SCENARIO(find_gives_a_position_at_a_live_key_or_the_end) {
     CHECK(s.db.find("a\0b"sv)->value == "NUL" && s.db.find("a") == s.db.end());
 }
 
-// What is seen of rows 5, 60, 64 and 150, each by its own way of changing, after the first row was seen.
-template <class Walk>
-static std::set<std::string> seen_while_changing(check::timed_store& s, const Walk& walk) {
+// Returns the rows that an iteration sees if rows 5, 60, 64 and 150 change, each in a different way, after the
+// first row was seen.
+template <class Range>
+static std::set<std::string> seen_while_changing(check::timed_store& s, const Range& range) {
     fill_in_order(s.db, 200);
     s.db.put(nth(60), "dying", 1s);
     s.db.put(nth(64), "dying", 1s);
     std::set<std::string> seen;
     bool changed = false;
-    walk([&](std::string_view key) {
+    range([&](std::string_view key) {
         seen.emplace(key);
         if (!std::exchange(changed, true)) {
             s.db.erase(nth(5));
@@ -216,7 +217,7 @@ static std::set<std::string> seen_while_changing(check::timed_store& s, const Wa
     return seen;
 }
 
-SCENARIO(a_range_shows_what_was_alive_when_it_was_fetched_and_rows_what_is_alive_now) {
+SCENARIO(range_shows_state_at_fetch_and_steps_current_state) {
     check::timed_store s;
     auto seen = seen_while_changing(s, [&](auto see) {
         for (auto [key, value] : s.db.items()) {
@@ -225,7 +226,7 @@ SCENARIO(a_range_shows_what_was_alive_when_it_was_fetched_and_rows_what_is_alive
         }
     });
     CHECK(seen.count(nth(5)) && seen.count(nth(60)) && !seen.count(nth(1) + "new")); // among the first 64
-    CHECK(!seen.count(nth(64)) && !seen.count(nth(150)) && seen.count(nth(151) + "new")); // fetched afterwards
+    CHECK(!seen.count(nth(64)) && !seen.count(nth(150)) && seen.count(nth(151) + "new")); // fetched after the change
     CHECK(seen.size() == 200 - 2 + 1);
 
     check::timed_store fresh;
@@ -237,7 +238,7 @@ SCENARIO(a_range_shows_what_was_alive_when_it_was_fetched_and_rows_what_is_alive
     CHECK(seen.size() == 200 - 4 + 2);
 }
 
-SCENARIO(a_walk_reads_every_row_once_whatever_its_size) {
+SCENARIO(iteration_reads_every_row_once_at_any_size) {
     kvstore::store db(":memory:");
     std::map<std::string, std::string> model;
     for (int n = 0; n < 300; n++) {
@@ -255,7 +256,7 @@ SCENARIO(a_walk_reads_every_row_once_whatever_its_size) {
     CHECK(std::count_if(rows.begin(), rows.end(), [](auto& e) { return e.value.empty(); }) == 100);
 }
 
-SCENARIO(the_end_of_a_walk_stays_the_end) {
+SCENARIO(end_of_iteration_stays_the_end) {
     kvstore::store db(":memory:");
     fill_in_order(db, 2);
     auto items = db.items();
@@ -281,11 +282,11 @@ SCENARIO(the_end_of_a_walk_stays_the_end) {
     THROWS(error, none.expires_at());
     THROWS(error, *db.end());
     THROWS(error, *db.items("none").begin());
-    CHECK(db.items().begin() != db.items().begin()); // two walks
-    CHECK(items.first() && items.begin() != items.end() && at->key == nth(0)); // begun again, for all of its positions
+    CHECK(db.items().begin() != db.items().begin()); // two cursors
+    CHECK(items.first() && items.begin() != items.end() && at->key == nth(0)); // restarted, for all of its iterators
 }
 
-SCENARIO(positions_outlive_their_iterator_and_tell_that_their_store_is_closed) {
+SCENARIO(iterators_outlive_cursor_and_throw_on_closed_store) {
     std::vector<at_entry> left;
     std::vector<at_key> keys;
     for (int n = 0; n < 100; n++) {
@@ -319,7 +320,7 @@ SCENARIO(positions_outlive_their_iterator_and_tell_that_their_store_is_closed) {
     CHECK(another.items().begin()->value == "value");
 }
 
-SCENARIO(what_a_position_shows_stays_until_its_next_step) {
+SCENARIO(view_of_an_iterator_is_valid_until_next_step) {
     kvstore::store db(":memory:");
     fill_in_order(db, 100);
     auto at = db.items().begin();
@@ -330,15 +331,15 @@ SCENARIO(what_a_position_shows_stays_until_its_next_step) {
     CHECK(key == nth(0) && value == "value of " + nth(0));
 }
 
-SCENARIO(a_cursor_and_its_range_are_one_walk) {
+SCENARIO(cursor_and_its_range_move_together) {
     kvstore::store db(":memory:");
     fill_in_order(db, 200);
     kvstore::cursor it = db.items();
     it.seek(nth(10));
     auto at = it.begin();
-    CHECK(at->key == nth(10) && it.key() == nth(74)); // behind the 64 that were fetched
+    CHECK(at->key == nth(10) && it.key() == nth(74)); // after the 64 that were fetched
     ++at;
-    CHECK(it.seek(nth(100)) && at->key == nth(100)); // what was fetched before is not shown any more
+    CHECK(it.seek(nth(100)) && at->key == nth(100)); // entries fetched before are discarded
     CHECK(!it.seek("z") && at == it.end());
     CHECK(it.first() && it.next() && at->key == nth(1));
     CHECK(it.fetch(3).size() == 3 && at->key == nth(68));
@@ -352,7 +353,7 @@ SCENARIO(a_cursor_and_its_range_are_one_walk) {
     }
 }
 
-SCENARIO(an_exception_in_an_algorithm_comes_out_of_it) {
+SCENARIO(exception_in_an_algorithm_is_passed_on) {
     kvstore::store db(":memory:");
     fill_in_order(db, 100);
     bool caught = false;
@@ -372,7 +373,7 @@ SCENARIO(an_exception_in_an_algorithm_comes_out_of_it) {
     CHECK(steps == 1);
 }
 
-SCENARIO(a_walk_sees_its_transaction_and_goes_on_after_it) {
+SCENARIO(iteration_sees_its_transaction_and_continues_after_it) {
     kvstore::store db(":memory:");
     fill_in_order(db, 100);
     auto at = [&] {
@@ -384,24 +385,24 @@ SCENARIO(a_walk_sees_its_transaction_and_goes_on_after_it) {
     }();
     int left = 0;
     for (; at != db.end(); ++at) left++;
-    CHECK(left == 100); // what was fetched, rolled back or not, and the rest
+    CHECK(left == 100); // the entries fetched before the rollback, and the rest
     CHECK(std::distance(db.items().begin(), db.end()) == 100);
 }
 
-SCENARIO(expiring_keys_are_a_range_too) {
+SCENARIO(expiring_is_a_range) {
     check::timed_store s;
     for (int n = 0; n < 200; n++) {
         s.db.put(nth(n), "", (200 - n) * 1ms);
     }
-    auto walk = s.db.expiring(s.time(), kvstore::never);
+    auto range = s.db.expiring(s.time(), kvstore::never);
     int n = 199;
-    for (auto at = walk.begin(); at != walk.end(); ++at, --n) {
+    for (auto at = range.begin(); at != range.end(); ++at, --n) {
         CHECK(at->key == nth(n) && at.expires_at().at() == s.time() + (200 - n) * 1ms);
     }
     CHECK(n == -1);
 }
 
-SCENARIO(ranges_and_views_of_cpp20_take_a_walk) {
+SCENARIO(cpp20_ranges_and_views_accept_ranges) {
 #if __cplusplus >= 202002L
     static_assert(std::input_iterator<at_entry> && std::input_iterator<at_key> && std::input_iterator<at_value>);
     static_assert(!std::forward_iterator<at_entry> && !std::forward_iterator<at_key>);
@@ -423,7 +424,7 @@ SCENARIO(ranges_and_views_of_cpp20_take_a_walk) {
     CHECK(std::ranges::count_if(db.items(), [](const auto& e) { return e.key.starts_with("key:"); }) == 1000);
     CHECK(std::ranges::count_if(db.items("key:"), [](kvstore::entry e) { return e.value.ends_with("9"); }) == 100);
     const auto found = std::ranges::find_if(db.items(), [](const auto& e) { return e.value == "x"; });
-    CHECK(found->key == "other"); // of a walk that was a temporary
+    CHECK(found->key == "other"); // of a temporary range
     CHECK(*std::ranges::find(db.keys(), "other") == "other");
     const auto key_of = [](const auto& e) { return std::string_view(e.key); };
     CHECK(std::ranges::find(db.items(), "other", key_of)->value == "x");

@@ -1,4 +1,4 @@
-// One store for several threads.
+// Threads that share a store.
 #include <thread>
 
 #include "check.hpp"
@@ -26,7 +26,7 @@ SCENARIO(threads_share_a_store_and_a_family) {
     CHECK(s.db.count() == 400 && cf.get("n") == "400");
 }
 
-SCENARIO(a_clock_may_be_replaced_while_threads_ask_it) {
+SCENARIO(clock_is_replaced_while_threads_call_it) {
     check::timed_store s;
     std::atomic<bool> stop{false};
     std::thread asking([&] {

@@ -3,7 +3,7 @@
 
 #include "check.hpp"
 
-SCENARIO(a_transaction_commits_over_all_families) {
+SCENARIO(transaction_commits_over_all_families) {
     kvstore::store db(":memory:");
     kvstore::family cf = db.create_family("family");
     auto tx = db.begin();
@@ -16,7 +16,7 @@ SCENARIO(a_transaction_commits_over_all_families) {
     CHECK(db.get("key") == "1" && cf.get("key") == "2");
 }
 
-SCENARIO(a_transaction_that_is_not_committed_is_rolled_back) {
+SCENARIO(transaction_without_commit_is_rolled_back) {
     kvstore::store db(":memory:");
     {
         auto tx = db.begin();
@@ -37,7 +37,7 @@ SCENARIO(a_transaction_that_is_not_committed_is_rolled_back) {
     CHECK(db.get("key") == "3");
 }
 
-SCENARIO(a_second_begin_is_refused_and_the_first_goes_on) {
+SCENARIO(second_begin_fails_and_first_continues) {
     kvstore::store db(":memory:");
     auto tx = db.begin();
     THROWS(error, db.begin());
@@ -47,7 +47,7 @@ SCENARIO(a_second_begin_is_refused_and_the_first_goes_on) {
     CHECK(db.exists("key"));
 }
 
-SCENARIO(a_function_in_a_transaction_commits_or_its_exception_rolls_back) {
+SCENARIO(transaction_function_commits_or_rolls_back_on_exception) {
     kvstore::store db(":memory:");
     db.transaction([&] { db.put("a", "1"); });
     CHECK(db.get("a") == "1");
@@ -74,7 +74,7 @@ SCENARIO(a_function_in_a_transaction_commits_or_its_exception_rolls_back) {
     db.begin().commit(); // none is left open
 }
 
-SCENARIO(a_transaction_within_a_transaction_is_refused_and_the_outer_one_goes_on) {
+SCENARIO(nested_transaction_fails_and_outer_continues) {
     kvstore::store db(":memory:");
     const int answer = db.transaction([&] {
         db.put("outer", "1");
@@ -92,7 +92,7 @@ SCENARIO(a_transaction_within_a_transaction_is_refused_and_the_outer_one_goes_on
     CHECK(db.get("outer") == "1" && !db.contains("inner"));
 }
 
-SCENARIO(a_transaction_whose_function_closes_moves_or_ends_it_says_so) {
+SCENARIO(transaction_function_that_ends_it_gets_misuse) {
     kvstore::store db("ends.db");
     THROWS(misuse, db.transaction([&] {
         db.put("key", "closed");
@@ -101,7 +101,7 @@ SCENARIO(a_transaction_whose_function_closes_moves_or_ends_it_says_so) {
     db = kvstore::store("ends.db");
     CHECK(!db.contains("key"));
     std::vector<kvstore::store> kept;
-    db.transaction([&] { // the transaction is that of the store, wherever it is moved to
+    db.transaction([&] { // the transaction belongs to the store, also after a move
         db.put("key", "moved");
         kept.push_back(std::move(db));
     });
@@ -120,7 +120,7 @@ SCENARIO(a_transaction_whose_function_closes_moves_or_ends_it_says_so) {
     CHECK(caught && kvstore::store("ends.db").get("key") == "moved");
 }
 
-SCENARIO(a_commit_that_fails_rolls_back_and_the_store_goes_on) {
+SCENARIO(failed_commit_rolls_back_and_store_stays_usable) {
     kvstore::config config;
     config.journal = kvstore::journal_mode::rollback;
     kvstore::store db("refused.db", config);
@@ -139,7 +139,7 @@ SCENARIO(a_commit_that_fails_rolls_back_and_the_store_goes_on) {
     CHECK(other.get("key") == "3");
 }
 
-SCENARIO(a_snapshot_sees_one_moment_and_writes_nothing) {
+SCENARIO(snapshot_is_stable_and_rejects_writes) {
     kvstore::store db("snapshot.db");
     kvstore::store other("snapshot.db");
     db.put("key", "1");
@@ -157,7 +157,7 @@ SCENARIO(a_snapshot_sees_one_moment_and_writes_nothing) {
     db.put("key", "3");
 }
 
-SCENARIO(another_writer_is_told_to_retry) {
+SCENARIO(second_writer_gets_retryable_busy) {
     kvstore::store db("busy.db");
     kvstore::store other("busy.db");
     auto tx = db.begin();
@@ -173,7 +173,7 @@ SCENARIO(another_writer_is_told_to_retry) {
     CHECK(db.get("key") == "2");
 }
 
-SCENARIO(closing_rolls_back_and_leaves_a_harmless_transaction) {
+SCENARIO(close_rolls_back_and_transaction_stays_safe) {
     kvstore::store db("closing.db");
     auto tx = db.begin();
     db.put("key", "value");

@@ -1,4 +1,4 @@
-// The life of keys: TTLs and moments of every type, rounding and saturation, default TTLs, purges, ages.
+// Expiry: TTLs and expiry times of every type, rounding and saturation, default TTLs, purges, sweeps.
 #include <cmath>
 #include <cstdint>
 #include <ratio>
@@ -7,7 +7,7 @@
 
 using namespace std::chrono_literals;
 
-SCENARIO(a_key_is_gone_exactly_when_its_ttl_is_over) {
+SCENARIO(key_expires_exactly_after_its_ttl) {
     check::timed_store s;
     s.db.put("key", "value", 30s);
     s.time.advance(29999ms);
@@ -21,7 +21,7 @@ SCENARIO(a_key_is_gone_exactly_when_its_ttl_is_over) {
     CHECK(!cf.exists("key"));
 }
 
-SCENARIO(a_ttl_may_be_a_duration_of_any_type_and_rounds_up) {
+SCENARIO(ttl_of_any_duration_type_rounds_up) {
     check::timed_store s;
     using namespace kvstore;
     const auto left = [&](const expiry& life) {
@@ -41,7 +41,7 @@ SCENARIO(a_ttl_may_be_a_duration_of_any_type_and_rounds_up) {
     CHECK(left(std::chrono::duration<int, std::ratio<7, 3000>>(3)) == 7ms);
 }
 
-SCENARIO(a_ttl_that_is_zero_or_negative_is_over_at_once) {
+SCENARIO(ttl_of_zero_or_less_expires_at_once) {
     check::timed_store s;
     const kvstore::expiry lives[] = {0s, -1ns, -24h, std::chrono::hours::min(),
                                        std::chrono::duration<double>(-HUGE_VAL)};
@@ -52,7 +52,7 @@ SCENARIO(a_ttl_that_is_zero_or_negative_is_over_at_once) {
     }
 }
 
-SCENARIO(a_ttl_that_is_too_large_saturates) {
+SCENARIO(ttl_that_is_too_large_saturates) {
     check::timed_store s;
     const kvstore::expiry_time last(kvstore::time_point(std::chrono::milliseconds(INT64_MAX - 1)));
     const kvstore::expiry lives[] = {std::chrono::hours::max(), std::chrono::milliseconds::max(),
@@ -68,13 +68,13 @@ SCENARIO(a_ttl_that_is_too_large_saturates) {
     CHECK(s.db.ttl("far")->duration() == 9223372036855ms);
 }
 
-SCENARIO(a_ttl_that_is_not_a_number_is_refused) {
+SCENARIO(ttl_that_is_not_a_number_is_rejected) {
     check::timed_store s;
     THROWS(error, s.db.put("key", "value", std::chrono::duration<double>(std::nan(""))));
     CHECK(!s.db.exists("key"));
 }
 
-SCENARIO(a_key_may_live_until_a_moment_of_any_precision) {
+SCENARIO(expiry_time_of_any_precision_rounds_up) {
     check::timed_store s;
     const kvstore::time_point now = s.db.now();
     CHECK(now == s.time());
@@ -89,14 +89,14 @@ SCENARIO(a_key_may_live_until_a_moment_of_any_precision) {
     s.db.put("past", "value", now - 1ms);
     CHECK(!s.db.exists("past"));
     for (const auto at : {std::chrono::milliseconds(0), -1ms, std::chrono::milliseconds::min()}) {
-        s.db.put("epoch", "value", kvstore::time_point(at)); // 0 is a moment here, and not "never"
+        s.db.put("epoch", "value", kvstore::time_point(at)); // 0 is an expiry time here, not "never"
         CHECK(!s.db.exists("epoch"));
     }
     s.db.put("copy", "value", *s.db.expires_at("ms"));
     CHECK(*s.db.expires_at("copy") == *s.db.expires_at("ms"));
 }
 
-SCENARIO(a_key_without_a_ttl_is_told_from_a_missing_one) {
+SCENARIO(key_without_ttl_differs_from_missing_key) {
     check::timed_store s;
     s.db.put("forever", "value", kvstore::never);
     s.db.put("soon", "value", 5s);
@@ -117,14 +117,14 @@ SCENARIO(a_key_without_a_ttl_is_told_from_a_missing_one) {
     s.db.put("copy", "value", *s.db.expires_at("forever"));
     CHECK(s.db.ttl("copy")->never_expires());
     s.time.advance(5s);
-    CHECK(s.db.ttl("soon")->duration() == 0ms); // its row was still there, and is removed
+    CHECK(s.db.ttl("soon")->duration() == 0ms); // the first call to find the expired row
     CHECK(!s.db.ttl("soon"));
     kvstore::family cf = s.db.create_family("family");
     cf.put("soon", "value", 7s);
     CHECK(cf.get_with_ttl("soon")->ttl.duration() == 7s && cf.ttl("soon")->duration() == 7s);
 }
 
-SCENARIO(the_default_ttl_is_for_plain_puts) {
+SCENARIO(default_ttl_applies_to_plain_puts) {
     check::timed_store s;
     CHECK(!s.db.default_ttl());
     s.db.set_default_ttl(90s);
@@ -146,7 +146,7 @@ SCENARIO(the_default_ttl_is_for_plain_puts) {
     THROWS(error, s.db.set_default_ttl(24h * 366 * 21));
 }
 
-SCENARIO(a_timer_learns_when_the_next_key_expires) {
+SCENARIO(next_expiry_returns_earliest_expiry_time) {
     check::timed_store s;
     kvstore::family cf = s.db.create_family("family");
     CHECK(!s.db.next_expiry() && !cf.next_expiry());
@@ -157,7 +157,7 @@ SCENARIO(a_timer_learns_when_the_next_key_expires) {
     CHECK(!s.db.create_family("other").next_expiry());
 }
 
-SCENARIO(purges_remove_what_has_expired_and_nothing_else) {
+SCENARIO(purges_remove_only_expired_keys) {
     check::timed_store s;
     kvstore::family cf = s.db.create_family("family");
     for (int i = 0; i < 10; i++) {
@@ -180,7 +180,7 @@ SCENARIO(purges_remove_what_has_expired_and_nothing_else) {
     CHECK(cf.purge_expired() == 1 && cf.purge_before(s.time() + 1h) == 0);
 }
 
-SCENARIO(a_sweep_removes_what_was_written_long_ago) {
+SCENARIO(sweep_removes_keys_written_before_max_age) {
     check::timed_store s;
     s.db.put("old", "value");
     THROWS(error, s.db.write_time("old"));
@@ -199,7 +199,7 @@ SCENARIO(a_sweep_removes_what_was_written_long_ago) {
     THROWS(error, s.db.sweep(5s));
 }
 
-SCENARIO(a_store_goes_back_to_the_systems_clock) {
+SCENARIO(store_returns_to_the_system_clock) {
     check::timed_store s;
     CHECK(s.db.now() == s.time());
     s.db.use_system_clock();

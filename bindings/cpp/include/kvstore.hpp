@@ -1,27 +1,35 @@
 /// @file
-/// kvstore for C++: header-only, C++17 and later, on top of the C API. Include this file and link the
-/// library (-lkvstore).
+/// kvstore for C++: header-only, C++17 or later, on top of the C API. Include this file and
+/// link the library (-lkvstore).
 ///
 /// Conventions
-/// - Names are those of the Rust API and the C API. What they call delete is `erase` here, because
-///   `delete` is a keyword: `erase`, `erase_range`, `compare_and_erase`.
-/// - Errors are exceptions of one type, kvstore::error. A missing key is none: the answer is `nullopt` or
-///   `false`. A call that fails changes nothing.
-/// - Keys and values that go in are kvstore::bytes_view (any string, or a range of bytes); those that come
-///   out are `std::string`, or another container of bytes by `get<std::vector<std::byte>>`, or `std::string_view`
-///   where an iterator owns the memory.
-/// - Walks are ranges of the standard library, with input iterators of C++17 and of C++20: of `items`, `keys` and
-///   `values`, as `for (auto [key, value] : db.items("user:"))`, `std::count_if(db.items().begin(), db.end(), ...)`,
-///   `std::ranges::count_if(db.keys(), ...)`. A family is one, too; a store is none, because its begin() begins a
-///   transaction. What they show belongs to the walk, until its next step; what algorithms keep of it are copies.
-///   kvstore::iterator has the rules.
-/// - Every class owns its handle, is moved and not copied, and its destructor throws nothing. A call on an
-///   object that was moved from throws errc::misuse. Families, iterators, batches and transactions may
-///   outlive their store: they throw errc::misuse then.
-///   Positions of a walk are copied, and share the walk.
-/// - A store and its families may be shared by threads, which take turns. An iterator, a batch and a
-///   transaction object are used by one thread at a time. No object may be moved, assigned or destroyed
-///   while another thread uses it.
+/// - **Families.** A store consists of families: separate ordered sets of keys. (In C they are
+///   called KVColumnFamily and kvstore_cf_*, see kvstore.h.) kvstore::store works on the
+///   default family, kvstore::family on any.
+/// - **Names.** They follow the C and Rust APIs, with one exception: deletion is called
+///   `erase`, as in the standard library, because `delete` is a keyword.
+/// - **Times.** A TTL is a `std::chrono` duration; an expiry time is a `system_clock` time
+///   point. A parameter of type kvstore::expiry takes either, or kvstore::never.
+/// - **Errors.** Every failure is an exception of type kvstore::error. A missing key is not a
+///   failure: the result is `nullopt` or `false`. A failed call changes nothing.
+/// - **Bytes.** Keys and values are passed as kvstore::bytes_view, which any string or
+///   contiguous range of bytes converts to. They are returned as `std::string`, as another
+///   container of bytes (`get<std::vector<std::byte>>`), or as a `std::string_view` into memory
+///   of a cursor.
+/// - **Ranges.** `items`, `keys`, `values` and the other range functions return ranges with
+///   input iterators, for C++17 and C++20: `for (auto [key, value] : db.items("user:"))`,
+///   `std::ranges::count_if(db.keys(), ...)`. A family is a range too. A store is not, because
+///   its begin() begins a transaction. What an iterator shows is valid until the next step; see
+///   kvstore::cursor.
+/// - **Ownership.** Every class owns its handle. It can be moved but not copied, and its
+///   destructor does not throw. Iterators are copied, and their copies share one cursor. A call
+///   on a moved-from object throws errc::misuse. Families, cursors, batches and transactions
+///   may outlive their store; their calls then throw errc::misuse.
+/// - **Threads.** Threads may share a store and its families; their calls run one after
+///   another. A cursor, a batch or a transaction is used by one thread at a time. No object may
+///   be moved, assigned or destroyed while another thread uses it.
+/// - **Forks.** In the child process, objects created before fork() throw errc::misuse. The
+///   child opens the store itself.
 #ifndef KVSTORE_HPP
 #define KVSTORE_HPP
 

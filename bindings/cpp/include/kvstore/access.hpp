@@ -1,6 +1,6 @@
 /// @file
-/// What every call of a store and a family stands on: the handle and its session, the C functions that there are for
-/// both, and arguments as C takes them. Nothing in here is for users.
+/// Base of stores and families: their handle and session, the C functions that exist for both,
+/// and the conversion of arguments. Internal.
 #ifndef KVSTORE_ACCESS_HPP
 #define KVSTORE_ACCESS_HPP
 
@@ -29,7 +29,7 @@
 /// @cond
 namespace kvstore::detail {
 
-/// The C functions that exist for stores and for families.
+/// C functions that exist for stores and for families.
 template <class Handle>
 struct functions;
 
@@ -73,7 +73,7 @@ struct functions<KVColumnFamily> {
     static constexpr auto reverse_prefix_iterator = &kvstore_cf_reverse_prefix_iterator_create;
 };
 
-/// An argument as C takes it.
+/// Argument converted for C: a pointer and a length.
 struct c_bytes {
     c_bytes(bytes_view bytes, const char* what) : data(bytes.data()), size(c_length(bytes.size(), what)) {}
     explicit c_bytes(const bound& bytes)
@@ -93,12 +93,13 @@ struct c_value : c_bytes {
 
 namespace found_by_range_for {
 using std::begin;
-/// What a range-for walks with over a Range.
+/// Iterator type of a range-for over a Range.
 template <class Range>
 using iterator_of = decltype(begin(std::declval<const Range&>()));
 } // namespace found_by_range_for
 
-/// What an iterator says that it is: by iterator_concept if it has one, as in C++20, and by its category otherwise.
+/// Whether an iterator is at least a forward iterator: by iterator_concept (C++20) if it has one,
+/// otherwise by iterator_category.
 template <class Iterator, class = void>
 struct says_forward : std::false_type {};
 template <class Iterator>
@@ -110,7 +111,7 @@ template <class Iterator>
 struct is_multi_pass<Iterator, std::void_t<typename Iterator::iterator_concept>>
     : std::is_base_of<std::forward_iterator_tag, typename Iterator::iterator_concept> {};
 
-/// Whether a T is known to have its bytes elsewhere, so that they stay when it goes.
+/// Whether a T refers to bytes that it does not own, which stay valid when the T is destroyed.
 template <class T>
 inline constexpr bool is_view =
     std::is_pointer_v<T> || std::is_same_v<T, bytes_view> ||
@@ -120,8 +121,9 @@ template <std::ranges::borrowed_range T>
 inline constexpr bool is_view<T> = true;
 #endif
 
-/// Keys for C, of a range of anything a bytes_view can be made from. A key that does not stay when the range moves on
-/// is kept: a value as it is, and a copy of what an iterator of one pass shows, which may be in the iterator's memory.
+/// Keys converted for C, from a range of anything that converts to bytes_view. Keys that do not
+/// outlive a step of the range are stored here: as values if the range is multi-pass, otherwise as
+/// copies of their bytes.
 template <class Keys>
 struct c_keys {
     explicit c_keys(const Keys& keys) {
@@ -146,7 +148,7 @@ struct c_keys {
 private:
     using iterator = found_by_range_for::iterator_of<Keys>;
     using shown = decltype(*std::declval<iterator&>());
-    using value = std::remove_cv_t<shown>; ///< If it is a reference, that.
+    using value = std::remove_cv_t<shown>; ///< Value type, without reference and const.
     static constexpr bool stays = is_multi_pass<iterator>::value && (std::is_reference_v<shown> || is_view<value>);
     static constexpr bool is_kept_as_it_is = is_multi_pass<iterator>::value && std::is_move_constructible_v<value>;
     using kept = std::conditional_t<!stays && is_kept_as_it_is, value, std::string>;
@@ -157,16 +159,17 @@ private:
         sizes.push_back(k.size);
     }
 
-    std::conditional_t<stays, std::tuple<>, std::deque<kept>> kept_; ///< A deque: nothing in it is ever moved.
+    /// A deque, because it never moves its elements.
+    std::conditional_t<stays, std::tuple<>, std::deque<kept>> kept_;
 };
 
-/// The session of a store or a family, and its handle.
+/// Session and handle of a store or a family.
 template <class Handle>
 class access {
 protected:
     using call = functions<Handle>;
 
-    /// `cf` is not owned.
+    /// Takes no ownership of `cf`.
     access(std::shared_ptr<session> of, KVColumnFamily* cf) noexcept : session_(std::move(of)), cf_(cf) {}
     access(access&& other) noexcept = default;
     access& operator=(access&& other) = delete;
@@ -177,10 +180,10 @@ protected:
         std::swap(cf_, other.cf_);
     }
 
-    /// The session, if this may be used.
+    /// Returns the session, or throws errc::misuse.
     session& usable() const { return detail::usable(session_); }
 
-    /// What the C functions take.
+    /// Returns the handle that the C functions take.
     Handle* handle() const noexcept {
         if constexpr (std::is_same_v<Handle, KVStore>) {
             return session_->kv;
@@ -210,7 +213,7 @@ protected:
     }
 
     std::shared_ptr<session> session_; ///< Null if moved from.
-    KVColumnFamily* cf_;               ///< This family, or the default one.
+    KVColumnFamily* cf_; ///< Handle of this family, or of the default family of a store.
 };
 
 } // namespace kvstore::detail

@@ -17,32 +17,38 @@
 
 namespace kvstore {
 
-/// Writes and deletions to be committed together: made by store::batch. What was not committed is forgotten
-/// with the object. Used by one thread at a time.
+/// List of writes and deletions that are committed atomically; created by store::batch. Destroying
+/// it discards what was not committed. Used by one thread at a time.
 class batch {
 public:
-    /// Adds a write to the default family. A TTL counts from now, not from the commit; the family's default
-    /// TTL is not used. Key and value are copied.
-    /// @throws error errc::error for a bad length, errc::misuse. Nothing is added then.
+    /// Adds a write to the default family. Key and value are copied.
+    /// @param key 1 to 65536 bytes.
+    /// @param value Up to config::max_value_size bytes.
+    /// @param expires TTL or expiry time. A TTL counts from this call, not from the commit. The
+    ///   default TTL of the family is not used.
+    /// @throws error errc::error (a length is out of bounds), errc::misuse. Nothing is added then.
     void put(bytes_view key, bytes_view value, const expiry& expires = never) {
         put(detail::usable(session_).cf, key, value, expires);
     }
 
-    /// Adds a write to a family, whose handle may be closed before the commit.
-    /// @throws error errc::error also for a family of another store object.
+    /// Adds a write to a family. The family object may be destroyed before the commit. Otherwise
+    /// like put(key, value, expires).
+    /// @throws error Also errc::error if the family belongs to another store object.
     void put(const family& to, bytes_view key, bytes_view value, const expiry& expires = never) {
         put(to.native_handle(), key, value, expires);
     }
 
-    /// Adds a deletion from the default family. A key that is missing at the commit is no error.
-    /// @throws error errc::error for a bad length, errc::misuse. Nothing is added then.
+    /// Adds a deletion from the default family. It is not an error if the key does not exist at the
+    /// commit.
+    /// @throws error errc::error (the length is out of bounds), errc::misuse. Nothing is added
+    ///   then.
     void erase(bytes_view key) { erase(detail::usable(session_).cf, key); }
 
-    /// Adds a deletion from a family.
-    /// @throws error errc::error also for a family of another store object.
+    /// Adds a deletion from a family. Otherwise like erase(key).
+    /// @throws error Also errc::error if the family belongs to another store object.
     void erase(const family& from, bytes_view key) { erase(from.native_handle(), key); }
 
-    /// How many writes and deletions there are.
+    /// Returns the number of writes and deletions.
     [[nodiscard]] std::uint64_t count() const {
         std::int64_t n = 0;
         const detail::session& session = detail::usable(session_);
@@ -50,21 +56,21 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Forgets them.
+    /// Removes all writes and deletions.
     void clear() {
         const detail::session& session = detail::usable(session_);
         session.throw_on_error(kvstore_batch_clear(handle_.get()));
     }
 
-    /// Commits all in one transaction (or as part of the open one), or nothing. The batch is empty
-    /// afterwards, but only on success, and can be used again.
-    /// @throws error What writing throws; errc::error if a family was dropped meanwhile.
+    /// Commits the batch atomically: in one transaction, or as part of the open one. After success
+    /// the batch is empty and can be used again; after a failure it keeps its content.
+    /// @throws error As every write (see keyspace); errc::error if a family was dropped.
     void commit() {
         const detail::session& session = detail::usable(session_);
         session.throw_on_error(kvstore_batch_commit(handle_.get()));
     }
 
-    /// The handle, for calls of the C API. It stays this object's; null if this was moved from.
+    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from.
     KVBatch* native_handle() const noexcept { return handle_.get(); }
 
 private:

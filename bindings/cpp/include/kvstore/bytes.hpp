@@ -1,5 +1,5 @@
 /// @file
-/// Bytes that go in (bytes_view) and memory of the library that comes out (buffer). Knows no handle.
+/// Arguments of bytes (bytes_view), memory of the library (buffer), and key encodings.
 #ifndef KVSTORE_BYTES_HPP
 #define KVSTORE_BYTES_HPP
 
@@ -25,7 +25,7 @@ template <class T>
 inline constexpr bool is_byte = std::is_same_v<T, std::byte> || std::is_same_v<T, unsigned char> ||
                                 std::is_same_v<T, signed char> || std::is_same_v<T, char>;
 
-/// Whether T has contiguous bytes: an array, vector, span of std::byte or of a char type.
+/// Whether T is a contiguous range of std::byte or of a char type: an array, a vector, a span.
 template <class T, class = void>
 struct is_byte_range : std::false_type {};
 template <class T>
@@ -34,7 +34,7 @@ struct is_byte_range<T, std::void_t<decltype(std::data(std::declval<const T&>())
     : std::bool_constant<
           is_byte<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<const T&>()))>>>> {};
 
-/// Whether what a T refers to is such a range, and its bytes may be written.
+/// Whether a T refers to such a range whose bytes can be written.
 template <class T, class = void>
 inline constexpr bool is_writable_byte_range = false;
 template <class T>
@@ -42,7 +42,7 @@ inline constexpr bool is_writable_byte_range<T, std::void_t<decltype(std::data(s
                                                             decltype(std::size(std::declval<T&>()))>> =
     is_byte<std::remove_pointer_t<decltype(std::data(std::declval<T&>()))>>;
 
-/// A container of bytes, made of these.
+/// Returns the bytes as a container.
 template <class Bytes>
 Bytes copy_of(std::string_view bytes) {
     using byte = typename Bytes::value_type;
@@ -54,7 +54,7 @@ Bytes copy_of(std::string_view bytes) {
 template <class Handle>
 class access;
 
-/// A length for C: it takes no more than INT_MAX, and what is longer must not be cut.
+/// Converts a length for C. Throws if it exceeds INT_MAX, instead of truncating it.
 inline int c_length(std::size_t size, const char* what) {
     if (size > static_cast<std::size_t>(INT_MAX)) {
         throw error(errc::error, std::string("a ") + what + " of " + std::to_string(size) +
@@ -63,13 +63,13 @@ inline int c_length(std::size_t size, const char* what) {
     return static_cast<int>(size);
 }
 
-/// Frees what the library handed out.
+/// Frees memory of the library.
 struct free_memory {
     void operator()(void* memory) const noexcept { kvstore_free(memory); }
 };
 using memory = std::unique_ptr<void, free_memory>;
 
-/// A name or path for C, which ends at the first NUL: one inside would cut it.
+/// Converts a name or path for C. Throws if it contains a NUL, which would truncate it.
 inline const char* c_string(const std::string& text, const char* what) {
     if (text.find('\0') != std::string::npos) {
         throw error(errc::error, std::string("a NUL inside the ") + what);
@@ -80,42 +80,42 @@ inline const char* c_string(const std::string& text, const char* what) {
 } // namespace detail
 /// @endcond
 
-/// A key or value as an argument: a view of any bytes, which is only used during the call.
+/// Key or value as an argument: a view of bytes, used during the call only.
 ///
-/// Made from whatever std::string_view can be made from, and from contiguous ranges of bytes: `std::vector`,
-/// `std::array`, arrays and (C++20) `std::span` of `std::byte`, `char` or `unsigned char`. A literal ends at
-/// its first NUL, as with std::string_view; write `"a\0b"sv` for one with a NUL inside. A view of no bytes
-/// may have a null pointer.
+/// It converts from everything that std::string_view converts from, and from contiguous ranges of
+/// `std::byte`, `char` or `unsigned char`: `std::vector`, `std::array`, arrays and (C++20)
+/// `std::span`. A string literal ends at its first NUL, as with std::string_view; write `"a\0b"sv`
+/// to include one. A view of no bytes may have a null pointer.
 class bytes_view {
 public:
-    /// No bytes.
+    /// Creates a view of no bytes.
     constexpr bytes_view() noexcept = default;
     bytes_view(std::nullptr_t) = delete;
 
-    /// From a pointer and a length.
+    /// Creates a view from a pointer and a length.
     bytes_view(const void* data, std::size_t size) noexcept
         : bytes_(not_null({static_cast<const char*>(data), size})) {}
 
-    /// From a string.
+    /// Creates a view of a string.
     template <class Text, std::enable_if_t<std::is_convertible_v<const Text&, std::string_view>, int> = 0>
     constexpr bytes_view(const Text& text) noexcept : bytes_(not_null(text)) {}
 
-    /// From a range of bytes.
+    /// Creates a view of a range of bytes.
     template <class Range, std::enable_if_t<!std::is_convertible_v<const Range&, std::string_view> &&
                                                 detail::is_byte_range<Range>::value,
                                             long> = 0>
     bytes_view(const Range& range) noexcept
         : bytes_view(static_cast<const void*>(std::data(range)), std::size(range)) {}
 
-    /// The first byte; never null.
+    /// Returns a pointer to the first byte; never null.
     constexpr const char* data() const noexcept { return bytes_.data(); }
-    /// How many bytes.
+    /// Returns the number of bytes.
     constexpr std::size_t size() const noexcept { return bytes_.size(); }
-    /// The same bytes.
+    /// Returns the bytes as a std::string_view.
     constexpr std::string_view view() const noexcept { return bytes_; }
 
 private:
-    // NULL has a meaning of its own in C (an open bound): an empty view must not turn into it.
+    // In C, NULL means an unbounded range; an empty view must not turn into it.
     static constexpr std::string_view not_null(std::string_view bytes) noexcept {
         return bytes.data() ? bytes : std::string_view("");
     }
@@ -123,16 +123,16 @@ private:
     std::string_view bytes_ = "";
 };
 
-/// A value in the memory the library allocated for it, without a copy into a std::string.
+/// Value in memory that the library allocated; avoids a copy into a std::string.
 class buffer {
 public:
-    /// The bytes; a NUL is after them. Valid as long as this object.
+    /// Returns the bytes, followed by a NUL. Valid as long as this object.
     std::string_view view() const noexcept { return {data(), size()}; }
-    /// The same.
+    /// Returns the bytes, like view().
     operator std::string_view() const noexcept { return view(); }
-    /// The first byte; null only if this was moved from.
+    /// Returns a pointer to the first byte; null only if moved from.
     const char* data() const noexcept { return static_cast<const char*>(memory_.get()); }
-    /// How many bytes.
+    /// Returns the number of bytes.
     std::size_t size() const noexcept { return memory_ ? size_ : 0; }
 
 private:
@@ -144,10 +144,12 @@ private:
     std::size_t size_;
 };
 
-/// Builds one ordered key from a partition key and clustering columns, either of which may be empty. All
-/// rows of a partition are together, in the byte order of their clustering columns, and no other
-/// partition's are between them. The key works with every function; keyspace::rows walks a partition.
-/// @throws error errc::error if the key would have more than 65536 bytes.
+/// Returns an ordered key built from a partition key and clustering columns. Rows of one partition
+/// are contiguous, in the byte order of their clustering columns. The key can be used with every
+/// function; keyspace::rows iterates over a partition.
+/// @param partition Partition key; may be empty.
+/// @param clustering Clustering columns; may be empty.
+/// @throws error errc::error if the key would exceed 65536 bytes.
 inline std::string row_key(bytes_view partition, bytes_view clustering) {
     const int partition_length = detail::c_length(partition.size(), "partition key");
     const int clustering_length = detail::c_length(clustering.size(), "clustering part");
@@ -167,9 +169,9 @@ inline std::string row_key(bytes_view partition, bytes_view clustering) {
     return key;
 }
 
-/// The password that stands for a key of 32 bytes, from which nothing is derived: `x'`, 64 digits in hexadecimal, `'`.
-/// It is as secret as the key.
-/// @throws error errc::error if these are not 32 bytes.
+/// Returns the password that represents a raw key of 32 bytes, from which no key is derived: `x'`,
+/// 64 hexadecimal digits, `'`. It is as secret as the key.
+/// @throws error errc::error if the key does not have 32 bytes.
 inline std::string raw_key(bytes_view key) {
     constexpr std::size_t key_size = 32;
     if (key.size() != key_size) {
@@ -177,7 +179,7 @@ inline std::string raw_key(bytes_view key) {
                                      " bytes: it must have 32; a password is passed as it is");
     }
     std::string text;
-    text.reserve(2 * key_size + 3); // at once: a string that grows leaves parts of the key behind
+    text.reserve(2 * key_size + 3); // one allocation: growing would leave parts of the key in freed memory
     text += "x'";
     for (const char byte : key.view()) {
         const auto bits = static_cast<unsigned char>(byte);

@@ -1,5 +1,5 @@
 /// @file
-/// How a store is opened: its configuration, and how C takes it.
+/// Configuration of a store.
 #ifndef KVSTORE_CONFIG_HPP
 #define KVSTORE_CONFIG_HPP
 
@@ -11,62 +11,68 @@
 #include <cstdint>
 #include <optional>
 
-// Microsoft's rpcndr.h, which windows.h may include, has it as a macro for char; what it was, it is again below.
+// rpcndr.h of Windows, which windows.h may include, defines `small` as a macro. It is restored below.
 #pragma push_macro("small")
 #undef small
 
 namespace kvstore {
 
-/// How commits are kept apart from reads.
+/// Journal of the SQLite file.
 enum class journal_mode : int {
-    wal = KVSTORE_JOURNAL_WAL,      ///< A write-ahead log: readers and a writer do not block each other.
-    rollback = KVSTORE_JOURNAL_DELETE ///< A rollback journal: one file; readers and writers take turns.
+    wal = KVSTORE_JOURNAL_WAL, ///< Write-ahead log. Readers and a writer do not block each other.
+    /// Rollback journal: a single file. Readers and a writer exclude each other.
+    rollback = KVSTORE_JOURNAL_DELETE
 };
 
-/// What a power cut may do.
+/// Durability of commits at a power failure.
 enum class sync_level : int {
-    normal = KVSTORE_SYNC_NORMAL, ///< It may lose the last commits, never the file.
-    full = KVSTORE_SYNC_FULL,     ///< Nothing: a commit is on the disk when the call returns.
-    off = KVSTORE_SYNC_OFF        ///< It may destroy the file.
+    normal = KVSTORE_SYNC_NORMAL, ///< The last commits may be lost; the file stays intact.
+    full = KVSTORE_SYNC_FULL, ///< A commit is on stable storage when the call returns.
+    off = KVSTORE_SYNC_OFF ///< The file may be destroyed.
 };
 
-/// How to open a store. As it is, it is the default configuration, and a safe one; in C++20:
-/// `kvstore::store db("app.db", {.busy_timeout = 5s})`.
+/// Configuration of a store. A default-constructed object is the default configuration, which is
+/// safe. In C++20: `kvstore::store db("app.db", {.busy_timeout = 5s})`.
 struct config {
-    /// An existing file is converted.
+    /// Journal mode. An existing file is converted.
     journal_mode journal = journal_mode::wal;
-    /// What a power cut may do.
+    /// Durability of commits.
     sync_level sync = sync_level::normal;
-    /// Page cache, in pages; 0: 2000.
+    /// Size of the page cache, in pages; 0: 2000.
     int cache_pages = 0;
-    /// Page size of new files, in bytes: a power of two from 512 to 65536; 0: 4096.
+    /// Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
     int page_size = 0;
-    /// Read only: the file must exist. A store that was closed can also be read where nothing can be written.
+    /// Opens the store read-only; the file must exist. A store that was closed cleanly can be read
+    /// from a read-only file system.
     bool read_only = false;
-    /// How long to wait for another handle's lock; 0: fail at once with errc::busy. At most INT_MAX ms.
+    /// Time to wait for a lock of another handle, up to INT_MAX ms; 0: fail at once with
+    /// errc::busy.
     std::chrono::milliseconds busy_timeout{0};
-    /// N > 0: a passive checkpoint after every N write commits (in a store that has a limit, also by wal_pages); 0: automatic,
-    /// by wal_pages.
+    /// N > 0: run a passive checkpoint after every N write commits; in a store with a size limit,
+    /// also by wal_pages. 0: checkpoint automatically, by wal_pages.
     int checkpoint_every = 0;
-    /// The longest value, in bytes, up to 512 MiB; 0: 10 MiB.
+    /// Maximum length of a value, in bytes, up to 512 MiB; 0: 10 MiB.
     std::size_t max_value_size = 0;
-    /// How much of the file is read through a memory map, in bytes; 0: none; nullopt: 256 MiB on 64-bit
-    /// systems, none on 32-bit ones.
+    /// Number of bytes of the file that are read through a memory map; 0: none; nullopt: 256 MiB on
+    /// 64-bit systems, none on 32-bit systems.
     std::optional<std::int64_t> mmap_size = std::nullopt;
-    /// This store alone owns the file. Fastest; other opens fail with errc::busy. Not together with read_only.
+    /// This handle alone uses the file. This is the fastest mode; every other open fails with
+    /// errc::busy. Cannot be combined with read_only.
     bool exclusive = false;
-    /// Whether the store keeps a read snapshot between calls; nullopt: while no other process has the file open, and with
-    /// `small` never.
+    /// Whether the store keeps a read snapshot between calls. nullopt: only while no other process
+    /// has the file open, and never with `small`.
     std::optional<bool> hold_reads = std::nullopt;
-    /// How long the WAL gets, in pages, from 16 to 1000000; 0: 4000, or an eighth of the limit of the store. With one writer it never has more than twice as
-    /// many and those of one transaction.
+    /// Target length of the WAL, in pages, from 16 to 1000000; 0: 4000, or one eighth of the size
+    /// limit of the store. With one writer the WAL never exceeds twice this length plus the pages
+    /// of one transaction.
     int wal_pages = 0;
-    /// Whether what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the files of
-    /// the store, in the -wal file by the next checkpoint. The file does not remember it: every store that writes to
-    /// it must have it.
+    /// Overwrites deleted, replaced, purged and evicted data with zeros in the files of the store;
+    /// in the -wal file at the next checkpoint. The setting is not stored in the file: every store
+    /// object that writes must set it.
     bool secure_delete = false;
-    /// Other defaults for what is 0 or nullopt, for little memory and little flash: 32 cache_pages, no memory map, 64 wal_pages,
-    /// and no read snapshot between calls. (On Windows `small` may be a macro, of rpcndr.h: a program that names this undefines it first.)
+    /// Uses defaults for devices with little memory and little flash: 32 cache_pages, no memory
+    /// map, 64 wal_pages, and no read snapshot between calls. (Windows' rpcndr.h defines a macro
+    /// `small`; a program that names this member must undefine it first.)
     bool small = false;
 };
 
@@ -88,7 +94,7 @@ inline KVStoreConfig c_config(const config& from) noexcept {
     to.walSizeLimit = from.checkpoint_every;
     constexpr std::size_t most = INT_MAX;
     to.maxValueSize = static_cast<int>(from.max_value_size > most ? most : from.max_value_size);
-    // In C 0 is the default, and what is negative is none.
+    // In C, 0 is the default and a negative number means none.
     to.mmapSize = !from.mmap_size ? 0 : *from.mmap_size == 0 ? -1 : *from.mmap_size;
     to.exclusive = from.exclusive ? 1 : 0;
     to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;

@@ -1,5 +1,5 @@
 /// @file
-/// Walking over entries.
+/// Cursors over live entries, and ranges of keys and values.
 #ifndef KVSTORE_ITERATOR_HPP
 #define KVSTORE_ITERATOR_HPP
 
@@ -25,79 +25,83 @@
 
 namespace kvstore {
 
-/// The order of a walk.
+/// Order of iteration.
 enum class direction {
     forward, ///< From the least key to the greatest.
     reverse, ///< From the greatest key to the least.
 };
 
-/// How keyspace::range and keyspace::rows walk; combined with `|`.
+/// Options of keyspace::range and keyspace::rows; combined with `|`.
 enum class range_flags : int {
-    none = 0,                           ///< From the lower bound to before the upper one.
-    reverse = KVSTORE_RANGE_REVERSE,    ///< From the greatest key to the least.
-    closed = KVSTORE_RANGE_CLOSED,      ///< The upper bound is part of the range.
-    open = KVSTORE_RANGE_OPEN,          ///< The lower bound is not part of the range.
-    keys_only = KVSTORE_RANGE_KEYS_ONLY ///< Values are not read: entries have an empty one.
+    none = 0, ///< Lower bound included, upper bound excluded, ascending.
+    reverse = KVSTORE_RANGE_REVERSE, ///< From the greatest key to the least.
+    closed = KVSTORE_RANGE_CLOSED, ///< Includes the upper bound.
+    open = KVSTORE_RANGE_OPEN, ///< Excludes the lower bound.
+    keys_only = KVSTORE_RANGE_KEYS_ONLY ///< Reads no values: entries have an empty one.
 };
 
-/// Both.
+/// Combines flags.
 constexpr range_flags operator|(range_flags a, range_flags b) noexcept {
     return static_cast<range_flags>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-/// What is common.
+/// Returns the common flags.
 constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
     return static_cast<range_flags>(static_cast<int>(a) & static_cast<int>(b));
 }
 
-/// A position among the live entries of a family, and the rest of the walk from there on, as a range of the standard
-/// library:
+/// Position among the live entries of a family. It is also a range: the entries from the position
+/// on.
 /// @code
 /// for (auto [key, value] : db.items("user:")) ...
 /// @endcode
-/// It holds no lock: writing, committing and closing are always possible meanwhile. In C++20 it is a
-/// `std::ranges::input_range`, and a borrowed one. Used by one thread at a time.
+/// A cursor holds no lock: writing, committing and closing remain possible. In C++20 it is a
+/// borrowed `std::ranges::input_range`. Used by one thread at a time.
 ///
-/// **Fast or fresh.** The range (begin() and end(), and so a range-for and all algorithms) fetches up to 64 entries at
-/// a time, a fraction of the work of moving to each. All of them are alive when they are fetched (on a server: as the
-/// store handle knows its time, which is late by as long as its newest answer was on its way). What is written,
-/// rolled back or expires while they are shown is seen from the next 64 on: from there, outside a transaction, what
-/// this store has written, and what others have committed, sooner or later. To see every entry as it is when the walk
-/// comes to it, move row by row:
+/// **Two ways to iterate.** The range (begin() and end(), so a range-for and all algorithms)
+/// fetches up to 64 entries at a time, which is much faster than single steps. All of them are live
+/// when they are fetched. (For a store on a server, expiry is tested by the server's time as the
+/// store knows it, which lags by the transmission time of its last answer.) A write, a rollback or
+/// an expiry after the fetch becomes visible with the next 64 entries. Outside a transaction these
+/// include the writes of this store, and commits of other handles after a delay.
+///
+/// To test each entry when the iteration reaches it, use single steps:
 /// @code
 /// for (kvstore::cursor it = db.items("user:"); !it.eof(); it.next()) use(it.key(), it.value());
 /// @endcode
-/// That passes over every entry that has expired by then, and sees what this store has written ahead of it.
+/// Single steps skip entries that have expired meanwhile, and see what this store has written ahead
+/// of the position.
 ///
-/// **Whose memory.** Keys and values are views of the cursor's memory: valid until it, or a position that came from
-/// it, makes its next step, until a call here moves it, or until all of them are gone. Neither a write nor closing the
-/// store touches them. Copy what must live longer: entry says how.
+/// **Memory.** Keys and values are views into memory of the cursor. They are valid until the
+/// cursor, or an iterator obtained from it, moves, or until all of these objects are destroyed.
+/// Writes, and closing the store, do not invalidate them. See entry for how to copy them.
 ///
-/// Every call throws errc::misuse if the cursor was moved from or the store is closed; those that move also
-/// what reading may throw: errc::ioerr, errc::nomem, errc::corrupt, and errc::busy (only in DELETE journal
-/// mode). After such a failure, also of a seek, it is at the end; next() goes on after the last entry it was at.
+/// Every call throws errc::misuse if the cursor was moved from or the store is closed. Calls that
+/// move the cursor also throw the read errors (see keyspace). After a failed move, including a
+/// failed seek, the cursor is at its end, and next() continues after the last entry it was at.
 class cursor {
 public:
-    /// The other one throws errc::misuse from now on.
+    /// Moves the cursor. Calls on `other` throw errc::misuse afterwards.
     cursor(cursor&& other) noexcept = default;
-    /// Leaves the walk this had. The other one throws errc::misuse from now on.
+    /// Discards the current cursor and takes over `other`, whose calls throw errc::misuse
+    /// afterwards.
     cursor& operator=(cursor&& other) noexcept = default;
 
-    /// Whether there is no entry here.
+    /// Returns whether the cursor is at the end.
     bool eof() const {
         open();
         return kvstore_iterator_eof(state_->handle()) != 0;
     }
 
-    /// The key here. Valid until the cursor moves or is gone.
+    /// Returns the current key, valid until the cursor moves or is destroyed.
     /// @throws error errc::error at the end.
     std::string_view key() const { return view(&kvstore_iterator_key); }
 
-    /// The value here. Valid until the cursor moves or is gone.
-    /// @throws error errc::error at the end, and in a walk with range_flags::keys_only.
+    /// Returns the current value, valid until the cursor moves or is destroyed.
+    /// @throws error errc::error at the end, and with range_flags::keys_only.
     std::string_view value() const { return view(&kvstore_iterator_value); }
 
-    /// When the entry here expires.
+    /// Returns the expiry time of the current entry.
     /// @throws error errc::error at the end.
     expiry_time expires_at() const {
         std::int64_t ms = 0;
@@ -106,33 +110,41 @@ public:
         return detail::expiry_of(ms);
     }
 
-    /// Moves to the first entry of the walk (of a reverse one: the greatest). Whether there is one.
+    /// Moves to the first entry of the range, in the order of iteration.
+    /// @return Whether there is one.
     bool first() { return move(&kvstore_iterator_first); }
 
-    /// Moves a reverse cursor to the greatest entry. Whether there is one.
+    /// Moves a reverse cursor to the entry with the greatest key.
+    /// @return Whether there is one.
     /// @throws error errc::error on a forward cursor.
     bool last() { return move(&kvstore_iterator_last); }
 
-    /// Moves to the next entry in the order of the walk. Whether there is one; at the end it stays there.
+    /// Moves to the next entry in the order of iteration. At the end, it stays there.
+    /// @return Whether there is one.
     bool next() { return move(&kvstore_iterator_next); }
 
-    /// Moves a reverse cursor to the entry before, which is next() there. Whether there is one.
+    /// Moves a reverse cursor to the entry before in key order, as next() does.
+    /// @return Whether there is one.
     /// @throws error errc::error on a forward cursor.
     bool prev() { return move(&kvstore_iterator_prev); }
 
-    /// Moves to the first entry at or after a key; in a reverse walk, at or before it. Whether there is one
-    /// in the range of the walk. A key outside of that range is no entry's: it leaves the walk at its end.
-    /// @throws error errc::error for a key of a bad length, and on a walk over expiring keys.
+    /// Moves to the first entry whose key is greater than or equal to `key`; in reverse order, less
+    /// than or equal. A key outside the range moves the cursor to its end.
+    /// @return Whether there is such an entry.
+    /// @throws error errc::error (the length of the key is out of bounds, or the cursor is in order
+    ///   of expiry).
     bool seek(bytes_view key) {
         const detail::session& session = state().moving();
         session.throw_on_error(kvstore_iterator_seek(state_->handle(), key.data(), detail::c_length(key.size(), "key")));
         return kvstore_iterator_eof(state_->handle()) == 0;
     }
 
-    /// The live entries from here on, at most `max`, and moves behind them: what key(), value() and next() show one
-    /// by one, in a fraction of the time; but the current one as it is now, if this store has written since. Maybe fewer
-    /// than there are; none only at the end (or if `max` is 0).
-    /// @throws error as a move does; the cursor stays where it is then, or behind an entry that was found gone.
+    /// Returns up to `max` live entries from the current one on, and moves past them. It is
+    /// equivalent to a loop of key(), value() and next(), and much faster. If this store has
+    /// written since, the current entry is returned in its new state. The result may be shorter
+    /// than `max` before the end; it is empty only at the end, or if `max` is 0.
+    /// @throws error As next(). The cursor then stays at its entry, or moves to the following one
+    ///   if its entry no longer exists.
     std::vector<fetched_entry> fetch(std::size_t max) {
         const detail::session& session = state().moving();
         std::vector<KVEntry> rows((std::min)(max, std::size_t{1024}));
@@ -148,17 +160,17 @@ public:
         return entries;
     }
 
-    /// The rest of the walk, from here. It is the cursor's own: this is behind what was fetched for it, and moving
-    /// this moves it.
+    /// Returns an iterator at the current position. It belongs to this cursor: moving one moves the
+    /// other. The cursor itself is past the entries that were fetched for the iterator.
     basic_iterator<entry> begin() {
         open();
         return basic_iterator<entry>(state_);
     }
-    /// The end of the walk.
+    /// Returns the end iterator.
     basic_iterator<entry> end() const noexcept { return {}; }
 
-    /// The handle, for calls of the C API. It stays this object's; null if this was moved from. A call that moves it
-    /// ends the life of what positions show.
+    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from.
+    /// A C call that moves it invalidates what iterators show.
     KVIterator* native_handle() const noexcept { return state_ ? state_->handle() : nullptr; }
 
 private:
@@ -205,20 +217,20 @@ private:
     std::shared_ptr<detail::cursor_state> state_;
 };
 
-/// A walk over keys (key_range) or values (value_range) alone:
+/// Range of keys (key_range) or values (value_range):
 /// @code
 /// for (std::string_view key : db.keys("user:")) ...
 /// @endcode
-/// Otherwise as the range that an cursor is.
+/// Visibility, memory and errors are those of a cursor.
 template <class Shown>
 class part_range {
 public:
-    /// The rest of the walk.
+    /// Returns an iterator at the current position.
     basic_iterator<Shown> begin() {
         state_.open();
         return basic_iterator<Shown>(state_.state_);
     }
-    /// The end of the walk.
+    /// Returns the end iterator.
     basic_iterator<Shown> end() const noexcept { return {}; }
 
 private:
@@ -229,16 +241,16 @@ private:
     cursor state_;
 };
 
-/// A walk over keys, which reads no values.
+/// Range of keys, which reads no values.
 using key_range = part_range<key_view>;
-/// A walk over values, in the order of their keys.
+/// Range of values, in the order of their keys.
 using value_range = part_range<value_view>;
 
 } // namespace kvstore
 
 #if __cplusplus >= 202002L
 /// @cond
-// A position keeps its walk alive.
+// An iterator shares ownership of its cursor.
 template <>
 inline constexpr bool std::ranges::enable_borrowed_range<kvstore::cursor> = true;
 template <class Shown>

@@ -1,5 +1,5 @@
 /// @file
-/// An entry of a walk: as the walk shows it, and as a program keeps it.
+/// Entries: as iterators show them, and as a program keeps them.
 #ifndef KVSTORE_ENTRY_HPP
 #define KVSTORE_ENTRY_HPP
 
@@ -17,26 +17,26 @@ namespace kvstore {
 
 struct entry;
 
-/// An entry that owns its bytes: what is kept of a walk, as by `std::vector(walk.begin(), walk.end())`.
+/// Entry that owns its bytes, for containers: `std::vector(range.begin(), range.end())`.
 struct owned_entry {
-    std::string key;   ///< The key.
-    std::string value; ///< The value.
+    std::string key; ///< Key.
+    std::string value; ///< Value.
 
-    /// Views of both.
+    /// Returns views of both.
     operator entry() const noexcept;
 };
 
-/// A key and its value, in memory of the iterator they came from: valid until it moves or is gone. To keep them,
-/// make an owned_entry of it, or a `std::pair` of any types that can be made from both:
-/// `std::map<std::string, std::string> all(walk.begin(), walk.end())`.
+/// Key and value in memory of a cursor, valid until the cursor moves or is destroyed. To keep them,
+/// convert to owned_entry, or to a `std::pair` of types that can be constructed from them:
+/// `std::map<std::string, std::string> all(range.begin(), range.end())`.
 struct entry {
-    std::string_view key;   ///< The key; in a walk over rows its clustering part.
-    std::string_view value; ///< The value; empty in a walk with range_flags::keys_only.
+    std::string_view key; ///< Key; in a range of rows, its clustering part.
+    std::string_view value; ///< Value; empty with range_flags::keys_only.
 
-    /// Copies of both.
+    /// Returns copies of both.
     operator owned_entry() const { return {std::string(key), std::string(value)}; }
 
-    /// Both, as what can be made from them.
+    /// Converts both.
     template <class Key, class Value,
               std::enable_if_t<std::is_constructible_v<Key, std::string_view> &&
                                    std::is_constructible_v<Value, std::string_view>,
@@ -48,43 +48,43 @@ struct entry {
 
 inline owned_entry::operator entry() const noexcept { return {key, value}; }
 
-/// Whether keys and values are equal.
+/// Returns whether keys and values are equal.
 inline bool operator==(const entry& a, const entry& b) noexcept { return a.key == b.key && a.value == b.value; }
-/// Whether keys or values differ.
+/// Returns whether keys or values differ.
 inline bool operator!=(const entry& a, const entry& b) noexcept { return !(a == b); }
 
-/// A key in a walk over keys (key_view), or a value in one over values (value_view): a `std::string_view` of memory of
-/// the iterator, valid until it moves or is gone, which also becomes a `std::string` by itself:
-/// `for (std::string key : db.keys())`.
+/// Key in a range of keys (key_view), or value in a range of values (value_view): a
+/// `std::string_view` into memory of a cursor, valid until the cursor moves or is destroyed. It
+/// converts to `std::string` implicitly: `for (std::string key : db.keys())`.
 template <class Part>
 struct part_view : std::string_view {
-    /// Of no bytes.
+    /// Creates a view of no bytes.
     constexpr part_view() noexcept = default;
-    /// Of these bytes.
+    /// Creates a view of these bytes.
     constexpr explicit part_view(std::string_view bytes) noexcept : std::string_view(bytes) {}
 
-    /// A copy.
+    /// Returns a copy.
     operator std::string() const { return std::string(data(), size()); }
 };
 
-/// A key in a walk over keys.
+/// Key in a range of keys.
 using key_view = part_view<struct key_part>;
-/// A value in a walk over values.
+/// Value in a range of values.
 using value_view = part_view<struct value_part>;
 
-/// An entry with its end of life, as iterator::fetch shows it, in memory of the iterator: valid until it moves,
-/// fetches again or is gone.
+/// Entry with its expiry time, returned by cursor::fetch; its bytes are in memory of the cursor,
+/// valid until the cursor moves, fetches again or is destroyed.
 struct fetched_entry {
-    std::string_view key;   ///< The key; in a walk over rows its clustering part.
-    std::string_view value; ///< The value; empty in a walk with range_flags::keys_only.
-    expiry_time expires_at;     ///< When it expires.
+    std::string_view key; ///< Key; in a range of rows, its clustering part.
+    std::string_view value; ///< Value; empty with range_flags::keys_only.
+    expiry_time expires_at; ///< Expiry time.
 };
 
 } // namespace kvstore
 
 #if __cplusplus >= 202002L
 /// @cond
-// What algorithms of C++20 may treat two sorts of entries, or a key or value and another string, as.
+// Common reference types that C++20 algorithms need: of entry and owned_entry, of part_view and other strings.
 template <template <class> class A, template <class> class B>
 struct std::basic_common_reference<kvstore::entry, kvstore::owned_entry, A, B> {
     using type = kvstore::entry;

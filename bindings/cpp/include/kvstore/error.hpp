@@ -1,5 +1,5 @@
 /// @file
-/// What a call that fails throws, and the codes it carries. Knows no handle.
+/// Exception type of the library, and its codes.
 #ifndef KVSTORE_ERROR_HPP
 #define KVSTORE_ERROR_HPP
 
@@ -8,43 +8,49 @@
 #include <stdexcept>
 #include <string>
 
-/// An embedded, ordered key-value store with an end of life for each key.
+/// An embedded, ordered key-value store with per-key TTL.
 namespace kvstore {
 
-/// The kind of a failure; the values are the codes of the C API.
+/// Kind of a failure. The values are the result codes of the C API.
 enum class errc : int {
-    error = KVSTORE_ERROR,             ///< A wrong argument, a wrong order of calls, or nothing below.
-    busy = KVSTORE_BUSY,               ///< Another handle, process or client holds a lock: retry, or busy_timeout.
-    locked = KVSTORE_LOCKED,           ///< A lock inside this process: retry. On a server: roll back, run it again.
-    nomem = KVSTORE_NOMEM,             ///< The library is out of memory.
-    readonly = KVSTORE_READONLY,       ///< A write where only reading is allowed.
-    ioerr = KVSTORE_IOERR,             ///< Reading, writing or syncing failed, or the connection to the server broke.
-    corrupt = KVSTORE_CORRUPT,         ///< The file, or what the server has, is damaged.
-    notfound = KVSTORE_NOTFOUND,       ///< No such family. (A key that is missing is no error.)
-    auth_failed = KVSTORE_AUTH_FAILED, ///< A wrong password, or none for an encrypted store or a server.
-    cantopen = KVSTORE_CANTOPEN,       ///< The file cannot be opened, or the server not be reached.
-    protocol = KVSTORE_PROTOCOL,       ///< The locking protocol of the file failed.
-    misuse = KVSTORE_MISUSE,           ///< Closed, moved from, inherited through a fork, or unusable.
-    notadb = KVSTORE_NOTADB,           ///< The file, or the schema on the server, is not a store.
-    full = KVSTORE_FULL,               ///< The disk is full, or the store has reached its limit.
+    /// Invalid argument, wrong order of calls, or a failure without a code of its own.
+    error = KVSTORE_ERROR,
+    /// Another handle, process or server client holds a lock: retry, or set config::busy_timeout.
+    busy = KVSTORE_BUSY,
+    /// Lock within this process: retry. On a server: conflict; roll back and run the transaction
+    /// again.
+    locked = KVSTORE_LOCKED,
+    nomem = KVSTORE_NOMEM, ///< The library is out of memory.
+    readonly = KVSTORE_READONLY, ///< Write to a read-only store or file.
+    ioerr = KVSTORE_IOERR, ///< A read, write or sync failed, or the connection to the server broke.
+    corrupt = KVSTORE_CORRUPT, ///< The file, or the data on the server, is damaged.
+    notfound = KVSTORE_NOTFOUND, ///< There is no such family. (A missing key is not an error.)
+    /// The password is wrong or missing, or the server refused the login.
+    auth_failed = KVSTORE_AUTH_FAILED,
+    cantopen = KVSTORE_CANTOPEN, ///< The file cannot be opened, or the server cannot be reached.
+    protocol = KVSTORE_PROTOCOL, ///< The locking protocol of the file failed.
+    /// The object is closed, moved from, inherited through a fork, or unusable.
+    misuse = KVSTORE_MISUSE,
+    notadb = KVSTORE_NOTADB, ///< The file, or the schema on the server, is not a store.
+    full = KVSTORE_FULL, ///< The disk is full, or the store has reached its size limit.
 };
 
-/// What a code means, in a few words. The text is static.
+/// Returns a short description of a code. The string is static.
 inline const char* describe(errc code) noexcept { return kvstore_strerror(static_cast<int>(code)); }
 
-/// The one exception of this library. `what()` says what is wrong and what to do; it names families and
-/// settings, never keys or values.
+/// Exception thrown by every function of this library. `what()` states what failed and what to do.
+/// It names families and settings, never keys or values.
 class error : public std::runtime_error {
 public:
-    /// An error of a kind, with its text.
+    /// Creates an error with a kind and a text.
     error(errc code, const std::string& text) : std::runtime_error(text), code_(code) {}
-    /// An error of a kind, with its text.
+    /// Creates an error with a kind and a text.
     error(errc code, const char* text) : std::runtime_error(text), code_(code) {}
 
-    /// The kind of failure.
+    /// Returns the kind of failure.
     errc code() const noexcept { return code_; }
 
-    /// Whether the same call may succeed later, because only a lock stood in the way.
+    /// Returns whether the same call may succeed later, because only a lock prevented it.
     bool retryable() const noexcept { return code_ == errc::busy || code_ == errc::locked; }
 
 private:

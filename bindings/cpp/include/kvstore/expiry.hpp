@@ -1,5 +1,5 @@
 /// @file
-/// When keys of a store and a family expire, and how old their values are.
+/// Expiry times, TTLs, purging and write times of a store or family.
 #ifndef KVSTORE_LIFETIMES_HPP
 #define KVSTORE_LIFETIMES_HPP
 
@@ -19,18 +19,19 @@
 
 namespace kvstore {
 
-/// What a keyspace knows of the lives of its keys and the ages of their values.
+/// Functions of a keyspace on expiry and write times.
 template <class Handle>
 class expiry_calls : public write_calls<Handle> {
     using base = write_calls<Handle>;
     using call = detail::functions<Handle>;
 
 public:
-    /// @name The life of a key
+    /// @name Expiry times
     /// @{
 
-    /// What is left of a key's life: `nullopt` if there is no such key, 0 if it has expired but this call
-    /// is the first one of this store to meet its row.
+    /// Returns the remaining TTL of a key, or `nullopt` if the key does not exist. The TTL is 0 if
+    /// the key has expired and this call is the first of this store to find the row.
+    /// @throws error The read errors.
     [[nodiscard]] std::optional<remaining_ttl> ttl(bytes_view key) const {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -41,13 +42,18 @@ public:
         return detail::remaining_ttl_of(left);
     }
 
-    /// When a live key expires.
+    /// Returns the expiry time of a live key, or `nullopt` if there is no such key.
+    /// @throws error The read errors.
     [[nodiscard]] std::optional<expiry_time> expires_at(bytes_view key) const {
         const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_expire_time, key);
         return ms ? std::optional<expiry_time>(detail::expiry_of(*ms)) : std::nullopt;
     }
 
-    /// Changes when a live key expires, without touching its value.
+    /// Changes the expiry time of a live key, without touching its value.
+    /// @param key 1 to 65536 bytes.
+    /// @param expires New TTL or expiry time; never: removes it.
+    /// @param condition Condition for the change.
+    /// @throws error The write errors.
     expire_result expire(bytes_view key, const expiry& expires, expire_if condition = expire_if::always) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -59,7 +65,8 @@ public:
         return changed ? expire_result::changed : expire_result::unchanged;
     }
 
-    /// Takes the TTL from a live key.
+    /// Removes the expiry time of a live key.
+    /// @throws error The write errors.
     expire_result persist(bytes_view key) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -70,8 +77,9 @@ public:
         return changed ? expire_result::changed : expire_result::unchanged;
     }
 
-    /// Reads a value, and in the same step changes when the key expires: a session that lives 20 minutes from
-    /// its last use. Throws what writing throws.
+    /// Reads a value and changes its expiry time, atomically; for example, to extend a session by
+    /// 20 minutes with each use. Returns `nullopt` if the key is not live.
+    /// @throws error The write errors.
     std::optional<std::string> get_and_expire(bytes_view key, const expiry& expires) {
         const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
             return kvstore_cf_get_and_expire(this->cf_, k.data, k.size, this->session_->expire_ms(expires), data, n);
@@ -79,9 +87,11 @@ public:
         return value ? std::optional<std::string>(value->view()) : std::nullopt;
     }
 
-    /// Sets the TTL that put(key, value) gives from now on in this family, through whatever handle and
-    /// process; zero: none. It is kept in the file. Keys that are there keep what they have.
-    /// @throws error errc::error if it is negative, or more than 20 years.
+    /// Sets the default TTL: the TTL of keys written by put(key, value) in this family, through any
+    /// handle and process. The setting is stored in the file. Existing keys keep their expiry
+    /// times.
+    /// @param ttl Up to 20 years; zero: none. Rounded up to a millisecond.
+    /// @throws error errc::error (negative or more than 20 years), and the write errors.
     template <class Rep, class Period>
     void set_default_ttl(const std::chrono::duration<Rep, Period>& ttl) {
         set_default_ttl_ms(detail::to_ms(ttl));
@@ -90,7 +100,8 @@ public:
     /// Removes the default TTL.
     void set_default_ttl(std::nullopt_t) { set_default_ttl_ms(0); }
 
-    /// The default TTL, if there is one.
+    /// Returns the default TTL, or `nullopt` if there is none.
+    /// @throws error The read errors.
     [[nodiscard]] std::optional<std::chrono::milliseconds> default_ttl() const {
         const detail::session& session = this->usable();
         std::int64_t ms = 0;
@@ -98,8 +109,9 @@ public:
         return ms == 0 ? std::nullopt : std::optional<std::chrono::milliseconds>(ms);
     }
 
-    /// The earliest moment at which a key expires, or has expired if nothing has removed it yet: when a timer
-    /// should purge. Of a store: over all its families. `nullopt` if no key has a TTL.
+    /// Returns the earliest expiry time: of this family, or of all families for a store. It is in
+    /// the past if an expired key has not been removed yet; `nullopt` if no key has an expiry time.
+    /// @throws error The read errors.
     [[nodiscard]] std::optional<time_point> next_expiry() const {
         const detail::session& session = this->usable();
         std::int64_t ms = 0;
@@ -109,9 +121,11 @@ public:
         return detail::from_ms(ms);
     }
 
-    /// Removes every key of this family that has expired, in transactions of at most 256 keys, between which
-    /// others may write, or in the open one. Answers how many. What earlier transactions removed stays
-    /// removed after a failure.
+    /// Removes all expired keys of this family, in transactions of at most 256 keys; inside a
+    /// transaction, all in that one. After a failure, keys that earlier transactions removed stay
+    /// removed.
+    /// @return Number of keys removed.
+    /// @throws error The write errors.
     std::uint64_t purge_expired() {
         const detail::session& session = this->usable();
         int n = 0;
@@ -119,8 +133,8 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Removes the keys of this family that expired before a moment; live keys stay. Otherwise as
-    /// purge_expired().
+    /// Removes the keys of this family whose expiry time is before `cutoff`; live keys stay.
+    /// Otherwise like purge_expired().
     std::uint64_t purge_before(const timestamp& cutoff) {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
@@ -129,18 +143,21 @@ public:
     }
 
     /// @}
-    /// @name The age of a value
+    /// @name Write times
     /// @{
 
-    /// Switches write tracking of this family on or off, for every handle and process; it is kept in the
-    /// file. Switched on, the keys that are there count as written now; switched off, all write times are
-    /// forgotten. Both look at every row, in one transaction.
+    /// Switches the recording of write times in this family on or off, for every handle and
+    /// process. The setting is stored in the file. Switched on, existing keys count as written now;
+    /// switched off, all write times are discarded. Both directions visit every row, in one
+    /// transaction.
+    /// @throws error The write errors.
     void set_write_tracking(bool on) {
         const detail::session& session = this->usable();
         session.throw_on_error(kvstore_cf_set_write_tracking(this->cf_, on ? 1 : 0));
     }
 
-    /// Whether this family tracks writes.
+    /// Returns whether this family records write times.
+    /// @throws error The read errors.
     [[nodiscard]] bool write_tracking() const {
         const detail::session& session = this->usable();
         int on = 0;
@@ -148,16 +165,19 @@ public:
         return on != 0;
     }
 
-    /// When the value of a live key was written. A change of its TTL is not a write.
-    /// @throws error errc::error if the family does not track writes.
+    /// Returns the time at which the value of a live key was written, or `nullopt` if there is no
+    /// such key. A change of the expiry time is not a write.
+    /// @throws error errc::error if the family does not record write times, and the read errors.
     [[nodiscard]] std::optional<time_point> write_time(bytes_view key) const {
         const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_write_time, key);
         return ms ? std::optional<time_point>(detail::from_ms(*ms)) : std::nullopt;
     }
 
-    /// Removes every key that was written longer ago than `max_age`, live or expired, and answers how many of
-    /// them were alive. In transactions as purge_expired().
-    /// @throws error errc::error if the family does not track writes, or for a negative age.
+    /// Removes every key, live or expired, whose value is older than `max_age`, in transactions
+    /// like purge_expired().
+    /// @return Number of live keys among the removed ones.
+    /// @throws error errc::error (the family does not record write times, or `max_age` is
+    ///   negative), and the write errors.
     template <class Rep, class Period>
     std::uint64_t sweep(const std::chrono::duration<Rep, Period>& max_age) {
         const detail::session& session = this->usable();
@@ -170,7 +190,8 @@ public:
 
 protected:
     using base::base;
-    expiry_calls(expiry_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    /// Calls on `other` throw errc::misuse afterwards.
+    expiry_calls(expiry_calls&& other) noexcept = default;
     expiry_calls& operator=(expiry_calls&& other) = delete;
     ~expiry_calls() = default;
 

@@ -1,5 +1,5 @@
 /// @file
-/// A family of keys.
+/// Families.
 #ifndef KVSTORE_FAMILY_HPP
 #define KVSTORE_FAMILY_HPP
 
@@ -18,13 +18,14 @@
 
 namespace kvstore {
 
-/// A handle on a family of keys: made by store::family and its kind. May be shared by threads, and outlive
-/// its store: every call throws errc::misuse then.
+/// Handle on a family, returned by store::family and similar functions. Threads may share it. It
+/// may outlive its store; its calls then throw errc::misuse.
 class family : public keyspace<KVColumnFamily> {
 public:
-    /// The other one throws errc::misuse from now on.
+    /// Moves the handle. Calls on `other` throw errc::misuse afterwards.
     family(family&& other) noexcept = default;
-    /// Closes the handle this had. The other one throws errc::misuse from now on.
+    /// Closes the current handle and takes over that of `other`, whose calls throw errc::misuse
+    /// afterwards.
     family& operator=(family&& other) noexcept {
         family taken(std::move(other));
         swap(taken);
@@ -37,16 +38,17 @@ public:
         }
     }
 
-    /// The name of the family.
+    /// Returns the name of the family.
     [[nodiscard]] std::string name() const {
         usable();
         return kvstore_cf_name(cf_);
     }
 
-    /// The first of all live entries, as of items(): a family is a range, `for (auto [key, value] : users)`.
+    /// Returns an iterator at the first live entry, as of items(). A family is a range: `for (auto
+    /// [key, value] : users)`.
     [[nodiscard]] basic_iterator<entry> begin() const { return items().begin(); }
 
-    /// The handle, for calls of the C API. It stays this object's; null if this was moved from.
+    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from.
     KVColumnFamily* native_handle() const noexcept { return session_ ? cf_ : nullptr; }
 
 private:
@@ -59,7 +61,7 @@ private:
 
 #if __cplusplus >= 202002L
 /// @cond
-// A position keeps its walk alive.
+// An iterator shares ownership of its cursor.
 template <>
 inline constexpr bool std::ranges::enable_borrowed_range<kvstore::family> = true;
 /// @endcond

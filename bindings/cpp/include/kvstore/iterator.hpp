@@ -1,5 +1,5 @@
 /// @file
-/// Where a walk is, as the standard library has it: an input iterator. The walk itself is an iterator.
+/// Input iterators over the entries, keys or values of a cursor.
 #ifndef KVSTORE_POSITION_HPP
 #define KVSTORE_POSITION_HPP
 
@@ -28,7 +28,7 @@ inline std::string_view view_of(const void* data, int size) noexcept {
                 : std::string_view();
 }
 
-/// What a position shows of an entry, and what a program keeps of that.
+/// Conversion of a fetched row into what an iterator shows, and the type that owns a copy of it.
 template <class Shown>
 struct part;
 
@@ -52,7 +52,8 @@ struct part<value_view> {
     static value_view of(const KVEntry& row) noexcept { return value_view(view_of(row.pValue, row.nValue)); }
 };
 
-/// An iterator of the C API, and the entries that were fetched from it last. Iterators and positions share it.
+/// Iterator of the C API and the entries fetched from it last; shared by a cursor and its
+/// iterators.
 class cursor_state {
 public:
     cursor_state(std::shared_ptr<session> of, KVIterator* made) noexcept : session_(std::move(of)), handle_(made) {}
@@ -64,7 +65,7 @@ public:
 
     const session& open() const { return usable(session_); }
 
-    /// For a call that moves the iterator of C: what was fetched is no longer there.
+    /// Discards the fetched entries before a call that moves the C iterator.
     const session& moving() {
         const session& at = open();
         row_ = end_ = nullptr;
@@ -74,7 +75,7 @@ public:
 
     bool at_end() { return row_ == end_ && !fetch(); }
 
-    /// The row here.
+    /// Returns the current row.
     const KVEntry& row() {
         open();
         if (at_end()) {
@@ -83,14 +84,14 @@ public:
         return *row_;
     }
 
-    /// What is shown of it; the object is always the same.
+    /// Returns a view of the current row. Always the same object.
     template <class Shown>
     const Shown& here() {
         const KVEntry& at = row();
         return std::get<Shown>(shown_) = part<Shown>::of(at);
     }
 
-    /// At the end it stays there.
+    /// Moves to the next row. At the end, it stays there.
     void step() {
         open();
         if (!at_end()) {
@@ -123,40 +124,43 @@ private:
     const KVEntry* row_ = nullptr;
     const KVEntry* end_ = nullptr;
     std::tuple<entry, key_view, value_view> shown_;
-    bool over_ = false; ///< A fetch has found nothing.
+    bool over_ = false; ///< A fetch returned no entry.
 };
 
 } // namespace detail
 /// @endcond
 
-/// Where a walk over entries (`basic_iterator<entry>`), keys (`basic_iterator<key_view>`) or values (`basic_iterator<value_view>`) is: an
-/// input iterator, of C++17 and of C++20, whose end is `basic_iterator()`.
+/// Input iterator, of C++17 and of C++20, over entries (`basic_iterator<entry>`), keys
+/// (`basic_iterator<key_view>`) or values (`basic_iterator<value_view>`). A default-constructed
+/// object is the end iterator.
 ///
-/// What it shows is a view that is valid until the next step; its `value_type`, which algorithms keep, owns its
-/// bytes. The copies of a position move together: a walk is one pass. It keeps what it needs of the walk alive: it may
-/// outlive the iterator it came from, and the store, whose close it tells by errc::misuse. Used by one thread at a time.
+/// The iterator shows a view that is valid until the next step. Its `value_type` owns its bytes,
+/// and is what algorithms store. Copies of an iterator move together, because the range is
+/// single-pass. An iterator may outlive its cursor and its store; it throws errc::misuse once the
+/// store is closed. Used by one thread at a time.
 ///
-/// Comparing with the end, `*`, `->` and `++` throw what iterator says, and stay where they are then.
+/// Comparison with the end, `*`, `->` and `++` throw what a cursor throws; the iterator then keeps
+/// its position.
 template <class Shown>
 class basic_iterator {
 public:
-    /// One pass.
+    /// Single pass.
     using iterator_category = std::input_iterator_tag;
-    /// The same, in C++20.
+    /// Single pass, for C++20.
     using iterator_concept = std::input_iterator_tag;
-    /// The entry, key or value here, a view.
+    /// View of the current entry, key or value.
     using reference = const Shown&;
-    /// Points to it.
+    /// Pointer to that view.
     using pointer = const Shown*;
-    /// The same with its own bytes.
+    /// Entry, key or value that owns its bytes.
     using value_type = typename detail::part<Shown>::kept;
-    /// As every iterator has it.
+    /// Required by the iterator requirements.
     using difference_type = std::ptrdiff_t;
 
-    /// What `it++` leaves, with its own bytes.
+    /// Result of `it++`; owns its bytes.
     class left {
     public:
-        /// The entry, key or value.
+        /// Returns the entry, key or value.
         const value_type& operator*() const noexcept { return kept_; }
 
     private:
@@ -166,21 +170,21 @@ public:
         value_type kept_;
     };
 
-    /// The end of every walk.
+    /// Creates the end iterator.
     basic_iterator() noexcept = default;
 
-    /// The entry, key or value here. Valid until the next step.
+    /// Returns the current entry, key or value, valid until the next step.
     /// @throws error errc::error at the end.
     reference operator*() const { return state().template here<Shown>(); }
 
-    /// The same.
+    /// Returns a pointer to the current entry, key or value.
     pointer operator->() const { return &**this; }
 
-    /// When the entry here expires.
+    /// Returns the expiry time of the current entry.
     /// @throws error errc::error at the end.
     expiry_time expires_at() const { return detail::expiry_of(state().row().expireMs); }
 
-    /// Moves to the next entry; at the end it stays.
+    /// Moves to the next entry. At the end, it stays there.
     basic_iterator& operator++() {
         if (state_) {
             state_->step();
@@ -188,7 +192,7 @@ public:
         return *this;
     }
 
-    /// Moves to the next entry, and answers a copy of the one here.
+    /// Moves to the next entry and returns a copy of the current one.
     /// @throws error errc::error at the end.
     left operator++(int) {
         left before(**this);
@@ -196,12 +200,12 @@ public:
         return before;
     }
 
-    /// Whether both are at the end, or in the same walk and not at its end.
+    /// Returns whether both are at the end, or both are in the same cursor and not at its end.
     friend bool operator==(const basic_iterator& a, const basic_iterator& b) {
         const bool ended = a.at_end();
         return ended == b.at_end() && (ended || a.state_ == b.state_);
     }
-    /// Whether one is at the end and the other is not, or both in walks of their own.
+    /// Returns whether only one is at the end, or both belong to different cursors.
     friend bool operator!=(const basic_iterator& a, const basic_iterator& b) { return !(a == b); }
 
 private:
@@ -221,6 +225,13 @@ private:
 
     std::shared_ptr<detail::cursor_state> state_;
 };
+
+/// Iterator over entries.
+using iterator = basic_iterator<entry>;
+/// Iterator over keys.
+using key_iterator = basic_iterator<key_view>;
+/// Iterator over values.
+using value_iterator = basic_iterator<value_view>;
 
 } // namespace kvstore
 

@@ -1,5 +1,6 @@
 /// @file
-/// What a store (by its default family) and a family have in common: reads.hpp, writes.hpp, lifetimes.hpp, walks.hpp.
+/// Functions that stores (on their default family) and families share: reads.hpp, writes.hpp,
+/// expiry.hpp, ranges.hpp.
 #ifndef KVSTORE_KEYSPACE_HPP
 #define KVSTORE_KEYSPACE_HPP
 
@@ -12,20 +13,23 @@
 
 namespace kvstore {
 
-/// The calls that a store and a family share; those of a store work on its default family.
+/// Functions that stores and families share; those of a store work on its default family.
 ///
-/// A key is 1 to 65536 bytes, a value 0 bytes to the configured maximum; both are copied. Every call is
-/// atomic: one transaction of its own, or part of the open one. May be used by several threads.
+/// A key has 1 to 65536 bytes, a value 0 to config::max_value_size bytes, any content; both are
+/// copied. Every call is atomic: a transaction of its own, or part of the open one. Threads may
+/// share the object.
 ///
-/// Beside what a call names, reading throws errc::ioerr, errc::nomem, errc::corrupt, errc::misuse, and
-/// errc::busy (only in DELETE journal mode); errc::error for a key or value of a bad length. Writing throws
-/// all these, and errc::busy (another handle is writing; only outside a transaction), errc::readonly and
-/// errc::full. Nothing is changed then.
+/// **Read errors**, thrown by every read: errc::busy (a lock, in rollback journal mode or on a
+/// server), errc::locked, errc::nomem, errc::ioerr, errc::corrupt, errc::protocol, errc::misuse;
+/// errc::error for a key or value whose length is out of bounds.
+///
+/// **Write errors**, thrown by every write: the read errors, errc::busy also if another handle is
+/// writing (outside a transaction), errc::readonly and errc::full. A failed write changes nothing.
 template <class Handle>
 class keyspace : public range_calls<Handle> {
 protected:
     using range_calls<Handle>::range_calls;
-    keyspace(keyspace&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    keyspace(keyspace&& other) noexcept = default; ///< Calls on `other` throw errc::misuse afterwards.
     keyspace& operator=(keyspace&& other) = delete;
     ~keyspace() = default;
 };

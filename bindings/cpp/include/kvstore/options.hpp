@@ -1,5 +1,5 @@
 /// @file
-/// What the calls of a store and a family take and answer: bounds, conditions, options.
+/// Types of arguments and results: bounds, conditions, options.
 #ifndef KVSTORE_OPTIONS_HPP
 #define KVSTORE_OPTIONS_HPP
 
@@ -14,50 +14,51 @@
 
 namespace kvstore {
 
-/// A bound of a range; `std::nullopt` is open.
+/// Bound of a range; `std::nullopt`: unbounded.
 using bound = std::optional<bytes_view>;
 
-/// A value, and what is left of its life.
+/// Value and its remaining TTL.
 struct value_with_ttl {
-    std::string value; ///< The value.
-    remaining_ttl ttl;     ///< What is left.
+    std::string value; ///< Value.
+    remaining_ttl ttl; ///< Remaining TTL.
 };
 
-/// What a call did that changes when a key expires.
+/// Result of keyspace::expire and keyspace::persist.
 enum class expire_result {
-    missing,   ///< There is no such key, or it has expired.
-    unchanged, ///< The key is there, but the condition did not hold, or there was nothing to change.
-    changed,   ///< It changed.
+    missing, ///< The key does not exist or has expired.
+    unchanged, ///< The condition did not hold, or there was nothing to change.
+    changed, ///< The expiry time was changed.
 };
 
-/// On what condition keyspace::expire changes a key. A key without a TTL counts as expiring later than any
-/// moment.
+/// Condition of keyspace::expire. A key without an expiry time counts as expiring later than any
+/// time.
 enum class expire_if : int {
-    always = 0,                 ///< On none.
-    no_ttl = KVSTORE_EXPIRE_NX, ///< The key has no TTL.
-    has_ttl = KVSTORE_EXPIRE_XX,   ///< The key has a TTL.
-    later = KVSTORE_EXPIRE_GT,  ///< The new end is later than the old one.
-    earlier = KVSTORE_EXPIRE_LT ///< The new end is earlier than the old one.
+    always = 0, ///< No condition.
+    no_ttl = KVSTORE_EXPIRE_NX, ///< The key has no expiry time.
+    has_ttl = KVSTORE_EXPIRE_XX, ///< The key has an expiry time.
+    later = KVSTORE_EXPIRE_GT, ///< The new expiry time is later than the current one.
+    earlier = KVSTORE_EXPIRE_LT ///< The new expiry time is earlier than the current one.
 };
 
-/// How keyspace::put_with writes; at first: always, never expiring.
+/// Options of keyspace::put_with. A default-constructed object writes unconditionally, without an
+/// expiry time.
 /// @code
 /// db.put_with("job", "done", kvstore::put_options().if_present().keep_ttl());
 /// @endcode
 class put_options {
 public:
-    /// When the key is to end. Not together with default_ttl().
+    /// Sets a TTL or expiry time. Cannot be combined with default_ttl().
     put_options& expires(const expiry& when) {
         expiry_ = when;
         return *this;
     }
-    /// The family's default TTL instead, if it has one.
+    /// Uses the default TTL of the family, if it has one.
     put_options& default_ttl() noexcept { return add(KVSTORE_PUT_DEFAULT_TTL); }
-    /// A live key keeps the TTL it has, also none; a new key gets the one given.
+    /// Keeps the expiry time of a live key, or its lack of one. A new key gets the one given.
     put_options& keep_ttl() noexcept { return add(KVSTORE_PUT_KEEP_TTL); }
-    /// Only if the key is missing or expired.
+    /// Writes only if the key does not exist or has expired.
     put_options& if_absent() noexcept { return add(KVSTORE_PUT_IF_ABSENT); }
-    /// Only if the key is alive.
+    /// Writes only if the key is live.
     put_options& if_present() noexcept { return add(KVSTORE_PUT_IF_PRESENT); }
 
 private:

@@ -1,5 +1,5 @@
 /// @file
-/// Walking over the keys of a store and a family.
+/// Ranges over the entries of a store or family.
 #ifndef KVSTORE_WALKS_HPP
 #define KVSTORE_WALKS_HPP
 
@@ -21,30 +21,32 @@
 
 namespace kvstore {
 
-/// The walks over a keyspace.
+/// Functions of a keyspace that return ranges and cursors. All of them throw the read errors listed
+/// there.
 template <class Handle>
 class range_calls : public expiry_calls<Handle> {
     using base = expiry_calls<Handle>;
     using call = detail::functions<Handle>;
 
 public:
-    /// @name Walks
-    /// Each is at its first entry from the start. cursor says how fresh what they show is, and how long it lives.
+    /// @name Ranges
+    /// Each is at its first entry. Visibility of writes and lifetime of the views: see cursor.
     /// @{
 
-    /// The position of a live key, from which the walk goes on to the keys after it; end() if it is missing. For its
-    /// value alone, get() is faster.
+    /// Returns an iterator at a live key, which continues with the keys after it, or end() if the
+    /// key is not live. get() is faster if only the value is needed.
     [[nodiscard]] basic_iterator<entry> find(bytes_view key) const {
         cursor made = make([&](KVIterator** it) { return call::iterator(this->handle(), it); });
         made.seek(key);
         const basic_iterator<entry> at = made.begin();
-        return at != end() && at->key == key.view() ? at : end(); // as it was fetched: it may have expired since seek
+        return at != end() && at->key == key.view() ? at : end(); // compares what was fetched: the key may have expired since seek
     }
 
-    /// The end of every walk. (Its beginning is that of items() and the others; store::begin begins a transaction.)
+    /// Returns the end iterator of every range. (There is no begin(): store::begin begins a
+    /// transaction. Use items().)
     [[nodiscard]] basic_iterator<entry> end() const noexcept { return {}; }
 
-    /// Walks over the live entries whose keys start with a prefix; all of them without one.
+    /// Returns the live entries whose keys start with `prefix`, or all of them.
     [[nodiscard]] cursor items(bytes_view prefix = {}, direction order = direction::forward) const {
         const bool forward = order == direction::forward;
         if (prefix.size() == 0) {
@@ -61,7 +63,7 @@ public:
         });
     }
 
-    /// Walks over the live keys that start with a prefix, all of them without one, and reads no values.
+    /// Returns the live keys that start with `prefix`, or all of them. It reads no values.
     [[nodiscard]] key_range keys(bytes_view prefix = {}, direction order = direction::forward) const {
         const std::string after = after_prefix(prefix.view());
         const range_flags how = order == direction::forward ? range_flags::none : range_flags::reverse;
@@ -69,14 +71,15 @@ public:
                                after.empty() ? bound() : bound(after), how | range_flags::keys_only));
     }
 
-    /// Walks over the values of the live keys that start with a prefix, of all of them without one, in the order of the
-    /// keys.
+    /// Returns the values of the live keys that start with `prefix`, or of all of them, in the
+    /// order of the keys.
     [[nodiscard]] value_range values(bytes_view prefix = {}, direction order = direction::forward) const {
         return value_range(items(prefix, order));
     }
 
-    /// Walks over the live entries from `lower` to before `upper`. A lower bound that is not below the upper
-    /// one: nothing is in it.
+    /// Returns the live entries from `lower` (included) to `upper` (excluded). The range is empty
+    /// if `lower` is not below `upper`.
+    /// @throws error errc::error if a bound is too long.
     [[nodiscard]] cursor range(const bound& lower, const bound& upper,
                                  range_flags flags = range_flags::none) const {
         const detail::c_bytes from(lower);
@@ -87,8 +90,9 @@ public:
         });
     }
 
-    /// Walks over one partition of row keys (see row_key()), from the clustering part `start` to before
-    /// `finish`. Its keys, and those it seeks, are clustering parts.
+    /// Returns the rows of one partition of row keys (see row_key()), from the clustering part
+    /// `start` (included) to `finish` (excluded). Keys of the cursor, and those it seeks, are
+    /// clustering parts.
     [[nodiscard]] cursor rows(bytes_view partition, const bound& start = {}, const bound& finish = {},
                                 range_flags flags = range_flags::none) const {
         const detail::c_bytes of(partition, "partition key");
@@ -100,17 +104,17 @@ public:
         });
     }
 
-    /// Walks over the keys that expire at or after `from` and before `to`, in the order of their expiry,
-    /// those that have expired but are still there included. cursor::expires_at shows when. It cannot
-    /// seek.
+    /// Returns the entries that expire from `from` (included) to `to` (excluded), in order of
+    /// expiry. Expired rows that have not been removed yet are included. The cursor cannot seek;
+    /// cursor::expires_at returns the expiry times.
     [[nodiscard]] cursor expiring(const timestamp& from, const timestamp& to) const {
         return make([&](KVIterator** it) {
             return kvstore_cf_expiring_iterator_create(this->cf_, from.ms(), to.ms(), it);
         });
     }
 
-    /// The same without an end: all keys with a TTL that expire at or after `from`, those of the last moment
-    /// there is included.
+    /// Like expiring(from, to), without an upper bound: includes keys that expire at the last
+    /// representable time.
     [[nodiscard]] cursor expiring(const timestamp& from, never_t) const {
         return make([&](KVIterator** it) {
             return kvstore_cf_expiring_iterator_create(this->cf_, from.ms(), detail::max_ms, it);
@@ -121,12 +125,13 @@ public:
 
 protected:
     using base::base;
-    range_calls(range_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    /// Calls on `other` throw errc::misuse afterwards.
+    range_calls(range_calls&& other) noexcept = default;
     range_calls& operator=(range_calls&& other) = delete;
     ~range_calls() = default;
 
 private:
-    /// The first string after all that start with a prefix; empty if there is none.
+    /// Returns the first string after all strings that start with a prefix; empty if there is none.
     static std::string after_prefix(std::string_view prefix) {
         std::string after(prefix);
         while (!after.empty() && after.back() == '\xff') {

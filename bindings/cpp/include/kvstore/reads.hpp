@@ -1,5 +1,5 @@
 /// @file
-/// Reading keys, of a store and a family.
+/// Read functions of a store or family.
 #ifndef KVSTORE_READS_HPP
 #define KVSTORE_READS_HPP
 
@@ -23,7 +23,7 @@
 
 namespace kvstore {
 
-/// The reads of a keyspace.
+/// Read functions of a keyspace. All of them throw the read errors listed there.
 template <class Handle>
 class read_calls : public detail::access<Handle> {
     using base = detail::access<Handle>;
@@ -33,23 +33,26 @@ public:
     /// @name Reading
     /// @{
 
-    /// The value of a live key, as a `std::string`, or any other container of bytes:
-    /// `db.get<std::vector<std::byte>>("key")`.
+    /// Returns the value of a live key as a `std::string` or another container of bytes, or
+    /// `nullopt`: `db.get<std::vector<std::byte>>("key")`.
     template <class Bytes = std::string>
     [[nodiscard]] std::optional<Bytes> get(bytes_view key) const {
         const std::optional<buffer> value = get_buffer(key);
         return value ? std::optional<Bytes>(detail::copy_of<Bytes>(value->view())) : std::nullopt;
     }
 
-    /// The value of a live key, in the library's memory: for large values, which get() would copy once more.
+    /// Returns the value of a live key in memory of the library, or `nullopt`. It saves the copy
+    /// that get() makes of a large value.
     [[nodiscard]] std::optional<buffer> get_buffer(bytes_view key) const {
         return this->read([&](const detail::c_key& k, void** value, int* n) {
             return call::get(this->handle(), k.data, k.size, value, n);
         }, key);
     }
 
-    /// Reads a value into the caller's memory, without allocating: its first bytes, at most `capacity`.
-    /// Answers its full length, also if that is more, or `nullopt` for a missing key.
+    /// Reads the first `capacity` bytes of a value into a buffer of the caller, without allocating
+    /// memory.
+    /// @return Full length of the value, which may exceed `capacity`; `nullopt` if the key is not
+    ///   live.
     [[nodiscard]] std::optional<std::size_t> get_into(bytes_view key, void* buffer,
                                                       std::size_t capacity) const {
         const detail::session& session = this->usable();
@@ -62,14 +65,14 @@ public:
         return static_cast<std::size_t>(n);
     }
 
-    /// The same, with a range of bytes in the caller's memory: a `std::array`, a vector, which stays as long as it is,
-    /// a `std::span`.
+    /// Like get_into(key, buffer, capacity), for a range of bytes: a `std::array`, a `std::span`,
+    /// or a vector, whose size stays the same.
     template <class Range, std::enable_if_t<detail::is_writable_byte_range<Range>, int> = 0>
     [[nodiscard]] std::optional<std::size_t> get_into(bytes_view key, Range&& buffer) const {
         return get_into(key, static_cast<void*>(std::data(buffer)), std::size(buffer));
     }
 
-    /// The value of a live key, and what is left of its life.
+    /// Returns the value of a live key and its remaining TTL, or `nullopt`.
     [[nodiscard]] std::optional<value_with_ttl> get_with_ttl(bytes_view key) const {
         std::int64_t left = 0;
         const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
@@ -81,11 +84,12 @@ public:
         return value_with_ttl{std::string(value->view()), detail::remaining_ttl_of(left)};
     }
 
-    /// Reads several values from one snapshot, in the order of the keys: `nullopt` for each that is missing.
-    /// `keys` is a range of anything a bytes_view can be made from, also one that makes its keys as it goes.
+    /// Reads several values from one snapshot.
+    /// @param keys Range of anything that converts to bytes_view; may generate its elements.
+    /// @return Values in the order of the keys; `nullopt` for each key that is not live.
     template <class Keys>
     [[nodiscard]] std::vector<std::optional<std::string>> get_many(const Keys& keys) const {
-        const detail::c_keys<Keys> k(keys); // first: it runs what makes the keys, which may close the store
+        const detail::c_keys<Keys> k(keys); // first: generating the keys may close the store
         const detail::session& session = this->usable();
         std::vector<void*> values(k.data.size());
         std::vector<int> value_sizes(k.data.size());
@@ -102,16 +106,16 @@ public:
         return found;
     }
 
-    /// The same, of keys that are listed.
+    /// Like get_many(keys), for a list of keys.
     [[nodiscard]] std::vector<std::optional<std::string>>
     get_many(std::initializer_list<bytes_view> keys) const {
         return get_many<std::initializer_list<bytes_view>>(keys);
     }
 
-    /// Whether a key is there and alive.
+    /// Returns whether a key is live.
     [[nodiscard]] bool contains(bytes_view key) const { return exists(key); }
 
-    /// The same, by the name that it has in the other languages.
+    /// Returns whether a key is live. Same as contains(); this is the name in the other languages.
     [[nodiscard]] bool exists(bytes_view key) const {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -120,8 +124,9 @@ public:
         return there != 0;
     }
 
-    /// How many rows there are. Expired ones are included as long as nothing has removed them, and no get, contains
-    /// or ttl of this store has met them. Reads the whole key tree.
+    /// Returns the number of rows, including expired rows that have not been removed yet. An
+    /// expired row is not counted once a get, contains or ttl call of this store has found it. The
+    /// call reads the whole key index.
     [[nodiscard]] std::uint64_t count() const {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
@@ -129,7 +134,7 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// How many keys are alive.
+    /// Returns the number of live keys.
     [[nodiscard]] std::uint64_t count_live() const {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
@@ -141,7 +146,8 @@ public:
 
 protected:
     using base::base;
-    read_calls(read_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    /// Calls on `other` throw errc::misuse afterwards.
+    read_calls(read_calls&& other) noexcept = default;
     read_calls& operator=(read_calls&& other) = delete;
     ~read_calls() = default;
 

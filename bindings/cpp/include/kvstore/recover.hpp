@@ -1,5 +1,5 @@
 /// @file
-/// What can be read of a damaged file, saved into a new store.
+/// Recovery of a damaged file into a new store.
 #ifndef KVSTORE_RECOVER_HPP
 #define KVSTORE_RECOVER_HPP
 
@@ -15,11 +15,11 @@
 
 namespace kvstore {
 
-/// What recover has saved.
+/// Result of recover().
 struct recover_report {
-    /// Rows in the new store.
+    /// Number of rows in the new store.
     std::uint64_t saved;
-    /// Everything that was found to be lost: rows, pages, tables. 0: nothing is.
+    /// Number of losses found: rows, pages and tables; 0 if everything was saved.
     std::uint64_t lost;
 };
 
@@ -30,7 +30,7 @@ struct recovery {
     Report& report;
     std::exception_ptr thrown;
 
-    // Called by C, which no exception may cross.
+    // Called by C: no exception may leave it.
     static int call(void* context, const char* text, std::int64_t done, std::int64_t total) noexcept {
         auto& self = *static_cast<recovery*>(context);
         try {
@@ -45,14 +45,15 @@ struct recovery {
 
 } // namespace detail
 
-/// Saves every row that can be read of the file `path`, which may be damaged and is never written, into a new store
-/// at `new_path`, which must not exist. No row is invented; kvstore_recover says more. Nobody may have the file open.
-///
-/// `report(text, done, total)` is called with a line about each thing that is lost, and now and then with nullptr as
-/// `text`; `done` and `total` are numbers of pages. If it throws, the recovery is stopped, no file is left, and the
-/// exception thrown on.
-/// @throws error errc::cantopen if `path` cannot be read, errc::notadb if nothing in it is of a store, errc::error if
-/// `new_path` exists; errc::full and what else writing throws.
+/// Saves every readable row of a damaged file into a new store. No row is invented; kvstore_recover
+/// has the details.
+/// @param path Damaged file. It is never written, and must not be open elsewhere.
+/// @param new_path Path of the new store, which must not exist.
+/// @param report Called as `report(text, done, total)`: with a line of text for each loss, and at
+///   intervals with nullptr as text. `done` and `total` are numbers of pages. If it throws, the
+///   recovery is cancelled, no file is left, and the exception is passed on.
+/// @throws error errc::cantopen (`path` cannot be read), errc::notadb (the file contains nothing of
+///   a store), errc::error (`new_path` exists), errc::full, errc::ioerr, errc::nomem, errc::busy.
 template <class Report>
 recover_report recover(const std::string& path, const std::string& new_path, Report&& report) {
     detail::recovery<std::remove_reference_t<Report>> watching{report, nullptr};
@@ -69,7 +70,7 @@ recover_report recover(const std::string& path, const std::string& new_path, Rep
     return recover_report{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)};
 }
 
-/// The same without a report.
+/// Like recover(path, new_path, report), without a report.
 inline recover_report recover(const std::string& path, const std::string& new_path) {
     return recover(path, new_path, [](const char*, std::int64_t, std::int64_t) {});
 }

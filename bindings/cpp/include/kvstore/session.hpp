@@ -1,6 +1,6 @@
 /// @file
-/// What a store shares with its families, iterators, batches and transactions, and how a result code becomes
-/// an exception. Nothing in here is for users.
+/// State that a store shares with its families, cursors, batches and transactions, and the
+/// conversion of result codes into exceptions. Internal.
 #ifndef KVSTORE_SESSION_HPP
 #define KVSTORE_SESSION_HPP
 
@@ -21,13 +21,14 @@
 /// @cond
 namespace kvstore::detail {
 
-/// A clock of the user's, as the C API calls it.
+/// Clock of the user, in the form that the C API calls.
 class clock {
 public:
-    /// Asks the clock once: one that fails from the start is refused here, by its own exception.
+    /// Calls the clock once, so that one that throws is rejected here with its own exception.
     explicit clock(std::function<time_point()> now) : now_(std::move(now)) { advance(now_()); }
 
-    /// Never runs backwards, and stands still while the user's function throws: nothing may cross C.
+    /// Returns the time for C. It never decreases, and keeps its value while the user's function
+    /// throws, because no exception may cross C.
     static std::int64_t read(void* context) noexcept {
         auto& self = *static_cast<clock*>(context);
         try {
@@ -37,7 +38,7 @@ public:
         return self.latest_.load(std::memory_order_relaxed);
     }
 
-    std::unique_ptr<clock> before; ///< The clock that this one replaced.
+    std::unique_ptr<clock> before; ///< Clock that this one replaced.
 
 private:
     void advance(time_point now) noexcept {
@@ -51,8 +52,8 @@ private:
     std::atomic<std::int64_t> latest_{0};
 };
 
-/// One for each open store; lives until the last object that belongs to it is gone. After the store was
-/// closed `kv` is not passed to C any more: its memory may belong to another store by then.
+/// State of one open store; destroyed with the last object that belongs to it. After the store is
+/// closed, `kv` is not passed to C any more, because its memory may belong to another store.
 class session {
 public:
     session(KVStore* opened, KVColumnFamily* default_family) noexcept : kv(opened), cf(default_family) {}
@@ -61,16 +62,17 @@ public:
 
     ~session() {
         if (open_) {
-            (void)clock_.release(); // closing was refused: the store goes on asking its clock
+            (void)clock_.release(); // closing was refused: the store keeps calling its clock
         }
     }
 
-    KVStore* const kv;        ///< The store.
+    KVStore* const kv; ///< Store.
     KVColumnFamily* const cf; ///< Its default family.
 
     bool is_open() const noexcept { return open_.load(std::memory_order_relaxed); }
 
-    /// Closes the store once. A code, because a destructor calls it; the text is in kvstore_errmsg(NULL).
+    /// Closes the store once. Returns a code, because a destructor calls it; kvstore_errmsg(NULL)
+    /// has the text.
     int close() noexcept {
         if (!open_.exchange(false)) {
             return KVSTORE_OK;
@@ -90,7 +92,7 @@ public:
         }
     }
 
-    /// For calls that answer "not found" of a key: whether it was found.
+    /// Returns whether a call on a key found it; throws for codes other than OK and NOTFOUND.
     bool found(int code) const {
         if (code == KVSTORE_NOTFOUND) {
             return false;
@@ -103,8 +105,9 @@ public:
         throw error(static_cast<errc>(code), is_open() ? kvstore_errmsg(kv) : "the store is closed");
     }
 
-    /// Now, by the store's clock: the one it was given, the server's, or the system's. Fails where the server is to be asked
-    /// and cannot be: this machine's clock may be another.
+    /// Returns the time of the store's clock: of the user, of the server, or of the system. Throws
+    /// if the server must be asked and cannot be reached, because the clock of this machine may
+    /// differ.
     std::int64_t now_ms() const {
         if (clock* set = current_.load(std::memory_order_acquire)) {
             return clock::read(set);
@@ -118,7 +121,8 @@ public:
         return expires.expire_ms([this] { return now_ms(); });
     }
 
-    /// Clocks that were replaced are kept as long as the session: another thread may still be inside one.
+    /// Replaces the clock. Replaced clocks are kept as long as the session, because another thread
+    /// may be calling one.
     void set_clock(std::unique_ptr<clock> made) {
         const std::lock_guard<std::mutex> lock(clock_mutex_);
         throw_on_error(kvstore_set_clock(kv, made ? &clock::read : nullptr, made.get()));
@@ -140,7 +144,7 @@ private:
     throw error(errc::misuse, "this object was moved from: use the one it was moved to");
 }
 
-/// The session of an object, if it was not moved from and its store is open.
+/// Returns the session of an object. Throws if it was moved from or its store is closed.
 inline session& usable(const std::shared_ptr<session>& of) {
     if (!of) {
         moved_from();

@@ -1,5 +1,5 @@
 /// @file
-/// The store: opening, families, transactions, maintenance.
+/// Stores: opening, families, transactions, maintenance.
 #ifndef KVSTORE_STORE_HPP
 #define KVSTORE_STORE_HPP
 
@@ -29,103 +29,115 @@
 
 namespace kvstore {
 
-/// The version of the library, such as "0.1.0"; "+sqlcipher" is after it where stores can be encrypted, and
-/// "+remote" where they can be on a server.
+/// Returns the version of the library, such as "0.1.0". The suffix "+sqlcipher" marks a build with
+/// encryption, "+remote" one with support for servers.
 inline std::string_view version() noexcept { return kvstore_version(); }
-/// The version of the SQLite inside, such as "3.54.1".
+/// Returns the version of the SQLite in the library, such as "3.54.1".
 inline std::string_view sqlite_version() noexcept { return kvstore_sqlite_version(); }
-/// The engine of the library: "sql" or "btree"; "+sqlcipher" is after it where stores can be encrypted.
+/// Returns the storage engine of the library: "sql" or "btree", with the suffix "+sqlcipher" in a
+/// build with encryption.
 inline std::string_view engine() noexcept { return kvstore_engine(); }
-/// The time of the system's clock, never less than before in this process. store::now is a store's.
+/// Returns the time of the system clock, which never decreases within a process. store::now returns
+/// that of a store.
 inline time_point now() noexcept { return detail::from_ms(kvstore_now_ms()); }
 
-/// What a checkpoint waits for.
+/// Extent of a checkpoint.
 enum class checkpoint_mode : int {
-    passive = KVSTORE_CHECKPOINT_PASSIVE,   ///< For nothing: as much as is possible.
-    full = KVSTORE_CHECKPOINT_FULL,         ///< For writers, then everything.
-    restart = KVSTORE_CHECKPOINT_RESTART,   ///< For readers, too: the next writer starts the WAL anew.
-    truncate = KVSTORE_CHECKPOINT_TRUNCATE  ///< Like restart, and cuts the WAL to zero bytes.
+    passive = KVSTORE_CHECKPOINT_PASSIVE, ///< Copies as many frames as possible without waiting.
+    full = KVSTORE_CHECKPOINT_FULL, ///< Waits for writers, then copies all frames.
+    /// Also waits for readers, so that the next writer overwrites the WAL from its start.
+    restart = KVSTORE_CHECKPOINT_RESTART,
+    truncate = KVSTORE_CHECKPOINT_TRUNCATE ///< Like restart, and truncates the WAL to zero bytes.
 };
 
-/// Which keys a store with a limit removes to make room.
+/// Policy that selects the keys a store with a size limit removes.
 enum class eviction : int {
-    none = KVSTORE_EVICT_NONE,       ///< None: a write that would pass the limit fails with errc::full.
-    soonest = KVSTORE_EVICT_SOONEST, ///< Expired ones, then those that would expire soonest; never one without a TTL.
-    oldest = KVSTORE_EVICT_OLDEST    ///< Expired ones, then those that were written longest ago.
+    none = KVSTORE_EVICT_NONE, ///< Evicts nothing: a write beyond the limit fails with errc::full.
+    /// Expired keys, then the keys with the earliest expiry time; never a key without one.
+    soonest = KVSTORE_EVICT_SOONEST,
+    oldest = KVSTORE_EVICT_OLDEST ///< Expired keys, then the keys that were written longest ago.
 };
 
-/// How much a store may take.
+/// Size limit (quota) of a store.
 struct limit {
-    std::int64_t max_bytes = 0;               ///< What the data may take in the file; 0: there is no limit.
-    eviction policy = eviction::none; ///< What makes room.
+    std::int64_t max_bytes = 0; ///< Maximum size of the data in the file, in bytes; 0: no limit.
+    eviction policy = eviction::none; ///< Eviction policy.
 };
 
-/// What a store has done since it was opened or store::reset_stats was called. Only calls that succeeded
-/// count, except in `errors`.
+/// Counters of a store object since it was opened or since store::reset_stats. Only successful
+/// calls count, except in `errors`. Members marked "current" are not reset.
 struct stats {
-    std::uint64_t puts;          ///< Keys written.
-    std::uint64_t gets;          ///< Values read.
-    std::uint64_t erases;       ///< Keys deleted.
-    std::uint64_t iterations;    ///< Iterators made.
-    std::uint64_t errors;        ///< Calls that failed. A missing key is not a failure.
-    std::uint64_t bytes_read;    ///< Bytes of values read.
+    std::uint64_t puts; ///< Keys written.
+    std::uint64_t gets; ///< Values read.
+    std::uint64_t erases; ///< Keys deleted.
+    std::uint64_t iterations; ///< Cursors created.
+    std::uint64_t errors; ///< Calls that failed. A missing key is not a failure.
+    std::uint64_t bytes_read; ///< Bytes of values read.
     std::uint64_t bytes_written; ///< Bytes of keys and values written.
-    std::uint64_t wal_commits;   ///< Write transactions committed.
-    std::uint64_t checkpoints;   ///< Checkpoints run, automatic ones included.
-    std::uint64_t ttl_expired;   ///< Gets, exists and ttl calls that met an expired key.
-    std::uint64_t ttl_purged;    ///< Keys removed by purges.
-    std::uint64_t db_pages;      ///< Pages of the database now; not reset.
-    std::uint64_t wal_frames;    ///< Frames in the WAL after the last commit or checkpoint; not reset.
-    std::uint64_t misses;        ///< Gets (of several keys, each) and exists that found no live key.
-    std::uint64_t evicted;       ///< Keys that were removed alive to make room (store::set_limit).
-    std::uint64_t size_bytes;    ///< What the data takes in the file now: its pages less the free ones; not reset.
+    std::uint64_t wal_commits; ///< Write transactions committed.
+    std::uint64_t checkpoints; ///< Checkpoints run, including automatic ones.
+    std::uint64_t ttl_expired; ///< Gets, exists and ttl calls that found an expired row.
+    std::uint64_t ttl_purged; ///< Expired keys removed by purges, or to enforce the size limit.
+    std::uint64_t db_pages; ///< Current number of pages of the database.
+    /// Current number of frames in the WAL, as of the last commit or checkpoint.
+    std::uint64_t wal_frames;
+    /// Gets (each key of a call with several) and exists that found no live key.
+    std::uint64_t misses;
+    std::uint64_t evicted; ///< Live keys removed to enforce the size limit.
+    /// Current size of the data in the file, in bytes: its pages without the free ones.
+    std::uint64_t size_bytes;
 };
 
-/// What store::purge_step did.
+/// Result of store::purge_step.
 struct purge_result {
-    std::uint64_t removed; ///< Keys removed.
-    bool more;             ///< Whether expired keys are left.
+    std::uint64_t removed; ///< Number of keys removed.
+    bool more; ///< Whether expired keys are left.
 };
 
-/// What store::checkpoint did. Both are 0 when not in WAL mode.
+/// Result of store::checkpoint. Both numbers are 0 if the store is not in WAL mode.
 struct checkpoint_result {
-    int wal_frames;          ///< Frames in the WAL.
-    int checkpointed_frames; ///< How many of them are in the file now.
+    int wal_frames; ///< Frames in the WAL.
+    int checkpointed_frames; ///< Frames copied into the file.
 };
 
-/// A store: one connection to one file, and by itself its default family. May be shared by threads, which
-/// take turns; open several for parallel reads.
-///
-/// Forks: in the child of a fork its parent's stores answer errc::misuse; it opens the file anew.
+/// Store: one connection to one file, or to a schema of a server. Its key functions work on its
+/// default family. Threads may share it; their calls run one after another. Open several store
+/// objects for parallel reads.
 class store : public keyspace<KVStore> {
 public:
     /// @name Opening and closing
     /// @{
 
-    /// Opens the store at a path with the default configuration; makes it if it is not there. "" or
-    /// ":memory:" is a new store in memory.
-    /// @throws error errc::cantopen, errc::notadb (the file is left as it is), errc::busy (another handle
-    /// has it open exclusively, or in the other journal mode), errc::corrupt, errc::ioerr, errc::full,
-    /// errc::nomem.
+    /// Opens the store at `path` with the default configuration, and creates it if it does not
+    /// exist.
+    /// @param path File name; "" or ":memory:" for a new store in memory; in a build with support
+    ///   for servers also a URL.
+    /// @throws error errc::cantopen, errc::notadb (not a store; the file is left unchanged),
+    ///   errc::auth_failed (encrypted), errc::busy (another handle has it open exclusively, or in
+    ///   the other journal mode), errc::readonly, errc::corrupt, errc::ioerr, errc::full,
+    ///   errc::nomem, errc::protocol. kvstore_open_v2 has the details.
     explicit store(const std::string& path)
         : store(opened([&](KVStore** kv) {
               return kvstore_open(detail::c_string(path, "path"), kv, KVSTORE_JOURNAL_WAL);
           })) {}
 
-    /// Opens the store at a path with a configuration.
-    /// @throws error Also errc::error: a setting is out of bounds.
+    /// Opens the store at `path` with a configuration, and creates it if it does not exist.
+    /// @throws error As store(path); also errc::error (a setting is out of bounds).
     store(const std::string& path, const config& with)
         : store(opened([&](KVStore** kv) {
               const KVStoreConfig settings = detail::c_config(with);
               return kvstore_open_v2(detail::c_string(path, "path"), kv, &settings);
           })) {}
 
-    /// Opens the store at a path that is encrypted with a password, or makes one; a store there that is not encrypted
-    /// is encrypted in place first. The password is any bytes, at least one, which are only used during the call; a key
-    /// of 32 bytes is given as raw_key(key), and an open is quicker with it. kvstore_open_encrypted says more.
-    /// @throws error Also errc::auth_failed: another password, nothing is changed; errc::error: the password is empty,
-    /// the store would be in memory, or this build of the library has no encryption (engine() ends in "+sqlcipher" if
-    /// it has); errc::busy: a store that is not encrypted is open elsewhere.
+    /// Opens an encrypted store, and creates it if it does not exist. An existing store that is not
+    /// encrypted is encrypted in place first. kvstore_open_encrypted has the details.
+    /// @param path File name.
+    /// @param password At least one byte, any content; used during the call only. With raw_key(key)
+    ///   of a 32-byte key, opening is faster.
+    /// @param with Configuration.
+    /// @throws error As store(path, with); also errc::auth_failed (the password is wrong; nothing
+    ///   is changed), errc::error (the password is empty, the store would be in memory, or this
+    ///   build does not support encryption), errc::busy (an unencrypted store is open elsewhere).
     [[nodiscard]] static store open_encrypted(const std::string& path, bytes_view password,
                                               const config& with = {}) {
         const int length = detail::c_length(password.size(), "password");
@@ -135,25 +147,28 @@ public:
         }));
     }
 
-    /// The other one throws errc::misuse from now on.
+    /// Moves the store. Calls on `other` throw errc::misuse afterwards.
     store(store&& other) noexcept = default;
-    /// Closes the store this had. The other one throws errc::misuse from now on.
+    /// Closes the current store and takes over `other`, whose calls throw errc::misuse afterwards.
     store& operator=(store&& other) noexcept {
         store taken(std::move(other));
         swap(taken);
         return *this;
     }
-    /// Rolls back an open transaction, and closes the file. What fails is not told: close() does.
+    /// Rolls back an open transaction and closes the file. Errors are discarded; close() reports
+    /// them.
     ~store() {
         if (session_) {
             (void)session_->close();
         }
     }
 
-    /// Rolls back an open transaction, and closes the file. Families, iterators, batches and transactions
-    /// that are left throw errc::misuse from now on, and so does this object; but to close it once more does nothing.
-    /// @throws error errc::misuse if it was moved from, or called by a callback of this store; otherwise what failed
-    /// while closing: it is closed all the same.
+    /// Rolls back an open transaction and closes the file. Calls on this object, its families,
+    /// cursors, batches and transactions throw errc::misuse afterwards; closing it again does
+    /// nothing.
+    /// @throws error errc::misuse (the object was moved from, or a callback of this store called
+    ///   it, which then stays open); otherwise the failure of the close: the store is closed
+    ///   nevertheless.
     void close() {
         if (!session_) {
             detail::moved_from();
@@ -164,7 +179,8 @@ public:
         }
     }
 
-    /// The handle, for calls of the C API. It stays this object's; null if this was moved from or is closed.
+    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from
+    /// or closed.
     KVStore* native_handle() const noexcept {
         return session_ && session_->is_open() ? session_->kv : nullptr;
     }
@@ -172,21 +188,21 @@ public:
     /// @}
     /// @name Families
     /// Names are 1 to 255 bytes of UTF-8; those that begin with "__", "_snkv_" or "kvstore" are reserved.
-    /// Beside what is named here, the calls throw errc::error for a bad name and what reading and writing
-    /// throws.
     /// @{
 
     /// Opens a family.
-    /// @throws error errc::notfound if there is none of that name.
+    /// @throws error errc::notfound (there is no family of that name), errc::error (the name is
+    ///   invalid), and the read errors.
     [[nodiscard]] kvstore::family family(std::string_view name) const {
         return make_family(&kvstore_cf_open, name);
     }
 
-    /// Makes a family.
-    /// @throws error errc::error if it is there already.
+    /// Creates a family.
+    /// @throws error errc::error (the family exists, or the name is invalid), and the write errors.
     kvstore::family create_family(std::string_view name) { return make_family(&kvstore_cf_create, name); }
 
-    /// Opens a family, making it if it is not there.
+    /// Opens a family, and creates it if it does not exist.
+    /// @throws error errc::error (the name is invalid), and the write errors.
     [[nodiscard]] kvstore::family family_or_create(std::string_view name) {
         const auto made = [&](int (*how)(KVStore*, const char*, KVColumnFamily**), int but) {
             detail::session& session = usable();
@@ -201,13 +217,13 @@ public:
         if (!cf) {
             cf = made(&kvstore_cf_create, KVSTORE_ERROR);
         }
-        if (!cf) { // another process made it meanwhile, or the name is bad
+        if (!cf) { // another process created it meanwhile, or the name is invalid
             cf = made(&kvstore_cf_open, KVSTORE_OK);
         }
         return kvstore::family(session_, cf);
     }
 
-    /// A handle on the default family, the one that the store itself stands for.
+    /// Opens a handle on the default family, on which the key functions of the store work.
     [[nodiscard]] kvstore::family default_family() const {
         const detail::session& session = usable();
         KVColumnFamily* cf = nullptr;
@@ -215,15 +231,16 @@ public:
         return kvstore::family(session_, cf);
     }
 
-    /// Drops a family with everything in it.
-    /// @throws error errc::notfound if there is none of that name; errc::busy while this store has a handle
-    /// to it; errc::error for "default".
+    /// Removes a family with all its keys and settings.
+    /// @throws error errc::notfound (there is no family of that name), errc::busy (this store has
+    ///   an open handle on it), errc::error ("default"), and the write errors.
     void drop_family(std::string_view name) {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_cf_drop(session.kv, detail::c_string(std::string(name), "family name")));
     }
 
-    /// The names of all families but the default one, in byte order.
+    /// Returns the names of all families except the default one, in byte order.
+    /// @throws error The read errors.
     [[nodiscard]] std::vector<std::string> families() const {
         const detail::session& session = usable();
         char** names = nullptr;
@@ -237,29 +254,32 @@ public:
     /// @name Transactions
     /// @{
 
-    /// Begins a write transaction, which is rolled back at the end of its scope unless it is committed:
+    /// Begins a write transaction. It is rolled back at the end of its scope unless it is
+    /// committed:
     /// @code
     /// auto tx = db.begin();
     /// db.put("from", "90");
     /// db.put("to", "110");
     /// tx.commit();
     /// @endcode
-    /// @throws error errc::error if one is open already (it goes on), errc::busy if another handle is
-    /// writing, errc::readonly.
+    /// @throws error errc::error (a transaction is open, which continues), errc::busy (another
+    ///   handle is writing), errc::readonly, and the read errors.
     [[nodiscard]] kvstore::transaction begin() {
         begin(1);
         return kvstore::transaction(session_);
     }
 
-    /// Begins a stable snapshot that only reads, until the end of its scope.
-    /// @throws error errc::error if a transaction is open already (it goes on).
+    /// Begins a read transaction: a stable snapshot until the end of its scope.
+    /// @throws error errc::error (a transaction is open, which continues), and the read errors.
     [[nodiscard]] kvstore::snapshot snapshot() const {
         begin(0);
         return kvstore::snapshot(session_);
     }
 
-    /// Runs `work` in a write transaction and answers what it answers: commits when it returns, rolls back
-    /// when it throws, and lets the exception on.
+    /// Runs `work` in a write transaction. Commits when it returns; rolls back when it throws, and
+    /// passes the exception on.
+    /// @return The result of `work`.
+    /// @throws error As begin() and transaction::commit.
     template <class Work>
     std::invoke_result_t<Work> transaction(Work&& work) {
         using result = std::invoke_result_t<Work>;
@@ -278,7 +298,7 @@ public:
         }
     }
 
-    /// An empty batch of writes.
+    /// Returns an empty batch.
     [[nodiscard]] kvstore::batch batch() {
         const detail::session& session = usable();
         KVBatch* made = nullptr;
@@ -290,8 +310,11 @@ public:
     /// @name Expiry over all families
     /// @{
 
-    /// Removes expired keys of all families, those first that expired first, until `max_keys` are removed or
-    /// `max_time` is over (0: no limit). In transactions of at most 256 keys, or in the open one.
+    /// Removes expired keys of all families, earliest expiry time first, in transactions of at most
+    /// 256 keys; inside a transaction, all in that one.
+    /// @param max_keys Maximum number of keys to remove; 0: no limit.
+    /// @param max_time Time limit; 0: no limit.
+    /// @throws error errc::error (a limit is negative), and the write errors.
     template <class Rep = std::int64_t, class Period = std::milli>
     purge_result purge_step(std::int64_t max_keys = 0,
                             const std::chrono::duration<Rep, Period>& max_time =
@@ -303,31 +326,37 @@ public:
         return {static_cast<std::uint64_t>(deleted), more != 0};
     }
 
-    /// Starts the cleaner: a thread of the library's that removes expired keys of all families at
-    /// intervals, at most `max_keys` each time (0: all), through a connection of its own. While a
-    /// transaction is open on this store it does nothing. Closing stops it.
-    /// @throws error errc::error (it runs already, an interval not above 0, a store in memory),
-    /// errc::readonly, errc::busy (an exclusive store), errc::cantopen, errc::nomem.
+    /// Starts the cleaner: a thread of the library that removes expired keys of all families at
+    /// intervals, through a connection of its own. It does nothing while a transaction is open on
+    /// this store. Closing the store stops it.
+    /// @param interval Interval, more than 0.
+    /// @param max_keys Maximum number of keys to remove each time; 0: no limit.
+    /// @throws error errc::error (the cleaner is running, the interval is not above 0, or the store
+    ///   is in memory), errc::busy (the store is exclusive), errc::readonly, errc::cantopen,
+    ///   errc::ioerr, errc::nomem.
     template <class Rep, class Period>
     void start_cleaner(const std::chrono::duration<Rep, Period>& interval, std::int64_t max_keys = 0) {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_cleaner_start(session.kv, detail::to_ms(interval), max_keys));
     }
 
-    /// Stops the cleaner, and returns when its thread has ended. No error if none is running.
+    /// Stops the cleaner, and returns when its thread has ended. It is not an error if no cleaner
+    /// is running.
     void stop_cleaner() {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_cleaner_stop(session.kv));
     }
 
-    /// Uses a clock of the caller's instead of the system's for this store, for tests and for devices without
-    /// one: a callable without arguments that answers a time point of system_clock, rounded down to a
-    /// millisecond. It is called from whatever thread uses the store, and must not call this store. A time
-    /// before one it has given counts as that one.
+    /// Replaces the system clock of this store by a function, for tests and for devices without a
+    /// clock.
+    /// @param now_of Function without parameters that returns a time point of system_clock, which
+    ///   is rounded down to a millisecond. Any thread that uses the store may call it. It must not
+    ///   call this store. A result smaller than an earlier one counts as the earlier one.
     ///
-    /// It is called once at once; what it throws then is thrown here, and nothing is changed. Should it throw
-    /// later, the store's time stands still: nothing expires early. The callable is kept until the store and
-    /// all that belongs to it are gone, also after another has taken its place.
+    /// The function is called once immediately; an exception it throws then is passed on, and
+    /// nothing is changed. If it throws later, the time of the store stands still, so nothing
+    /// expires early. The function is kept until the store and all objects that belong to it are
+    /// destroyed, also after another one has replaced it.
     template <class Clock>
     void set_clock(Clock now_of) {
         usable().set_clock(std::make_unique<detail::clock>([now_of = std::move(now_of)] {
@@ -335,18 +364,19 @@ public:
         }));
     }
 
-    /// Goes back to the system's clock.
+    /// Restores the system clock.
     void use_system_clock() { usable().set_clock(nullptr); }
 
-    /// The time by which this store decides what has expired.
-    /// @throws error errc::ioerr if the store is on a server that is to be asked, and cannot be.
+    /// Returns the time by which this store tests expiry.
+    /// @throws error errc::ioerr if a server must be asked and cannot be reached.
     [[nodiscard]] time_point now() const { return detail::from_ms(usable().now_ms()); }
 
     /// @}
     /// @name Maintenance
     /// @{
 
-    /// What this store has done.
+    /// Returns the counters of this store object.
+    /// @throws error The read errors.
     [[nodiscard]] kvstore::stats stats() const {
         const detail::session& session = usable();
         KVStoreStats s{};
@@ -363,9 +393,9 @@ public:
         session.throw_on_error(kvstore_stats_reset(session.kv));
     }
 
-    /// Checks the whole file: SQLite's own check, that nothing foreign is in it, and that the tables of every
-    /// family agree. Reads everything, on one snapshot.
-    /// @throws error errc::corrupt, whose text names the first disagreement.
+    /// Checks the whole file: the integrity check of SQLite, foreign objects, and the consistency
+    /// of the tables of every family. It reads everything, in one snapshot.
+    /// @throws error errc::corrupt, whose text names the first inconsistency, and the read errors.
     void integrity_check() const {
         const detail::session& session = usable();
         char* message = nullptr;
@@ -377,12 +407,12 @@ public:
         session.throw_on_error(code);
     }
 
-    /// Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in one
-    /// transaction, after which integrity_check finds nothing. Every row that could be read is kept as it was; one
-    /// whose value is lost is removed. kvstore_repair says more.
-    /// @return how many rows, entries and tables were added, removed or changed.
-    /// @throws error errc::corrupt if SQLite's own check fails; errc::busy while a transaction is open on this
-    /// store; what writing throws. Nothing is changed then.
+    /// Rebuilds everything that can be derived from the data rows: indexes, large values, views and
+    /// the catalogue of families, in one transaction. Every readable row is kept; a row whose value
+    /// is lost is removed. kvstore_repair has the details.
+    /// @return Number of rows, index entries and tables that were added, removed or changed.
+    /// @throws error errc::corrupt (the integrity check of SQLite fails), errc::busy (a transaction
+    ///   is open on this store), and the write errors. Nothing is changed then.
     std::uint64_t repair() {
         const detail::session& session = usable();
         std::int64_t fixed = 0;
@@ -390,16 +420,23 @@ public:
         return static_cast<std::uint64_t>(fixed);
     }
 
-    /// Sets how much the data may take in the file, in bytes, and which keys make room; 0: no limit. It is kept in
-    /// the file, and every store and process obeys it. kvstore_set_limit says more.
-    /// @throws error errc::full if the data takes more and may not be removed; errc::error if it is less than 32
-    /// pages; what writing throws. Nothing is changed then.
+    /// Sets the size limit (quota) of the store and the policy that selects keys to remove. Both
+    /// are stored in the file, and apply to every handle and process. kvstore_set_limit has the
+    /// details.
+    /// @param max_bytes Maximum size of the data, in bytes, at least 32 pages; 0: no limit.
+    /// @param policy Eviction policy.
+    /// @throws error errc::full (the data exceeds the limit and may not be removed), errc::error
+    ///   (less than 32 pages), and the write errors. Nothing is changed then.
     void set_limit(std::int64_t max_bytes, eviction policy = eviction::none) {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_set_limit(session.kv, max_bytes, static_cast<int>(policy)));
     }
 
-    /// The limit of this store, set through whatever handle.
+    /// Sets the size limit, such as that of another store: `to.set_limit(from.limit())`.
+    void set_limit(const kvstore::limit& to) { set_limit(to.max_bytes, to.policy); }
+
+    /// Returns the size limit of the store, whichever handle set it.
+    /// @throws error The read errors.
     [[nodiscard]] kvstore::limit limit() const {
         const detail::session& session = usable();
         std::int64_t max_bytes = 0;
@@ -408,22 +445,25 @@ public:
         return {max_bytes, static_cast<eviction>(policy)};
     }
 
-    /// Makes every commit so far survive a power cut. Never commits or ends an open transaction.
-    /// @throws error errc::ioerr, also if the store's directory may not be read.
+    /// Makes all earlier commits survive a power failure. It does not commit or end an open
+    /// transaction.
+    /// @throws error errc::ioerr, also if the directory of the store cannot be read.
     void sync() {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_sync(session.kv));
     }
 
-    /// Gives free pages back to the file system: at most `pages`, or all with 0. In WAL mode the file
-    /// shrinks at the next checkpoint.
+    /// Returns free pages to the file system. In WAL mode the file shrinks at the next checkpoint.
+    /// @param pages Maximum number of pages; 0: all.
+    /// @throws error The write errors.
     void incremental_vacuum(int pages = 0) {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_incremental_vacuum(session.kv, pages));
     }
 
-    /// Writes the WAL into the database file.
-    /// @throws error errc::busy if a transaction is open on this store, or other handles stand in the way.
+    /// Copies the frames of the WAL into the database file.
+    /// @throws error errc::busy (a transaction is open on this store; or, except for passive, other
+    ///   connections block it), errc::ioerr, errc::full, errc::readonly, errc::nomem, errc::misuse.
     checkpoint_result checkpoint(checkpoint_mode mode = checkpoint_mode::passive) {
         const detail::session& session = usable();
         checkpoint_result done{0, 0};
@@ -432,19 +472,23 @@ public:
         return done;
     }
 
-    /// Copies everything that is committed to a new file, with all TTLs, while others go on reading and
-    /// writing: the state of one moment. `path` must not exist; it appears when the copy is whole and
-    /// synced.
-    /// @throws error errc::error if the path exists; errc::cantopen, errc::full, and what reading throws;
-    /// errc::busy for a store in memory or an exclusive one while a transaction is open on it.
+    /// Copies all committed data with all expiry times into a new file, as a consistent snapshot.
+    /// Other connections can read and write meanwhile.
+    /// @param path Path of the copy. It must not exist; the file appears when the copy is complete
+    ///   and synced.
+    /// @throws error errc::error (the path exists), errc::busy (a transaction is open on this
+    ///   store, which is in memory or exclusive), errc::cantopen, errc::full, and the read errors.
     void backup(const std::string& path) const {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_backup(session.kv, detail::c_string(path, "path"), nullptr, nullptr));
     }
 
-    /// The same; calls `progress(remaining, total)` now and then, with numbers of pages. If it answers a
-    /// bool, `false` stops the backup, no file is left, and the answer is false. If it throws, the backup
-    /// is stopped likewise and the exception thrown on.
+    /// Like backup(path), with a progress function.
+    /// @param path Path of the copy.
+    /// @param progress Called at intervals as `progress(remaining, total)`, in pages. If it returns
+    ///   a bool, `false` cancels the backup. If it throws, the backup is cancelled and the
+    ///   exception passed on. No file is left in both cases.
+    /// @return `false` if `progress` cancelled the backup.
     template <class Progress>
     bool backup(const std::string& path, Progress&& progress) const {
         using watch = watched<std::remove_reference_t<Progress>, int>;
@@ -455,21 +499,25 @@ public:
         return watching.finish(session, code);
     }
 
-    /// Copies all live keys of all families into `to`, with their TTLs and write times, and the families'
-    /// settings: the state of one moment, in one transaction of `to`. After a failure nothing was copied.
-    /// Families that `to` does not have are made; one that it has must have no live key. kvstore_copy says
-    /// more.
-    /// @throws error errc::error if a family of `to` has keys, or both are the same store; errc::busy if
-    /// others write to `to`, or a transaction is open on it; errc::full, and what reading and writing throw.
+    /// Copies all live keys of all families into another store, with expiry times, write times and
+    /// the settings of the families: a consistent snapshot, written in one transaction of `to`.
+    /// Families that `to` lacks are created; an existing one must have no live key. After a failure
+    /// nothing was copied. kvstore_copy has the details.
+    /// @throws error errc::error (a family of `to` has live keys, or both are the same store),
+    ///   errc::busy (another handle is writing to `to`, or a transaction is open on it),
+    ///   errc::full, and the read and write errors.
     void copy_to(store& to) const {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_copy(session.kv, to.usable().kv, nullptr, nullptr));
     }
 
-    /// The same; calls `progress(done, total)` now and then, with numbers of keys (`std::int64_t`). If it
-    /// answers a bool, `false` stops the copy, nothing was copied, and the answer is false. If it throws,
-    /// the copy is stopped likewise and the exception thrown on. It may use both stores (writes to `to`
-    /// find it busy), but not one in memory or an exclusive one.
+    /// Like copy_to(to), with a progress function.
+    /// @param to Destination.
+    /// @param progress Called at intervals as `progress(done, total)`, in keys (`std::int64_t`). If
+    ///   it returns a bool, `false` cancels the copy. If it throws, the copy is cancelled and the
+    ///   exception passed on. Nothing was copied in both cases. It may use both stores (writes to
+    ///   `to` fail with errc::busy), but not a store in memory or an exclusive one.
+    /// @return `false` if `progress` cancelled the copy.
     template <class Progress>
     bool copy_to(store& to, Progress&& progress) const {
         using watch = watched<std::remove_reference_t<Progress>, std::int64_t>;
@@ -485,30 +533,30 @@ public:
     /// @name Encryption
     /// @{
 
-    /// Whether the store is encrypted.
-    /// @throws error What stats throws.
+    /// Returns whether the store is encrypted.
+    /// @throws error As stats().
     [[nodiscard]] bool is_encrypted() const {
         const detail::session& session = usable();
         if (kvstore_is_encrypted(session.kv) != 0) {
             return true;
         }
-        KVStoreStats unused{}; // 0 is also the answer of a call that failed: this one says so
+        KVStoreStats unused{}; // 0 may also mean that the call failed; this call reports it
         session.throw_on_error(kvstore_stats(session.kv, &unused));
         return false;
     }
 
-    /// Encrypts an encrypted store with another password, in place: with the old one it cannot be opened any more.
-    /// This store, its families and iterators go on. kvstore_reencrypt says more.
-    /// @throws error errc::error if the store is not encrypted, the password is empty, or this build has no
-    /// encryption; errc::busy if the file is open elsewhere, or a transaction is open on this store; what writing
-    /// throws. The file is the old one then.
+    /// Changes the password of an encrypted store, in place. The old password no longer opens it.
+    /// This store, its families and cursors remain usable. kvstore_reencrypt has the details.
+    /// @throws error errc::error (the store is not encrypted, the password is empty, or this build
+    ///   does not support encryption), errc::busy (the file is open elsewhere, or a transaction is
+    ///   open on this store), errc::cantopen, and the write errors. The file is unchanged then.
     void reencrypt(bytes_view password) {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_reencrypt(session.kv, password.data(), detail::c_length(password.size(), "password")));
     }
 
-    /// Takes the encryption off, in place, as reencrypt gives it another password: anybody reads the file then.
-    /// @throws error As reencrypt.
+    /// Decrypts an encrypted store, in place.
+    /// @throws error As reencrypt().
     void remove_encryption() {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_remove_encryption(session.kv));
@@ -517,14 +565,14 @@ public:
     /// @}
 
 private:
-    /// A function that is told how far something has come, in numbers of that type.
+    /// Progress function with numbers of the given type, and what happened to it.
     template <class Progress, class Number>
     struct watched {
         Progress& progress;
         std::exception_ptr thrown;
         bool stopped;
 
-        // Called by C, which no exception may cross.
+        // Called by C: no exception may leave it.
         static int call(void* context, Number part, Number total) noexcept {
             auto& self = *static_cast<watched*>(context);
             try {
@@ -540,7 +588,8 @@ private:
             return self.stopped ? 1 : 0;
         }
 
-        /// Whether all was done; throws what it threw, and what the call answered.
+        /// Returns whether the operation completed. Rethrows an exception of the progress function,
+        /// and throws for a failed call.
         bool finish(const detail::session& session, int code) const {
             if (thrown) {
                 std::rethrow_exception(thrown);
@@ -605,10 +654,10 @@ private:
 };
 
 /// @cond
-/// What a range-for over a store compiles to, so that it says what is wrong.
+/// Turns a range-for over a store into a readable compiler error.
 template <class Shown>
 bool operator!=(const transaction&, const basic_iterator<Shown>&) {
-    static_assert(!sizeof(Shown), "a kvstore::store is no range: its begin() begins a transaction. Walk over "
+    static_assert(!sizeof(Shown), "a kvstore::store is not a range: its begin() begins a transaction. Iterate over "
                                   "db.items(), db.keys(), db.values() or db.default_family()");
     return false;
 }

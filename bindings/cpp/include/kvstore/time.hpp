@@ -1,10 +1,10 @@
 /// @file
-/// Durations and moments: what the calls take and answer, and the one place that rounds. Knows no handle
-/// and no clock.
+/// Time types of arguments and results, and the conversion to milliseconds.
 ///
-/// Times are whole milliseconds. What goes in may be any std::chrono duration or system_clock time point:
-/// it is **rounded away from zero** (a key never dies early), and what is too large for 64 bits of
-/// milliseconds **saturates**. A floating-point duration that is not a number is an error.
+/// Times are whole milliseconds. An argument may be any std::chrono duration or system_clock
+/// time point. It is **rounded away from zero**, so that a key never expires early, and
+/// **saturates** at 64 bits of milliseconds. A floating-point duration that is not a number is
+/// an error.
 #ifndef KVSTORE_TIME_HPP
 #define KVSTORE_TIME_HPP
 
@@ -20,25 +20,25 @@
 
 namespace kvstore {
 
-/// A moment as the library has it: system_clock, in whole milliseconds.
+/// Time point of system_clock in whole milliseconds, as the library returns it.
 using time_point = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
 
-/// The type of kvstore::never.
+/// Type of kvstore::never.
 struct never_t {
-    /// Made by name only.
+    /// Creates the value; explicit, so that `{}` does not convert to it.
     explicit constexpr never_t() = default;
 };
 
-/// In place of an end of life: the key never expires.
+/// Stands for an expiry time: the key never expires.
 inline constexpr never_t never{};
 
 /// @cond
 namespace detail {
 
-// Each max is in brackets: windows.h has it as a macro.
+// max is in parentheses, because windows.h defines it as a macro.
 inline constexpr std::int64_t max_ms = (std::numeric_limits<std::int64_t>::max)();
 
-/// count * num / den, rounded up, at most max_ms.
+/// Returns count * num / den, rounded up, at most max_ms.
 constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uint64_t den) {
     constexpr auto limit = static_cast<std::uint64_t>(max_ms);
     const std::uint64_t whole = count / den;
@@ -50,7 +50,7 @@ constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uin
     return whole * num > limit - part ? max_ms : static_cast<std::int64_t>(whole * num + part);
 }
 
-/// Whole milliseconds, rounded away from zero and saturating.
+/// Converts a duration to whole milliseconds, rounded away from zero and saturating.
 template <class Rep, class Period>
 constexpr std::int64_t to_ms(const std::chrono::duration<Rep, Period>& duration) {
     static_assert(std::is_arithmetic_v<Rep>, "a duration of an arithmetic type is needed");
@@ -79,79 +79,80 @@ constexpr std::int64_t to_ms(const std::chrono::duration<Rep, Period>& duration)
     }
 }
 
-/// A moment from the milliseconds of the C API.
+/// Converts milliseconds of the C API to a time point.
 constexpr time_point from_ms(std::int64_t ms) { return time_point(std::chrono::milliseconds(ms)); }
 
 } // namespace detail
 /// @endcond
 
-/// A moment, as an argument: made from any time point of system_clock, rounded up to a millisecond.
+/// Time point as an argument: converts from any time point of system_clock, rounded up to a
+/// millisecond.
 class timestamp {
 public:
-    /// From a time point of any precision.
+    /// Converts a time point of any precision.
     template <class Duration>
     constexpr timestamp(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
         : ms_(detail::to_ms(at.time_since_epoch())) {}
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns milliseconds since the Unix epoch.
     constexpr std::int64_t ms() const noexcept { return ms_; }
 
 private:
     std::int64_t ms_;
 };
 
-/// When a key ends, as an answer: at a moment, or never. Never is later than any moment.
+/// Expiry time as a result: a time point, or never, which is later than any time point.
 class expiry_time {
 public:
-    /// Never.
+    /// Creates the value for a key that never expires.
     constexpr expiry_time(never_t) noexcept {}
-    /// At a moment.
+    /// Creates the value from a time point.
     constexpr explicit expiry_time(time_point at) noexcept : at_(at) {}
 
-    /// Whether the key never expires.
+    /// Returns whether the key never expires.
     constexpr bool never_expires() const noexcept { return at_ == (time_point::max)(); }
-    /// The moment from which on the key is gone; `time_point::max()` for never.
+    /// Returns the time from which on the key is expired; `time_point::max()` if it never expires.
     constexpr time_point at() const noexcept { return at_; }
 
-    /// Whether both are the same moment, or never.
+    /// Returns whether both are equal.
     friend constexpr bool operator==(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ == b.at_; }
-    /// Whether they differ.
+    /// Returns whether they differ.
     friend constexpr bool operator!=(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ != b.at_; }
-    /// Whether `a` is earlier.
+    /// Returns whether `a` is earlier.
     friend constexpr bool operator<(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ < b.at_; }
 
 private:
     time_point at_ = (time_point::max)();
 };
 
-/// What is left of a key's life, as an answer: a TTL, or for ever. A missing key is not a remaining_ttl, but the
-/// `nullopt` around it:
+/// Remaining TTL as a result: a duration, or unlimited. A missing key is the `nullopt` around it:
 /// @code
-/// if (auto left = db.ttl("session"); !left) ...      // no such key
-/// else if (left->never_expires()) ...                // lives for ever
-/// else if (left->duration() < 5min) ...              // true for no key that lives for ever
+/// if (auto left = db.ttl("session"); !left) ...      // the key does not exist
+/// else if (left->never_expires()) ...                // the key has no expiry time
+/// else if (left->duration() < 5min) ...              // false for keys that never expire
 /// @endcode
 class remaining_ttl {
 public:
-    /// For ever.
+    /// Creates the value for a key that never expires.
     constexpr remaining_ttl(never_t) noexcept {}
-    /// A TTL.
+    /// Creates the value from a duration.
     constexpr explicit remaining_ttl(std::chrono::milliseconds left) noexcept : left_(left) {}
 
-    /// Whether the key never expires.
+    /// Returns whether the key never expires.
     constexpr bool never_expires() const noexcept { return left_ == (std::chrono::milliseconds::max)(); }
-    /// The time that is left, 0 if the key has just expired; `milliseconds::max()` for one that never does.
+    /// Returns the remaining time; 0 if the key has just expired, `milliseconds::max()` if it never
+    /// expires.
     constexpr std::chrono::milliseconds duration() const noexcept { return left_; }
 
-    /// Whether as much is left of both.
+    /// Returns whether both are equal.
     friend constexpr bool operator==(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ == b.left_;
     }
-    /// Whether they differ.
+    /// Returns whether they differ.
     friend constexpr bool operator!=(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ != b.left_;
     }
-    /// Whether less is left of `a`.
+    /// Returns whether `a` is shorter.
     friend constexpr bool operator<(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ < b.left_;
     }
@@ -163,7 +164,7 @@ private:
 /// @cond
 namespace detail {
 
-/// From what the C API answers.
+/// Converts an expiry time of the C API.
 constexpr expiry_time expiry_of(std::int64_t ms) noexcept {
     return ms == KVSTORE_NO_TTL ? expiry_time(never) : expiry_time(from_ms(ms));
 }
@@ -175,33 +176,34 @@ constexpr remaining_ttl remaining_ttl_of(std::int64_t ms) noexcept {
 } // namespace detail
 /// @endcond
 
-/// How long a key is to live, as an argument: a TTL that counts from the call (`30s`), a moment
-/// (`system_clock::now() + 1h`, or an expiry that another call answered), or kvstore::never.
+/// When a key expires, as an argument: a TTL (`30s`), an expiry time (`system_clock::now() + 1h`,
+/// or an expiry_time of another key), or kvstore::never.
 ///
-/// Rounded up to a millisecond. A TTL that is zero or negative, and a moment in the past, are no error: the
-/// key is gone at once. A TTL that is too large ends at the last moment there is.
+/// A TTL counts from the call. Both are rounded up to a millisecond. With a TTL of zero or less, or
+/// a time in the past, the key is expired at once; this is not an error. A TTL that is too large
+/// ends at the last time that can be represented.
 class expiry {
 public:
-    /// For ever.
+    /// The key never expires.
     constexpr expiry(never_t) noexcept : kind_(kind::no_expiry), ms_(0) {}
 
-    /// A TTL, from the call on, by the store's clock.
+    /// TTL, from the call on by the clock of the store.
     template <class Rep, class Period>
     constexpr expiry(const std::chrono::duration<Rep, Period>& ttl)
         : kind_(kind::ttl), ms_(detail::to_ms(ttl)) {}
 
-    /// Until a moment.
+    /// Expiry time.
     template <class Duration>
     constexpr expiry(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
         : kind_(kind::time), ms_(detail::to_ms(at.time_since_epoch())) {}
 
-    /// Until another key's end.
+    /// Expiry time of another key.
     constexpr expiry(const expiry_time& at) noexcept
         : kind_(at.never_expires() ? kind::no_expiry : kind::time),
           ms_(at.at().time_since_epoch().count()) {}
 
-    /// The `expire_ms` of the C API: 0 for never, otherwise greater than 0. `now_ms()` is only asked for a
-    /// TTL.
+    /// Returns the `expire_ms` of the C API: 0 for never, otherwise greater than 0. Calls
+    /// `now_ms()` only for a TTL.
     template <class Now>
     std::int64_t expire_ms(const Now& now_ms) const {
         switch (kind_) {
@@ -219,7 +221,8 @@ public:
 private:
     enum class kind { no_expiry, ttl, time };
 
-    /// 0 would be never, and the C API refuses what is negative: both are long past.
+    /// Replaces 0, which would mean never, and negative times, which the C API rejects, by 1: the
+    /// key is expired either way.
     static constexpr std::int64_t at_least_1(std::int64_t ms) noexcept { return ms < 1 ? 1 : ms; }
 
     kind kind_;

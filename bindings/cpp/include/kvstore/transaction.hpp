@@ -16,7 +16,7 @@ namespace kvstore {
 /// @cond
 namespace detail {
 
-/// An open transaction of either sort; rolls back.
+/// Open transaction of either kind; its destructor rolls back.
 class open_transaction {
 public:
     explicit open_transaction(std::shared_ptr<session> begun) noexcept : session_(std::move(begun)) {}
@@ -30,7 +30,7 @@ public:
     }
     ~open_transaction() { roll_back(); }
 
-    /// Ends it by a call of C; if that fails it is as open as it was.
+    /// Ends the transaction by a C call. It stays open if the call fails.
     void end(int (*how)(KVStore*)) {
         if (!session_) {
             throw error(errc::misuse, "this transaction has ended, or was moved from");
@@ -43,7 +43,7 @@ public:
     bool is_open() const noexcept { return session_ && session_->is_open(); }
 
 private:
-    // What fails here is of no use to anybody: nothing was committed either way.
+    // An error is ignored: nothing was committed either way.
     void roll_back() noexcept {
         if (is_open()) {
             (void)kvstore_rollback(session_->kv);
@@ -57,23 +57,25 @@ private:
 } // namespace detail
 /// @endcond
 
-/// A write transaction: made by store::begin. Rolls back at the end of its scope, if it was not committed.
+/// Write transaction, returned by store::begin. Its destructor rolls back unless it was committed.
 ///
-/// It belongs to the store object: every call on the store and its families, from whatever thread, is part of
-/// it, and sees what it wrote. One is open at a time.
+/// The transaction belongs to the store object: every call on the store and its families, from any
+/// thread, is part of it and sees its writes. A store has at most one open transaction.
 class [[nodiscard]] transaction {
 public:
-    /// Commits, over all families; the object is of no use afterwards.
-    /// @throws error errc::busy (others are reading; only in DELETE journal mode: still open, try again);
-    /// errc::full, errc::ioerr, errc::nomem and others, also if a write inside failed with them before:
-    /// nothing was committed, and only a rollback is possible; errc::misuse if it has ended.
+    /// Commits, over all families. The object cannot be used afterwards.
+    /// @throws error errc::busy (other handles are reading; rollback journal mode only): the
+    ///   transaction is still open, call commit() again. errc::full, errc::ioerr, errc::nomem,
+    ///   errc::corrupt, errc::locked, errc::readonly, also if a write inside the transaction failed
+    ///   with it: nothing was committed, and only a rollback is possible. errc::misuse if the
+    ///   transaction has ended.
     void commit() { open_.end(&kvstore_commit); }
 
-    /// Rolls back: nothing in it has happened; the object is of no use afterwards.
-    /// @throws error errc::ioerr; errc::misuse if it has ended.
+    /// Rolls back: none of its writes takes effect. The object cannot be used afterwards.
+    /// @throws error errc::ioerr; errc::misuse if the transaction has ended.
     void rollback() { open_.end(&kvstore_rollback); }
 
-    /// Whether it has not ended yet.
+    /// Returns whether the transaction is open.
     [[nodiscard]] bool is_open() const noexcept { return open_.is_open(); }
 
 private:
@@ -83,15 +85,15 @@ private:
     detail::open_transaction open_;
 };
 
-/// A read transaction: made by store::snapshot. Until the end of its scope every read of the store and its
-/// families, from whatever thread, sees the state of one moment; writes throw errc::readonly.
+/// Read transaction, returned by store::snapshot. Until it ends, every read of the store and its
+/// families, from any thread, sees the same state; writes throw errc::readonly.
 class [[nodiscard]] snapshot {
 public:
-    /// Ends it before the end of the scope; the object is of no use afterwards.
+    /// Ends the snapshot before its destructor does. The object cannot be used afterwards.
     /// @throws error errc::ioerr; errc::misuse if it has ended.
     void end() { open_.end(&kvstore_rollback); }
 
-    /// Whether it has not ended yet.
+    /// Returns whether the snapshot is open.
     [[nodiscard]] bool is_open() const noexcept { return open_.is_open(); }
 
 private:

@@ -1,5 +1,5 @@
 /// @file
-/// Writing and deleting keys, of a store and a family.
+/// Write functions of a store or family.
 #ifndef KVSTORE_WRITES_HPP
 #define KVSTORE_WRITES_HPP
 
@@ -17,7 +17,7 @@
 
 namespace kvstore {
 
-/// The writes of a keyspace.
+/// Write functions of a keyspace. All of them throw the write errors listed there.
 template <class Handle>
 class write_calls : public read_calls<Handle> {
     using base = read_calls<Handle>;
@@ -27,7 +27,8 @@ public:
     /// @name Writing
     /// @{
 
-    /// Writes a value. The key loses the TTL it had, and gets the family's default TTL if there is one.
+    /// Writes a value. An existing value is replaced, and its expiry time removed. The key gets the
+    /// default TTL of the family, if the family has one.
     void put(bytes_view key, bytes_view value) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -35,7 +36,8 @@ public:
         session.throw_on_error(call::put(this->handle(), k.data, k.size, v.data, v.size));
     }
 
-    /// Writes a value that lives as long as said: `put("otp", "123456", 30s)`. The default TTL is not used.
+    /// Writes a value with a TTL or an expiry time: `put("otp", "123456", 30s)`. The default TTL is
+    /// not used.
     void put(bytes_view key, bytes_view value, const expiry& expires) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -43,8 +45,9 @@ public:
         session.throw_on_error(call::put_ttl(this->handle(), k.data, k.size, v.data, v.size, session.expire_ms(expires)));
     }
 
-    /// Writes a value only if the key is missing or expired, and says whether it did. A live key keeps its
-    /// value and TTL. The default TTL is not used.
+    /// Writes a value only if the key does not exist or has expired. A live key keeps its value and
+    /// expiry time. The default TTL is not used.
+    /// @return Whether the value was written.
     bool put_if_absent(bytes_view key, bytes_view value, const expiry& expires = never) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -55,8 +58,9 @@ public:
         return inserted != 0;
     }
 
-    /// Writes a value as the options say, and says whether their condition held.
-    /// @throws error errc::error also for options that exclude each other.
+    /// Writes a value with options.
+    /// @return Whether their condition held.
+    /// @throws error Also errc::error if options exclude each other.
     bool put_with(bytes_view key, bytes_view value, const put_options& options) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -67,8 +71,9 @@ public:
         return written != 0;
     }
 
-    /// Writes a value only if the key is alive and its value equal to `expected`, and says whether it did.
-    /// The key then lives as long as said, whatever it had before.
+    /// Writes a value only if the key is live and its current value equals `expected`. `expires`
+    /// replaces the current expiry time.
+    /// @return Whether the value was written.
     bool compare_and_swap(bytes_view key, bytes_view expected, bytes_view value,
                           const expiry& expires = never) {
         const detail::session& session = this->usable();
@@ -81,10 +86,12 @@ public:
         return swapped != 0;
     }
 
-    /// Adds to the number under a key, kept as decimal text, and answers the sum. A missing or expired key
-    /// counts as 0, and then lives as long as said; never means by the family's default TTL, if it has one.
-    /// A live key keeps its TTL.
-    /// @throws error errc::error if the value is no whole number of 64 bits, or the sum is none.
+    /// Adds a number to the value of a key, which is a decimal integer in text form. A live key
+    /// keeps its expiry time. A key that is not live counts as 0 and gets `expires`; never means
+    /// the default TTL of the family, if there is one.
+    /// @return The sum.
+    /// @throws error errc::error (the value is not a 64-bit integer, or the sum overflows), and the
+    ///   write errors.
     std::int64_t increment(bytes_view key, std::int64_t delta = 1, const expiry& expires = never) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -93,30 +100,33 @@ public:
         return sum;
     }
 
-    /// Deletes a key with its TTL, and says whether it was alive.
+    /// Deletes a key with its value and expiry time.
+    /// @return Whether the key was live.
     bool erase(bytes_view key) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
         return session.found(call::erase(this->handle(), k.data, k.size));
     }
 
-    /// Deletes keys, all in one transaction, and answers how many were alive. `keys` is a range of anything a bytes_view can
-    /// be made from, also one that makes its keys as it goes.
+    /// Deletes several keys in one transaction.
+    /// @param keys Range of anything that converts to bytes_view; may generate its elements.
+    /// @return Number of live keys deleted.
     template <class Keys>
     std::uint64_t erase_many(const Keys& keys) {
-        const detail::c_keys<Keys> k(keys); // first: it runs what makes the keys, which may close the store
+        const detail::c_keys<Keys> k(keys); // first: generating the keys may close the store
         const detail::session& session = this->usable();
         std::int64_t n = 0;
         session.throw_on_error(kvstore_cf_delete_many(this->cf_, k.count, k.data.data(), k.sizes.data(), &n));
         return static_cast<std::uint64_t>(n);
     }
 
-    /// The same, of keys that are listed.
+    /// Like erase_many(keys), for a list of keys.
     std::uint64_t erase_many(std::initializer_list<bytes_view> keys) {
         return erase_many<std::initializer_list<bytes_view>>(keys);
     }
 
-    /// Deletes a key only if it is alive and its value equal to `expected`, and says whether it did.
+    /// Deletes a key only if it is live and its value equals `expected`.
+    /// @return Whether the key was deleted.
     bool compare_and_erase(bytes_view key, bytes_view expected) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -126,7 +136,8 @@ public:
         return erased != 0;
     }
 
-    /// Deletes the keys from `lower` to before `upper` in one transaction, and answers how many were alive.
+    /// Deletes the keys from `lower` (included) to `upper` (excluded), in one transaction.
+    /// @return Number of live keys deleted.
     std::uint64_t erase_range(const bound& lower, const bound& upper) {
         const detail::session& session = this->usable();
         const detail::c_bytes from(lower);
@@ -136,7 +147,7 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Deletes everything in this family.
+    /// Deletes all keys of this family. Its settings remain.
     void clear() {
         const detail::session& session = this->usable();
         session.throw_on_error(call::clear(this->handle()));
@@ -146,7 +157,8 @@ public:
 
 protected:
     using base::base;
-    write_calls(write_calls&& other) noexcept = default; ///< The other one answers errc::misuse from now on.
+    /// Calls on `other` throw errc::misuse afterwards.
+    write_calls(write_calls&& other) noexcept = default;
     write_calls& operator=(write_calls&& other) = delete;
     ~write_calls() = default;
 };
