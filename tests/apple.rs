@@ -160,7 +160,7 @@ fn make_installs_a_dylib_with_apples_tools_and_uninstalls_it() {
         ]
     );
     for file in
-        ["include/kvstore/batch.hpp", "share/doc/kvstore/docs/contributing/adr/0009-rooms.md", "bin/kvstore"]
+        ["include/kvstore/batch.hpp", "share/doc/kvstore/docs/contributing/adr/0009-layers.md", "bin/kvstore"]
     {
         assert!(mac.path("stage/opt/kv").join(file).is_file(), "{file}");
     }

@@ -1,4 +1,4 @@
-//! The rooms of `src` (`docs/contributing/adr/0009-rooms.md`): which may look at which, and where `unsafe` may be.
+//! The rooms of `src` (`docs/contributing/adr/0009-layers.md`): which may look at which, and where `unsafe` may be.
 //!
 //! Reads the sources as text, without comments, texts and tests. A failure says which line breaks which rule.
 
@@ -216,7 +216,7 @@ fn breaches(sources: &[Source]) -> Vec<String> {
         let path = &source.path;
         let own = room(&source.module());
         if own == "lib" && path != "lib.rs" {
-            breaches.push(format!("src/{path}: belongs to no room; see docs/contributing/adr/0009-rooms.md"));
+            breaches.push(format!("src/{path}: belongs to no room; see docs/contributing/adr/0009-layers.md"));
             continue;
         }
         let may = ROOMS.iter().find(|(room, _)| *room == own).map_or(&[][..], |(_, may)| may);
