@@ -114,7 +114,8 @@ fn with_section_titles(header: &str, sources: &Path) -> std::io::Result<String> 
     let mut header = header.to_owned();
     for source in SOURCES {
         let text = std::fs::read_to_string(sources.join(source))?;
-        let title = text.lines().next().unwrap_or_default().trim_start_matches("//!").trim().trim_end_matches('.');
+        let title =
+            text.lines().next().unwrap_or_default().trim_start_matches("//!").trim().trim_end_matches('.');
         let Some((_, after)) = text.split_once("extern \"C\" fn ") else { continue };
         let name = after.split('(').next().unwrap_or_default();
         let declared = header.find(&format!(" {name}(")).or_else(|| header.find(&format!("*{name}(")));

@@ -1,7 +1,6 @@
-//! How to open a store: every setting, its default and its bounds.
+//! Settings of a store handle: defaults and bounds.
 //!
-//! [`Config`] has what every home of the data has, and in `file` what a file of SQLite's has beside that; to
-//! the caller it is one.
+//! [`Config`] is the public type. Its field `file` holds the settings that only a file has.
 
 use std::time::Duration;
 
@@ -11,69 +10,84 @@ use crate::secret::{RAW_KEY_SIZE, Secret};
 
 /// Default size of the page cache, in pages.
 pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
-/// The same of [`Config::small`].
+/// Size of the page cache with [`Config::small`], in pages.
 const SMALL_CACHE_PAGES: u32 = 32;
+/// Target length of the WAL with [`Config::small`], in pages.
 const SMALL_WAL_PAGES: u32 = 64;
 /// Default page size of new files, in bytes.
 pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
-/// Default length of the WAL, in pages, and its bounds.
+/// Default target length of the WAL, in pages.
 pub(crate) const DEFAULT_WAL_PAGES: u32 = 4000;
+/// Least target length of the WAL, in pages.
 pub(crate) const MIN_WAL_PAGES: u32 = 16;
 const MAX_WAL_PAGES: u32 = 1_000_000;
-/// Default of the longest value, in bytes.
+/// Default maximum length of a value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
-/// The most [`Config::max_value_size`] may allow, in bytes.
+/// Upper bound of [`Config::max_value_size`], in bytes (512 MiB).
 pub const MAX_VALUE_SIZE: usize = 512 * 1024 * 1024;
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const MAX_KEY_SIZE: usize = 65_536;
 
-/// The longest key, in bytes, of a store on a server: an entry of an index of PostgreSQL's has 2704 at most.
+/// Maximum length of a key in a store on a server, in bytes.
+///
+/// An index entry of PostgreSQL has at most 2704 bytes.
 pub const MAX_SERVER_KEY_SIZE: usize = 2500;
-/// The longest family name, in bytes.
+/// Maximum length of a family name, in bytes.
 pub(crate) const MAX_NAME_SIZE: usize = 255;
-/// Default size of the memory map, in bytes; address space is scarce on 32 bits.
+/// Default size of the memory map, in bytes. 0 on 32-bit systems, whose address space is small.
 pub(crate) const DEFAULT_MMAP_SIZE: u64 =
     if cfg!(target_pointer_width = "64") { 256 * 1024 * 1024 } else { 0 };
 
-/// How SQLite keeps transactions atomic.
+/// Journal mode of SQLite: how a transaction in a file is made atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum JournalMode {
-    /// A write-ahead log: readers and a writer do not block each other.
+    /// Write-ahead log: readers and the writer do not block each other. An open store has a `-wal`
+    /// and a `-shm` file next to it.
     #[default]
     Wal,
-    /// A rollback journal, deleted at each commit: one file, readers and writers take turns.
+    /// Rollback journal, deleted at each commit: one file, but readers and the writer exclude each
+    /// other.
     Delete,
 }
 
-/// What a commit waits for.
+/// Durability of a commit against power failure.
+///
+/// At every level a commit survives a crash of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SyncLevel {
-    /// A power cut may lose the last commits, never the file's integrity. In WAL mode a commit waits for nothing; with a
-    /// rollback journal it syncs as often as with `Full`, but for the directory.
+    /// A power failure can undo the last commits; it never damages the file.
+    ///
+    /// In WAL mode a commit waits for no sync. In DELETE mode a commit syncs as with `Full`, except
+    /// for the directory.
     #[default]
     Normal,
     /// A commit is on the disk when the call returns.
     Full,
-    /// Nothing is synced: a power cut may damage the file. For data that can be made again.
+    /// Nothing is synced: a power failure can damage the file. For data that can be created again.
     Off,
 }
 
-/// How far a checkpoint goes.
+/// How much work [`Store::checkpoint`](crate::Store::checkpoint) does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointMode {
-    /// As much as is possible without waiting for anyone.
+    /// Copies as many frames as possible without waiting for readers or writers.
     Passive,
-    /// Wait for writers, then everything.
+    /// Waits for the writer, then copies all frames.
     Full,
-    /// Like `Full`, and wait for readers, so that the next writer starts the WAL anew.
+    /// Like `Full`, then waits for readers, so that the next writer starts at the beginning of the
+    /// WAL.
     Restart,
-    /// Like `Restart`, and cut the WAL to zero bytes.
+    /// Like `Restart`, then truncates the WAL to zero bytes.
     Truncate,
 }
 
-/// Settings of a store handle. [`Config::new`] gives the defaults.
+/// Settings with which a store handle is opened. [`Config::new`] returns the defaults.
+///
+/// The settings apply to the handle. Only the journal mode and the page size are properties of the
+/// file. Bounds are checked when the store is opened: [`Store::open_with`](crate::Store::open_with)
+/// fails with [`Error`](crate::ErrorKind::Error) for a setting out of bounds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,7 +105,7 @@ pub struct Config {
     pub(crate) file: FileConfig,
 }
 
-/// The settings of a store in a file.
+/// Settings that only a store in a file has.
 #[derive(Debug, Clone)]
 pub(crate) struct FileConfig {
     pub(crate) journal_mode: JournalMode,
@@ -100,12 +114,12 @@ pub(crate) struct FileConfig {
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
     pub(crate) checkpoint_every: Option<u32>,
-    /// `None`: the default one, which a limit of the store's makes less.
+    /// `None`: the default length, which a size limit of the store reduces.
     pub(crate) wal_pages: Option<u32>,
     pub(crate) default_wal_pages: u32,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
-    /// `None`: while this process is alone with the file, if it `holds_while_alone`.
+    /// `None`: while no other process has the file open, if `holds_while_alone` is set.
     pub(crate) hold_reads: Option<bool>,
     pub(crate) holds_while_alone: bool,
     pub(crate) secure_delete: bool,
@@ -151,18 +165,22 @@ impl Default for FileConfig {
 }
 
 impl Config {
-    /// The defaults: WAL, normal sync, 2000 pages of cache, 4096-byte pages, no waiting for locks,
-    /// values up to 10 MiB, and a WAL that is checkpointed every 4000 pages.
+    /// Returns the default settings.
+    ///
+    /// WAL journal mode, [`SyncLevel::Normal`], 2000 pages of cache, pages of 4096 bytes, no busy
+    /// timeout, values up to 10 MiB, and a WAL of 4000 pages.
     #[must_use]
     pub fn new() -> Config {
         Config::default()
     }
 
-    /// The defaults for a device with little memory and little flash: 32 pages of cache, no memory map, and a WAL that is
-    /// checkpointed every 64 pages, or fewer if the store has a [limit](crate::Store::set_size_limit), which bounds its file. No
-    /// read snapshot is kept between reads ([`hold_reads`](Config::hold_reads)), unless the store is
-    /// [`exclusive`](Config::exclusive) or in memory: it would be in the way of a process that comes later. All else is as in
-    /// [`new`](Config::new); what it costs is in docs/how-to/firmware.md.
+    /// Returns default settings for devices with little memory and flash.
+    ///
+    /// They differ from [`new`](Config::new) in four settings: 32 pages of cache, no memory map, a
+    /// WAL of 64 pages (or fewer, in a store with a [size limit](crate::Store::set_size_limit)),
+    /// and no read snapshot kept between reads ([`hold_reads`](Config::hold_reads)). An
+    /// [`exclusive`](Config::exclusive) store and a store in memory keep their read snapshot
+    /// nevertheless. `docs/how-to/firmware.md` lists the costs.
     #[must_use]
     pub fn small() -> Config {
         let file = FileConfig {
@@ -175,100 +193,123 @@ impl Config {
         Config { file, ..Config::default() }
     }
 
-    /// The journal mode; an existing file is converted when no other handle has it open.
+    /// Sets the journal mode (default [`JournalMode::Wal`]).
+    ///
+    /// An existing file is converted if no other handle has it open; otherwise the open fails with
+    /// [`Busy`](crate::ErrorKind::Busy).
     #[must_use]
     pub fn journal_mode(mut self, mode: JournalMode) -> Config {
         self.file.journal_mode = mode;
         self
     }
 
-    /// Leaves a file that is there in the journal mode it has: [`journal_mode`](Config::journal_mode) is that of a new one
-    /// only. For tools, which should not decide that for the programs that own the store.
+    /// Sets whether an existing file keeps its journal mode (default: no).
+    ///
+    /// [`journal_mode`](Config::journal_mode) then applies to new files only. For tools, which
+    /// should not change the choice of the programs that own the store.
     #[must_use]
     pub fn keep_journal_mode(mut self, yes: bool) -> Config {
         self.file.keep_journal_mode = yes;
         self
     }
 
-    /// What a commit waits for.
+    /// Sets the sync level (default [`SyncLevel::Normal`]).
     #[must_use]
     pub fn sync(mut self, level: SyncLevel) -> Config {
         self.file.sync = level;
         self
     }
 
-    /// Size of the page cache, in pages (default 2000). A write transaction that changes more may take five times
-    /// as much until it ends; then it writes pages to the file before the commit.
+    /// Sets the size of the page cache, in pages: 1 to 2 147 483 647 (default 2000).
+    ///
+    /// A write transaction that changes more pages can use up to five times as much memory. Beyond
+    /// that it writes pages to the file before the commit.
     #[must_use]
     pub fn cache_pages(mut self, pages: u32) -> Config {
         self.file.cache_pages = pages;
         self
     }
 
-    /// Page size of a new file, in bytes: a power of two from 512 to 65536 (default 4096). An
-    /// existing file keeps its own.
+    /// Sets the page size of a new file, in bytes: a power of two from 512 to 65 536 (default
+    /// 4096).
+    ///
+    /// An existing file keeps its page size. Encrypted stores always have pages of 4096 bytes.
     #[must_use]
     pub fn page_size(mut self, bytes: u32) -> Config {
         self.file.page_size = bytes;
         self
     }
 
-    /// Opens for reading only: the file must exist, and nothing is ever written to it.
+    /// Sets whether the store is opened read-only (default: no).
     ///
-    /// A store that was closed can also be read where nothing can be written, such as on a read-only mount, or by a
-    /// user who may not write it. If it is changed there all the same, calls notice it and see the new state; one that
-    /// was reading just then answers [`Busy`](crate::ErrorKind::Busy), and so does each call of a snapshot, until it is
-    /// ended.
+    /// The file must exist, and nothing is written to it. A store that was closed cleanly can also
+    /// be read from a read-only file system, or by a user without write permission. If another
+    /// process changes such a file, calls notice the change and see the new state. A call that was
+    /// reading during the change, and every further call of an open snapshot, fails with
+    /// [`Busy`](crate::ErrorKind::Busy).
     #[must_use]
     pub fn read_only(mut self, yes: bool) -> Config {
         self.read_only = yes;
         self
     }
 
-    /// How long a call waits for another handle's lock before it fails with
-    /// [`Busy`](crate::ErrorKind::Busy); zero (the default) fails at once. At most about 24 days.
+    /// Sets how long a call waits for a lock of another handle (default: not at all).
+    ///
+    /// When the time is over, the call fails with [`Busy`](crate::ErrorKind::Busy). At most 2 147
+    /// 483 647 milliseconds (24 days). Opening a store waits for at least 2 seconds.
     #[must_use]
     pub fn busy_timeout(mut self, wait: Duration) -> Config {
         self.busy_timeout = wait;
         self
     }
 
-    /// Checkpoint the WAL after every `commits` write commits, instead of by its size; in a store that has a limit, by its size
-    /// as well. At least 1.
+    /// Sets the number of write commits after which the WAL is checkpointed: at least 1.
+    ///
+    /// Not set, the WAL is checkpointed by its length ([`wal_pages`](Config::wal_pages)). In a
+    /// store with a size limit both apply.
     #[must_use]
     pub fn checkpoint_every(mut self, commits: u32) -> Config {
         self.file.checkpoint_every = Some(commits);
         self
     }
 
-    /// How long the WAL gets, in pages (from 16 to 1 000 000; default 4000, or an eighth of the
-    /// [limit](crate::Store::set_size_limit) if that is less, but at least 16): it is written back into the database while
-    /// it grows, and begins anew from three quarters of that on; with one writer it never has more than twice as many
-    /// and those of one transaction. With [`checkpoint_every`](Config::checkpoint_every) it is used only in a store that
-    /// has a limit.
+    /// Sets the target length of the WAL, in pages: 16 to 1 000 000.
+    ///
+    /// The default is 4000, or one eighth of the [size limit](crate::Store::set_size_limit) if that
+    /// is less, but at least 16. The WAL is copied into the database while it grows, and starts
+    /// over once it reaches three quarters of this length. With one writer it never exceeds twice
+    /// this length plus the pages of one transaction. Several writers, and readers that stay, can
+    /// make it longer for a while.
+    ///
+    /// With [`checkpoint_every`](Config::checkpoint_every) it applies only to a store with a size
+    /// limit.
     #[must_use]
     pub fn wal_pages(mut self, pages: u32) -> Config {
         self.file.wal_pages = Some(pages);
         self
     }
 
-    /// The longest value that may be written, in bytes: up to 512 MiB (default 10 MiB).
+    /// Sets the maximum length of a value that this handle writes, in bytes: 1 to
+    /// [`MAX_VALUE_SIZE`] (default 10 MiB).
     #[must_use]
     pub fn max_value_size(mut self, bytes: usize) -> Config {
         self.max_value_size = bytes;
         self
     }
 
-    /// How much of the file is read through a memory map, in bytes; 0 for none (default 256 MiB on
-    /// 64-bit systems, none on 32-bit ones).
+    /// Sets how much of the file is read through a memory map, in bytes; 0 for none.
+    ///
+    /// The default is 256 MiB on 64-bit systems, and 0 on 32-bit systems.
     #[must_use]
     pub fn mmap_size(mut self, bytes: u64) -> Config {
         self.file.mmap_size = bytes;
         self
     }
 
-    /// This handle alone owns the file, also against other processes: the fastest way, for devices
-    /// with one user. Another open fails with [`Busy`](crate::ErrorKind::Busy). Not together with
+    /// Sets whether this handle alone uses the file (default: no).
+    ///
+    /// This is the fastest mode. Every other open, also in other processes, fails with
+    /// [`Busy`](crate::ErrorKind::Busy). It cannot be combined with
     /// [`read_only`](Config::read_only).
     #[must_use]
     pub fn exclusive(mut self, yes: bool) -> Config {
@@ -276,52 +317,65 @@ impl Config {
         self
     }
 
-    /// Whether a handle keeps its read snapshot between reads, which makes them much faster. It never shows
-    /// anything but the newest state. But while a handle that keeps one sits idle in one process, the WAL that
-    /// other processes write cannot start anew, and grows: also that of a process which opens the store after the last read
-    /// or write of the handle. By default one is kept only while no other process has the store open through this library,
-    /// and with [`small`](Config::small) never; `true`: always; `false`: never.
+    /// Sets whether the handle always (`true`) or never (`false`) keeps its read snapshot between
+    /// reads.
+    ///
+    /// A handle that keeps its snapshot reads much faster. It never returns old data: each read
+    /// checks first whether the snapshot is still current. While an idle handle keeps a snapshot,
+    /// the WAL that other processes write cannot start over, and grows. That includes a process
+    /// that opens the store after the last call of the idle handle.
+    ///
+    /// Not set, a handle keeps its snapshot while no other process has the store open through this
+    /// library; with [`small`](Config::small), never.
     #[must_use]
     pub fn hold_reads(mut self, yes: bool) -> Config {
         self.file.hold_reads = Some(yes);
         self
     }
 
-    /// Whether what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the store's files
-    /// (default: no; then its bytes stay until their place is used again).
+    /// Sets whether removed data is overwritten with zeros in the files of the store (default: no).
     ///
-    /// With the commit that removes them they are gone from the pages of the database: also from free pages, and from
-    /// what is free within pages. In WAL mode older frames of these pages stand in the `-wal` file until the next
-    /// checkpoint that no reader stands in the way of: [`Store::checkpoint`](crate::Store::checkpoint) in any mode, one
-    /// that the length of the WAL asks for, or the close of the last handle. Each of them leaves the WAL empty, and
-    /// overwrites it first. A reader that stays puts it off until the WAL begins anew. To be sure of it at once, use
-    /// [`CheckpointMode::Truncate`], which answers [`Busy`](crate::ErrorKind::Busy) where it could not.
+    /// It applies to data that is deleted, overwritten, purged or evicted. Without it, the bytes
+    /// stay until their space is reused.
     ///
-    /// The file does not remember it: every handle that writes, or closes the store, must have it. What was deleted
-    /// before stays; a [copy](crate::Store::copy_to) into a new store has none of it. An expired key is data until it is
-    /// removed, by a [purge](crate::Store::purge_expired) or another write. Not reached are the rollback journal, which is
-    /// removed at each commit, temporary files of a long transaction, backups, file systems that write elsewhere (Btrfs,
-    /// ZFS, snapshots), flash that does the same, and memory.
-    /// Against those helps an encrypted store. `docs/how-to/secure-delete.md` says more.
+    /// - The setting is not stored in the file: every handle that writes or closes the store must
+    ///   have it.
+    /// - The commit removes the data from the pages of the database file.
+    /// - In WAL mode, older versions of these pages stay in the `-wal` file until a checkpoint
+    ///   empties it, which overwrites the file first. Every
+    ///   [`checkpoint`](crate::Store::checkpoint), automatic checkpoints and the close of the last
+    ///   handle do that; a reader that uses the WAL postpones it. [`CheckpointMode::Truncate`]
+    ///   fails with [`Busy`](crate::ErrorKind::Busy) if it was blocked.
+    /// - An expired key is data until it is removed, for example by a
+    ///   [purge](crate::Family::purge_expired).
+    /// - What was deleted earlier, without the setting, stays. A [copy](crate::Store::copy_to) into
+    ///   a new store contains none of it.
+    ///
+    /// It does not reach the rollback journal, temporary files of long transactions, backups,
+    /// memory, file systems that write to new places (Btrfs, ZFS, snapshots), and flash memory. An
+    /// encrypted store protects against those. `docs/how-to/secure-delete.md` has the details.
     #[must_use]
     pub fn secure_delete(mut self, yes: bool) -> Config {
         self.file.secure_delete = yes;
         self
     }
 
-    /// Opens also a store whose catalogue of families is damaged, which is refused as
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) otherwise: for a [check](crate::Store::check) or a
-    /// [repair](crate::Store::repair). Until it is repaired, most other calls fail.
+    /// Sets whether a store with a damaged catalogue of families can be opened (default: no).
+    ///
+    /// Without it, opening such a store fails with [`Corrupt`](crate::ErrorKind::Corrupt). Use it
+    /// for [`Store::check`](crate::Store::check) or [`Store::repair`](crate::Store::repair): most
+    /// other calls fail until the store is repaired.
     #[must_use]
     pub fn allow_damaged(mut self, yes: bool) -> Config {
         self.file.damaged = yes;
         self
     }
 
-    /// What the store is encrypted with: a new file is, and one that is there must be, with the same secret. Everything in
-    /// it is: keys, values, families, times.
+    /// Sets the secret of an encrypted store. A new file is encrypted with it; an existing file
+    /// must have been encrypted with it.
     ///
-    /// The file is one of SQLCipher 4's, which other programs open with the password. Its pages have 4096 bytes.
+    /// Everything in the file is encrypted: keys, values, family names and times. The file has the
+    /// format of SQLCipher 4, so other programs can open it with the password.
     #[cfg(feature = "encryption")]
     #[must_use]
     pub fn secret(mut self, secret: &Secret) -> Config {
@@ -329,34 +383,34 @@ impl Config {
         self
     }
 
-    /// The same with a [password](Secret::password).
+    /// Sets a [password](Secret::password) as the secret of an encrypted store.
     #[cfg(feature = "encryption")]
     #[must_use]
     pub fn password(self, password: impl AsRef<[u8]>) -> Config {
         self.secret(&Secret::password(password))
     }
 
-    /// The same with a [key](Secret::raw_key).
+    /// Sets a [raw key](Secret::raw_key) as the secret of an encrypted store.
     #[cfg(feature = "encryption")]
     #[must_use]
     pub fn raw_key(self, key: &[u8; RAW_KEY_SIZE]) -> Config {
         self.secret(&Secret::raw_key(key))
     }
 
-    /// Without what the store is encrypted with.
+    /// Removes the secret.
     #[cfg(feature = "encryption")]
     pub(crate) fn without_secret(mut self) -> Config {
         self.file.secret = None;
         self
     }
 
-    /// With the page size of encrypted stores: that of a store which is there is not asked for anyway.
+    /// Sets the page size of encrypted stores. An existing store keeps its own anyway.
     #[cfg(feature = "encryption")]
     pub(crate) fn for_encryption(self) -> Config {
         self.page_size(DEFAULT_PAGE_SIZE)
     }
 
-    /// Row operations through SQL also where the build has the `btree` engine. For tests.
+    /// Selects the `sql` engine also in a build that has the `btree` engine. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn sql_engine(mut self, yes: bool) -> Config {
@@ -364,7 +418,7 @@ impl Config {
         self
     }
 
-    /// Refuses settings that are out of bounds, or contradict each other.
+    /// Fails with `Error` if a setting is out of bounds, or if two settings contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         self.file.check()?;
         if self.read_only && self.file.exclusive {
@@ -390,7 +444,7 @@ impl Config {
 }
 
 impl FileConfig {
-    /// Whether there is a password or a key.
+    /// Returns `true` if a password or key is set.
     pub(crate) fn is_encrypted(&self) -> bool {
         #[cfg(feature = "encryption")]
         return self.secret.is_some();
@@ -437,7 +491,7 @@ impl FileConfig {
     }
 }
 
-/// Refuses a key that is empty or too long.
+/// Fails with `Error` if a key is empty or longer than [`MAX_KEY_SIZE`].
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() || key.len() > MAX_KEY_SIZE {
         return Err(Error::invalid(format!(
@@ -448,7 +502,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a family name that cannot be one.
+/// Fails with `Error` if a string is not a valid family name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_SIZE || name.contains('\0') {
         return Err(Error::invalid(format!(

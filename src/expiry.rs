@@ -1,27 +1,31 @@
-//! Arithmetic of expiry times. Knows no clock: `now` is always an argument.
+//! Arithmetic of TTLs and expiry times. It uses no clock: the current time is always an argument.
 //!
-//! An expiry time is a moment, in milliseconds since the Unix epoch; a TTL is a duration. A key is
+//! An expiry time is a moment, in milliseconds since the Unix epoch. A TTL is a duration. A key is
 //! expired from its expiry time on: `expire_ms <= now`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// When a key ends.
+/// Expiry time of a key.
+///
+/// `Expiry` is ordered: [`Never`](Expiry::Never) is later than every moment.
+/// [`Family::expiry_after`](crate::Family::expiry_after) converts a TTL into an expiry time by the
+/// clock of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Expiry {
-    /// At this moment, in milliseconds since the Unix epoch (greater than 0). A moment in the past
-    /// is allowed: the key is invisible at once.
+    /// The key expires at this moment, in milliseconds since the Unix epoch, greater than 0. A
+    /// moment in the past is allowed: the key is expired at once.
     At(i64),
-    /// Never.
+    /// The key never expires.
     Never,
 }
 
 impl Expiry {
-    /// From the form used in C and in the file: `0` means never, a negative number is refused.
+    /// Converts the representation of the C API: 0 means never.
     ///
     /// # Errors
-    /// `Error` if `expire_ms` is negative.
+    /// [`Error`](crate::ErrorKind::Error) if `expire_ms` is negative.
     pub fn from_millis(expire_ms: i64) -> Result<Expiry> {
         match expire_ms {
             0 => Ok(Expiry::Never),
@@ -32,17 +36,17 @@ impl Expiry {
         }
     }
 
-    /// From the form in a row: `None` means never.
+    /// Converts the representation in a row: `None` means never.
     pub(crate) fn of_row(expire_ms: Option<i64>) -> Expiry {
         expire_ms.map_or(Expiry::Never, Expiry::At)
     }
 
-    /// Whether what ends then is alive at `now_ms`.
+    /// Returns `true` if a key with this expiry time is live at `now_ms`.
     pub(crate) fn is_live(self, now_ms: i64) -> bool {
         self.millis().is_none_or(|expire_ms| !is_expired(expire_ms, now_ms))
     }
 
-    /// Refuses a moment that is not after 1970 began: it is surely a mistake.
+    /// Fails with `Error` if the moment is 0 or negative.
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Expiry::At(expire_ms @ ..=0) => Err(Error::invalid(format!(
@@ -52,7 +56,7 @@ impl Expiry {
         }
     }
 
-    /// The moment in milliseconds since the Unix epoch, or `None` for never.
+    /// Returns the moment in milliseconds since the Unix epoch, or `None` for never.
     #[must_use]
     pub fn millis(self) -> Option<i64> {
         match self {
@@ -62,7 +66,8 @@ impl Expiry {
     }
 }
 
-/// Moments before 1970 count as long past; moments too far for `i64` milliseconds as the last one.
+/// A moment before 1970 becomes 1 ms after the epoch. A moment beyond the range of `i64`
+/// milliseconds becomes the last one. Fractions of a millisecond are rounded up.
 impl From<SystemTime> for Expiry {
     fn from(at: SystemTime) -> Expiry {
         let ms = at.duration_since(UNIX_EPOCH).map_or(1, millis_rounded_up);
@@ -70,40 +75,40 @@ impl From<SystemTime> for Expiry {
     }
 }
 
-/// What is left of a key's life.
+/// Remaining TTL of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttl {
     /// The key never expires.
     None,
-    /// The key expires in this time; zero when it has just expired.
+    /// The time until the key expires; zero if it has expired.
     Remaining(Duration),
 }
 
-/// Whether a row with this `expire_ms` is dead at `now`.
+/// Returns `true` if a row with this `expire_ms` is expired at `now_ms`.
 pub(crate) fn is_expired(expire_ms: i64, now_ms: i64) -> bool {
     expire_ms <= now_ms
 }
 
-/// The moment a TTL that starts now ends. Fractions of a millisecond count up, so that a key never
-/// dies early.
+/// Returns the expiry time for a TTL that starts at `now_ms`. Fractions of a millisecond are
+/// rounded up, so that a key never expires early.
 pub(crate) fn after(now_ms: i64, ttl: Duration) -> i64 {
     after_ms(now_ms, millis_rounded_up(ttl))
 }
 
-/// The same for a TTL in milliseconds.
+/// Returns the expiry time for a TTL in milliseconds that starts at `now_ms`.
 pub(crate) fn after_ms(now_ms: i64, ttl_ms: i64) -> i64 {
     now_ms.saturating_add(ttl_ms).max(1)
 }
 
-/// Milliseconds left, 0 when expired.
+/// Returns the milliseconds until `expire_ms`; 0 if it has passed.
 pub(crate) fn remaining_ms(expire_ms: i64, now_ms: i64) -> i64 {
     expire_ms.saturating_sub(now_ms).max(0)
 }
 
-/// Longest default TTL: 20 years, as in Cassandra, in milliseconds.
+/// Maximum default TTL, in milliseconds: 20 years, as in Cassandra.
 pub(crate) const MAX_DEFAULT_TTL_MS: i64 = 630_720_000_000;
 
-/// A default TTL in milliseconds; `None` is 0.
+/// Converts a default TTL to milliseconds; `None` becomes 0.
 pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
     match ttl.map_or(0, millis_rounded_up) {
         ms @ 0..=MAX_DEFAULT_TTL_MS => Ok(ms),
@@ -111,20 +116,23 @@ pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
     }
 }
 
-/// A condition on the end of life a key has before it gets a new one. Never is later than any moment.
+/// Condition of [`Family::set_expiry`](crate::Family::set_expiry) on the current expiry time of a
+/// key.
+///
+/// No TTL counts as later than any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ExpiryCondition {
-    /// None: always change it.
+    /// No condition.
     #[default]
     Always,
-    /// Only if the key has no TTL.
+    /// The key has no TTL.
     NoTtl,
-    /// Only if the key has a TTL.
+    /// The key has a TTL.
     HasTtl,
-    /// Only if the new end is later than the old one.
+    /// The new expiry time is later than the current one.
     Later,
-    /// Only if the new end is earlier than the old one.
+    /// The new expiry time is earlier than the current one.
     Earlier,
 }
 

@@ -1,7 +1,8 @@
-//! What a fork means to the library: which process a handle belongs to, and how no lock is inherited locked.
+//! Effect of a fork on the library: which process a handle belongs to, and why no lock is inherited
+//! in the locked state.
 //!
-//! What the child of a fork does to the files it inherits is in `db/file/os/unix/forks.rs`, which also installs the
-//! handlers. Must not enter: anything that knows files or SQLite.
+//! `db/file/os/unix/forks.rs` installs the fork handlers and treats the files that a child
+//! inherits. This module must not know files or SQLite.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,38 +11,43 @@ use std::time::Duration;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// What a call on an inherited handle answers.
+/// Error text of a call on a handle that was opened before a fork.
 pub(crate) const INHERITED: &CStr =
     c"the handle was opened before a fork: open a new one in the child process";
 
-/// Tells this process's handles from inherited ones.
+/// Returns a number that each fork changes, which tells handles of this process from inherited
+/// ones.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Makes every handle there is an inherited one. Only adds to an atomic.
+/// Marks all existing handles as inherited. It only adds to an atomic, so it is safe in a fork
+/// handler.
 #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
 pub(crate) fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The gate around the library's lists for the whole process (open files, open handles).
+/// Gate of the process-wide lists (open files, open handles).
 ///
-/// Whoever locks one of them is inside the gate as long as the lock is held. A fork shuts the gate and waits until
-/// nobody is inside, so a child never inherits such a lock locked, nor a list half changed.
+/// A thread that locks one of these lists is inside the gate while it holds the lock. A fork shuts
+/// the gate and waits until no thread is inside. So a child never inherits such a lock in the
+/// locked state, nor a partly changed list.
 ///
-/// Nothing may be called inside that enters again, waits for another thread, or calls the user.
+/// Code inside the gate must not enter it again, wait for another thread, or call the user.
 pub(crate) static LISTS: Gate = Gate::new();
 
-/// Set in [`Gate`] while it is shut; the rest counts those inside.
+/// Bit that is set in [`Gate`] while it is shut. The other bits count the threads inside.
 const SHUT: u32 = 1 << 31;
 
-/// Many may be inside at once, or it is shut. Unlike `RwLock` it may be opened by a thread of another process (the
-/// child of a fork), and it is never left in a state that needs a thread which is gone.
+/// Gate that any number of threads can be inside, or that is shut.
+///
+/// Unlike `RwLock`, it can be opened by a thread of another process (the child of a fork). It never
+/// depends on a thread that does not exist in the child.
 pub(crate) struct Gate(AtomicU32);
 
-/// Says that this thread is inside a gate.
+/// Guard of a thread inside a gate.
 pub(crate) struct Inside<'g>(&'g Gate);
 
 impl Gate {
@@ -49,7 +55,7 @@ impl Gate {
         Gate(AtomicU32::new(0))
     }
 
-    /// Goes inside; waits while the gate is shut, which is as long as a fork takes.
+    /// Enters the gate. Waits while it is shut, which takes as long as a fork.
     pub(crate) fn enter(&self) -> Inside<'_> {
         let mut patience = Patience::default();
         loop {
@@ -66,7 +72,7 @@ impl Gate {
         }
     }
 
-    /// Shuts the gate and waits until nobody is inside.
+    /// Shuts the gate and waits until no thread is inside.
     #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
     pub(crate) fn shut(&self) {
         let mut patience = Patience::default();
@@ -78,7 +84,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate that this thread, or the thread this process is a copy of, has shut.
+    /// Opens a gate that this thread, or the thread that forked this process, has shut.
     #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
     pub(crate) fn open(&self) {
         self.0.fetch_and(!SHUT, Ordering::Release);
@@ -91,7 +97,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Waiting without a lock: nearly always for less than a microsecond.
+/// Backoff without a lock. Waits are nearly always shorter than a microsecond.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -106,7 +112,8 @@ impl Patience {
     }
 }
 
-/// Runs `f` with one of the process's lists, inside the gate; `f` keeps the gate's rules.
+/// Runs `f` with one of the process-wide lists, inside the gate. `f` must keep the rules of
+/// [`LISTS`].
 pub(crate) fn with_list<T, R>(list: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
     let _inside = LISTS.enter();
     f(&mut list.lock().unwrap_or_else(PoisonError::into_inner))

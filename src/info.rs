@@ -1,4 +1,4 @@
-//! What a store says of itself: the answer of [`Store::info`](crate::Store::info).
+//! Types of the result of [`Store::info`](crate::Store::info).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,107 +6,115 @@ use std::time::Duration;
 use crate::config::JournalMode;
 use crate::options::SizeLimit;
 
-/// What a store is, what takes room in its file, and what its families are, at one moment.
+/// Description of a store at one moment: its file, its size and its families.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// The file, with symbolic links followed, or the URL without its password; `None` in memory.
+    /// Path of the file with symbolic links resolved, or the URL without its password; `None` in
+    /// memory.
     pub path: Option<PathBuf>,
-    /// The version of the file's format; on a server of the tables.
+    /// Version of the file format; on a server, of the tables.
     pub format_version: i64,
-    /// The program that made the file, such as `kvstore 0.1.0`; `None` if the file does not say.
+    /// Program that created the file, such as `kvstore 0.1.0`; `None` if the file does not record
+    /// it.
     pub created_by: Option<String>,
-    /// How the file is written; `None` in memory, and for ways that are not this library's.
+    /// Journal mode of the file; `None` in memory, and for journal modes that this library does not
+    /// use.
     pub journal_mode: Option<JournalMode>,
-    /// Bytes of a page.
+    /// Size of a page, in bytes; 0 on a server.
     pub page_size: u64,
-    /// Bytes of all pages; in WAL mode the file has them after a checkpoint.
+    /// Size of all pages, in bytes. In WAL mode the file has this size after a checkpoint. 0 on a
+    /// server.
     pub file_bytes: u64,
-    /// Bytes of the pages among them that hold nothing. The next writes use them, and
-    /// [`incremental_vacuum`](crate::Store::incremental_vacuum) gives them back.
+    /// Size of the free pages, in bytes. Later writes reuse them;
+    /// [`incremental_vacuum`](crate::Store::incremental_vacuum) returns them to the file system.
     pub free_bytes: u64,
-    /// Bytes of pages that belong to no family: the lists of tables and families, the map of pages, and what other
-    /// programs have made. `None` if that cannot be told, as [`FamilyInfo::sizes`].
+    /// Size of the pages that belong to no family, in bytes: catalogue, page map, and tables of
+    /// other programs. `None` if it is not known (see [`FamilyInfo::sizes`]).
     pub other_bytes: Option<u64>,
-    /// Length of the WAL's file in bytes. It is used again from its start when all of it is in the database.
+    /// Size of the `-wal` file, in bytes. Its space is reused once all frames are in the database.
     pub wal_bytes: u64,
-    /// Bytes of the pages in the WAL that a checkpoint has still to write into the database.
+    /// Size of the pages in the WAL that a checkpoint still has to copy, in bytes.
     pub wal_pending_bytes: u64,
-    /// How much the data may take.
+    /// Size limit of the store; `None` if it has none.
     pub size_limit: Option<SizeLimit>,
-    /// All families, in byte order of their names, the default one included.
+    /// All families, including the default one, in byte order of their names.
     pub families: Vec<FamilyInfo>,
-    /// The server the store is on; `None` in a file. On a server there are no pages and no WAL of the store's: their sizes
-    /// are 0 above.
+    /// Server of the store; `None` for a file. A store on a server has no pages and no WAL: the
+    /// sizes above are 0.
     pub server: Option<ServerInfo>,
 }
 
-/// A server a store is on, and what the store takes there.
+/// Server of a store, and the size of the store there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// Its version, as it says it.
+    /// Version of the server, in its own words.
     pub version: String,
-    /// The database.
+    /// Name of the database.
     pub database: String,
-    /// The schema of the store's tables.
+    /// Name of the schema that contains the tables of the store.
     pub schema: String,
-    /// The version of TLS and the cipher of this handle's connection, such as `TLSv1.3, TLS_AES_256_GCM_SHA384`; `None`:
-    /// it is not encrypted.
+    /// TLS version and cipher of the connection, such as `TLSv1.3, TLS_AES_256_GCM_SHA384`; `None`
+    /// if it is not encrypted.
     pub tls: Option<String>,
-    /// Whether it is a standby, which only reads.
+    /// Whether the server is a read-only standby.
     pub is_standby: bool,
-    /// What the tables take; `None` where the server cannot tell.
+    /// Size of the tables; `None` if the server does not report it.
     pub sizes: Option<ServerSizes>,
 }
 
-/// What the tables of a store take on a server, in bytes; of all families together.
+/// Size of the tables of a store on a server, in bytes, over all families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerSizes {
-    /// Keys and values, and the room of rows that are gone, which VACUUM gives to new ones.
+    /// Keys and values, including the space of removed rows until VACUUM makes it reusable.
     pub rows: u64,
-    /// The indexes of keys, of ends of life and of write times.
+    /// Indexes by key, expiry time and write time.
     pub indexes: u64,
-    /// All of it, with the small tables.
+    /// Sum of the above and of the small tables.
     pub total: u64,
 }
 
-/// What a family is, and what it takes in the file.
+/// Settings and size of a family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FamilyInfo {
-    /// Its name.
+    /// Name of the family.
     pub name: String,
-    /// When it was made, in milliseconds since the Unix epoch; `None` if the file does not say.
+    /// Creation time, in milliseconds since the Unix epoch; `None` if the file does not record it.
     pub created_ms: Option<i64>,
-    /// The TTL that plain puts give.
+    /// Default TTL, which plain puts use; `None` if there is none.
     pub default_ttl: Option<Duration>,
-    /// Whether it tracks write times.
+    /// Whether the family records write times.
     pub tracks_writes: bool,
-    /// As [`Family::next_expiry`](crate::Family::next_expiry).
+    /// Earliest expiry time, in milliseconds since the Unix epoch, as
+    /// [`Family::next_expiry`](crate::Family::next_expiry) returns it.
     pub next_expiry_ms: Option<i64>,
-    /// What it takes; `None` if that cannot be told: the file has no map of its pages (another program has made it
-    /// anew), or this handle uses the `sql` engine on a SQLite without the table `dbstat`.
+    /// Size of the tables; `None` if it is not known.
+    ///
+    /// It is not known if the file has no page map, because another program rewrote it without
+    /// auto-vacuum, or if this handle uses the `sql` engine and its SQLite has no `dbstat` table.
+    /// It is also `None` on a server.
     pub sizes: Option<FamilySizes>,
 }
 
-/// What the tables of a family take in the file, in bytes of whole pages.
+/// Size of the tables of a family in the file, in bytes of whole pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FamilySizes {
-    /// Keys, and values that are kept beside them.
+    /// Keys, and values that are stored next to them.
     pub rows: u64,
-    /// Large values.
+    /// Large values, which have a table of their own.
     pub large_values: u64,
-    /// The indexes of ends of life.
+    /// Key index and expiry index.
     pub expiry_indexes: u64,
-    /// The index of write times.
+    /// Index of write times.
     pub write_index: u64,
 }
 
 impl FamilySizes {
-    /// All of it.
+    /// Returns the sum of all parts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows + self.large_values + self.expiry_indexes + self.write_index

@@ -1,4 +1,19 @@
-//! An embedded, ordered key-value store with native per-key expiry, in one SQLite file.
+//! An embedded, ordered key-value store with per-key TTL, in one SQLite file.
+//!
+//! kvstore runs inside the program that uses it: there is no server to start. Keys and values are
+//! byte strings. Keys are kept in byte order, so a store can be scanned by prefix and by range.
+//! Each key can have an expiry time; an expired key is never returned. Several processes can use
+//! one file at the same time. In builds with the feature `remote`, the same API also works on a
+//! PostgreSQL server.
+//!
+//! # When not to use it
+//!
+//! - For queries over values, joins or secondary indexes: use SQLite itself.
+//! - For many writers that must commit in parallel: a file has one writer at a time.
+//! - For a file on a network file system: the locks of SQLite do not work reliably there.
+//! - For values above 512 MiB ([`MAX_VALUE_SIZE`]): store them as files.
+//!
+//! # Quick start
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,14 +38,75 @@
 //! # Ok::<(), kvstore::Error>(())
 //! ```
 //!
-//! Expiry is exact on read: a key whose time has come is never returned, through whatever handle or
-//! process the time was set (an iterator judges what it has read ahead by the times it has read). Dead rows are removed by the reads that meet them and by
-//! [`Family::purge_expired`]; there is no background thread unless the cleaner is started.
+//! # Families
 //!
-//! The C API (`include/kvstore.h`) is a thin layer over this one.
+//! A *family* is a separate ordered set of keys within a store, with settings of its own: a
+//! [default TTL](Family::set_default_ttl) and [write tracking](Family::set_write_tracking). Other
+//! stores call it a column family, table, bucket or partition; the C API of this library says
+//! `KVColumnFamily` and `kvstore_cf_*`. Every store has a family named `default`. [`Store`]
+//! dereferences to that family, so `store.put(…)` writes to it. Transactions, snapshots and batches
+//! cover all families of a store.
 //!
-//! **Forks.** The child of a fork opens the store anew, whatever its parent is doing with the file. The handles of
-//! the parent answer [`Misuse`](ErrorKind::Misuse) in the child.
+//! # TTL and expiry time
+//!
+//! - A *TTL* is a duration: how long a key is to live. An *expiry time* is a moment, in
+//!   milliseconds since the Unix epoch ([`Expiry`]). The file stores expiry times.
+//! - A key is expired from its expiry time on (`expire_ms <= now`), whichever handle or process set
+//!   its TTL. Reads and iterators then skip it. Only [`Family::count`], [`Family::count_with_ttl`]
+//!   and [`Family::expiry_cursor`] include expired rows that have not been removed yet.
+//! - [`put`](Family::put) removes the TTL of a key, or replaces it by the default TTL of the
+//!   family.
+//! - Fractions of a millisecond are rounded up, so a key never expires early.
+//! - The row of an expired key stays in the file until something removes it: a write to the key, a
+//!   purge, or a read that finds it and notes it for removal. Purge with [`Family::purge_expired`]
+//!   (one family), [`Store::purge_step`] (all families) or [`Store::start_cleaner`] (a thread).
+//! - Time never runs backwards within a process. On a server the server's clock counts.
+//!
+//! The reference `docs/reference/ttl.md` lists the effect of every call on a TTL.
+//!
+//! # Errors
+//!
+//! Every fallible function returns [`Error`], whose [`kind`](Error::kind) a program can match. A
+//! failed call changes nothing, unless its documentation says otherwise. Messages never contain
+//! keys or values. The documentation of the functions refers to two lists:
+//!
+//! - **Read errors**, which every read can return: [`Busy`](ErrorKind::Busy) (a lock, in DELETE
+//!   journal mode), [`Locked`](ErrorKind::Locked), [`NoMemory`](ErrorKind::NoMemory),
+//!   [`Io`](ErrorKind::Io), [`Corrupt`](ErrorKind::Corrupt), [`Protocol`](ErrorKind::Protocol), and
+//!   [`Misuse`](ErrorKind::Misuse) if the handle is closed, was opened before a fork, or is called
+//!   from its own callback.
+//! - **Write errors**, which every write can return: the read errors, `Busy` also if another handle
+//!   is writing, [`ReadOnly`](ErrorKind::ReadOnly) and [`Full`](ErrorKind::Full).
+//!
+//! For a store on a server, every call can also return [`CantOpen`](ErrorKind::CantOpen),
+//! [`AuthFailed`](ErrorKind::AuthFailed) or `ReadOnly`, because a lost connection is opened again.
+//! SQL errors without a kind of their own have the kind [`Error`](ErrorKind::Error).
+//!
+//! # Threads, processes and forks
+//!
+//! [`Store`], [`Family`], [`Cursor`] and [`WriteBatch`] are `Send` and `Sync`. A store handle is
+//! one connection behind a lock: threads that share it take turns. For parallel reads, open one
+//! handle per thread. Several processes can open the same file; one of them writes at a time.
+//!
+//! The library starts no thread unless [`Store::start_cleaner`] is called.
+//!
+//! After a fork, the child opens the store again. In the child, handles of the parent return
+//! [`Misuse`](ErrorKind::Misuse). After a raw `clone` system call, call [`notify_fork`].
+//!
+//! # Durability
+//!
+//! A commit survives a crash of the program. With [`SyncLevel::Normal`] (the default) a power
+//! failure can undo the last commits; with [`SyncLevel::Full`] it cannot. See [`SyncLevel`] and
+//! [`Store::sync`].
+//!
+//! # Features
+//!
+//! - `encryption`: encrypted stores, with SQLCipher and the OpenSSL of the system.
+//! - `encryption-vendored-openssl`: the same with an OpenSSL that is built with this crate.
+//! - `remote`: stores on a PostgreSQL server. [`Store::open`] then also takes `postgresql://` URLs.
+//!
+//! Without features, only files and stores in memory are supported. The C API in
+//! `include/kvstore.h` is a thin layer over this one.
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, unreachable_pub)]
@@ -80,15 +156,19 @@ pub use secret::Secret;
 pub use shared::Stats;
 pub use store::{CheckEvent, CheckReport, CopyReport, RepairEvent, Store, Transaction, WriteBatch};
 
-/// The time the library uses: the system's, in milliseconds since the Unix epoch, but never less
-/// than it was before in this process.
+/// Returns the current time of the system clock, in milliseconds since the Unix epoch.
+///
+/// The result never decreases within a process. [`Store::now_ms`] returns the time of one store,
+/// whose clock may be another.
 #[must_use]
 pub fn now_ms() -> i64 {
     clock::system_now_ms()
 }
 
-/// For the child of a raw `clone` system call, which runs no handlers of `pthread_atfork`: makes the handles that are
-/// there its parent's. After a `fork` nothing is left to do.
+/// Marks all existing handles as inherited, in the child of a raw `clone` system call.
+///
+/// After it, handles that the parent opened return [`Misuse`](ErrorKind::Misuse) in this process.
+/// It is not needed after `fork`, whose handlers do the same. It has no effect on Windows.
 pub fn notify_fork() {
     db::note_fork();
 }
@@ -116,16 +196,20 @@ pub mod internal {
     }
 }
 
-/// The version of this library, such as `"0.1.0"`.
+/// Version of this library, such as `"0.1.0"`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The version of the embedded SQLite, such as `"3.54.1"`.
+/// Returns the version of the SQLite in this library, such as `"3.54.1"`.
 #[must_use]
 pub fn sqlite_version() -> &'static str {
     db::SQLITE_VERSION.to_str().unwrap_or_default()
 }
 
-/// The row engine of this build: `"sql"` or `"btree"`.
+/// Returns the name of the row engine of this build: `"sql"` or `"btree"`.
+///
+/// `"btree"` reads and writes rows through the B-tree functions of SQLite and is faster. `"sql"`
+/// uses prepared statements; it is used where the SQLite in the build was not checked for the other
+/// one.
 #[must_use]
 pub fn engine() -> &'static str {
     db::ENGINE.to_str().unwrap_or_default()

@@ -1,12 +1,25 @@
-//! How a value is to be written: what `family` is told, and what a home of the data does.
+//! Options of a single write, and the size limit of a store.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry};
 
-/// How to write a value with [`Family::put_with_options`](crate::Family::put_with_options). The default writes always, a key
-/// that never expires.
+/// Options of [`Family::put_with_options`](crate::Family::put_with_options).
+///
+/// The default writes unconditionally, and the key never expires. The last of
+/// [`expiry`](PutOptions::expiry), [`ttl`](PutOptions::ttl) and
+/// [`use_default_ttl`](PutOptions::use_default_ttl) decides.
+///
+/// ```
+/// use std::time::Duration;
+/// use kvstore::PutOptions;
+/// # let store = kvstore::Store::open_in_memory(&kvstore::Config::new())?;
+/// let lease = PutOptions::new().ttl(Duration::from_secs(30)).if_absent();
+/// assert!(store.put_with_options("lock", "worker 1", &lease)?);
+/// assert!(!store.put_with_options("lock", "worker 2", &lease)?);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutOptions {
     pub(crate) only: Option<Presence>,
@@ -17,7 +30,7 @@ pub struct PutOptions {
     pub(crate) written_ms: Option<i64>,
 }
 
-/// What a conditional write asks of the key.
+/// Condition of a write on the existence of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     Absent,
@@ -38,13 +51,13 @@ impl Default for PutOptions {
 }
 
 impl PutOptions {
-    /// Writes always, a key that never expires.
+    /// Returns options that write unconditionally; the key never expires.
     #[must_use]
     pub fn new() -> PutOptions {
         PutOptions::default()
     }
 
-    /// The end of life.
+    /// Sets the expiry time of the key.
     #[must_use]
     pub fn expiry(mut self, expiry: Expiry) -> PutOptions {
         self.expiry = expiry;
@@ -53,7 +66,8 @@ impl PutOptions {
         self
     }
 
-    /// The key lives for `ttl` from the write on, by the clock of the store; fractions of a millisecond count up.
+    /// Sets the TTL of the key, counted from the write by the clock of the store. Fractions of a
+    /// millisecond are rounded up.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> PutOptions {
         self.ttl_ms = Some(expiry::millis_rounded_up(ttl));
@@ -61,7 +75,8 @@ impl PutOptions {
         self
     }
 
-    /// The end of life is given by the family's default TTL; never, if it has none.
+    /// Uses the [default TTL](crate::Family::default_ttl) of the family. Without one, the key never
+    /// expires.
     #[must_use]
     pub fn use_default_ttl(mut self) -> PutOptions {
         self.default_ttl = true;
@@ -69,31 +84,34 @@ impl PutOptions {
         self
     }
 
-    /// A live key keeps the end of life it has (also none); a new one gets the other settings'.
+    /// Keeps the expiry time of a live key, also if it has none. A new key gets the expiry time or
+    /// TTL of these options.
     #[must_use]
     pub fn keep_ttl(mut self) -> PutOptions {
         self.keep_ttl = true;
         self
     }
 
-    /// The value counts as written at this moment, in milliseconds since the Unix epoch (not negative), instead of now:
-    /// for copies of what was written elsewhere. It may be in the future, too; a sweep, and a store that removes what
-    /// was written longest ago, go by it. A family that does not
-    /// [track write times](crate::Family::set_write_tracking) keeps none, and this changes nothing there.
+    /// Sets the write time of the value, in milliseconds since the Unix epoch, instead of now. For
+    /// copies of data that was written elsewhere.
+    ///
+    /// It must not be negative; it may be in the future. Sweeps and the eviction policy
+    /// [`Oldest`](Eviction::Oldest) use it. It has no effect in a family without [write
+    /// tracking](crate::Family::set_write_tracking).
     #[must_use]
     pub fn written_at(mut self, written_ms: i64) -> PutOptions {
         self.written_ms = Some(written_ms);
         self
     }
 
-    /// Write only if the key is missing or expired.
+    /// Writes only if the key is missing or expired.
     #[must_use]
     pub fn if_absent(mut self) -> PutOptions {
         self.only = Some(Presence::Absent);
         self
     }
 
-    /// Write only if the key is there and alive.
+    /// Writes only if the key is live.
     #[must_use]
     pub fn if_present(mut self) -> PutOptions {
         self.only = Some(Presence::Present);
@@ -102,7 +120,7 @@ impl PutOptions {
 }
 
 impl PutOptions {
-    /// Refuses times that are none.
+    /// Fails with `Error` if a time is negative.
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(written_ms @ ..0) = self.written_ms {
             return Err(Error::invalid(format!(
@@ -113,32 +131,33 @@ impl PutOptions {
     }
 }
 
-/// How much a store may take, and what makes room when that is not enough: see
+/// Size limit of a store, with its eviction policy. See
 /// [`Store::set_size_limit`](crate::Store::set_size_limit).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimit {
-    /// What the data may take in the file, in bytes.
+    /// Maximum size of the data in the file, in bytes.
     pub max_bytes: u64,
-    /// What goes first.
+    /// Which keys are evicted when the limit is reached.
     pub eviction: Eviction,
 }
 
 impl SizeLimit {
-    /// At most so many bytes, for which these keys make room.
+    /// Creates a size limit.
     #[must_use]
     pub fn new(max_bytes: u64, eviction: Eviction) -> SizeLimit {
         SizeLimit { max_bytes, eviction }
     }
 }
 
-/// Which keys a store with a [`SizeLimit`] removes to make room.
+/// Eviction policy: which keys a store with a [`SizeLimit`] removes when a write needs space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// None: a write that would pass the limit fails with [`Full`](crate::ErrorKind::Full).
+    /// Evicts nothing: a write beyond the limit fails with [`Full`](crate::ErrorKind::Full).
     None,
-    /// Those that have expired, then those that would expire soonest. Keys without a TTL stay.
+    /// Removes expired keys, then evicts the keys with the earliest expiry time. Keys without a TTL
+    /// stay.
     Soonest,
-    /// Those that have expired, then those that were written longest ago.
+    /// Removes expired keys, then evicts the keys that were written longest ago.
     Oldest,
 }

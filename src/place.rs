@@ -1,25 +1,26 @@
-//! Where a store is: the path of a file, or the URL of a server. Must not enter: what a URL means to the server
-//! (`db/remote/url.rs`).
+//! Location of a store: the path of a file, or the URL of a server.
+//!
+//! This module must not know what a URL means to the server (`db/remote/url.rs`).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::error::Result;
 
-/// The schemes of URLs, which are libpq's.
+/// URL schemes, which are those of libpq.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// Whether a path is the URL of a store on a server, in any build.
+/// Returns `true` if a path is the URL of a store on a server, in any build.
 #[must_use]
 pub fn is_url(path: impl AsRef<Path>) -> bool {
     let path = path.as_ref().as_os_str().as_encoded_bytes();
     SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
 }
 
-/// The path that C gives by these bytes: any on Unix, UTF-8 on Windows.
+/// Converts a path from C: any bytes on Unix, UTF-8 on Windows.
 ///
 /// # Errors
-/// `Invalid`: they are none.
+/// `Error` if the bytes are not UTF-8, on a system other than Unix.
 pub(crate) fn path_of(bytes: &[u8]) -> Result<&Path> {
     #[cfg(unix)]
     let path = Ok(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes).as_ref());
@@ -30,16 +31,17 @@ pub(crate) fn path_of(bytes: &[u8]) -> Result<&Path> {
     path
 }
 
-/// A name without this suffix; `None` if it ends otherwise.
+/// Removes a suffix from a name; returns `None` if the name has another ending.
 pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
     let before = name.as_encoded_bytes().strip_suffix(suffix.as_bytes())?;
     // (Who looks at a suffix in ASCII has cut between characters.)
     path_of(before).ok().map(|path| path.as_os_str().to_owned())
 }
 
-/// A path as it may be shown and logged: of a URL without the password. One that is not well-formed, in which a part of
-/// the password may be anywhere, is `postgresql://…`. So is the name of a file that looks like a URL with a log-in, of
-/// which the scheme is shown: somebody has mistyped it.
+/// Returns a path in a form that may be displayed and logged: a URL without its password.
+///
+/// A malformed URL, which can contain a part of the password anywhere, becomes `postgresql://…`.
+/// The same applies to a file name that looks like a mistyped URL with a login; its scheme is kept.
 #[must_use]
 pub fn path_without_password(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();

@@ -1,4 +1,4 @@
-//! What a store is encrypted with. It is wiped from memory when it is no longer needed, and shown nowhere.
+//! Secret of an encrypted store. It is wiped from memory when it is dropped, and never displayed.
 
 use std::fmt;
 
@@ -6,25 +6,31 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
-/// What a store is encrypted with: a password, or a key. Wiped from memory when it is dropped, and not shown by `Debug`.
+/// Secret of an encrypted store: a password or a raw key.
+///
+/// It is wiped from memory when it is dropped, and `Debug` does not show it.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>); // in the form that SQLCipher takes
 
-/// Bytes of a key that is none derived from a password.
+/// Length of a raw key, in bytes.
 pub(crate) const RAW_KEY_SIZE: usize = 32;
 
 impl Secret {
-    /// A password, from which a key is derived each time a store is opened: SQLCipher's PBKDF2 with 256 000 rounds,
-    /// which takes some tenths of a second.
+    /// Creates a secret from a password.
     ///
-    /// `x'` with 64 digits in hexadecimal and `'` is no password but a [key](Secret::raw_key), to SQLCipher.
+    /// Each open derives the key from it with PBKDF2 and 256 000 rounds, as SQLCipher does, which
+    /// takes some tenths of a second. An empty password is refused when the store is opened.
+    ///
+    /// SQLCipher takes a password of the form `x'…'` with 64 hexadecimal digits as a [raw
+    /// key](Secret::raw_key).
     #[must_use]
     pub fn password(password: impl AsRef<[u8]>) -> Secret {
         Secret(Zeroizing::new(password.as_ref().to_vec()))
     }
 
-    /// A key of 32 random bytes, such as a device's key store has: nothing is derived, so an open takes no longer than
-    /// of a plain store.
+    /// Creates a secret from 32 random bytes, such as a key from the key store of a device.
+    ///
+    /// No key is derived, so opening takes no longer than for a store without encryption.
     #[must_use]
     pub fn raw_key(key: &[u8; RAW_KEY_SIZE]) -> Secret {
         // SQLCipher takes a key in hexadecimal as it is (zetetic.net, "PRAGMA key": raw key data).
@@ -43,7 +49,7 @@ impl Secret {
         &self.0
     }
 
-    /// Refuses what can be no password.
+    /// Fails with `Error` if the password is empty or too long.
     pub(crate) fn check(&self) -> Result<()> {
         match self.0.len() {
             0 => Err(Error::invalid("the password is empty: open the store without one, or give one")),

@@ -174,9 +174,13 @@ fn writes() -> BTreeMap<&'static str, Write> {
         let ttl = Duration::from_millis((LATER - NOW).unsigned_abs());
         (c.store.put_with_ttl("k", c.new, ttl).map(|()| true), LATER)
     });
-    add("put_with_expiry", |c| (c.store.put_with_expiry("k", c.new, Expiry::At(LATER)).map(|()| true), LATER));
+    add("put_with_expiry", |c| {
+        (c.store.put_with_expiry("k", c.new, Expiry::At(LATER)).map(|()| true), LATER)
+    });
     add("put_with_expiry, never", |c| (c.store.put_with_expiry("k", c.new, Expiry::Never).map(|()| true), 0));
-    add("put_with_expiry, past", |c| (c.store.put_with_expiry("k", c.new, Expiry::At(PAST)).map(|()| true), PAST));
+    add("put_with_expiry, past", |c| {
+        (c.store.put_with_expiry("k", c.new, Expiry::At(PAST)).map(|()| true), PAST)
+    });
     add("put_with_options", |c| (put_with(c, given(LATER)), LATER));
     add("put_with_options IF_ABSENT", |c| (put_with(c, given(LATER).if_absent()), LATER));
     add("put_with_options IF_PRESENT", |c| (put_with(c, given(LATER).if_present()), LATER));
@@ -192,7 +196,9 @@ fn writes() -> BTreeMap<&'static str, Write> {
         (put_with(c, PutOptions::new().use_default_ttl().keep_ttl()), 0)
     });
     add("put_with_options IF_ABSENT KEEP_TTL", |c| (put_with(c, given(LATER).if_absent().keep_ttl()), LATER));
-    add("put_with_options IF_PRESENT KEEP_TTL", |c| (put_with(c, given(LATER).if_present().keep_ttl()), LATER));
+    add("put_with_options IF_PRESENT KEEP_TTL", |c| {
+        (put_with(c, given(LATER).if_present().keep_ttl()), LATER)
+    });
     add("put_if_absent", |c| (c.store.put_if_absent("k", c.new, Expiry::At(LATER)), LATER));
     add("put_if_absent, never", |c| (c.store.put_if_absent("k", c.new, Expiry::Never), 0));
     add("compare_and_swap, equal", |c| {

@@ -1,5 +1,5 @@
-//! Writes that depend on what is there: in one transaction, so that nobody comes between the check and
-//! the write.
+//! Conditional writes. Check and write are one transaction, so no other connection can write
+//! between them.
 
 use crate::error::Result;
 use crate::expiry::Expiry;
@@ -7,10 +7,11 @@ use crate::family::Family;
 use crate::options::PutOptions;
 
 impl Family {
-    /// Writes a value as `options` say; tells whether it did.
+    /// Writes a value as `options` say. Returns `true` if the value was written, `false` if the
+    /// condition of the options does not hold.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn put_with_options(
         &self,
         key: impl AsRef<[u8]>,
@@ -27,11 +28,13 @@ impl Family {
         Ok(written)
     }
 
-    /// Writes `value` only if the key is alive and its value is equal to `expected`, byte by byte;
-    /// says whether it did. The key gets the new end of life.
+    /// Writes `value` only if the key is live and its value is equal to `expected`, byte by byte.
+    /// Returns `true` if the value was written.
+    ///
+    /// The key gets the expiry time `expiry`.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -49,11 +52,11 @@ impl Family {
         Ok(swapped)
     }
 
-    /// Deletes a key only if it is alive and its value is equal to `expected`, byte by byte; says
-    /// whether it did.
+    /// Deletes a key only if it is live and its value is equal to `expected`, byte by byte. Returns
+    /// `true` if the key was deleted.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn compare_and_delete(&self, key: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         self.check_key(key)?;
@@ -65,13 +68,15 @@ impl Family {
         Ok(deleted)
     }
 
-    /// Adds `delta` to the number under a key, which is kept as decimal text; returns the sum. A
-    /// missing or expired key counts as 0 and gets `expiry` as its end of life, or for
-    /// [`Expiry::Never`] the family's default TTL; a live one keeps its TTL.
+    /// Adds `delta` to the number in the value of a key, and returns the sum.
+    ///
+    /// The number is a 64-bit integer in decimal text. A live key keeps its TTL. A missing or
+    /// expired key counts as 0 and gets the expiry time `expiry`; with [`Expiry::Never`] it gets
+    /// the default TTL of the family.
     ///
     /// # Errors
-    /// See [`Family`]; also `Error` if the value is no whole number of 64 bits, or the sum would be
-    /// none. Nothing is changed then.
+    /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the value is not
+    /// such a number, or the sum overflows. Nothing is changed then.
     pub fn increment(&self, key: impl AsRef<[u8]>, delta: i64, expiry: Expiry) -> Result<i64> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;

@@ -1,8 +1,9 @@
-//! Ordered iteration, in chunks.
+//! Ordered iteration in chunks.
 //!
-//! A cursor copies some rows at a time and keeps no SQLite cursor or lock in between. So writes,
-//! commits, checkpoints, drops and close are always possible while it exists. When its own handle
-//! has written meanwhile it forgets what it read ahead, and reads on after its last key.
+//! A cursor copies some rows at a time, and holds no SQLite cursor and no lock in between. So
+//! writes, commits, checkpoints, drops and close are always possible while a cursor exists. If its
+//! own handle has written meanwhile, the cursor discards what it read ahead and continues after its
+//! last key.
 
 mod fetch;
 
@@ -22,25 +23,26 @@ use crate::family::Family;
 use crate::family::Target;
 use crate::memory;
 
-/// Rows in the first chunk; the next ones are four times as long, up to [`MAX_ROWS`].
+/// Number of rows in the first chunk. Each later chunk is four times as long, up to [`MAX_ROWS`].
 const FIRST_ROWS: usize = 128;
-/// The bytes with which the first one is full: whoever wants a few rows does not wait for many pages.
+/// Number of bytes that fill the first chunk, so that a caller that needs few rows reads few pages.
 const FIRST_BYTES: usize = 16 * 1024;
 const MAX_ROWS: usize = 512;
-/// Rows in the chunk after a write: whoever writes between two rows is likely to do so again.
+/// Number of rows in the chunk after a write: a caller that writes between two rows is likely to
+/// write again.
 const ROWS_AFTER_WRITE: usize = 16;
-/// Another one is full when its rows have this many bytes together.
+/// Number of bytes that fill a later chunk.
 const MAX_BYTES: usize = 64 * 1024;
-/// The most dead rows a chunk passes over; then it returns what it has, so that the store's lock is
-/// not held for ever.
+/// Maximum number of expired rows that a chunk skips. Then it returns what it has, so that the lock
+/// of the store is not held for long.
 const MAX_SKIPPED: usize = 4096;
 
-/// In which direction a cursor walks.
+/// Direction of a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the least key to the greatest.
+    /// Ascending key order.
     Forward,
-    /// From the greatest key to the least.
+    /// Descending key order.
     Reverse,
 }
 
@@ -53,65 +55,74 @@ impl Direction {
     }
 }
 
-/// A position in a family that moves over live entries.
+/// Position in a family that moves over its live entries.
 ///
-/// A cursor is made at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). It never
-/// shows an entry that had expired when the cursor came to it (but for [`Family::expiry_cursor`]); what it has read ahead from
-/// a server it judges by the store's clock, which is late by as long as the newest answer was on its way. Outside a
-/// transaction it sees, ahead of its position, what its own handle writes, and from chunk to chunk what
-/// others commit (up to 512 entries, or 64 KiB and one value more, are read ahead; an end of life that another handle gives one of
-/// them meanwhile is not seen); inside one, the transaction's view.
+/// A new cursor is at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). Keys and
+/// values that it returns are borrowed until the next move.
 ///
-/// Moves fail as the reads of [`Family`] do. After a failure the cursor is at no entry, and
-/// [`next`](Cursor::next) goes on after the last entry it was at, also if it was a [`seek`](Cursor::seek) that
-/// failed. If it was at none, a seek that failed leaves it there, and a [`first`](Cursor::first) that failed before
-/// the first one. A refused argument moves nothing.
+/// **Visibility.** A cursor reads ahead in chunks of up to 512 entries, or 64 KiB and one value.
+/// - Outside a transaction it sees what its own handle writes ahead of its position. What other
+///   handles commit it sees with the next chunk. Inside a transaction it sees that of the
+///   transaction.
+/// - It never returns an entry that had expired when the cursor moved to it, except for
+///   [`Family::expiry_cursor`]. A TTL that another handle changes after the entry was read ahead is
+///   not seen. On a server, expiry follows the newest time that the server has sent.
+///
+/// **Threads.** A cursor holds no lock between calls. Other calls on the store, and its close, are
+/// possible at any time.
+///
+/// # Errors
+///
+/// Moves return the [read errors](crate#errors). After a failed move the cursor is at no entry, and
+/// [`next`](Cursor::next) continues after the last entry at which it was. If it was at none, a
+/// failed [`first`](Cursor::first) leaves it before the first entry, and a failed
+/// [`seek`](Cursor::seek) where it was. An argument that is out of bounds does not move the cursor.
 pub struct Cursor {
     family: Arc<Target>,
     walk: Over,
-    /// What all keys begin with and [`key`](Cursor::key) does not show.
+    /// Prefix of all keys, which [`key`](Cursor::key) does not return.
     prefix: Vec<u8>,
     keys_only: bool,
     chunk: Chunk,
-    /// The one before it, whose entries a fetch has shown.
+    /// The previous chunk, whose entries a fetch has returned.
     kept: Chunk,
-    /// The current entry is this one of the chunk.
+    /// Index of the current entry in the chunk.
     at: usize,
-    /// If there is more after the chunk, the next one starts after this entry, live or dead; `None`: at the
-    /// beginning of the range.
+    /// Last entry that was read, live or expired: if there is more after the chunk, the next one
+    /// starts after it. `None`: at the beginning of the range.
     read_to: Option<Place>,
     /// The entry after which the chunk starts.
     start: Option<Place>,
     /// Whether there may be rows after the chunk.
     more: bool,
     chunk_rows: usize,
-    /// The handle's change count when the chunk was read.
+    /// Change count of the handle when the chunk was read.
     changes: u64,
 }
 
-/// What a cursor walks over.
+/// Rows that a cursor moves over, and their order.
 enum Over {
     Keys(KeyRange, Direction),
     /// The expiry index from the first time to before the second; `None`: to its end.
     Expiry(i64, Option<i64>),
 }
 
-/// What reading a chunk found out.
+/// Result of reading a chunk.
 struct Loaded {
-    /// The handle's change count when it was read.
+    /// Change count of the handle when the chunk was read.
     changes: u64,
-    /// The last entry that was looked at, live or dead; `None`: the walk is at its end.
+    /// Last entry that was read, live or expired; `None`: the cursor is at its end.
     read_to: Option<Place>,
 }
 
-/// Where a row is in a walk; the time counts in the expiry index only.
+/// Position of a row. The time is used in the expiry index only.
 #[derive(Clone)]
 struct Place {
     time_ms: i64,
     key: Vec<u8>,
 }
 
-/// Where a chunk starts.
+/// Start of a chunk.
 enum From {
     Start,
     At(Vec<u8>),
@@ -144,26 +155,27 @@ impl Cursor {
         }
     }
 
-    /// All keys of the walk begin with `prefix`: shows, and seeks, what follows it.
+    /// Makes a cursor whose keys all begin with `prefix` return and seek only what follows it.
     pub(crate) fn without_prefix(mut self, prefix: Vec<u8>) -> Cursor {
         self.prefix = prefix;
         self
     }
 
-    /// Reads no values: out-of-line ones are not even looked at. To be called before the first move.
+    /// Makes the cursor read no values. Large values are not read from the file. Call it before the
+    /// first move.
     #[must_use]
     pub fn keys_only(mut self) -> Cursor {
         self.keys_only = true;
         self
     }
 
-    /// Whether it reads no values.
+    /// Returns `true` if the cursor reads no values.
     #[must_use]
     pub fn is_keys_only(&self) -> bool {
         self.keys_only
     }
 
-    /// The direction it walks in.
+    /// Returns the direction of the cursor.
     #[must_use]
     pub fn direction(&self) -> Direction {
         match self.walk {
@@ -172,21 +184,22 @@ impl Cursor {
         }
     }
 
-    /// Moves to the first entry in its direction; says whether there is one.
+    /// Moves to the first entry in the direction of the cursor. Returns `false` if there is none.
     ///
     /// # Errors
-    /// See [`Cursor`].
+    /// See [`Cursor`](Cursor#errors).
     pub fn first(&mut self) -> Result<bool> {
         self.chunk_rows = FIRST_ROWS;
         self.load(From::Start)?;
         self.settle(self.at)
     }
 
-    /// Moves to the first entry at or after `key` in its direction; says whether there is one. A
-    /// key outside the cursor's range leaves it at no entry.
+    /// Moves to the first entry at or after `key` in the direction of the cursor. Returns `false`
+    /// if there is none, or if `key` is outside the range of the cursor.
     ///
     /// # Errors
-    /// See [`Cursor`]; also `Error` for a key of a bad length, and in the order of expiry.
+    /// See [`Cursor`](Cursor#errors). [`Error`](crate::ErrorKind::Error) if the length of the key
+    /// is out of bounds, and for a cursor in order of expiry.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.check_open()?;
         let key = [&self.prefix, key.as_ref()].concat();
@@ -207,10 +220,11 @@ impl Cursor {
         self.settle(self.at)
     }
 
-    /// Moves to the next entry in its direction; says whether there is one. At the end it stays.
+    /// Moves to the next entry in the direction of the cursor. Returns `false` at the end, where it
+    /// stays.
     ///
     /// # Errors
-    /// See [`Cursor`].
+    /// See [`Cursor`](Cursor#errors).
     #[allow(clippy::should_implement_trait)] // `Iter` is the iterator
     pub fn next(&mut self) -> Result<bool> {
         if self.step(|_| false) {
@@ -231,7 +245,8 @@ impl Cursor {
         self.settle(self.at + 1)
     }
 
-    /// For a move that judges entries it has read ahead. If it fails, so has the move.
+    /// Refreshes the clock for a move that checks entries read ahead. If it fails, the move has
+    /// failed.
     fn freshen_clock(&mut self) -> Result<()> {
         let fresh = self.family.shared.freshen_clock();
         if fresh.is_err() {
@@ -241,9 +256,11 @@ impl Cursor {
         fresh
     }
 
-    /// Moves to the next entry if that was read ahead and has not expired; otherwise does nothing.
-    /// Nothing in it can fail or panic. `is_far_off` says of a moment, if it knows without the exact time, that it is
-    /// still to come.
+    /// Moves to the next entry if it was read ahead and has not expired; otherwise does nothing and
+    /// returns `false`.
+    ///
+    /// It cannot fail or panic. `is_far_off` returns `true` for a moment that is known to be in the
+    /// future without the exact time.
     #[inline(always)]
     pub(crate) fn step(&mut self, is_far_off: impl FnOnce(i64) -> bool) -> bool {
         let next = self.at.wrapping_add(1);
@@ -258,58 +275,61 @@ impl Cursor {
         false
     }
 
-    /// Whether it shows, now, an entry that dies at that time; only for a clock that is not injected.
+    /// Returns `true` if an entry with this expiry time is to be returned now. Only for a clock
+    /// that is not injected.
     fn shows_later_than(&self, expire_ms: i64) -> bool {
         !self.hides_expired() || !expiry::is_expired(expire_ms, clock::system_now_ms())
     }
 
-    /// Whether the cursor is at an entry. Never when the store is closed.
+    /// Returns `true` if the cursor is at an entry. `false` if the store is closed.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.entry().is_some()
     }
 
-    /// The key of the current entry; of a row, its clustering part.
+    /// Returns the key of the current entry; of a [row key](crate::row_key), its clustering part.
+    /// `None` if the cursor is at no entry.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.key_of(self.entry()?)
     }
 
-    /// The value of the current entry; `None` also if the cursor reads no values.
+    /// Returns the value of the current entry. `None` if the cursor is at no entry, or reads no
+    /// values.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.value_of(self.entry()?)
     }
 
-    /// As [`is_valid`](Cursor::is_valid), or `false` if a closer look is needed.
+    /// Like [`is_valid`](Cursor::is_valid), but returns `false` if a closer check is needed.
     #[inline(always)]
     pub(crate) fn is_plainly_valid(&self) -> bool {
         self.plain_entry().is_some()
     }
 
-    /// As [`key`](Cursor::key), or `None` if a closer look is needed.
+    /// Like [`key`](Cursor::key), but returns `None` if a closer check is needed.
     #[inline(always)]
     pub(crate) fn plain_key(&self) -> Option<&[u8]> {
         self.key_of(self.plain_entry()?)
     }
 
-    /// As [`value`](Cursor::value), or `None` if a closer look is needed.
+    /// Like [`value`](Cursor::value), but returns `None` if a closer check is needed.
     #[inline(always)]
     pub(crate) fn plain_value(&self) -> Option<&[u8]> {
         self.value_of(self.plain_entry()?)
     }
 
-    /// The end of life of the current entry.
+    /// Returns the expiry time of the current entry. `None` if the cursor is at no entry.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
         self.entry().map(|entry| Expiry::of_row(entry.expire_ms()))
     }
 
-    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used: it is closed, from
-    /// before a fork, or called by its own callback.
+    /// Fails if the store of this cursor cannot be used.
     ///
     /// # Errors
-    /// Only that one.
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, was opened before a fork, or
+    /// the caller is a callback of it.
     pub fn check_open(&self) -> Result<()> {
         self.family.shared.check_open()
     }
@@ -343,14 +363,14 @@ impl Cursor {
         Some(Place { time_ms: entry.expire_ms().unwrap_or_default(), key })
     }
 
-    /// Goes on from this entry of the chunk to the first one that is to be shown now, reading further chunks as
-    /// needed.
+    /// Continues from this entry of the chunk to the first one that is to be returned now. Reads
+    /// further chunks as needed.
     fn settle(&mut self, mut at: usize) -> Result<bool> {
         let hide_expired = self.hides_expired();
         loop {
             while let Some(entry) = self.chunk.get(at) {
                 match entry.expire_ms() {
-                    // The cursor is moved only when the clock, which may panic, has answered.
+                    // The clock may panic: the cursor is moved after it has returned.
                     Some(end)
                         if hide_expired && expiry::is_expired(end, self.family.shared.clock.now_ms()) =>
                     {
@@ -377,19 +397,19 @@ impl Cursor {
         self.load(place.map_or(From::Start, From::After))
     }
 
-    /// Whether it shows live entries only.
+    /// Returns `true` if the cursor returns live entries only.
     fn hides_expired(&self) -> bool {
         matches!(self.walk, Over::Keys(..))
     }
 
-    /// Drops what was read ahead.
+    /// Discards what was read ahead.
     fn forget(&mut self) {
         self.chunk.clear();
         self.at = 0;
     }
 
-    /// Whether a chunk that starts after this entry is a step on from the one before. In a damaged table it may
-    /// not be, and the walk would come to where it was before, for ever.
+    /// Returns `true` if a chunk that starts after this entry is ahead of the previous one. In a
+    /// damaged table it may not be, and the cursor would loop for ever.
     fn is_in_order(&self, place: &Place) -> bool {
         let Some(start) = &self.start else { return true };
         match self.walk {
@@ -398,8 +418,8 @@ impl Cursor {
         }
     }
 
-    /// Reads a chunk. Until that has succeeded, and if it fails, the cursor is at no entry, with its place as
-    /// [`Cursor`] says.
+    /// Reads a chunk. Until that succeeds, and if it fails, the cursor is at no entry; its position
+    /// is as [`Cursor`] describes.
     fn load(&mut self, from: From) -> Result<()> {
         match (&from, self.place()) {
             (From::After(place), _) => (self.read_to, self.more) = (Some(place.clone()), true),
@@ -495,7 +515,9 @@ impl std::fmt::Debug for Cursor {
     }
 }
 
-/// The live entries of a range, as `(key, value)`. Ends after the first error.
+/// Iterator over the live entries of a range, as `(key, value)`. It ends after the first error.
+///
+/// It owns the keys and values it returns. It sees writes as a [`Cursor`] does.
 #[derive(Debug)]
 pub struct Iter {
     cursor: Cursor,
@@ -508,7 +530,7 @@ impl Iter {
         Iter { cursor, started: false, ended: false }
     }
 
-    /// The same entries from the last to the first. To be called before the first `next`.
+    /// Reverses the direction of the iterator. Call it before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Iter {
         if let Over::Keys(_, direction) = &mut self.cursor.walk {

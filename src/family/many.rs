@@ -1,4 +1,4 @@
-//! Many keys in one call: deleting a range, reading a list of keys.
+//! Operations on many keys in one call.
 
 use super::{Family, KeyRange};
 use crate::db::{BatchWrite, Found};
@@ -7,22 +7,21 @@ use crate::memory;
 use crate::options::PutOptions;
 
 impl Family {
-    /// Deletes the keys of a range (see [`KeyRange`]), all in one transaction; returns
-    /// how many were alive.
+    /// Deletes the keys of a range in one transaction. Returns the number of live keys deleted.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn delete_range(&self, range: &KeyRange) -> Result<u64> {
         let deleted = self.shared().write(|db| self.on(db).delete_range(range.scan()))?;
         self.shared().counters.deletes.add(deleted);
         Ok(deleted)
     }
 
-    /// Deletes keys, all in one transaction, and on a server in one round trip; returns how many were alive. A key that is
-    /// given twice counts once.
+    /// Deletes several keys in one transaction; on a server in one round trip. Returns the number
+    /// of live keys deleted; a repeated key counts once.
     ///
     /// # Errors
-    /// See [`Family`]; nothing is deleted then.
+    /// See [`Family`](Family#errors). Nothing is deleted then.
     pub fn delete_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<u64> {
         let mut keys: Vec<K> = keys.into_iter().collect();
         for key in &keys {
@@ -39,7 +38,7 @@ impl Family {
         Ok(deleted)
     }
 
-    /// Writes several values, each as its options say, all together.
+    /// Writes several values, each with its options, in one transaction.
     pub(crate) fn put_all<'w>(
         &self,
         rows: impl Iterator<Item = (&'w [u8], &'w [u8], &'w PutOptions)>,
@@ -54,15 +53,17 @@ impl Family {
         Ok(())
     }
 
-    /// When each of several keys was written; `None` for each that is missing or expired, or has no such time.
+    /// Returns the write times of several keys; `None` for a key that is missing, expired, or has
+    /// no write time.
     pub(crate) fn write_times(&self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         self.shared().with(|db| self.on(db.view()).write_times(keys))
     }
 
-    /// The values of several keys, from one snapshot; `None` for each that is missing or expired.
+    /// Returns copies of the values of several keys, from one snapshot; `None` for a key that is
+    /// missing or expired.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -78,11 +79,13 @@ impl Family {
         self.shared().count_failure(values)
     }
 
-    /// The same, showing each value to `visit` with its number, without a copy. `visit` must not call
-    /// this store.
+    /// Passes the value of each of several keys to `visit`, without a copy, all from one snapshot.
+    ///
+    /// `visit` gets the index of the key and its value, or `None` if the key is missing or expired.
+    /// It must not call this store.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn get_many_with<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,

@@ -1,7 +1,7 @@
-//! A family: what it promises, wherever its data is kept.
+//! A family: the public operations on its keys.
 //!
-//! Arguments are checked here, what is done is counted here, and each operation is run on the connection
-//! here; what it does to tables is in `db`.
+//! This layer checks arguments, counts operations and runs them on the connection. What an
+//! operation does to the tables is in `db`.
 
 mod conditional;
 mod iter;
@@ -29,24 +29,33 @@ pub use purge::PurgeStep;
 pub use range::KeyRange;
 pub use row_key::row_key;
 
-/// A handle on a family of keys: an ordered map from byte strings to byte strings, each with an
-/// optional end of life.
+/// Handle on a [family](crate#families): an ordered map from byte strings to byte strings, in which
+/// each key can have an expiry time.
 ///
-/// Keys are 1 to 65 536 bytes; values up to the configured maximum (10 MiB by default). An expired
-/// key is never returned. Its row is removed by a delete, by a purge, or soon after a get, exists or ttl has met
-/// it: together with others, or with the next write. Each write is atomic: a transaction of its own, or a part of the open one.
+/// - A key has 1 to [`MAX_KEY_SIZE`](crate::MAX_KEY_SIZE) bytes (on a server 1 to
+///   [`MAX_SERVER_KEY_SIZE`](crate::MAX_SERVER_KEY_SIZE)). A value has 0 bytes up to
+///   [`Config::max_value_size`](crate::Config::max_value_size). Both may contain any bytes.
+/// - Each write is atomic: a transaction of its own, or a part of the open transaction of the
+///   handle.
+/// - An expired key is never returned. Its row stays in the file until it is removed: by a write to
+///   the key, by a purge, or after a [`get`](Family::get), [`exists`](Family::exists) or
+///   [`ttl`](Family::ttl) found it. Rows that were found are removed together, with the next write
+///   of the handle or later; for this handle they count as removed at once.
 ///
-/// Unless said otherwise, a method fails with `Error` for a key or value of a bad length,
-/// [`Busy`](crate::ErrorKind::Busy) if it needs a lock another handle holds,
-/// [`ReadOnly`](crate::ErrorKind::ReadOnly) for a write where only reading is allowed,
-/// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, and `Io`, `Corrupt`, `Full` or
-/// `NoMemory` when that is what happened.
+/// Clones are further handles on the same family. A family with open handles cannot be dropped
+/// ([`Store::drop_family`](crate::Store::drop_family)).
+///
+/// # Errors
+///
+/// Reads return the [read errors](crate#errors), writes the [write errors](crate#errors). Both
+/// return [`Error`](crate::ErrorKind::Error) if another handle has dropped the family, or if a key,
+/// value, TTL or expiry time is out of bounds. The functions below list only further kinds.
 pub struct Family {
     target: Arc<Target>,
     released: AtomicBool,
 }
 
-/// What a family's handle and its iterators share.
+/// State that the handle on a family shares with its iterators.
 pub(crate) struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tables: Arc<Tables>,
@@ -60,27 +69,27 @@ impl Family {
         family
     }
 
-    /// A family for use inside the library: no handle that keeps it from being dropped.
+    /// Returns a family for internal use, which does not count as an open handle.
     pub(crate) fn unregistered_of(shared: &Arc<Shared>, name: &str) -> Family {
         let target = Target { shared: Arc::clone(shared), tables: shared.tables(name) };
         Family { target: Arc::new(target), released: AtomicBool::new(true) }
     }
 
-    /// The same without making the tables' names again.
+    /// Like `unregistered_of`, but reuses the table names of this handle.
     pub(crate) fn unregistered(&self) -> Family {
         Family { target: Arc::clone(&self.target), released: AtomicBool::new(true) }
     }
 
-    /// The family's name.
+    /// Returns the name of the family.
     #[must_use]
     pub fn name(&self) -> &str {
         self.target.tables.family()
     }
 
-    /// When the family was made, in milliseconds since the Unix epoch.
+    /// Returns the time at which the family was created, in milliseconds since the Unix epoch.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn created_ms(&self) -> Result<i64> {
         self.shared().with(|db| db.view().created_ms(self.tables()))
     }
@@ -89,7 +98,7 @@ impl Family {
         &self.target.tables
     }
 
-    /// The same, for who keeps them longer than the family.
+    /// Like `tables`, but returns an `Arc`.
     pub(crate) fn shared_tables(&self) -> Arc<Tables> {
         Arc::clone(&self.target.tables)
     }
@@ -98,7 +107,7 @@ impl Family {
         &self.target.shared
     }
 
-    /// What is in the family, seen through the connection and by the store's clock.
+    /// Returns the content of the family as seen through a connection, with the clock of the store.
     #[inline]
     pub(crate) fn on<'c>(&'c self, db: View<'c>) -> Contents<'c> {
         db.contents(self.tables(), &self.shared().clock)
@@ -106,28 +115,33 @@ impl Family {
 
     // ---- writes ------------------------------------------------------------------------------
 
-    /// Writes a value. The key loses the TTL it had, and gets the family's
-    /// [default TTL](Family::default_ttl) if there is one.
+    /// Writes a value.
+    ///
+    /// The key gets the [default TTL](Family::default_ttl) of the family, or no TTL if there is
+    /// none. It loses the TTL that it had.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with_options(key, value, &PutOptions::new().use_default_ttl()).map(drop)
     }
 
-    /// Writes a value that lives for `ttl` from now on; fractions of a millisecond count up.
+    /// Writes a value with a TTL, counted from the write. Fractions of a millisecond are rounded
+    /// up.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn put_with_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
         self.put_with_options(key, value, &PutOptions::new().ttl(ttl)).map(drop)
     }
 
-    /// Writes a value with an absolute end of life; [`Expiry::Never`] also against a default TTL. If
-    /// the moment is in the past, the key is invisible at once.
+    /// Writes a value with an expiry time.
+    ///
+    /// [`Expiry::Never`] writes a key without TTL, also in a family with a default TTL. If the
+    /// moment has passed, the key is expired at once.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn put_with_expiry(
         &self,
         key: impl AsRef<[u8]>,
@@ -137,11 +151,14 @@ impl Family {
         self.put_with_options(key, value, &PutOptions::new().expiry(expiry)).map(drop)
     }
 
-    /// Writes a value only if the key is absent (an expired key is); says whether it did. A live
-    /// key keeps its value and its TTL.
+    /// Writes a value only if the key is missing or expired. Returns `true` if the value was
+    /// written.
+    ///
+    /// A live key keeps its value and its TTL. The default TTL of the family is not used; see
+    /// [`PutOptions::use_default_ttl`].
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn put_if_absent(
         &self,
         key: impl AsRef<[u8]>,
@@ -151,17 +168,19 @@ impl Family {
         self.put_with_options(key, value, &PutOptions::new().expiry(expiry).if_absent())
     }
 
-    /// The end of life of something that begins now, by this store's clock, and lives for `ttl`.
+    /// Returns the expiry time for a TTL that starts now, by the clock of the store.
     #[must_use]
     pub fn expiry_after(&self, ttl: Duration) -> Expiry {
         Expiry::At(expiry::after(self.shared().now_ms(), ttl))
     }
 
-    /// Deletes a key; says whether it was there and alive. Its bytes stay in the file until their place is used again,
-    /// unless the store was opened with [`Config::secure_delete`](crate::Config::secure_delete).
+    /// Deletes a key. Returns `true` if the key was live.
+    ///
+    /// The bytes of key and value stay in the file until their space is reused, unless the store
+    /// was opened with [`Config::secure_delete`](crate::Config::secure_delete).
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         self.check_key(key)?;
@@ -172,29 +191,32 @@ impl Family {
         Ok(deleted)
     }
 
-    /// Deletes everything in the family.
+    /// Deletes all keys of the family in one transaction.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn clear(&self) -> Result<()> {
         self.shared().write(|db| self.on(db).clear())
     }
 
     // ---- reads -------------------------------------------------------------------------------
 
-    /// The value of a key, or `None` if it is missing or expired.
+    /// Returns a copy of the value of a key; `None` if the key is missing or expired.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_with(key, |value, _| memory::copy_of(value))?.transpose()
     }
 
-    /// Shows the value of a key and its end of life to `visit`, without a copy. `visit` must not
-    /// call this store.
+    /// Passes the value of a key and its expiry time to `visit`, without a copy, and returns its
+    /// result. Returns `None` if the key is missing or expired.
+    ///
+    /// `visit` must not call this store: such a call fails with
+    /// [`Misuse`](crate::ErrorKind::Misuse).
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn get_with<R>(
         &self,
         key: impl AsRef<[u8]>,
@@ -211,20 +233,20 @@ impl Family {
         Ok(Some(shown))
     }
 
-    /// The value of a key with what is left of its life, or `None` if it is missing or expired.
+    /// Returns the value of a key with its remaining TTL; `None` if the key is missing or expired.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn get_with_ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Ttl)>> {
         let found =
             self.get_with(key, |value, expiry| memory::copy_of(value).map(|value| (value, expiry)))?;
         Ok(found.transpose()?.map(|(value, expiry)| (value, self.ttl_of_live(expiry))))
     }
 
-    /// Whether a key is there and alive.
+    /// Returns `true` if the key is live.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let exists = self.times(key.as_ref())?.live().is_some();
         if !exists {
@@ -233,11 +255,13 @@ impl Family {
         Ok(exists)
     }
 
-    /// What is left of a key's life; `None` if the key is missing. A key that has expired, but whose row
-    /// this call is the first of its handle to meet, has [`Ttl::Remaining`] zero.
+    /// Returns the remaining TTL of a key; `None` if there is no row.
+    ///
+    /// The first call of a handle that finds an expired row returns [`Ttl::Remaining`] with zero;
+    /// later calls return `None`.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Ttl>> {
         Ok(match self.times(key.as_ref())? {
             Found::Live(times) => Some(self.remaining_ttl(times.expiry)),
@@ -246,30 +270,32 @@ impl Family {
         })
     }
 
-    /// Number of rows. Expired ones are included as long as nothing has removed them, and no get, exists or ttl of
-    /// this handle has met them.
+    /// Returns the number of rows.
+    ///
+    /// Expired rows count until they are removed, except those that this handle has found expired.
+    /// [`count_live`](Family::count_live) counts live keys only.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn count(&self) -> Result<u64> {
         self.shared().with(|db| self.on(db.view()).count())
     }
 
     // ---- iteration ---------------------------------------------------------------------------
 
-    /// All live entries in key order.
+    /// Returns an iterator over all live entries, in key order.
     #[must_use]
     pub fn iter(&self) -> Iter {
         Iter::new(self.cursor(KeyRange::all(), Direction::Forward))
     }
 
-    /// The live entries whose keys start with `prefix`, in key order.
+    /// Returns an iterator over the live entries whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         Iter::new(self.cursor(KeyRange::prefix(prefix.as_ref()), Direction::Forward))
     }
 
-    /// The live entries whose keys are in `range`, in key order.
+    /// Returns an iterator over the live entries whose keys are in `range`, in key order.
     ///
     /// ```
     /// # let store = kvstore::Store::open_in_memory(&kvstore::Config::new())?;
@@ -287,18 +313,21 @@ impl Family {
         Iter::new(self.cursor(range, Direction::Forward))
     }
 
-    /// A cursor over `range`, not positioned yet.
+    /// Returns a cursor over the live entries of `range`. It is at no entry yet.
     #[must_use]
     pub fn cursor(&self, range: KeyRange, direction: Direction) -> Cursor {
         self.shared().counters.iterations.add(1);
         Cursor::new(Arc::clone(&self.target), range, direction)
     }
 
-    /// A cursor over one partition of [row keys](crate::row_key), not positioned yet. `clusterings`
-    /// bounds the clustering parts, which is also what the cursor's keys are.
+    /// Returns a cursor over the rows of one partition of [row keys](crate::row_key). It is at no
+    /// entry yet.
+    ///
+    /// `clusterings` limits the clustering parts. The keys of the cursor, and those it seeks, are
+    /// clustering parts.
     ///
     /// # Errors
-    /// `Error` if a bound makes a key that is too long.
+    /// [`Error`](crate::ErrorKind::Error) if a row key with one of the bounds would be too long.
     pub fn row_cursor(
         &self,
         partition: &[u8],
@@ -312,9 +341,11 @@ impl Family {
         Ok(self.cursor(range, direction).without_prefix(prefix))
     }
 
-    /// A cursor over the keys whose end of life is at or after `from_ms` and before `to_ms`, in the
-    /// order of their ends; keys that have expired but are still there included. With a `to_ms` of
-    /// `i64::MAX`, the last moment there is, keys that end at that moment are included, too. It cannot seek.
+    /// Returns a cursor over the keys whose expiry time is at or after `from_ms` and before
+    /// `to_ms`, in order of expiry. It is at no entry yet, and cannot seek.
+    ///
+    /// Both times are in milliseconds since the Unix epoch. A `to_ms` of `i64::MAX` means no upper
+    /// bound. Expired rows that have not been removed yet are included.
     #[must_use]
     pub fn expiry_cursor(&self, from_ms: i64, to_ms: i64) -> Cursor {
         self.shared().counters.iterations.add(1);
@@ -324,7 +355,7 @@ impl Family {
 
     // ---- for the C layer ---------------------------------------------------------------------
 
-    /// Ends this handle without dropping it: the family can be dropped from now on.
+    /// Ends this handle without dropping it: from now on the family can be dropped.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
             self.shared().family_closed(self.name());
@@ -333,7 +364,7 @@ impl Family {
 
     // ---- helpers -----------------------------------------------------------------------------
 
-    /// Runs a look-up of one key, and sees to it that the row is removed if it turns out to be dead.
+    /// Runs a lookup of one key. If its row turns out to be expired, notes it for removal.
     fn look_up<R>(
         &self,
         key: &[u8],
@@ -350,12 +381,13 @@ impl Family {
         })
     }
 
-    /// The times of a key.
+    /// Returns the expiry time and write time of a key.
     pub(crate) fn times(&self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, |family| family.times(key))
     }
 
-    /// What is left until `expiry`, by this store's clock.
+    /// Returns the TTL that remains until `expiry`, by the clock of the store; zero if it has
+    /// passed.
     #[must_use]
     pub fn remaining_ttl(&self, expiry: Expiry) -> Ttl {
         expiry.millis().map_or(Ttl::None, |expire_ms| {
@@ -364,7 +396,8 @@ impl Family {
         })
     }
 
-    /// The same for a key that was alive when it was read, whatever the time is by now: at least 1 ms.
+    /// Like `remaining_ttl`, for a key that was live when it was read: returns at least 1 ms,
+    /// whatever the time is now.
     #[must_use]
     pub(crate) fn ttl_of_live(&self, expiry: Expiry) -> Ttl {
         match self.remaining_ttl(expiry) {
@@ -373,12 +406,12 @@ impl Family {
         }
     }
 
-    /// Refuses a key of a bad length, and counts the failure.
+    /// Fails with `Error` if a key has a bad length, and counts the failure.
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
         self.shared().count_failure(check_key(key))
     }
 
-    /// Refuses a key or value of a bad length, and a time that is none.
+    /// Fails with `Error` if a key, value or expiry time is out of bounds, and counts the failure.
     pub(crate) fn check_entry(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
         let checked = check_key(key).and_then(|()| {
             let max = self.shared().config.max_value_size;

@@ -1,36 +1,39 @@
-//! Removing what has expired, step by step.
+//! Purge of one family, in steps.
 
 use crate::error::Result;
 use crate::family::Family;
 
-/// The most keys one transaction of a purge or sweep removes; between two, other writers get their turn.
+/// Maximum number of keys that one transaction of a purge or sweep removes. Other writers get their
+/// turn between two transactions.
 pub(crate) const KEYS_PER_STEP: usize = 256;
 
-/// What a step of a purge or a sweep did.
+/// Result of one step of a purge or sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PurgeStep {
-    /// Keys removed; by a sweep, those that were alive.
+    /// Number of keys removed; for a sweep, of live keys removed.
     pub deleted: u64,
-    /// Whether there is more to remove; or may be, because there was no time to look at all families, or because others
-    /// are removing or writing what is left, on a server.
+    /// Whether there may be more keys to remove: the limit was reached, there was no time to
+    /// examine all families, or, on a server, other clients are removing or writing the rest.
     pub more: bool,
 }
 
 impl Family {
-    /// Removes every key of this family that has expired by now; returns how many, without those that a get, exists
-    /// or ttl of this handle has met before. The work grows
-    /// with that number, not with the size of the family, and is done in transactions of at most 256
-    /// keys (or in the open transaction). On a server, keys that others are removing or writing at the same time are
-    /// left to them. What is overwritten of them: as for [`delete`](Family::delete).
+    /// Removes all expired keys of this family. Returns their number.
+    ///
+    /// The cost depends on the number of expired keys, not on the size of the family. The work is
+    /// done in transactions of at most 256 keys, or in the open transaction. Keys that a `get`,
+    /// `exists` or `ttl` of this handle found expired before are removed but not counted. On a
+    /// server, keys that other clients are removing or writing are skipped.
+    /// [`Store::purge_step`](crate::Store::purge_step) purges all families.
     ///
     /// # Errors
-    /// See [`Family`]. Steps that were committed before the failure stay done.
+    /// See [`Family`](Family#errors). Keys that earlier transactions removed stay removed.
     pub fn purge_expired(&self) -> Result<u64> {
         self.purge_up_to(i64::MAX)
     }
 
-    /// Removes the keys that expired before `cutoff_ms`; keys that are still alive stay, whatever the
-    /// cutoff. Otherwise as [`purge_expired`](Family::purge_expired).
+    /// Removes the keys that expired before `cutoff_ms`, in milliseconds since the Unix epoch. Live
+    /// keys stay, whatever the cutoff. Otherwise as [`purge_expired`](Family::purge_expired).
     ///
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).
@@ -41,8 +44,8 @@ impl Family {
         }
     }
 
-    /// Removes at most so many expired keys of this family, those first that expired first. Otherwise as
-    /// [`purge_expired`](Family::purge_expired): for callers who look up between two steps.
+    /// Removes up to `max_keys` expired keys of this family, earliest expiry time first. Otherwise
+    /// as [`purge_expired`](Family::purge_expired). For callers that do other work between steps.
     ///
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).
@@ -50,7 +53,7 @@ impl Family {
         self.purge(i64::MAX, max_keys)
     }
 
-    /// Removes what expired at `last_ms` or before, and by now.
+    /// Removes keys with `expire_ms <= min(last_ms, now)`.
     fn purge_up_to(&self, last_ms: i64) -> Result<u64> {
         Ok(self.purge(last_ms, u64::MAX)?.deleted)
     }
@@ -59,7 +62,7 @@ impl Family {
         let now_ms = self.shared().clock.now_ms();
         let (mut deleted, mut others_have_the_rest) = (0, false);
         loop {
-            // Looking first needs no lock on the file when there is nothing to do.
+            // This read needs no lock on the file if nothing has expired.
             let more = self.shared().with(|db| self.on(db.view()).has_expired(last_ms, now_ms))?;
             let left = max_keys.saturating_sub(deleted);
             if !more || left == 0 || others_have_the_rest {

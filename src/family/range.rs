@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::Direction;
 use crate::db::Scan;
 
-/// A range of keys, in byte order.
+/// Range of keys in byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     lower: Bound<Vec<u8>>,
@@ -13,19 +13,19 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys.
+    /// Returns the range of all keys.
     #[must_use]
     pub fn all() -> KeyRange {
         KeyRange::new(Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// The keys between two bounds; none, if the lower is above the upper.
+    /// Returns the range between two bounds. It is empty if the lower bound is above the upper one.
     #[must_use]
     pub fn new(lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> KeyRange {
         KeyRange { lower, upper }
     }
 
-    /// The keys that start with `prefix`.
+    /// Returns the range of the keys that begin with `prefix`.
     #[must_use]
     pub fn prefix(prefix: &[u8]) -> KeyRange {
         let mut end = prefix.to_vec();
@@ -42,7 +42,7 @@ impl KeyRange {
         KeyRange::new(Bound::Included(prefix.to_vec()), upper)
     }
 
-    /// This range of keys, each after a prefix that they all have.
+    /// Returns the range in which `prefix` is put before each key of this range.
     pub(crate) fn within_prefix(&self, prefix: &[u8]) -> KeyRange {
         let whole = KeyRange::prefix(prefix);
         let prefixed = |bound: &Bound<Vec<u8>>, open: Bound<Vec<u8>>| match bound {
@@ -53,19 +53,19 @@ impl KeyRange {
         KeyRange { lower: prefixed(&self.lower, whole.lower), upper: prefixed(&self.upper, whole.upper) }
     }
 
-    /// Where it begins.
+    /// Returns the lower bound.
     #[must_use]
     pub fn lower(&self) -> Bound<&[u8]> {
         self.lower.as_ref().map(Vec::as_slice)
     }
 
-    /// Where it ends.
+    /// Returns the upper bound.
     #[must_use]
     pub fn upper(&self) -> Bound<&[u8]> {
         self.upper.as_ref().map(Vec::as_slice)
     }
 
-    /// The keys at its two ends.
+    /// Returns the keys of the two bounds.
     pub(crate) fn bounds(&self) -> [Option<&[u8]>; 2] {
         [&self.lower, &self.upper].map(|bound| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
@@ -73,7 +73,7 @@ impl KeyRange {
         })
     }
 
-    /// The part of this range that a walk in `direction` still has before it at `start`.
+    /// Returns the part of this range from `start` on in `direction`.
     pub(crate) fn from(mut self, start: Bound<Vec<u8>>, direction: Direction) -> KeyRange {
         match direction {
             Direction::Forward => self.lower = start,
@@ -82,12 +82,12 @@ impl KeyRange {
         self
     }
 
-    /// The walk over this range from its least key.
+    /// Returns the scan of this range in ascending order.
     pub(crate) fn scan(&self) -> Scan<'_> {
         Scan { lower: self.lower(), upper: self.upper(), reverse: false }
     }
 
-    /// Whether `key` is in the range.
+    /// Returns `true` if `key` is in the range.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         let above = match &self.lower {

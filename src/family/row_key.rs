@@ -1,25 +1,37 @@
-//! Keys made of a partition and a clustering part: one ordered key for `(partition, clustering)`.
+//! Row keys: one ordered key for a partition and a clustering part.
 //!
-//! Source of the format: the escaped, terminated strings of ordered key encodings such as FoundationDB's
-//! tuple layer. `docs/reference/row-keys.md` has the proof of the order.
+//! The format is that of the escaped, terminated strings of ordered key encodings, such as the
+//! tuple layer of FoundationDB. `docs/reference/row-keys.md` proves the order.
 
 use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, Result};
 
-/// A zero byte of the partition is written as these two.
+/// Encoding of a zero byte of the partition.
 const ESCAPED_ZERO: [u8; 2] = [0x00, 0xFF];
-/// After the partition. Less than any continuation of an escaped partition, so that no partition is a
-/// prefix of another.
+/// End of the partition. It is less than any continuation of an escaped partition, so no partition
+/// is a prefix of another.
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 
-/// The key of a row: `partition` with its zero bytes escaped, a terminator, `clustering` as it is.
+/// Builds an ordered key from a partition and a clustering part.
 ///
-/// Byte order of the keys is the order of `(partition, clustering)`: all rows of a partition are
-/// together, in the order of their clustering parts, and no other partition's are between them. Both
-/// parts may be empty.
+/// The byte order of the keys is the order of `(partition, clustering)`: the rows of a partition
+/// are contiguous, in the order of their clustering parts. Both parts may be empty. The key has the
+/// length of both parts, plus 2, plus the number of zero bytes in the partition. Read the rows of a
+/// partition with [`Family::row_cursor`](crate::Family::row_cursor).
+///
+/// ```
+/// use kvstore::{Direction, KeyRange, row_key};
+/// # let store = kvstore::Store::open_in_memory(&kvstore::Config::new())?;
+/// store.put(row_key(b"sensor 7", b"2026-11-27")?, "21.5")?;
+/// let mut rows = store.row_cursor(b"sensor 7", &KeyRange::all(), Direction::Forward)?;
+/// assert!(rows.first()?);
+/// assert_eq!(rows.key(), Some(&b"2026-11-27"[..]));
+/// # Ok::<(), kvstore::Error>(())
+/// ```
 ///
 /// # Errors
-/// `Error` if the key would be longer than 65 536 bytes.
+/// [`Error`](crate::ErrorKind::Error) if the key would be longer than
+/// [`MAX_KEY_SIZE`](crate::MAX_KEY_SIZE).
 pub fn row_key(partition: &[u8], clustering: &[u8]) -> Result<Vec<u8>> {
     let zeros = partition.iter().filter(|&&byte| byte == 0).count();
     let length = partition.len() + zeros + TERMINATOR.len() + clustering.len();

@@ -1,4 +1,4 @@
-//! Ends of life without the values: looking at them, changing them, asking for the next.
+//! Expiry times without values: reading and changing them, and the next expiry.
 
 use std::time::Duration;
 
@@ -8,12 +8,14 @@ use crate::family::Family;
 use crate::memory;
 
 impl Family {
-    /// Changes the end of life of a live key, if `condition` holds; says whether it did, or `None` if
-    /// the key is missing or expired. The value is neither read nor rewritten out of its place. If the
-    /// new end is in the past, the key is gone at once.
+    /// Changes the expiry time of a live key if `condition` holds.
+    ///
+    /// Returns `Some(true)` if it was changed, `Some(false)` if the condition does not hold, and
+    /// `None` if the key is missing or expired. The value is not read. If the new moment has
+    /// passed, the key is expired at once.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn set_expiry(
         &self,
         key: impl AsRef<[u8]>,
@@ -25,36 +27,41 @@ impl Family {
         self.shared().write(|db| self.on(db).expire(key, expiry, condition))
     }
 
-    /// Makes a live key live for ever; says whether it had a TTL, or `None` if it is missing or expired.
+    /// Removes the TTL of a live key: it never expires then.
+    ///
+    /// Returns `Some(true)` if the key had a TTL, `Some(false)` if it had none, and `None` if the
+    /// key is missing or expired.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn persist(&self, key: impl AsRef<[u8]>) -> Result<Option<bool>> {
         self.set_expiry(key, Expiry::Never, ExpiryCondition::HasTtl)
     }
 
-    /// The end of life of a key; `None` if it is missing or expired.
+    /// Returns the expiry time of a key; `None` if the key is missing or expired.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
         Ok(self.times(key.as_ref())?.live().map(|times| times.expiry))
     }
 
-    /// The value of a key, whose end of life becomes `expiry` in the same moment (sliding expiry);
-    /// `None` if it is missing or expired.
+    /// Returns the value of a key and sets its expiry time, in one transaction (sliding expiry).
+    /// Returns `None` if the key is missing or expired.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn get_and_set_expiry(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<Option<Vec<u8>>> {
         self.get_and_set_expiry_with(key, expiry, memory::copy_of)
     }
 
-    /// The same, showing the value to `visit` without a copy, before anything is changed. `visit` must
-    /// not call this store.
+    /// Like [`get_and_set_expiry`](Family::get_and_set_expiry), but passes the value to `visit`,
+    /// without a copy, before the expiry time is changed. Returns the result of `visit`.
+    ///
+    /// `visit` must not call this store.
     ///
     /// # Errors
-    /// See [`Family`]; what `visit` returns, and nothing is changed then.
+    /// See [`Family`](Family#errors); also the error of `visit`. Nothing is changed then.
     pub fn get_and_set_expiry_with<R>(
         &self,
         key: impl AsRef<[u8]>,
@@ -78,46 +85,54 @@ impl Family {
         }
     }
 
-    /// Sets the TTL that plain puts give from now on, through whatever handle and process; `None`: no
-    /// TTL. It is kept in the file. Keys that are there keep what they have.
+    /// Sets the default TTL of the family; `None`: none.
+    ///
+    /// Plain [`put`](Family::put)s and [`increment`](Family::increment)s of new keys use it, in
+    /// every handle and process, from the commit on. It is stored in the file. Existing keys keep
+    /// their TTL. It is at most 20 years; fractions of a millisecond are rounded up.
     ///
     /// # Errors
-    /// See [`Family`]; also `Error` for more than 20 years.
+    /// See [`Family`](Family#errors).
     pub fn set_default_ttl(&self, ttl: Option<Duration>) -> Result<()> {
         let ttl_ms = self.shared().count_failure(expiry::default_ttl_ms(ttl))?;
         self.shared().write(|db| db.set_default_ttl(self.tables(), ttl_ms))
     }
 
-    /// The TTL that plain puts give; `None`: none.
+    /// Returns the default TTL of the family; `None` if there is none.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn default_ttl(&self) -> Result<Option<Duration>> {
         let ms = self.shared().with(|db| db.view().default_ttl_ms(self.tables()))?.unsigned_abs();
         Ok((ms > 0).then(|| Duration::from_millis(ms)))
     }
 
-    /// The earliest end of life in the family, also of a key that has expired but is still there (unless a read of
-    /// this handle has met it); `None` if no key has one. For timers.
+    /// Returns the earliest expiry time in the family, in milliseconds since the Unix epoch; `None`
+    /// if no key has one.
+    ///
+    /// It has passed if an expired row has not been removed yet; rows that this handle has found
+    /// expired do not count. A program with an event loop can set a timer to this time and purge
+    /// then.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn next_expiry(&self) -> Result<Option<i64>> {
         self.shared().with(|db| self.on(db.view()).next_expiry())
     }
 
-    /// Number of keys that have an end of life, also of those that have expired and are still there.
+    /// Returns the number of rows with an expiry time, including expired rows that have not been
+    /// removed yet.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn count_with_ttl(&self) -> Result<u64> {
         self.shared().with(|db| self.on(db.view()).count_ttl())
     }
 
-    /// Number of live keys. Counts the rows and the entries that have expired; looks at no key else.
+    /// Returns the number of live keys: all rows without the expired ones, counted in the indexes.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn count_live(&self) -> Result<u64> {
         self.shared().with(|db| self.on(db.view()).count_live())
     }

@@ -1,4 +1,4 @@
-//! The age of keys: write times, and removing what was written too long ago.
+//! Write times of keys, and sweeps, which remove keys by age.
 
 use std::time::Duration;
 
@@ -7,30 +7,34 @@ use crate::family::Family;
 use crate::family::purge::{KEYS_PER_STEP, PurgeStep};
 
 impl Family {
-    /// Switches write tracking on or off, for every handle and process; it is kept in the file. When it
-    /// is switched on, the keys that are there count as written now; when it is switched off, all write
-    /// times are forgotten. Both look at every row, in one transaction.
+    /// Switches write tracking of the family on or off, for every handle and process. The setting
+    /// is stored in the file.
+    ///
+    /// When it is switched on, existing keys count as written now. When it is switched off, all
+    /// write times are discarded. Both visit every row, in one transaction.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) if the eviction policy of
+    /// the store needs the write times.
     pub fn set_write_tracking(&self, on: bool) -> Result<()> {
         let now_ms = self.shared().clock.now_ms();
         self.shared().write(|db| db.set_write_tracking(self.tables(), on, now_ms))
     }
 
-    /// Whether write times are tracked.
+    /// Returns `true` if the family records write times.
     ///
     /// # Errors
-    /// See [`Family`].
+    /// See [`Family`](Family#errors).
     pub fn tracks_writes(&self) -> Result<bool> {
         self.shared().with(|db| db.view().tracks_writes(self.tables()))
     }
 
-    /// When the value of a key was written, in milliseconds since the Unix epoch; `None` if the key is
-    /// missing or expired. A change of its TTL is not a write.
+    /// Returns the time at which the value of a key was written, in milliseconds since the Unix
+    /// epoch; `None` if the key is missing or expired. A change of the TTL is not a write.
     ///
     /// # Errors
-    /// See [`Family`]; also `Error` if the key is there, but the family does not track writes.
+    /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the key is live
+    /// but the family does not track write times.
     pub fn write_time(&self, key: impl AsRef<[u8]>) -> Result<Option<i64>> {
         let Some(times) = self.times(key.as_ref())?.live() else { return Ok(None) };
         match times.written_ms {
@@ -39,20 +43,24 @@ impl Family {
         }
     }
 
-    /// Removes every key written longer ago than `max_age`, live or not; returns how many were alive.
-    /// In transactions of at most 256 keys, each of which removes whole rows with all their index
-    /// entries; or all in the open transaction.
+    /// Removes every key written longer ago than `max_age`, live or expired. Returns the number of
+    /// live keys among them.
+    ///
+    /// The work is done in transactions of at most 256 keys, or in the open transaction.
     ///
     /// # Errors
-    /// See [`Family`]; also `Error` if the family does not track writes. Steps that were committed
-    /// before the failure stay done.
+    /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the family does
+    /// not track write times. Keys that earlier transactions removed stay removed.
     pub fn sweep(&self, max_age: Duration) -> Result<u64> {
         let max_age_ms = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
         Ok(self.sweep_step(|now_ms| now_ms.saturating_sub(max_age_ms), u64::MAX)?.deleted)
     }
 
-    /// Removes at most so many keys that were written before that moment, the oldest first. Otherwise as
-    /// [`sweep`](Family::sweep): for callers who look up between two steps.
+    /// Removes up to `max_keys` keys written before `before_ms`, oldest first. Otherwise as
+    /// [`sweep`](Family::sweep).
+    ///
+    /// `before_ms` is in milliseconds since the Unix epoch. For callers that do other work between
+    /// steps.
     ///
     /// # Errors
     /// As [`sweep`](Family::sweep).
@@ -64,7 +72,7 @@ impl Family {
         if !self.tracks_writes()? {
             return self.shared().count_failure(Err(not_tracked(self.name())));
         }
-        // A server has told the time with that.
+        // On a server, the call above has refreshed the clock.
         let last_ms = before_ms(self.shared().clock.now_ms()).saturating_sub(1);
         let (mut left, mut deleted, mut others_have_the_rest) = (max_keys, 0, false);
         loop {

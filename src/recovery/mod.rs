@@ -1,13 +1,16 @@
-//! Recovery: saves every row that can be read of a damaged file into a new store.
+//! Recovery: saves every readable row of a damaged file into a new store.
 //!
-//! The damaged file is read as bytes, without SQLite, which stops at the first thing that is wrong. [`image`] has its
-//! pages as the last commit left them ([`logs`] and [`journal`]: with what lies beside it), [`page`] and [`record`] take them apart,
-//! [`map`] knows which page belongs to whom, [`survey`] and [`trust`] which is a copy of another one, [`walk`] goes
-//! through the trees, [`orphans`] finds what the walk does not reach, [`find`] says which tree is which family's,
-//! [`work`] puts together what belongs to one, [`save`] writes the new store, and [`report`] tells what is lost.
+//! The damaged file is read as bytes, without SQLite, which stops at the first damage. The modules:
+//! - [`image`] holds the pages as of the last commit, with the help of [`logs`] and [`journal`];
+//! - [`page`] and [`record`] decode pages and rows;
+//! - [`map`] knows the owner of each page, [`survey`] and [`trust`] which page is a copy of
+//!   another;
+//! - [`walk`] visits the trees, and [`orphans`] finds what it does not reach;
+//! - [`find`] assigns trees to families, and [`work`] joins the tables of each family;
+//! - [`save`] writes the new store, and [`report`] reports what is lost.
 //!
-//! Nothing is invented: a row is saved if everything about it agrees, or else it is lost, and said to be. What nothing
-//! in the file can tell is in docs/reference/file-format.md.
+//! Nothing is invented: a row is saved only if everything about it agrees; otherwise it is reported
+//! as lost. docs/reference/file-format.md describes what cannot be decided from the file.
 
 mod find;
 mod image;
@@ -43,34 +46,34 @@ use work::{Progress, Work};
 /// "KVS1", as in docs/reference/file-format.md.
 const APPLICATION_ID: u32 = 0x4B56_5331;
 
-/// What [`recover`] tells of while it works.
+/// Event that [`recover`] reports while it works.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum RecoverEvent<'a> {
-    /// So many pages were read, of about so many.
+    /// Some pages were read.
     Progress {
-        /// Read so far.
+        /// Number of pages read so far.
         pages_done: u64,
-        /// All there are to be read.
+        /// Estimated number of pages to read. Each page of the file is read several times.
         pages_total: u64,
     },
-    /// Something is lost.
+    /// Something could not be saved.
     Lost(Loss<'a>),
 }
 
-/// Something that could not be saved; what `Display` shows is for people.
+/// Description of something that could not be saved. `Display` shows it in one line.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Loss<'a> {
-    /// Of what: `family "sessions"`, or a part of the file.
+    /// Part of the file that it belongs to, such as `family "sessions"` or `the file`.
     pub location: &'a str,
-    /// The key of the row, if it is one and its key is known.
+    /// Key of the row, if it is a row whose key is known.
     pub key: Option<&'a [u8]>,
-    /// The page it was on, as SQLite counts them; 0: none.
+    /// Number of the page, as SQLite counts them; `None` if it is on no particular page.
     pub page: Option<u32>,
-    /// Whether it is one row; otherwise all that the page had.
+    /// Whether one row is lost. Otherwise everything on the page is lost.
     pub is_row: bool,
-    /// Why.
+    /// Reason of the loss.
     pub reason: &'a str,
 }
 
@@ -89,49 +92,56 @@ impl fmt::Display for Loss<'_> {
     }
 }
 
-/// What a recovery has saved, and what not.
+/// Result of [`recover`]: what was saved, and what was lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoverReport {
-    /// Rows that are in the new store.
+    /// Rows in the new store.
     pub rows: u64,
-    /// Rows that had expired, and were left out.
+    /// Rows that had expired and were left out.
     pub expired: u64,
-    /// Rows of which something was there, but not all.
+    /// Rows of which only a part was found.
     pub rows_lost: u64,
-    /// Pages that could not be read. How many rows they had, nobody knows.
+    /// Unreadable pages. The number of rows on them is unknown.
     pub pages_lost: u64,
-    /// Everything else that was said to be lost.
+    /// Other losses that were reported.
     pub other_losses: u64,
-    /// Families in the new store, the default one included.
+    /// Families in the new store, including the default one.
     pub families: u64,
 }
 
 impl RecoverReport {
-    /// Whether nothing is lost.
+    /// Returns `true` if nothing was lost.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.rows_lost + self.pages_lost + self.other_losses == 0
     }
 }
 
-/// Saves every row that can be read of the file `from`, which may be damaged, into a new store at `to`: with its value,
-/// its end of life, its write time and its family, whose settings are kept. Rows that have expired are left out.
+/// Saves every readable row of the file `from`, which may be damaged, into a new store at `to`.
 ///
-/// It is read as bytes and never written, with the `-wal` or the rollback journal beside it, whose damage is told as
-/// well; nobody may have it open meanwhile, or else changes of these moments may seem to be damage. `report` is told what is lost, as it is found, and
-/// how far the work has come; [`Break`](ControlFlow::Break) stops it, and no file is left. The new store gets its name
-/// when it is whole.
+/// A row is saved with its value, expiry time, write time and family, and families with their
+/// settings. Expired rows are left out. The new store gets its name when it is complete.
 ///
-/// No row is invented. A page of which anything does not agree is not used, nor one that is a copy of another, nor a
-/// free one, which may have deleted rows; what cannot be reached any more is given to a tree only if the file says to which one. Rows whose
-/// family nothing names are saved in families called `recovered-1`, and so on. But values have no checksums: a byte
-/// changed inside a key, a value or a time is not noticed.
+/// `report` is called with each loss as it is found, and with the progress. If it returns
+/// [`Break`](ControlFlow::Break), the recovery stops.
+///
+/// The file is read as bytes and never written, together with its `-wal` or rollback journal. No
+/// process should have it open: changes during the recovery can look like damage.
+///
+/// No row is invented. Pages that are inconsistent, copies of another page, or free (which may
+/// contain deleted rows) are not used. Pages that the tables no longer lead to are used only if the
+/// file shows which table they belong to. Rows of unknown families are saved in families named
+/// `recovered-1` and so on. Values have no checksums: a changed byte in a key, value or time is not
+/// detected.
 ///
 /// # Errors
-/// [`CantOpen`](crate::ErrorKind::CantOpen) if `from` cannot be read,
-/// [`NotADatabase`](crate::ErrorKind::NotADatabase) if nothing in it is of a store; `Error` if `to` exists or cannot be
-/// the name of a store, or if `report` said stop; what writing the new store fails with. No file is left then.
+/// No new file is left then.
+/// - [`CantOpen`](crate::ErrorKind::CantOpen): `from` cannot be read.
+/// - [`NotADatabase`](crate::ErrorKind::NotADatabase): `from` contains nothing of a store.
+/// - [`Error`](crate::ErrorKind::Error): `to` exists or cannot be the name of a store, or `report`
+///   stopped the recovery.
+/// - The errors of writing the new store: `CantOpen`, `ReadOnly`, `Full`, `Io`, `NoMemory`.
 pub fn recover(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -145,7 +155,7 @@ pub fn recover(
     }
     let header = image.header();
     let map = Map::of(&image, &header);
-    // Once for the survey, and for each walk.
+    // Each page is read once for the survey, and once for each of two walks.
     let progress = Progress::new(&reporter, 3 * u64::from(image.pages_there()));
     let survey = Survey::of(&image, &map, &mut || progress.note_page())?;
     let forest = Forest { image: &image, map, survey, rows: RefCell::default(), faulty: RefCell::default() };

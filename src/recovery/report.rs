@@ -1,4 +1,4 @@
-//! Tells the caller what is lost and how far the work has come, and counts it.
+//! Reports losses and progress to the caller, and counts the losses.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use super::{Loss, RecoverEvent, RecoverReport};
 use crate::error::{Error, Result};
 
-/// Tells the caller, and counts.
+/// Calls the callback of the caller, and counts.
 pub(super) struct Reporter<'r> {
     report: &'r mut dyn FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
     pub(super) counts: RecoverReport,
-    /// Pages that were told of.
+    /// Pages that were reported.
     faults: HashSet<u32>,
 }
 

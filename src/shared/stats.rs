@@ -1,10 +1,12 @@
-//! What a handle has done since it was opened (or since the counters were reset).
+//! Counters of a handle since it was opened or since the counters were reset.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::atomic::AtomicU64;
 
-/// Counters of one handle. Only calls that succeeded count, except in `errors`.
+/// Counters of a store handle. Only successful calls count, except in `errors`.
+///
+/// Fields marked "current" are measured when the counters are read; a reset does not change them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -12,36 +14,36 @@ pub struct Stats {
     pub puts: u64,
     /// Values read.
     pub gets: u64,
-    /// Keys deleted.
+    /// Live keys deleted.
     pub deletes: u64,
-    /// Iterators made.
+    /// Iterators and cursors created.
     pub iterations: u64,
-    /// Calls that failed ("not found" is not a failure).
+    /// Calls that failed. A key that is not found is not a failure.
     pub errors: u64,
     /// Bytes of values read by gets.
     pub bytes_read: u64,
     /// Bytes of keys and values written.
     pub bytes_written: u64,
-    /// Write transactions committed.
+    /// Write transactions committed, in any journal mode.
     pub wal_commits: u64,
-    /// Checkpoints run, automatic ones included.
+    /// Checkpoints run, including automatic ones.
     pub checkpoints: u64,
-    /// Times a get, exists or ttl met an expired key: a row that is noted for its removal only once, by a
-    /// `get_many` each time.
+    /// Expired rows found by `get`, `exists` and `ttl`. A row that is noted for removal counts
+    /// once; `get_many` counts it each time.
     pub ttl_expired: u64,
-    /// Expired keys removed by purges, or to make room.
+    /// Expired keys removed by purges, or to enforce the size limit.
     pub ttl_purged: u64,
-    /// Pages of the database, now (not a counter).
+    /// Current number of pages of the database.
     pub db_pages: u64,
-    /// Frames in the WAL after this handle's last commit or checkpoint (not a counter).
+    /// Current number of frames in the WAL, as of the last commit or checkpoint of this handle.
     pub wal_frames: u64,
-    /// Gets and exists that found no live key; of many keys, each.
+    /// Lookups by `get` and `exists` that found no live key; each key of a `get_many` counts.
     pub misses: u64,
-    /// Keys removed to make room ([`Store::set_size_limit`](crate::Store::set_size_limit)) that were alive; the expired ones
-    /// count as purged.
+    /// Live keys removed to enforce the size limit
+    /// ([`Store::set_size_limit`](crate::Store::set_size_limit)).
     pub evicted: u64,
-    /// What the data takes in the file, in bytes, now: its pages without the free ones, which is what a limit bounds
-    /// (not a counter).
+    /// Current size of the data in the file, in bytes: its pages without the free ones. The size
+    /// limit bounds this number.
     pub size_bytes: u64,
 }
 
@@ -76,7 +78,7 @@ impl Counter {
 }
 
 impl Counters {
-    /// The counters, with the live figures beside them.
+    /// Returns the counters together with the current values.
     pub(crate) fn read(&self, db_pages: u64, wal_frames: u64, size_bytes: u64) -> Stats {
         Stats {
             puts: self.puts.get(),

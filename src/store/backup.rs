@@ -1,4 +1,4 @@
-//! A copy of a store in another file, made while it is in use.
+//! Backup of a store into a new file while it is in use.
 
 use std::path::Path;
 
@@ -8,24 +8,33 @@ use crate::db::TransactionState;
 use crate::error::{Error, Result};
 
 impl Store {
-    /// Copies everything that is committed to a new file, with all TTLs. Others read and write meanwhile;
-    /// the copy is the state of one moment. `progress` is called now and then with the pages that remain
-    /// and their total; `false` from it stops the backup.
+    /// Copies all committed data with all expiry times into a new file, as a consistent snapshot.
     ///
-    /// The copy is made under a temporary name beside `path`, synced, and only then gets its name: a file
-    /// called `path` is always whole. A process that dies in between leaves a file `path.….partial`.
+    /// Other connections can read and write meanwhile. `progress` is called at intervals with the
+    /// number of remaining pages and the total number of pages; if it returns `false`, the backup
+    /// is cancelled.
+    ///
+    /// The copy is written under a temporary name next to `path` and synced; then it gets its name.
+    /// A file named `path` is therefore always complete. A process that is killed leaves a file
+    /// `path.….partial`.
     ///
     /// # Errors
-    /// `Error` if `path` exists, if a log of another store is beside it, if it is the name of the log or journal of a
-    /// file beside it, if it is no name of a file (`""`, `":memory:"`, `"file:…"`, a directory), or if `progress` said stop (no file is left then);
-    /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, also meanwhile; `Io`, `Full`, `CantOpen`.
+    /// No file is left then.
+    /// - [`Error`](crate::ErrorKind::Error): `path` exists or is not a file name (`""`,
+    ///   `":memory:"`, `"file:…"`, a directory, a URL); `path` has a `-wal`, `-shm` or `-journal`
+    ///   file of another store, or is the name of such a file; or `progress` cancelled the backup.
+    /// - [`Busy`](crate::ErrorKind::Busy): a transaction is open on this handle of a store in
+    ///   memory or of an exclusive store; or a lock of another handle.
+    /// - [`Misuse`](crate::ErrorKind::Misuse): the store is closed, also meanwhile.
+    /// - [`Io`](crate::ErrorKind::Io), also if the store is no longer at the path it was opened by.
+    /// - `CantOpen`, `Full`, `NoMemory`, `Corrupt`.
     pub fn backup(&self, path: impl AsRef<Path>, mut progress: impl FnMut(u32, u32) -> bool) -> Result<()> {
         let shared = self.shared();
         let source = shared.with(|db| Ok(db.path()))?;
         let is_there = || source.as_deref().map_or(Ok(()), |source| shared.check_path(source));
         let original = source.as_deref().filter(|_| shared.file.is_some());
         let (new, ()) = shared.count_failure(NewFile::begin(path.as_ref(), original, "backup", is_there))?;
-        // Who closes this store may be waiting for this call.
+        // A thread that closes this store may be waiting for this call.
         let mut progress = |remaining, total| {
             progress(remaining, total) && shared.is_of_this_process() && !shared.is_closed()
         };
@@ -37,7 +46,7 @@ impl Store {
                     .and_then(|config| Store::open_beside(shared, &source, &config))
                     .and_then(|source| source.shared().with(|db| db.copy(new.partial(), &mut progress)))
             }
-            // Nobody else can read it: the handle itself must, and is busy meanwhile.
+            // No other connection can read the store: its own handle must, and is busy meanwhile.
             _ => shared.with(|db| match db.transaction() {
                 TransactionState::None => db.copy(new.partial(), &mut progress),
                 _ => Err(Error::busy("a transaction is open on this handle: end it, then back up")),
@@ -58,8 +67,8 @@ impl Store {
         });
         shared.count_failure(finished)
     }
-    /// Copies everything, row by row, into a store in a file, which is there, empty; says whether it is whole, or
-    /// `progress` has said stop.
+    /// Copies everything, row by row, into an existing empty store in a file. Returns `false` if
+    /// `progress` cancelled the copy.
     fn copy_rows(&self, to: &Path, progress: &mut impl FnMut(u32, u32) -> bool) -> Result<bool> {
         let to = Store::open_with(to, &Config::new())?;
         let mut goes_on = true;

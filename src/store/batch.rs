@@ -1,4 +1,4 @@
-//! Several writes at once: all or nothing.
+//! Batches: several writes that are committed together.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,13 +12,16 @@ use crate::memory;
 use crate::options::PutOptions;
 use crate::shared::Shared;
 
-/// Writes to be committed together, over any families of one store; those to the same key in the order they were
-/// added. Made by [`Store::batch`].
+/// Writes to any families of one store, which [`commit`](WriteBatch::commit) applies atomically.
+///
+/// [`Store::batch`] creates a batch. Writes to the same key are applied in the order they were
+/// added. Keys and values are copied into the batch. A batch does not keep its families from being
+/// dropped.
 pub struct WriteBatch {
     shared: Arc<Shared>,
     bytes: Vec<u8>,
     writes: Vec<Write>,
-    /// The families the writes are for, each once. A batch is no handle: they can be dropped meanwhile.
+    /// The families of the writes, each once. They do not count as open handles.
     families: Vec<Family>,
 }
 
@@ -34,11 +37,14 @@ enum Action {
 }
 
 impl WriteBatch {
-    /// Adds a write, as [`Family::put_with_options`] without a condition does it at the commit.
+    /// Adds a write of a value with an expiry time. The default TTL of the family is not used.
     ///
     /// # Errors
-    /// `Error` for a key or value of a bad length, a bad time, or a family of another store handle;
-    /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed. Nothing is added then.
+    /// Nothing is added then.
+    /// - [`Error`](crate::ErrorKind::Error): a length or the expiry time is out of bounds, or the
+    ///   family belongs to another store handle.
+    /// - [`Misuse`](crate::ErrorKind::Misuse): the store is closed.
+    /// - [`NoMemory`](crate::ErrorKind::NoMemory).
     pub fn put(
         &mut self,
         family: &Family,
@@ -55,7 +61,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Adds a deletion. A key that is missing at the commit is no error.
+    /// Adds a deletion. It is not an error if the key does not exist at the commit.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put).
@@ -68,28 +74,28 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Fails with [`Misuse`](crate::ErrorKind::Misuse) if the store cannot be used, such as when it is
-    /// closed.
+    /// Fails if the store of this batch cannot be used.
     ///
     /// # Errors
-    /// Only that one.
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, was opened before a fork, or
+    /// the caller is a callback of it.
     pub fn check_open(&self) -> Result<()> {
         self.shared.check_open()
     }
 
-    /// Number of writes and deletions.
+    /// Returns the number of writes and deletions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the batch has no writes and no deletions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Forgets them all.
+    /// Removes all writes and deletions.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.writes.clear();
@@ -120,11 +126,15 @@ impl WriteBatch {
         Ok((start..middle, middle..self.bytes.len()))
     }
 
-    /// Commits the batch in one transaction, or as part of the open one. It is empty afterwards, but only
-    /// if this succeeds.
+    /// Commits the batch in one transaction, or as part of the open transaction.
+    ///
+    /// After success the batch is empty and can be used again; after a failure it keeps its
+    /// content.
     ///
     /// # Errors
-    /// As for the writes; nothing of the batch has happened then, also inside a transaction.
+    /// [`Error`](crate::ErrorKind::Error) if a family was dropped, or if the batch for a store on a
+    /// server exceeds 1008 MiB; otherwise a [write error](crate#errors). Nothing of the batch has
+    /// happened then.
     pub fn commit(&mut self) -> Result<()> {
         if self.is_empty() {
             return self.shared.with(|_| Ok(()));
@@ -153,7 +163,7 @@ impl WriteBatch {
 }
 
 impl Store {
-    /// An empty batch for this store.
+    /// Creates an empty batch for this store.
     #[must_use]
     pub fn batch(&self) -> WriteBatch {
         WriteBatch {

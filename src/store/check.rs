@@ -1,4 +1,4 @@
-//! The check that names everything.
+//! Check that reports every problem.
 
 use std::ops::ControlFlow;
 
@@ -6,55 +6,58 @@ use super::Store;
 use crate::db::{Disagreement, Report};
 use crate::error::{Error, Result};
 
-/// How much of SQLite's own check is named: one damaged page can be the cause of a great deal.
+/// Maximum number of lines reported from the integrity check of SQLite. One damaged page can cause
+/// many.
 const MOST_OF_SQLITE: u32 = 1000;
 
-/// What [`Store::check`] tells of while it works.
+/// Event that [`Store::check`] reports while it works.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum CheckEvent<'a> {
     /// A family is about to be checked.
     Progress {
-        /// How many were checked before.
+        /// Number of families checked before.
         families_done: usize,
-        /// How many there are.
+        /// Number of families in the store.
         families_total: usize,
     },
-    /// Something does not agree.
+    /// Something in the file is damaged or inconsistent.
     Problem {
-        /// What, in one line, without a key or a value.
+        /// Description in one line, without a key or a value.
         message: &'a str,
-        /// The key of the row or entry, where it is about one that has one.
+        /// Key of the row or index entry, if the problem concerns one that has a key.
         key: Option<&'a [u8]>,
     },
 }
 
-/// Something that [`Store::repair_with`] could not keep as it was.
+/// Something that [`Store::repair_with`] could not keep.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RepairEvent<'a> {
-    /// What became of it, in one line, without a key or a value.
+    /// Description of what was lost or changed, in one line, without a key or a value.
     pub message: &'a str,
-    /// The key of the row that was removed, where it is about one whose key is bytes.
+    /// Key of the removed row, if the event concerns a row whose key is bytes.
     pub key: Option<&'a [u8]>,
 }
 
-/// What [`Store::check`] has found.
+/// Result of [`Store::check`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// By SQLite's own check, or because something could not be read: the file is damaged, and a
-    /// [repair](Store::repair) cannot mend it. [`recover`](crate::recover) saves what can be read.
+    /// Problems found by the integrity check of SQLite, or by failed reads: the file is damaged.
+    ///
+    /// [`repair`](Store::repair) cannot fix these; [`recover`](crate::recover) saves what can be
+    /// read.
     pub file_errors: u64,
-    /// Between the tables, which a repair makes agree.
+    /// Inconsistencies between the tables, which [`repair`](Store::repair) fixes.
     pub table_errors: u64,
-    /// What has kept the check from getting to its end: then there may be more. Where it says that the file cannot be
-    /// read, it was counted as found in the file.
+    /// Error that ended the check early; there may be more problems then. An error about an
+    /// unreadable file is also counted in `file_errors`.
     pub stopped_by: Option<Error>,
 }
 
 impl CheckReport {
-    /// Whether everything was looked at, and nothing found.
+    /// Returns `true` if everything was checked and no problem was found.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.file_errors + self.table_errors == 0 && self.stopped_by.is_none()
@@ -64,7 +67,7 @@ impl CheckReport {
 struct Counting<F> {
     tell: F,
     checked: CheckReport,
-    /// Nothing more is to be told.
+    /// The caller has ended the check; nothing more is reported.
     has_stopped: bool,
 }
 
@@ -94,13 +97,16 @@ impl<F: FnMut(CheckEvent<'_>) -> ControlFlow<()>> Report for Counting<F> {
 }
 
 impl Store {
-    /// Checks the whole file as [`integrity_check`](Store::integrity_check), but names every disagreement, and goes on
-    /// past what is damaged. `report` is told of each as it is found, and may not call this store;
-    /// [`Break`](ControlFlow::Break) ends the check, with what was found so far. Of SQLite's own check at most 1000
-    /// lines are told.
+    /// Checks the whole file like [`integrity_check`](Store::integrity_check), but reports every
+    /// problem and continues after damage.
+    ///
+    /// `report` is called for each problem as it is found, and must not call this store. If it
+    /// returns [`Break`](ControlFlow::Break), the check ends with what was found so far. At most
+    /// 1000 lines of the integrity check of SQLite are reported.
     ///
     /// # Errors
-    /// What keeps the check from beginning. What stops it later is in [`CheckReport::stopped_by`].
+    /// A [read error](crate#errors) that prevents the check from starting. An error that ends it
+    /// later is in [`CheckReport::stopped_by`].
     pub fn check(&self, report: impl FnMut(CheckEvent<'_>) -> ControlFlow<()>) -> Result<CheckReport> {
         let mut counting = Counting { tell: report, checked: CheckReport::default(), has_stopped: false };
         let stopped_by = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;

@@ -1,10 +1,11 @@
-//! The optional cleaner: a thread that purges from time to time. The only thread the library ever makes,
-//! and only when asked to.
+//! The optional cleaner: a thread that purges at intervals. It is the only thread that the library
+//! ever starts, and only on request.
 //!
-//! It purges through a connection of its own, so that no transaction of the store's handle is touched. In a file only while
-//! it holds the handle's lock, so that a write through the handle waits for one turn of it (a
-//! millisecond of looking, then at most 256 keys) instead of failing for a busy lock; on a server, where others may write at
-//! the same time, only a transaction waits that begins.
+//! It purges through a connection of its own, so it never takes part in a transaction of the store
+//! handle. In a file it works only while it holds the lock of the handle. A write through the
+//! handle therefore waits for one turn of the cleaner (a millisecond of looking, then at most 256
+//! keys) instead of failing for a busy lock. On a server several clients can write at the same
+//! time; there only the begin of a transaction waits.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,10 +16,11 @@ use crate::error::{Error, Result};
 use crate::shared::worker::{Running, Stop, Worker};
 use crate::shared::{Shared, read_only};
 
-/// How long to wait for others to take their turn, before looking again whether they have.
+/// Pause in which other threads can take the lock, before the cleaner looks again whether they
+/// have.
 const TURN: Duration = Duration::from_micros(100);
 
-/// Starts the thread. It ends when it is told to, or when the store is closed or gone.
+/// Starts the thread. It ends when it is stopped, or when the store is closed or dropped.
 pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
     let path = shared.with(|db| {
         db.path().ok_or_else(|| {
@@ -29,8 +31,8 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
     let config = shared.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
     let own = Store::open_beside(shared, &path, &config)?;
     if config.file.journal_mode == JournalMode::Wal {
-        // Its first look at all families takes longest, and here nobody waits for it. (In DELETE mode who reads
-        // stands in the way of commits.) What fails now, fails again when it counts.
+        // The first look at all families takes longest; here no other call waits for it. (In DELETE
+        // mode a reader blocks commits.) A failure is ignored: it recurs when it matters.
         let _ = own.next_expiry_all_families();
     }
     let weak = Arc::downgrade(shared);
@@ -41,12 +43,13 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
     Ok(Running { worker, interval, max_keys })
 }
 
-/// One round; says whether the store is still open. What fails now (a busy lock, mostly) is tried again
-/// in the next round.
+/// Runs one round. Returns `false` if the store is closed. What fails now, usually because of a
+/// busy lock, is tried again in the next round.
 fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>) -> bool {
     let mut left = max_keys.unwrap_or(u64::MAX);
-    // Families looked at since something was removed. When others commit all the time, no turn ever sees all
-    // families as they are at one moment: a round ends when it has seen each of them at some moment.
+    // Families looked at since the last removal. While other connections commit all the time, no
+    // turn sees all families at one moment. A round ends when it has seen each of them at some
+    // moment.
     let mut looked_at = 0;
     while left > 0 && !stop.is_asked() {
         let Some(shared) = shared.upgrade() else { return false };
@@ -62,22 +65,29 @@ fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>)
             Ok(None) | Err(_) => return !shared.is_closed(),
         }
         own.checkpoint_if_grown();
-        // A lock that is let go and taken again at once starves those who wait for it.
+        // A lock that is released and taken again at once starves the threads that wait for it.
         while shared.is_waited_for() && !stop.wait(TURN) {}
     }
     true
 }
 
 impl Store {
-    /// Starts the cleaner: a thread that removes expired keys of all families every `interval`, at most
-    /// `max_keys` each time (`None`: all), with a connection of its own. A write through this handle waits
-    /// for it at most as long as one step of 256 keys takes (on a server only the begin of a transaction does); while a transaction is open on this handle
-    /// the cleaner does nothing. [`close`](Store::close) stops it.
+    /// Starts the cleaner: a thread that removes expired keys of all families every `interval`, at
+    /// most `max_keys` each time (`None`: all).
+    ///
+    /// It uses a connection of its own. A write through this handle waits for it at most as long as
+    /// the removal of 256 keys takes; on a server, only the begin of a transaction waits. While a
+    /// transaction is open on this handle, the cleaner does nothing. A round that fails is tried
+    /// again at the next interval. [`stop_cleaner`](Store::stop_cleaner) or [`close`](Store::close)
+    /// ends the thread.
     ///
     /// # Errors
-    /// `Error` if it is running already, if `interval` is zero, and for a store in memory;
-    /// [`ReadOnly`](crate::ErrorKind::ReadOnly); what opening the second connection reports, which for an
-    /// [exclusive](crate::Config::exclusive) store is [`Busy`](crate::ErrorKind::Busy).
+    /// - [`Error`](crate::ErrorKind::Error): the cleaner is running, `interval` is zero, or the
+    ///   store is in memory.
+    /// - [`Busy`](crate::ErrorKind::Busy): the store is [exclusive](crate::Config::exclusive).
+    /// - [`ReadOnly`](crate::ErrorKind::ReadOnly): the handle is read-only.
+    /// - [`Io`](crate::ErrorKind::Io), also if the store is no longer at the path it was opened by.
+    /// - `CantOpen`, `NoMemory`, `Misuse`.
     pub fn start_cleaner(&self, interval: Duration, max_keys: Option<u64>) -> Result<()> {
         let shared = self.shared();
         if interval.is_zero() {
@@ -96,10 +106,11 @@ impl Store {
         Ok(())
     }
 
-    /// Stops the cleaner and waits until it has ended. Nothing happens if none is running.
+    /// Stops the cleaner, and returns when its thread has ended. It does nothing if no cleaner is
+    /// running.
     ///
     /// # Errors
-    /// Only those of a closed handle.
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn stop_cleaner(&self) -> Result<()> {
         let shared = self.shared();
         shared.with(|_| Ok(()))?;

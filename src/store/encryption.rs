@@ -1,4 +1,4 @@
-//! Encryption of a store that is there: in place, or taken off it. What it does to the file is in `db/file/convert.rs`.
+//! Encryption and decryption of an existing store. `db/file/convert.rs` changes the file.
 
 use super::Store;
 use crate::error::Result;
@@ -14,15 +14,16 @@ use {
     std::time::{Duration, Instant},
 };
 
-/// Between two tries of who finds another at it.
+/// Pause between two attempts of [`Store::open_encrypted`] if another process is converting the
+/// store.
 #[cfg(feature = "encryption")]
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Store {
-    /// Whether the file is encrypted.
+    /// Returns `true` if the store is encrypted.
     ///
     /// # Errors
-    /// Only those of a closed handle.
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn is_encrypted(&self) -> Result<bool> {
         #[cfg(feature = "encryption")]
         return self.shared().with(|db| Ok(db.is_encrypted()));
@@ -33,11 +34,12 @@ impl Store {
 
 #[cfg(feature = "encryption")]
 impl Store {
-    /// Opens the store at `path` with the secret of `config`, as [`open_with`](Store::open_with) does; a store there that
-    /// is not encrypted is [encrypted](Store::encrypt) with it first.
+    /// Opens the store at `path` with the secret of `config`. A store that is not encrypted is
+    /// [encrypted](Store::encrypt) in place first.
     ///
     /// # Errors
-    /// As [`open_with`](Store::open_with) and [`encrypt`](Store::encrypt); `Error` if `config` has no secret.
+    /// [`Error`](ErrorKind::Error) if `config` has no secret; otherwise as
+    /// [`open_with`](Store::open_with) and [`encrypt`](Store::encrypt).
     pub fn open_encrypted(path: impl AsRef<Path>, config: &Config) -> Result<Store> {
         let path = path.as_ref();
         let Some(secret) = config.file.secret.clone() else {
@@ -67,23 +69,31 @@ impl Store {
         }
     }
 
-    /// Encrypts the store in place: all families with their keys, times and settings, and whatever else is in the file.
-    /// This handle, its families and iterators go on; others need the secret from now on.
+    /// Encrypts the store in place: all families with their keys, times and settings, and
+    /// everything else in the file.
     ///
-    /// If it fails, or the process dies or the power is cut on the way, the file is the old one or the new one, never
-    /// anything else. The file stays the same one (its owner, its mode), and what it had in it is overwritten: in the
-    /// file, its WAL and its journal. (Not what a file system that copies on write, a flash memory, or a backup keeps.)
-    /// It takes twice the size of the store on the disk meanwhile.
+    /// This handle, its families and iterators stay usable. Later opens need the secret. The file
+    /// keeps its owner and mode, and its old content is overwritten in the file, its WAL and its
+    /// journal. Copies that a copy-on-write file system, flash memory or a backup keeps are not
+    /// overwritten. The conversion needs twice the size of the store on the disk.
+    ///
+    /// If the call fails, or the process is killed or the power fails meanwhile, the file is either
+    /// the old one or the new one.
+    ///
+    /// The cleaner has a connection of its own. It is stopped and started again; if it cannot be
+    /// started again, it stays stopped without an error.
     ///
     /// # Errors
-    /// `Error` if it is encrypted, lives in memory, or the secret is an empty password; [`Busy`](ErrorKind::Busy) while
-    /// it is open elsewhere, in this process or another (one of another program that has it open idly, with a rollback
-    /// journal, is not seen: it finds no database there afterwards), or while a transaction is open on this handle;
-    /// [`CantOpen`](ErrorKind::CantOpen) if its path leads to another file by now, or it has a second name;
-    /// [`ReadOnly`](ErrorKind::ReadOnly), [`Full`](ErrorKind::Full), [`Io`](ErrorKind::Io),
-    /// [`Corrupt`](ErrorKind::Corrupt). Nothing is changed then (but that the cleaner, which has a connection of its own and
-    /// is started anew afterwards, may not find what it needs for that, and has ended, also after a success); but if the disk fails at the very end, with `Io`, only an
-    /// open with the one secret or the other tells which the file has.
+    /// Nothing is changed then.
+    /// - [`Error`](ErrorKind::Error): the store is encrypted already, in memory or on a server, or
+    ///   the password is empty.
+    /// - [`Busy`](ErrorKind::Busy): a transaction is open on this handle, or another handle has the
+    ///   store open, in this process or another. An idle handle of another program in DELETE
+    ///   journal mode is not detected, and fails afterwards.
+    /// - [`CantOpen`](ErrorKind::CantOpen): the path now leads to another file, or the file has a
+    ///   second hard link.
+    /// - `ReadOnly`, `Full`, `Io`, `Corrupt`, `NoMemory`, `Misuse`. If the disk fails at the very
+    ///   end, with `Io`, only an open shows which of the two secrets the file has.
     pub fn encrypt(&self, with: &Secret) -> Result<()> {
         self.convert(
             false,
@@ -92,11 +102,12 @@ impl Store {
         )
     }
 
-    /// Encrypts an encrypted store with another secret, in place; as [`encrypt`](Store::encrypt). With the old one it
-    /// cannot be opened any more.
+    /// Encrypts an encrypted store with another secret, in place. Otherwise as
+    /// [`encrypt`](Store::encrypt).
     ///
     /// # Errors
-    /// As [`encrypt`](Store::encrypt); `Error` if it is not encrypted.
+    /// [`Error`](ErrorKind::Error) if the store is not encrypted; otherwise as
+    /// [`encrypt`](Store::encrypt).
     pub fn rekey(&self, with: &Secret) -> Result<()> {
         self.convert(
             true,
@@ -105,10 +116,11 @@ impl Store {
         )
     }
 
-    /// Takes the encryption off a store, in place; as [`encrypt`](Store::encrypt).
+    /// Removes the encryption of a store, in place. Otherwise as [`encrypt`](Store::encrypt).
     ///
     /// # Errors
-    /// As [`encrypt`](Store::encrypt); `Error` if it is not encrypted.
+    /// [`Error`](ErrorKind::Error) if the store is not encrypted; otherwise as
+    /// [`encrypt`](Store::encrypt).
     pub fn decrypt(&self) -> Result<()> {
         self.convert(true, None, "the store is not encrypted")
     }
@@ -116,7 +128,8 @@ impl Store {
     fn convert(&self, is_encrypted: bool, to: Option<&Secret>, otherwise: &str) -> Result<()> {
         let shared = self.shared();
         shared.count_failure(shared.check_open())?;
-        // The cleaner has a connection of its own. None starts meanwhile, nor does this handle close.
+        // Stop the cleaner, which has a connection of its own. The guard keeps another one from
+        // starting, and this handle from being closed.
         let mut cleaner = shared.cleaner();
         let paused = cleaner.take().map(|running| {
             running.worker.stop();

@@ -1,16 +1,17 @@
-//! What a store says of itself.
+//! Description of a store: [`Store::info`].
 
 use super::Store;
 use crate::error::Result;
 use crate::info::StoreInfo;
 
 impl Store {
-    /// What this store is, what takes room in its file, and what its families are; all at one moment, whoever writes
-    /// meanwhile. It reads no data: of the file little more than the thousandth part, and for that time it needs
-    /// 4 bytes of memory for each page. How many keys there are, [`count`](crate::Family::count) tells.
+    /// Returns a description of this store: its file, its size and its families, all at one moment.
+    ///
+    /// It reads no data: about a thousandth of the file, with 4 bytes of memory for each page. For
+    /// the number of keys use [`count`](crate::Family::count).
     ///
     /// # Errors
-    /// Failures to read.
+    /// A [read error](crate#errors).
     pub fn info(&self) -> Result<StoreInfo> {
         let shared = self.shared();
         shared.with(|db| db.info(&shared.clock))

@@ -1,38 +1,43 @@
-//! Bounded stores: how much the data may take, and what makes room.
+//! Size limit of a store.
 
 use super::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::SizeLimit;
 
 impl Store {
-    /// Sets how much the data of this store may take in its file, and which keys make room; `None`: as much as it
-    /// wants. It is kept in the file, and every handle and process obeys it from its next write on.
+    /// Sets the maximum size of the data of this store, and which keys are evicted when it is
+    /// reached; `None` removes the limit.
     ///
-    /// Counted are the pages of the file less the free ones ([`Stats::size_bytes`](crate::Stats::size_bytes)). The
-    /// file itself is kept as short, but for what `docs/how-to/limit-size.md` names, and unless
-    /// [`Config::wal_pages`](crate::Config::wal_pages) says otherwise, its WAL is one for an eighth of that (at least
-    /// 16 pages, at most 4000, or 64 with [`Config::small`](crate::Config::small)): with one writer, and no reader that
-    /// stays, both together have at most `max_bytes`, twice as many pages as the WAL is for, and those of one
+    /// The limit is stored in the file. Every handle and process obeys it from its next write on.
+    ///
+    /// **Size.** The limit counts the pages of the file without the free ones
+    /// ([`Stats::size_bytes`](crate::Stats::size_bytes)). The file itself is at most as long, with
+    /// the exceptions in `docs/how-to/limit-size.md`. Unless
+    /// [`Config::wal_pages`](crate::Config::wal_pages) is set, the target length of the WAL is one
+    /// eighth of the limit: at least 16 pages, at most 4000, or 64 with
+    /// [`Config::small`](crate::Config::small). With one writer and no reader that stays, file and
+    /// WAL together take at most `max_bytes`, twice that target length and the pages of one
     /// transaction.
     ///
-    /// Keys go inside the write that needs the room, in its transaction, in the order that
-    /// [`Eviction`](crate::Eviction) says, over all families; those that the write itself has put never do. Up to a
-    /// thirty-second part of the pages (at most 256) is kept free, so that a write removes few keys as a rule. When
-    /// nothing is left that may go, a write that needs more pages than there are fails with
-    /// [`Full`](crate::ErrorKind::Full); nothing of it has happened then, and a transaction of the caller's goes on.
-    /// What only removes is never refused.
+    /// **Eviction.** A write that needs space removes expired keys, then evicts live ones, in its
+    /// own transaction, in the order of the [`Eviction`](crate::Eviction) policy over all families.
+    /// It never evicts a key that it wrote itself. Up to 1/32 of the pages (at most 256) are kept
+    /// free, so that most writes evict few keys or none. If no key may be evicted, a write that
+    /// needs more pages than are available fails with [`Full`](crate::ErrorKind::Full), and a
+    /// transaction of the caller stays open. Deletions and purges never fail for the limit.
     ///
-    /// With [`Eviction::Oldest`](crate::Eviction::Oldest) every family tracks write times: it is switched on for
-    /// those that are there, whose keys count as written now, and for those that are made later. Another policy
-    /// leaves it on.
+    /// **Write tracking.** [`Eviction::Oldest`](crate::Eviction::Oldest) switches write tracking on
+    /// for existing families, whose keys count as written now, and for families created later.
+    /// Another policy leaves it on.
     ///
-    /// This is a write itself, and makes room if the data takes more than the new limit. Outside a transaction a new
-    /// limit also makes a checkpoint, which cuts the file and the WAL, unless others stand in the way; then the next
-    /// one does.
+    /// The call itself is a write: it removes keys if the data exceeds the new limit. Outside a
+    /// transaction, a new limit also runs a checkpoint that shortens the file and the WAL. If other
+    /// connections block it, the next checkpoint does that.
     ///
     /// # Errors
-    /// `Error` for a limit of less than 32 pages; `Full` if the data takes more and may not be removed; otherwise as
-    /// for a write. Nothing is changed then.
+    /// [`Error`](crate::ErrorKind::Error) if the limit is less than 32 pages, or if the store is on
+    /// a server; [`Full`](crate::ErrorKind::Full) if the data exceeds the limit and must not be
+    /// evicted; otherwise a [write error](crate#errors). Nothing is changed then.
     pub fn set_size_limit(&self, limit: Option<SizeLimit>) -> Result<()> {
         let shared = self.shared();
         let before = shared.write(|db| {
@@ -46,11 +51,12 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the limit that another store has, in a transaction of the caller's, if nothing that is here has to go for it. A
-    /// store on a server has none.
+    /// Sets the size limit of the store that was copied, in a transaction of the caller, if no key
+    /// has to be evicted for it. A store on a server has no size limit; there this does nothing.
     ///
     /// # Errors
-    /// As [`set_limit`](Store::set_size_limit), with a text for who copies a store; the transaction is to be rolled back then.
+    /// As [`set_size_limit`](Store::set_size_limit), with a text about the copy. The caller must
+    /// roll the transaction back.
     pub(crate) fn take_limit(&self, limit: SizeLimit) -> Result<()> {
         if !self.shared().with(|db| Ok(db.view().can_have_limit()))? {
             return Ok(());
@@ -73,10 +79,10 @@ impl Store {
         }
     }
 
-    /// The limit of this store; `None`: there is none.
+    /// Returns the size limit of this store; `None` if it has none.
     ///
     /// # Errors
-    /// Failures to read.
+    /// A [read error](crate#errors).
     pub fn size_limit(&self) -> Result<Option<SizeLimit>> {
         self.shared().with(|db| db.view().limit_now())
     }

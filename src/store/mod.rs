@@ -1,6 +1,6 @@
-//! The store: one handle on one file. Opening, families, transactions, maintenance.
+//! Handle on a store: opening, families, maintenance and clock.
 //!
-//! What one operation does to a family's tables is in `family`; SQL is in `db`.
+//! Operations on the keys of one family are in `family`; SQL is in `db`.
 
 mod backup;
 mod batch;
@@ -31,24 +31,30 @@ pub use copy::CopyReport;
 pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
-/// The most pages one transaction of a vacuum moves.
+/// Maximum number of pages that one transaction of a vacuum moves.
 const VACUUM_PAGES_PER_STEP: u64 = 1000;
 
-/// A handle on a store. It is also its own default family: `store.put(…)`.
+/// Handle on a store.
 ///
-/// A handle is one connection behind a lock: threads may share it and take turns; for parallel
-/// reads open several, in one process or many. Families, iterators and cursors keep the connection
-/// alive; after [`close`](Store::close) they answer [`Misuse`](crate::ErrorKind::Misuse).
+/// It dereferences to its default [family](crate#families), so `store.put(…)` writes to that
+/// family.
 ///
-/// A transaction belongs to the handle, not to a thread: while one is open, every call on this
+/// A handle is one connection behind a lock. Threads can share it; their calls run one after
+/// another. For parallel reads open several handles, in one process or in several.
+///
+/// A transaction belongs to the handle, not to a thread: while one is open, every call on the
 /// handle and its families is part of it.
+///
+/// Dropping the handle closes the file as soon as the last family, iterator and batch of the handle
+/// is dropped too; failures are ignored then. [`close`](Store::close) closes it at once.
 pub struct Store {
     shared: Arc<Shared>,
     default: Family,
 }
 
 impl Store {
-    /// Opens the store at `path` with the default configuration; makes it if it is not there.
+    /// Opens the store at `path` with the default configuration, and creates it if it does not
+    /// exist.
     ///
     /// # Errors
     /// As [`open_with`](Store::open_with).
@@ -56,23 +62,53 @@ impl Store {
         Store::open_with(path, &Config::default())
     }
 
-    /// Opens the store at `path`.
+    /// Opens the store at `path`, and creates it if it does not exist.
+    ///
+    /// In builds with the feature `remote`, `path` can be a URL such as
+    /// `postgresql://user:password@host/database?schema=app`.
+    ///
+    /// If the file of an open store is deleted, moved or replaced, calls on its handles fail with
+    /// [`Io`](crate::ErrorKind::Io). Renaming the directory is allowed, but
+    /// [`backup`](Store::backup) and [`start_cleaner`](Store::start_cleaner) need the original
+    /// path.
     ///
     /// # Errors
-    /// [`CantOpen`](crate::ErrorKind::CantOpen) if the path cannot be opened (or is missing and
-    /// `config` is read-only), [`NotADatabase`](crate::ErrorKind::NotADatabase) if the file is not a
-    /// store (it is left untouched), [`Busy`](crate::ErrorKind::Busy) if another handle stands in
-    /// the way of making it or of changing its journal mode, or others write without a pause in DELETE mode,
-    /// [`ReadOnly`](crate::ErrorKind::ReadOnly) if the file, or its `-wal` or `-shm`, may not be written, and `Error`
-    /// for settings out of bounds.
+    /// A failed open leaves no new file behind, except an empty store if the failure comes after
+    /// its creation.
+    ///
+    /// For a file:
+    /// - [`Error`](crate::ErrorKind::Error): a setting of `config` is out of bounds.
+    /// - [`CantOpen`](crate::ErrorKind::CantOpen): the directory does not exist; no permission; the
+    ///   path is a directory or special file; the file is missing or empty and `config` is
+    ///   read-only; the file format is newer; or the file has several hard links.
+    /// - [`NotADatabase`](crate::ErrorKind::NotADatabase): the file is not a store. It is left
+    ///   unchanged.
+    /// - [`AuthFailed`](crate::ErrorKind::AuthFailed): the store is encrypted and the secret is
+    ///   missing or wrong, or the file consists of random bytes. It is left unchanged.
+    /// - [`Busy`](crate::ErrorKind::Busy): another handle has the store open exclusively or in the
+    ///   other journal mode, or other handles write without a pause in DELETE mode.
+    /// - [`ReadOnly`](crate::ErrorKind::ReadOnly): this process may not write the file, its `-wal`
+    ///   or its `-shm`.
+    /// - `Corrupt`, `Io`, `Full`, `NoMemory`, `Protocol`.
+    ///
+    /// For a URL:
+    /// - [`Error`](crate::ErrorKind::Error): the URL is malformed, or a setting is out of bounds.
+    /// - [`CantOpen`](crate::ErrorKind::CantOpen): this build does not support servers; no server
+    ///   answers; the database does not exist; TLS is required and not available; the role may not
+    ///   use or create the schema; or the store has a newer version.
+    /// - [`AuthFailed`](crate::ErrorKind::AuthFailed): the server refused the login.
+    /// - [`Busy`](crate::ErrorKind::Busy): the server accepts no connection now.
+    /// - [`ReadOnly`](crate::ErrorKind::ReadOnly): none of the servers accepts writes now.
+    /// - [`NotADatabase`](crate::ErrorKind::NotADatabase): the schema is not a store.
     pub fn open_with(path: impl AsRef<Path>, config: &Config) -> Result<Store> {
         Store::new(Some(path.as_ref()), config)
     }
 
-    /// Opens a new store that lives in memory and is gone when its last handle is.
+    /// Opens a new store in memory. It is discarded when the handle is closed.
     ///
     /// # Errors
-    /// Settings that are out of bounds.
+    /// [`Error`](crate::ErrorKind::Error) if a setting of `config` is out of bounds;
+    /// [`NoMemory`](crate::ErrorKind::NoMemory).
     pub fn open_in_memory(config: &Config) -> Result<Store> {
         Store::new(None, config)
     }
@@ -81,8 +117,10 @@ impl Store {
         Store::with_clock(path, config, Arc::default())
     }
 
-    /// Opens a second connection to the file of a store, which uses that one's clock; on a server, one of its own: by an answer
-    /// on another connection, which may be an older one, this one's clock would be set back.
+    /// Opens a second connection to the file of a store.
+    ///
+    /// It shares the clock of the first connection. On a server it has a clock of its own: an older
+    /// answer on this connection would set a shared clock back.
     pub(crate) fn open_beside(shared: &Shared, path: &Path, config: &Config) -> Result<Store> {
         shared.check_path(path)?; // an open would make another store there
         let clock = if shared.clock.is_a_servers() { Arc::default() } else { Arc::clone(&shared.clock) };
@@ -98,17 +136,22 @@ impl Store {
         Ok(Store { default: Family::new(&shared, DEFAULT_FAMILY), shared })
     }
 
-    /// Closes the store: rolls back an open transaction, and makes every family and iterator of
-    /// this handle answer [`Misuse`](crate::ErrorKind::Misuse). Dropping the handle closes the file,
-    /// too, but only after the last family and iterator, and without saying what failed.
+    /// Closes the store: rolls back an open transaction and closes the file.
+    ///
+    /// Afterwards every call on the handle, its families, iterators and batches fails with
+    /// [`Misuse`](crate::ErrorKind::Misuse). The call stops the cleaner, and waits for a call of
+    /// another thread that is using the connection. A purge, sweep, vacuum, checkpoint or backup of
+    /// another thread stops at its next step.
     ///
     /// # Errors
-    /// What failed while closing; the handle is closed all the same. `Misuse` if it was closed.
+    /// - [`Misuse`](crate::ErrorKind::Misuse): the handle is closed already, was opened before a
+    ///   fork, or the caller is a callback of this store. In the last case the store stays open.
+    /// - The kind of what failed while closing, such as `Io`. The handle is closed nevertheless.
     pub fn close(&self) -> Result<()> {
         self.shared.close()
     }
 
-    /// Fails if the caller is a callback that this store has called.
+    /// Fails with `Misuse` if the caller is a callback of this store.
     pub(crate) fn check_no_callback(&self) -> Result<()> {
         self.shared.check_no_callback()
     }
@@ -119,22 +162,26 @@ impl Store {
         &self.shared
     }
 
-    /// A family by a name from the catalogue, for work inside the library.
+    /// Returns a family by its name in the catalogue. It does not count as an open handle.
     pub(crate) fn unregistered_family(&self, name: &str) -> Family {
         Family::unregistered_of(&self.shared, name)
     }
 
-    /// The family that is always there, and that the data methods of the store itself use.
+    /// Returns the default family, which always exists. The methods of [`Family`] on the store use
+    /// it.
     #[must_use]
     pub fn default_family(&self) -> &Family {
         &self.default
     }
 
-    /// Makes a family. Names are 1 to 255 bytes, and case matters.
+    /// Creates a family.
+    ///
+    /// A name has 1 to 255 bytes of UTF-8 without NUL, is case-sensitive, and must not begin with
+    /// `__`, `_snkv_` or `kvstore`.
     ///
     /// # Errors
-    /// `Error` if it exists, or if the name is too long, has a NUL or is reserved (`__…`,
-    /// `_snkv_…`, `kvstore…`).
+    /// [`Error`](crate::ErrorKind::Error) if the family exists or the name is invalid; otherwise a
+    /// [write error](crate#errors).
     pub fn create_family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
@@ -147,10 +194,12 @@ impl Store {
         }
     }
 
-    /// Opens a family.
+    /// Opens an existing family.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of that name; `Error` for a bad name.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no family of that name;
+    /// [`Error`](crate::ErrorKind::Error) if the name is invalid; otherwise a [read
+    /// error](crate#errors).
     pub fn family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
@@ -160,10 +209,11 @@ impl Store {
         }
     }
 
-    /// Opens a family, making it if it is not there.
+    /// Opens a family, and creates it if it does not exist.
     ///
     /// # Errors
-    /// `Error` for a bad name.
+    /// [`Error`](crate::ErrorKind::Error) if the name is invalid; otherwise a [write
+    /// error](crate#errors) if the family has to be created, or a [read error](crate#errors).
     pub fn get_or_create_family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
@@ -174,11 +224,13 @@ impl Store {
         Ok(family)
     }
 
-    /// Drops a family with everything in it.
+    /// Drops a family with all its keys.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is none, [`Busy`](crate::ErrorKind::Busy)
-    /// while this store has a handle to it, `Error` for the default family and for bad names.
+    /// - [`NotFound`](crate::ErrorKind::NotFound): there is no family of that name.
+    /// - [`Busy`](crate::ErrorKind::Busy): this store handle has an open handle on the family.
+    /// - [`Error`](crate::ErrorKind::Error): the family is the default one, or the name is invalid.
+    /// - Otherwise a [write error](crate#errors).
     pub fn drop_family(&self, name: &str) -> Result<()> {
         self.shared.count_failure(check_name(name))?;
         if name == DEFAULT_FAMILY {
@@ -203,10 +255,10 @@ impl Store {
         }
     }
 
-    /// The names of all families but the default one, in byte order.
+    /// Returns the names of all families except the default one, in byte order.
     ///
     /// # Errors
-    /// Failures to read.
+    /// A [read error](crate#errors).
     pub fn family_names(&self) -> Result<Vec<String>> {
         let mut names = self.shared.with(|db| db.view().families())?;
         names.retain(|name| name != DEFAULT_FAMILY);
@@ -215,73 +267,91 @@ impl Store {
 
     // ---- maintenance -------------------------------------------------------------------------
 
-    /// What this handle has done.
+    /// Returns the counters of this handle.
     ///
     /// # Errors
-    /// Failures to read the file's size.
+    /// A [read error](crate#errors): the sizes are read from the file.
     pub fn stats(&self) -> Result<Stats> {
         let (pages, used, frames) =
             self.shared.with(|db| Ok((db.page_count()?, db.used_bytes()?, db.wal_frames())))?;
         Ok(self.shared.counters.read(pages, u64::from(frames), used))
     }
 
-    /// A counter that each commit which changes the file advances by one, whoever makes it. Only the difference of two looks
-    /// through one handle means something; it wraps. `None` where nobody counts: not in WAL mode, with a file for
-    /// this handle alone, or one that nobody can write.
+    /// Returns a counter that every commit which changes the file advances, in whatever process.
+    /// `None` if there is no such counter.
+    ///
+    /// To find out whether a store has changed, compare two results of the same handle for
+    /// equality. The counter wraps around. There is none outside WAL mode, for an exclusive handle,
+    /// and for a file that no process can write.
     ///
     /// # Errors
-    /// Only those of a closed handle.
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn commit_counter(&self) -> Result<Option<u32>> {
         self.shared.with(|db| Ok(db.commit_counter()))
     }
 
-    /// Sets the counters to zero.
+    /// Sets the counters of this handle to zero.
     ///
     /// # Errors
-    /// Only those of a closed handle.
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn reset_stats(&self) -> Result<()> {
         self.shared.with(|_| Ok(()))?;
         self.shared.counters.reset();
         Ok(())
     }
 
-    /// Checks the whole file: SQLite's own check, then that all tables of all families are as they are made, and agree.
-    /// Reads everything; on one snapshot, without blocking writers (in WAL mode).
+    /// Checks the whole file: the integrity check of SQLite, then the schema and the consistency of
+    /// the tables of all families.
+    ///
+    /// It reads everything, in one snapshot. In WAL mode it does not block writers.
+    /// [`check`](Store::check) reports every problem instead of the first one.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt), naming the first disagreement.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) with the first problem; otherwise a [read
+    /// error](crate#errors).
     pub fn integrity_check(&self) -> Result<()> {
         self.shared.with(|db| db.integrity_check())
     }
 
-    /// Makes the key index, the expiry index, the index of write times, the large values, the views and the
-    /// catalogue agree with the data rows again, in one transaction; returns how many rows, entries and tables
-    /// were added, removed or changed. Afterwards [`integrity_check`](Store::integrity_check) finds nothing.
+    /// Rebuilds everything that can be derived from the data rows, in one transaction: indexes,
+    /// large values, views and the catalogue of families.
     ///
-    /// Every row that could be read is kept, with the value and the end of life it had. A row that could not be
-    /// read is made whole if something in the file still says what it was; a row whose value is lost, or of which
-    /// nobody knows how long it may be shown, is removed: no value is invented. So is one whose key is longer than
-    /// [`MAX_KEY_SIZE`](crate::MAX_KEY_SIZE), which no call takes. Families that the catalogue has lost are entered
-    /// again, without their default TTL, and settings in it that cannot be get their defaults. Tables in the way that
-    /// are not as the store makes them, and have something in them, get a name that begins with `lost:`.
+    /// Returns the number of rows, index entries and tables that were added, removed or changed.
+    /// Afterwards [`integrity_check`](Store::integrity_check) succeeds.
     ///
-    /// A store whose catalogue of families is gone, or has no `default`, is opened by
+    /// Effect on the data:
+    /// - Every readable row is kept with its value and expiry time. An unreadable row is restored
+    ///   if the file still holds what it contained.
+    /// - A row whose value or expiry time is lost is removed, and so is a row whose key is longer
+    ///   than [`MAX_KEY_SIZE`](crate::MAX_KEY_SIZE). No value is invented.
+    /// - Families missing from the catalogue are entered again, without their default TTL. Invalid
+    ///   settings get their defaults.
+    /// - Tables that do not match the schema and contain data are renamed; their new names begin
+    ///   with `lost:`.
+    ///
+    /// A store whose catalogue is missing or has no `default` can be opened with
     /// [`Config::allow_damaged`](crate::Config::allow_damaged) only.
     ///
-    /// Reads everything, which takes about twice as long as the check; on a store without damage it writes
-    /// nothing. Others can read meanwhile, but not write.
+    /// The call reads everything, in about twice the time of the check, and writes nothing if the
+    /// store is undamaged. Other connections can read meanwhile, but not write.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) where SQLite's own check fails, or something is left that a repair
-    /// does not know; [`Busy`](crate::ErrorKind::Busy) while a transaction is open on this handle, or another
-    /// handle is writing; otherwise as for a write. Nothing is changed then.
+    /// Nothing is changed then.
+    /// - [`Corrupt`](crate::ErrorKind::Corrupt): the integrity check of SQLite fails, or the damage
+    ///   is of a kind that a repair does not cover.
+    /// - [`Busy`](crate::ErrorKind::Busy): a transaction is open on this handle, or another handle
+    ///   is writing.
+    /// - [`Error`](crate::ErrorKind::Error): the store is on a server.
+    /// - Otherwise a [write error](crate#errors).
     pub fn repair(&self) -> Result<u64> {
         self.repair_with(|_| {})
     }
 
-    /// The same, and tells of what could not be kept as it was: each row that is removed, each table that gets another
-    /// name, each setting that is lost. It is told before the commit: if the call fails, nothing of it has happened.
-    /// `report` may not call this store.
+    /// Repairs the store like [`repair`](Store::repair), and reports what could not be kept: each
+    /// removed row, each renamed table and each lost setting.
+    ///
+    /// `report` is called before the commit: if the call fails, none of it has happened. `report`
+    /// must not call this store.
     ///
     /// # Errors
     /// As [`repair`](Store::repair).
@@ -305,28 +375,33 @@ impl Store {
         })
     }
 
-    /// Makes every commit so far survive a power cut. Commits no open transaction.
+    /// Makes all earlier commits survive a power failure. It does not commit an open transaction.
     ///
-    /// It syncs the files that are open, wherever they are by now.
+    /// It syncs the open files and their directory, also if they were renamed.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io), also if the store's directory may not be read: it has to be synced, too.
+    /// [`Io`](crate::ErrorKind::Io), also if the directory cannot be read;
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn sync(&self) -> Result<()> {
         self.shared.with(Db::sync)
     }
 
-    /// Writes the WAL into the database file. Returns the frames in the WAL and how many of them are
-    /// now in the file: `(0, 0)` when not in WAL mode.
+    /// Copies the frames of the WAL into the database file.
+    ///
+    /// Returns the number of frames in the WAL, and how many of them are in the file now. Both are
+    /// 0 if the store is not in WAL mode. The call waits for other connections up to the busy
+    /// timeout.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a transaction is open on this handle, or if others
-    /// stand in the way of what `mode` promises.
+    /// - [`Busy`](crate::ErrorKind::Busy): a transaction is open on this handle; or, except for
+    ///   [`Passive`](CheckpointMode::Passive), other connections block what `mode` promises.
+    /// - `ReadOnly`, `Full`, or a [read error](crate#errors).
     pub fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.shared.checkpoint(mode)
     }
 
-    /// Checkpoints the WAL if it is long, whatever the configuration says about when. What cannot be done
-    /// now is done later.
+    /// Checkpoints the WAL if it is long, whatever the configuration says. A checkpoint that is not
+    /// possible now is left to a later one.
     pub(crate) fn checkpoint_if_grown(&self) {
         // On a closed handle there is nothing to do.
         let _ = self.shared.with_uncounted(|db| {
@@ -335,12 +410,13 @@ impl Store {
         });
     }
 
-    /// Gives free pages back to the file system: at most `pages`, or all. In transactions of at most 1000
-    /// pages, so that the WAL stays short, or in the open one. In WAL mode the file shrinks at the next
-    /// checkpoint.
+    /// Returns free pages to the file system: at most `pages`, or all for `None`.
+    ///
+    /// It works in transactions of at most 1000 pages, so that the WAL stays short, or in the open
+    /// transaction. In WAL mode the file shrinks at the next checkpoint.
     ///
     /// # Errors
-    /// As for a write.
+    /// A [write error](crate#errors). Transactions committed before the failure stay committed.
     pub fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
         let mut left = pages.map_or(u64::MAX, u64::from);
         if left == 0 {
@@ -348,8 +424,9 @@ impl Store {
         }
         loop {
             let step = left.min(VACUUM_PAGES_PER_STEP);
-            // In one transaction, so that what others free meanwhile does not hide that nothing was given back:
-            // as in a file without auto-vacuum, which other programs can make of a store.
+            // In one transaction: otherwise pages that other connections free meanwhile could hide
+            // that nothing was returned. Nothing is returned in a file without auto-vacuum, which
+            // other programs can make of a store.
             let (before, after) = self.shared.write(|db| {
                 let before = db.free_pages()?;
                 db.incremental_vacuum(step)?;
@@ -362,38 +439,46 @@ impl Store {
         }
     }
 
-    /// Uses `now_ms` instead of the system's clock, for this handle: milliseconds since the Unix
-    /// epoch. Does nothing for a store on a server, whose clock all clients share. It must not call this store. A value
-    /// less than an earlier one counts as the earlier. Waits for threads that are inside the clock that is replaced; does
-    /// nothing if called by that clock.
+    /// Replaces the clock of this handle by `now_ms`, which returns milliseconds since the Unix
+    /// epoch.
+    ///
+    /// For tests, and for devices whose system clock is wrong at first. A result that is less than
+    /// an earlier one counts as the earlier one. `now_ms` must not call this store.
+    ///
+    /// It has no effect for a store on a server, whose clock applies to all clients. The call waits
+    /// for threads that are inside the replaced clock. It has no effect if that clock itself calls
+    /// it.
     pub fn set_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         if self.check_own_clock().is_ok() {
             self.shared.clock.inject(Some(Arc::new(now_ms)));
         }
     }
 
-    /// The time by this store's clock: the system's, or the one that was given to it. On a server it is the server's, as
-    /// its newest answer had it, and gone on since then with this machine's monotonic clock; the server is asked if that is more
-    /// than a minute ago, or the machine was suspended since.
+    /// Returns the current time by the clock of this store, in milliseconds since the Unix epoch.
+    ///
+    /// For a store on a server this is the server's time as of its newest answer, advanced by the
+    /// monotonic clock of this machine. The server is asked if that answer is more than a minute
+    /// old, or if the machine was suspended since.
     #[must_use]
     pub fn now_ms(&self) -> i64 {
         self.shared.now_ms()
     }
 
-    /// Goes back to the system's clock.
+    /// Restores the system clock after [`set_clock`](Store::set_clock).
     pub fn use_system_clock(&self) {
         if self.check_own_clock().is_ok() {
             self.shared.clock.inject(None);
         }
     }
 
-    /// What this handle takes for the server's time between two answers: for tests, which turn the server's clock, too.
+    /// Replaces the time that this handle assumes for its server between two answers. For tests,
+    /// which change the clock of the server as well.
     #[cfg(feature = "remote")]
     pub(crate) fn simulate_server_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         self.shared.clock.inject(Some(Arc::new(now_ms)));
     }
 
-    /// Fails if the time of this store is told by a server.
+    /// Fails with `Error` if the store is on a server.
     pub(crate) fn check_own_clock(&self) -> Result<()> {
         if !self.shared.clock.is_a_servers() {
             return Ok(());

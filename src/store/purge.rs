@@ -1,4 +1,4 @@
-//! What is due over all families: when, and removing it within a budget.
+//! Purge over all families: when it is due, and purging within a budget.
 
 use std::time::{Duration, Instant};
 
@@ -8,45 +8,51 @@ use crate::error::Result;
 use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;
 
-/// For how much longer than its time a step may look at families: when others commit all the time, all have to
-/// be looked at anew each time, and a step that never comes to their end never says that nothing is due.
+/// Extra time that a step may use to look at families.
+///
+/// While other connections commit all the time, every step must look at all families again. A step
+/// that never finished that would never report that nothing is expired.
 const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
 
-/// How long the cleaner looks at families before it lets others in.
+/// How long the cleaner looks at families before it lets other threads take the lock.
 const CLEANERS_TURN: Duration = Duration::from_millis(1);
 
-/// What a turn of the cleaner did.
+/// Result of one turn of the cleaner.
 pub(super) struct CleanersTurn {
     /// Keys removed.
     pub(super) deleted: u64,
-    /// Families looked at, of so many.
+    /// Families looked at in this turn, of `known` families.
     pub(super) looked_at: usize,
     pub(super) known: usize,
-    /// Nothing is due.
+    /// Nothing is expired.
     pub(super) done: bool,
 }
 
 impl Store {
-    /// The earliest end of life in all families; otherwise as [`Family::next_expiry`].
+    /// Returns the earliest expiry time in all families, in milliseconds since the Unix epoch;
+    /// `None` if no key has one. Otherwise as [`Family::next_expiry`](crate::Family::next_expiry).
     ///
     /// # Errors
-    /// Failures to read.
+    /// A [read error](crate#errors).
     pub fn next_expiry_all_families(&self) -> Result<Option<i64>> {
         self.shared().with(|db| db.view().next_expiry(&self.shared().clock))
     }
 
-    /// Removes expired keys over all families, those first that expired first, until `max_keys` (counted as by
-    /// [`Family::purge_expired`]) are removed or `max_time` is over (`None`: no limit). In transactions of at most 256 keys, or in the
-    /// open one.
+    /// Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
+    /// removed or `max_time` is over (`None`: no limit).
     ///
-    /// With nothing expired this looks at no family, however many there are, unless others have committed
-    /// since this handle looked last: then once at each. Time that is over ends that, too, some milliseconds
-    /// later; the next step begins with the families that were left out. On a server, keys that others are removing or
-    /// writing at the same time are left to them. A step with a `max_time` leaves a
-    /// checkpoint that is due to the next write.
+    /// Keys are counted as by [`Family::purge_expired`](crate::Family::purge_expired). The work is
+    /// done in transactions of at most 256 keys, or in the open transaction.
+    ///
+    /// If nothing has expired, no family is examined, however many there are, unless another
+    /// connection has committed since this handle examined them last. `max_time` can end that
+    /// examination, some milliseconds late: then [`more`](PurgeStep::more) is `true`, and the next
+    /// step begins with the remaining families. With a `max_time`, a checkpoint that becomes due is
+    /// left to the next write. On a server, keys that other clients are removing or writing are
+    /// skipped.
     ///
     /// # Errors
-    /// As for writes. Transactions that were committed before the failure stay.
+    /// A [write error](crate#errors). Keys that earlier transactions removed stay removed.
     pub fn purge_step(&self, max_keys: Option<u64>, max_time: Option<Duration>) -> Result<PurgeStep> {
         let started = Instant::now();
         let now_ms = self.shared().clock.now_ms();
@@ -56,10 +62,11 @@ impl Store {
         loop {
             let left = max_keys.map_or(u64::MAX, |max| max.saturating_sub(deleted));
             let due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
-            // However little time there is, a step makes some progress.
+            // A step makes some progress, however short its time.
             let begins = deleted == 0 && max_time != Some(Duration::ZERO);
             let more = !due.families.is_empty() || !due.complete;
-            // What is due as before, although a step has removed none of it, others are removing or writing.
+            // Families that are due as before, although a step removed nothing: other clients are
+            // removing or writing their keys.
             let others_have_it = left_over.is_some_and(|before| before.is_as(&due));
             if due.families.is_empty() || left == 0 || others_have_it || !(begins || within(Duration::ZERO)) {
                 return Ok(PurgeStep { deleted, more });
@@ -71,7 +78,8 @@ impl Store {
         }
     }
 
-    /// A turn of the cleaner: looks what is due, for a moment, and removes the first of it.
+    /// Runs one turn of the cleaner: looks for expired keys for a moment, and removes the first of
+    /// them.
     pub(super) fn cleaners_turn(&self, max: u64) -> Result<CleanersTurn> {
         let started = Instant::now();
         let now_ms = self.shared().clock.now_ms();
@@ -82,13 +90,14 @@ impl Store {
         Ok(CleanersTurn { deleted, looked_at, known, done: nothing && complete })
     }
 
-    /// The families that have something expired, as many as one transaction can be about.
+    /// Returns the families that have expired keys, at most as many as one transaction handles.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
         self.shared().with(|db| db.view().due(now_ms, KEYS_PER_STEP, in_time))
     }
 
-    /// Removes the earliest expired keys of these families in one transaction: at most `max`, and not many
-    /// once the time is over. `in_haste`: without a checkpoint after it, if that can wait.
+    /// Removes the earliest expired keys of these families in one transaction: at most `max`, and
+    /// few after the time is over. `in_haste`: leaves a checkpoint that is due to the next write,
+    /// if that is possible.
     pub(super) fn purge_due(
         &self,
         due: &Due,

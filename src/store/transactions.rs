@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::shared::read_only;
 
 impl Store {
-    /// Runs `f` in a write transaction: commits if it returns `Ok`, rolls back if it returns `Err`
+    /// Runs `f` in a write transaction. Commits if `f` returns `Ok`; rolls back if it returns `Err`
     /// or panics.
     ///
     /// ```
@@ -21,8 +21,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What `f` returns; [`Busy`](crate::ErrorKind::Busy) if another handle is writing; what the
-    /// commit reports, after which nothing of the transaction has happened.
+    /// The error of `f`; otherwise as [`begin_write`](Store::begin_write) and
+    /// [`commit`](Store::commit). Nothing of the transaction has happened then.
     pub fn transaction<R, E: From<Error>>(
         &self,
         f: impl FnOnce(&Transaction<'_>) -> Result<R, E>,
@@ -32,8 +32,10 @@ impl Store {
 
     /// Runs `f` in a read transaction: all its reads see the state of one moment.
     ///
+    /// Expiry follows the clock also in a snapshot: a key can expire while `f` runs.
+    ///
     /// # Errors
-    /// What `f` returns, and failures to read.
+    /// The error of `f`; otherwise as [`begin_read`](Store::begin_read).
     pub fn snapshot<R, E: From<Error>>(
         &self,
         f: impl FnOnce(&Transaction<'_>) -> Result<R, E>,
@@ -53,25 +55,37 @@ impl Store {
         Ok(done)
     }
 
-    /// Begins a transaction that [`commit`](Store::commit) or [`rollback`](Store::rollback) ends:
-    /// a writing one, or a stable snapshot. Prefer [`transaction`](Store::transaction).
+    /// Begins a write transaction, which [`commit`](Store::commit) or [`rollback`](Store::rollback)
+    /// ends. Prefer [`transaction`](Store::transaction), which ends it in every case.
     ///
-    /// After a call in it that failed for memory, a full disk, or because the file could not be read, it may be over: then
-    /// writes in it, and reads in a snapshot, repeat that failure until it is rolled back. A write transaction is undone at
-    /// once, if a write failed so, and reads show the store without it (on a server they repeat the failure, too).
+    /// Until then, every call on this handle and its families is part of the transaction, whichever
+    /// thread makes it. Reads see the writes of the transaction. Transactions cannot be nested.
+    ///
+    /// A write that fails with `NoMemory`, `Io`, `Full` or `Corrupt` fails the transaction, except
+    /// for `Full` because of the size limit of the store. A failed transaction is rolled back at
+    /// once, and only [`rollback`](Store::rollback) ends it. Until then its writes and `commit`
+    /// return that error again, and its reads see the store without it; on a server, reads return
+    /// the error too.
     ///
     /// # Errors
-    /// `Error` if one is open already (it goes on); [`Busy`](crate::ErrorKind::Busy) if another
-    /// handle is writing; [`ReadOnly`](crate::ErrorKind::ReadOnly) for a write on a read-only store.
+    /// [`Error`](crate::ErrorKind::Error) if a transaction is open on this handle, which continues;
+    /// [`Busy`](crate::ErrorKind::Busy) if another handle is writing;
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly) if the store is read-only; otherwise a [write
+    /// error](crate#errors).
     pub fn begin_write(&self) -> Result<()> {
         self.begin(true)
     }
 
-    /// Begins a read transaction, which sees one snapshot of the store until [`commit`](Store::commit) or
-    /// [`rollback`](Store::rollback) ends it. Prefer [`snapshot`](Store::snapshot).
+    /// Begins a read transaction, which sees one snapshot of the store until
+    /// [`commit`](Store::commit) or [`rollback`](Store::rollback) ends it. Prefer
+    /// [`snapshot`](Store::snapshot).
+    ///
+    /// If a read fails so that SQLite ends the snapshot, later reads return that error again until
+    /// the transaction is ended.
     ///
     /// # Errors
-    /// `Error` if one is open already.
+    /// [`Error`](crate::ErrorKind::Error) if a transaction is open on this handle, which continues;
+    /// otherwise a [read error](crate#errors).
     pub fn begin_read(&self) -> Result<()> {
         self.begin(false)
     }
@@ -99,9 +113,11 @@ impl Store {
     /// Commits the open transaction.
     ///
     /// # Errors
-    /// `Error` if none is open. After [`Busy`](crate::ErrorKind::Busy) (only in DELETE journal mode)
-    /// the transaction is still open and commit may be tried again; after any other failure it can
-    /// only be rolled back.
+    /// - [`Error`](crate::ErrorKind::Error): no transaction is open.
+    /// - [`Busy`](crate::ErrorKind::Busy): other handles are reading (DELETE journal mode only).
+    ///   The transaction is still open; commit again.
+    /// - Otherwise a [write error](crate#errors), also that of an earlier call that failed the
+    ///   transaction. Nothing was committed, and only [`rollback`](Store::rollback) is possible.
     pub fn commit(&self) -> Result<()> {
         self.shared.count_failure(self.shared.alone(|db| {
             let wrote = *db.transaction() == TransactionState::Write;
@@ -114,10 +130,11 @@ impl Store {
         }))
     }
 
-    /// Rolls the open transaction back.
+    /// Rolls back the open transaction. None of its writes takes effect.
     ///
     /// # Errors
-    /// `Error` if none is open.
+    /// [`Error`](crate::ErrorKind::Error) if no transaction is open; [`Io`](crate::ErrorKind::Io);
+    /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn rollback(&self) -> Result<()> {
         self.shared.count_failure(self.shared.alone(|db| {
             self.shared.note_change();
@@ -126,8 +143,10 @@ impl Store {
     }
 }
 
-/// The open transaction of [`Store::transaction`] or [`Store::snapshot`]: the store itself, seen
-/// from inside. Families opened before the transaction take part in it, too.
+/// Open transaction of [`Store::transaction`] or [`Store::snapshot`].
+///
+/// It dereferences to the store. Families that were opened before the transaction are part of it
+/// too.
 pub struct Transaction<'s> {
     store: &'s Store,
     open: bool,

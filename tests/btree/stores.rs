@@ -35,7 +35,7 @@ fn history(store: &Store, clock: &TestClock) -> Vec<String> {
             8 => format!("{:?}", on.purge_expired()),
             9 => format!("{:?} {:?}", on.count(), on.count_live()),
             10 => format!("{:?}", on.set_expiry(&key, expiry, ExpiryCondition::Always)),
-            11 => format!("{:?}", super::common::begin(&store, random.below(2) == 0).map_err(|e| e.kind())),
+            11 => format!("{:?}", super::common::begin(store, random.below(2) == 0).map_err(|e| e.kind())),
             12 => format!("{:?}", store.rollback().map_err(|e| e.kind())),
             13 => format!("{:?}", store.commit().map_err(|e| e.kind())),
             14 => format!("{:?}", on.compare_and_delete(&key, &value).map_err(|e| e.kind())),

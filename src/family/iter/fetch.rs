@@ -1,4 +1,4 @@
-//! Entries many at a time, as they were read ahead: the caller sees them where they are.
+//! Access to many entries at a time, in the memory they were read into.
 
 use std::ops::Range;
 use std::slice;
@@ -9,41 +9,46 @@ use crate::error::Result;
 use crate::expiry::{self, Expiry};
 use crate::unwind::or_undo;
 
-/// An entry that [`Cursor::fetch`] shows.
+/// Entry that [`Cursor::fetch`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'c> {
-    /// What [`Cursor::key`] would show.
+    /// Key of the entry, as [`Cursor::key`] returns it.
     pub key: &'c [u8],
-    /// `None` if the cursor reads no values.
+    /// Value of the entry; `None` if the cursor reads no values.
     pub value: Option<&'c [u8]>,
-    /// The end of its life.
+    /// Expiry time of the entry.
     pub expiry: Expiry,
 }
 
-/// The entries of one [`fetch`](Cursor::fetch), in the cursor's direction.
+/// Iterator over the entries of one [`fetch`](Cursor::fetch), in the direction of the cursor.
+///
+/// Keys and values are borrowed from the cursor.
 pub struct EntryBatch<'c> {
     chunk: &'c Chunk,
     entries: slice::Iter<'c, ChunkEntry>,
-    /// How many of them are shown.
+    /// Number of entries left.
     left: usize,
     prefix: usize,
     keys_only: bool,
-    /// When those with an end of life were looked at; `None`: all are shown.
+    /// Time at which entries with an expiry time were checked; `None`: all are returned.
     now_ms: Option<i64>,
 }
 
 impl Cursor {
-    /// Shows at most `max` live entries from the current one on, and moves behind them; none if the cursor is at no
-    /// entry, or if `max` is 0. It may show fewer, but at least one if there is one: the end is where it shows none.
+    /// Returns at most `max` live entries from the current one on, and moves after them.
     ///
-    /// What a loop of [`key`](Cursor::key), [`value`](Cursor::value) and [`next`](Cursor::next) shows, for a fraction
-    /// of its time; and only what is alive when it is called. If this handle has written since the current entry
-    /// was read, by a move or ahead, it is looked at again, and shown as it is now, or not at all if it is gone (in the
-    /// order of expiry: where it is now, if that is ahead).
+    /// It may return fewer, but at least one if there is one: an empty result means the end. It is
+    /// also empty if the cursor is at no entry, or `max` is 0.
+    ///
+    /// It returns what a loop of [`key`](Cursor::key), [`value`](Cursor::value) and
+    /// [`next`](Cursor::next) returns, in a fraction of the time, and only entries that are live
+    /// when it is called. If this handle has written since the current entry was read, the entry is
+    /// read again. It is returned as it is now, or skipped if it no longer exists. In order of
+    /// expiry, it is returned where it is now, if that is ahead.
     ///
     /// # Errors
-    /// See [`Cursor`]; but a fetch that fails leaves the cursor at its entry, or if it has found that gone, at the one
-    /// behind it.
+    /// See [`Cursor`](Cursor#errors). A failed fetch leaves the cursor at its entry, or at the next
+    /// one if that entry no longer exists.
     pub fn fetch(&mut self, max: usize) -> Result<EntryBatch<'_>> {
         self.check_open()?;
         if max == 0 {
@@ -58,7 +63,7 @@ impl Cursor {
         loop {
             let (at, now_ms) = (self.at, self.now()?);
             let (end, live) = self.pass(at, max, now_ms);
-            // The entry to be at afterwards, which is not to be dead.
+            // The entry to be at afterwards, which must not be expired.
             let (next, _) = self.pass(end, 0, now_ms);
             if next < self.chunk.len() || !self.more {
                 self.at = next;
@@ -89,7 +94,7 @@ impl Cursor {
             if cursor.hides_expired() {
                 return Ok(());
             }
-            // What has come between that entry and this one is behind the cursor.
+            // Entries written between that entry and this one are before the cursor.
             loop {
                 let first = |entry: &ChunkEntry| {
                     let key = cursor.chunk.key(entry).unwrap_or_default();
@@ -105,7 +110,8 @@ impl Cursor {
         })
     }
 
-    /// Runs what reads other chunks, and keeps this one beside them. If it fails, all is as it was.
+    /// Runs `read`, which reads other chunks, and keeps the current chunk. If `read` fails,
+    /// everything is as before.
     fn beside(&mut self, read: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         let (read_to, start) = (self.read_to.clone(), self.start.clone());
         let mut before = Some((self.at, self.changes, self.more, read_to, start));
@@ -121,7 +127,7 @@ impl Cursor {
         done.inspect_err(|_| stay(self))
     }
 
-    /// The time by which entries of the chunk are dead, if one is.
+    /// Returns the current time if an entry of the chunk has expired by then.
     fn now(&self) -> Result<Option<i64>> {
         let shared = &self.family.shared;
         let Some(first_end) = self.chunk.first_end().filter(|_| self.hides_expired()) else {
@@ -131,7 +137,8 @@ impl Cursor {
         Ok(Some(shared.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms)))
     }
 
-    /// How far so many live entries reach from here on, and how many there are; of none, the next live one is the end.
+    /// Returns the end of `max` live entries from `at` on, and their number. With a `max` of 0 the
+    /// end is the next live entry.
     fn pass(&self, at: usize, max: usize, now_ms: Option<i64>) -> (usize, usize) {
         if now_ms.is_none() {
             let live = self.chunk.from(at).len().min(max);
@@ -159,10 +166,10 @@ impl Cursor {
     }
 }
 
-/// Which chunk the entries are in that a fetch shows.
+/// Chunk that contains the entries which a fetch returns.
 enum Shown {
     Here,
-    /// The cursor has gone on to the next one.
+    /// The cursor has moved on to the next chunk.
     Beside,
 }
 
@@ -188,7 +195,7 @@ impl<'c> Iterator for EntryBatch<'c> {
         })
     }
 
-    /// As a loop of [`next`](Iterator::next), in fewer steps.
+    /// Equivalent to a loop of [`next`](Iterator::next), in fewer steps.
     #[inline(always)]
     fn fold<B, F: FnMut(B, Entry<'c>) -> B>(self, init: B, mut f: F) -> B {
         let EntryBatch { chunk, entries, prefix, keys_only, now_ms, .. } = self;

@@ -1,5 +1,5 @@
-//! A copy of everything in a store, into another store: row by row, so that the two may differ in page size, journal
-//! mode or engine, and the other one may have families of its own.
+//! Copy of a store into another store, row by row. The two may differ in page size, journal mode
+//! and backend, and the target may have other families.
 
 mod record;
 mod resumable;
@@ -11,46 +11,56 @@ use crate::family::{Direction, Family, KeyRange};
 use crate::options::PutOptions;
 pub use resumable::CopyReport;
 
-/// Rows between two calls of the caller's.
+/// Number of rows between two calls of the progress callback.
 const ROWS: usize = 512;
 
 impl Store {
-    /// Copies all live keys of all families into another store, with their ends of life and write times, and the
-    /// families' settings; returns how many keys. `progress` is called now and then with the keys that were copied and
-    /// their total (keys that expire meanwhile are not copied, so it may not be reached); `false` from it stops the
-    /// copy.
+    /// Copies all live keys of all families into another store, with expiry times, write times and
+    /// the settings of the families. Returns the number of keys copied.
     ///
-    /// It is the state of one moment, and is committed in one transaction of `to`: after a failure, or if the process
-    /// dies, nothing was copied, and it may be run again. Others go on reading and writing here meanwhile. Both stores
-    /// are used through connections of their own, so `progress` may use them (writes to `to` find it busy); a store in
-    /// memory, or an exclusive one, has none: there a transaction is open on the handle until the copy is done, which
-    /// `progress` must not end.
+    /// The copy is a consistent snapshot of this store, written in one transaction of `to`. After a
+    /// failure nothing was copied. `progress` is called at intervals with the number of keys copied
+    /// and their total, which is not reached if keys expire meanwhile; if it returns `false`, the
+    /// copy is cancelled.
     ///
-    /// Families that `to` does not have are made, with the default TTL and the write tracking they have here. One that
-    /// it has must have no live key; it gets the same default TTL, and tracks write times if it does so here. The
-    /// [limit](Store::set_size_limit) is copied only if `to` has none and no key at all; it holds after the copy. The
-    /// WAL of `to` grows as long as what is copied.
+    /// - Families that `to` does not have are created with the default TTL and write tracking of
+    ///   this store. An existing family of the same name must have no live keys; it gets the same
+    ///   default TTL, and tracks write times if it does so here.
+    /// - The [size limit](Store::set_size_limit) is copied only if `to` has none and no key at all.
+    ///   It applies after the copy.
+    /// - Other connections can read and write this store meanwhile. Other writes to `to` are
+    ///   blocked, and its WAL grows by the size of the copy.
+    /// - Both stores are used through connections of their own, so `progress` may use the handles.
+    ///   A store in memory and an exclusive store have no second connection: there the copy is a
+    ///   transaction of the handle, which `progress` must not end.
     ///
     /// # Errors
-    /// `Error` if a family of `to` has live keys, if both are the same store, if `progress` said stop, or if a value
-    /// is longer than `to` takes; [`Full`](ErrorKind::Full) also if it does not fit into the limit of `to`;
-    /// [`Busy`](ErrorKind::Busy) if others write to `to`, or a transaction is open on its handle, or on this one if
-    /// this is a store in memory or an exclusive one; [`Misuse`](ErrorKind::Misuse) if one of the two is closed, also
-    /// meanwhile. Nothing was copied then.
+    /// Nothing was copied then.
+    /// - [`Error`](ErrorKind::Error): a family of `to` has live keys, both are the same store, a
+    ///   value is longer than `to` allows, `to` belongs to an unfinished [resumable
+    ///   copy](Store::copy_resumable), or `progress` cancelled the copy.
+    /// - [`Full`](ErrorKind::Full): the disk is full, or the data exceeds the size limit of `to`.
+    /// - [`Busy`](ErrorKind::Busy): another handle is writing to `to`; a transaction is open on the
+    ///   handle of `to`; or one is open on this handle of a store in memory or an exclusive store.
+    /// - [`Misuse`](ErrorKind::Misuse): one of the stores is closed, also meanwhile.
+    /// - Otherwise a [read error](crate#errors) of this store or a [write error](crate#errors) of
+    ///   `to`.
     pub fn copy_to(&self, to: &Store, mut progress: impl FnMut(u64, u64) -> bool) -> Result<u64> {
         let mut go_on = |done, total| match goes_on(self, to, &mut progress, done, total)? {
             true => Ok(()),
             false => Err(Error::invalid("the copy was stopped by its progress callback; nothing was copied")),
         };
         let copied = between(self, to, |from, to| {
-            // The target first: it may have to be waited for, and a snapshot keeps the source's WAL from being reset.
+            // The target first: the copy may have to wait for it, and a snapshot keeps the WAL of
+            // the source from being reset.
             to.transaction(|to| from.snapshot(|from| copy_all(from, to, &mut go_on)))
         });
         self.shared().count_failure(copied)
     }
 }
 
-/// Asks the caller whether the copy goes on. Fails if one of the stores is closed: who does that may be waiting for it.
+/// Calls the progress callback. Fails if one of the stores is closed, because the thread that
+/// closes it may be waiting for this call.
 fn goes_on(
     from: &Store,
     to: &Store,
@@ -63,7 +73,7 @@ fn goes_on(
     Ok(goes_on)
 }
 
-/// Runs a copy between two stores that are not the same one.
+/// Runs a copy between two different stores.
 fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Result<R>) -> Result<R> {
     let itself = || Error::invalid("a store cannot be copied into itself: open another one to copy to");
     let (from_shared, to_shared) = (from.shared(), to.shared());
@@ -78,14 +88,16 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     if from_place.is_some() && from_place == place(to)? {
         return Err(itself());
     }
-    // The copy's transactions are not the caller's.
+    // The transactions of the copy are not those of the caller: `Locked` would ask the caller to
+    // roll back.
     copy(from, to).map_err(|e| match e.kind() {
         ErrorKind::Locked => e.with_kind(ErrorKind::Busy, format!("{e}; nothing was copied in it")),
         _ => e,
     })
 }
 
-/// One of the two stores: a connection of the copy's own, or the handle itself where there can be no other.
+/// One of the two stores: a connection of the copy, or the handle itself where no second connection
+/// is possible.
 struct Side<'s> {
     given: &'s Store,
     own: Option<Store>,
@@ -112,7 +124,7 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Copies what is in a snapshot, inside a write transaction.
+/// Copies the content of a snapshot, inside a write transaction.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
     let names = from.shared().with(|db| db.view().families())?;
     if to.shared().with(|db| db.view().family_exists(record::FAMILY))? {
@@ -175,7 +187,7 @@ fn is_empty(store: &Store) -> Result<bool> {
     Ok(true)
 }
 
-/// The family to copy to, with the settings of the one it is copied from.
+/// Returns the target family, with the settings of the source family.
 fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
     if name != DEFAULT_FAMILY && !to.shared().with(|db| db.view().family_exists(name))? {
         to.create_family(name)?;
@@ -191,7 +203,7 @@ fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
     Ok(family)
 }
 
-/// Copies the live rows of a family; calls `copied` with the number of some at a time.
+/// Copies the live rows of a family. Calls `copied` with the number of rows of each chunk.
 fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let tracks = from.tracks_writes()?;
     let mut cursor = from.cursor(KeyRange::all(), Direction::Forward);
@@ -223,7 +235,7 @@ fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<(
     }
 }
 
-/// Fails if the caller's callback has ended a transaction that is open on a handle of the caller's.
+/// Fails if the progress callback has ended a transaction on a handle of the caller.
 fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
     store.shared().with_uncounted(|db| match *db.transaction() == state {
         true => Ok(()),

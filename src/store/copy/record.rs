@@ -1,5 +1,7 @@
-//! How far a resumable copy has come: a record in the store that is copied to, changed in the transaction of each batch,
-//! so that the two always agree. It is a family of its own, which the last transaction drops.
+//! Progress record of a resumable copy.
+//!
+//! It is a family in the target store, changed in the transaction of each batch, so the record and
+//! the data always agree. The last transaction drops it.
 
 use super::Store;
 use crate::db::{BatchWrite, DEFAULT_FAMILY};
@@ -8,21 +10,22 @@ use crate::expiry::Expiry;
 use crate::family::Family;
 use crate::options::PutOptions;
 
-/// The family that is there while a copy is not finished.
+/// Name of the family that exists while a copy is unfinished.
 pub(super) const FAMILY: &str = "copy in progress";
 
-/// The keys in it: which store is copied and where that was, who is copying it now, the last row that is copied, whether
-/// nothing was copied yet beyond that, and whether the store gets the limit of the other one.
+/// Keys of the record: identity and path of the source, the run that owns the copy, the last row
+/// copied, whether nothing has been copied beyond that row yet, and whether the target gets the
+/// size limit of the source.
 const SOURCE: &str = "source";
 const PATH: &str = "path";
 const RUN: &str = "run";
 const AT: &str = "at";
 const FIRST_ROUND: &str = "first round";
 const GETS_LIMIT: &str = "gets the limit";
-/// What the key of a family begins with that belongs to the copy.
+/// Prefix of the keys that name the families of the copy.
 const TAKEN: &str = "family ";
 
-/// A place among the rows of all families, in the order of the families' names and the keys: the last row before it.
+/// Position among the rows of all families, ordered by family name and key: the last row before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) family: String,
@@ -31,7 +34,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// No name of a family has a NUL.
+    /// Encodes the position. A family name has no NUL.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.family.clone().into_bytes();
         if let Some(key) = &self.key {
@@ -51,7 +54,8 @@ impl Place {
     }
 }
 
-/// Which store is copied: a name that it keeps when it is moved, and its path, for people.
+/// Identity of the source store, which stays the same when the file is moved, and its path for
+/// messages.
 pub(super) struct Source {
     id: String,
     path: String,
@@ -67,14 +71,14 @@ impl Source {
     }
 }
 
-/// How far a copy has come, as it stands in the store.
+/// Progress of a copy as recorded in the target.
 pub(super) struct Record {
     pub(super) at: Place,
-    /// Whether nothing was copied yet after that place.
+    /// Whether nothing has been copied beyond that position yet.
     pub(super) is_first_round: bool,
 }
 
-/// The record in a store, seen from inside a transaction of it by one run of a copy.
+/// The record in a store, used inside a transaction by one run of a copy.
 pub(super) struct Held<'s> {
     store: &'s Store,
     family: Family,
@@ -86,7 +90,7 @@ impl<'s> Held<'s> {
         Held { store, family: store.unregistered_family(FAMILY), run }
     }
 
-    /// Reads it, or makes it in a store in which there is none; from now on it is this run's.
+    /// Reads the record, or creates it, and makes this run its owner.
     pub(super) fn take(&self, source: &Source) -> Result<Record> {
         if !self.is_there()? {
             let gets_limit = self.store.size_limit()?.is_none() && super::is_empty(self.store)?;
@@ -115,12 +119,13 @@ impl<'s> Held<'s> {
         Ok(Record { at, is_first_round: self.family.exists(FIRST_ROUND)? })
     }
 
-    /// Whether there is one.
+    /// Returns `true` if the store has a record.
     pub(super) fn is_there(&self) -> Result<bool> {
         self.store.shared().with(|db| db.view().family_exists(FAMILY))
     }
 
-    /// Whether this run has it: not after the last transaction of it, and not if another one goes on with the copy.
+    /// Returns `true` if this run owns the record. It does not after its last transaction, or if
+    /// another run has continued the copy.
     pub(super) fn is_held(&self) -> Result<bool> {
         Ok(self.is_there()? && self.family.get(RUN)?.as_deref() == Some(self.run.as_bytes()))
     }
@@ -137,7 +142,7 @@ impl<'s> Held<'s> {
     pub(super) fn move_to(&self, at: &Place) -> Result<()> {
         let options = PutOptions::new().expiry(Expiry::Never);
         let bytes = at.to_bytes();
-        // A key and its family may be longer together than any value may be that the caller writes.
+        // A key and its family name together may exceed the maximum value size of the handle.
         let write =
             BatchWrite { family: self.family.tables(), key: AT.as_bytes(), put: Some((&bytes, &options)) };
         let shared = self.store.shared();
@@ -148,7 +153,7 @@ impl<'s> Held<'s> {
         self.family.delete(FIRST_ROUND).map(drop)
     }
 
-    /// Whether a family belongs to the copy.
+    /// Returns `true` if a family belongs to the copy.
     pub(super) fn has_taken(&self, name: &str) -> Result<bool> {
         self.family.exists(format!("{TAKEN}{name}"))
     }
@@ -157,7 +162,7 @@ impl<'s> Held<'s> {
         self.put(&format!("{TAKEN}{name}"), "")
     }
 
-    /// The families that belong to the copy.
+    /// Returns the families that belong to the copy.
     pub(super) fn taken(&self) -> Result<Vec<String>> {
         let name = |entry: Result<(Vec<u8>, Vec<u8>)>| {
             let (key, _) = entry?;

@@ -1,10 +1,13 @@
-//! A copy in many transactions, which goes on where it was after it was cut off.
+//! Copy in many transactions, which continues where it was interrupted.
 //!
-//! The rows of all families, in the order of the families' names and the keys, are walked like a ring: each call begins at
-//! the place the copy has come to, and goes around to that place again. So each row is met by the call that ends the copy,
-//! wherever earlier ones were cut. Where something may have been copied before, both stores are read, and only differences
-//! are written. A call reads the source in one snapshot, unless it loses that with the connection; then it goes on in a new
-//! one, because a line that breaks again and again would never let it come around.
+//! The rows of all families, ordered by family name and key, form a ring. Each call starts at the
+//! recorded position and goes around to that position again. So the call that finishes the copy
+//! compares every row, wherever earlier calls were interrupted. Where rows may have been copied
+//! before, both stores are read and only differences are written.
+//!
+//! A call reads the source in one snapshot. If it loses the snapshot with the connection, it
+//! continues in a new one; otherwise a connection that breaks again and again would never let it
+//! finish.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,13 +24,14 @@ use crate::family::{Cursor, Direction, Family, KeyRange};
 use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 
-/// A batch is full with so many rows or bytes, or after that time: so much is done again after a cut.
+/// Number of rows, number of bytes and time after which a batch is committed. This much work is
+/// lost by an interruption.
 const BATCH_ROWS: usize = 16 * 1024;
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
-/// How long it waits after a failure that may pass before it tries again; after the last of them it gives up, unless
-/// something was copied in between.
+/// Pauses after failures that may be temporary. After the last one the copy fails, unless something
+/// was copied in between.
 const PAUSES: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -37,42 +41,47 @@ const PAUSES: [Duration; 6] = [
     Duration::from_secs(8),
 ];
 
-/// What a resumable copy has done.
+/// Result of [`Store::copy_resumable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// Keys that are there now, in which families.
+    /// Keys in the copied families of the target.
     pub keys: u64,
-    /// The families they are in, the default one included.
+    /// Number of families copied, including the default one.
     pub families: u64,
-    /// Keys that this call has written; the others were there, as they are to be.
+    /// Keys that this call wrote. The other keys were in the target already.
     pub written: u64,
-    /// Keys that this call has removed: they were copied earlier, and are not in the source any more.
+    /// Keys that this call removed: they were copied earlier and are no longer in the source.
     pub removed: u64,
-    /// Snapshots of the source that this call has read: more than one if a connection to it broke.
+    /// Snapshots of the source that this call read. More than one if a connection to it broke.
     pub snapshots: u64,
 }
 
 impl Store {
-    /// Copies everything into another store, as [`copy_to`](Store::copy_to), but in many transactions: a copy that was cut
-    /// off, however, goes on where it was when it is called again for the same two stores. Failures that may pass, such as
-    /// a broken connection to a server, are waited for: it tries again six times, 15 seconds in all, and as often each time
-    /// something was copied in between.
+    /// Copies all families into another store like [`copy_to`](Store::copy_to), but in many
+    /// transactions. A copy that was interrupted continues when it is called again for the same two
+    /// stores.
     ///
-    /// When it returns, the families in `to` are those of this store at the moment at which this call has begun: what
-    /// earlier calls have copied is compared, and what has changed since is written or removed. If a connection to this
-    /// store broke meanwhile, its snapshot went with it ([`CopyReport::snapshots`]): then each key is as it was at some time
-    /// during this call. Rows have their ends of life and their write times, families their default TTL and write tracking.
-    /// Until then nobody else is to write to these families of `to`; those that `to` had besides stay as they are.
+    /// Failures that may be temporary, such as a broken connection to a server, are retried six
+    /// times within 16 seconds. The count starts again each time something was copied.
     ///
-    /// How far it has come is kept in `to`, in a family `copy in progress`, which is gone when the copy is done. It knows
-    /// the store that is copied also under another path. Where everything is there already and no such family, as when an
-    /// earlier call was killed before it could say that it was done, nothing is written, and that is a success.
+    /// When the call returns, the families in `to` are those of this store at the moment the call
+    /// began. What earlier calls copied is compared, and differences are written or removed. If a
+    /// connection to this store broke meanwhile, its snapshot was lost ([`CopyReport::snapshots`]):
+    /// then each key is as it was at some moment during this call. Until the copy is finished, no
+    /// other connection should write to these families of `to`. Other families of `to` stay as they
+    /// are.
+    ///
+    /// The progress is recorded in `to`, in a family named `copy in progress`, which the last
+    /// transaction drops. The record identifies this store also under another path. If there is no
+    /// record but all data is in place, as after a call that was killed at its very end, nothing is
+    /// written and the call succeeds.
     ///
     /// # Errors
-    /// As [`copy_to`](Store::copy_to); `Error` also if `to` belongs to the unfinished copy of another store, if this store
-    /// is itself the target of an unfinished one, or if another call has gone on with the copy. What was copied until then
-    /// stays, and the next call goes on from there.
+    /// As [`copy_to`](Store::copy_to), but what was copied stays, and the next call continues from
+    /// there. [`Error`](ErrorKind::Error) also if `to` belongs to the unfinished copy of another
+    /// store, if this store is itself the target of an unfinished copy, or if another call has
+    /// continued this copy.
     pub fn copy_resumable(
         &self,
         to: &Store,
@@ -105,21 +114,22 @@ impl Store {
     }
 }
 
-/// One call.
+/// State of one call.
 struct Run<'r> {
     from: &'r Store,
     to: &'r Store,
-    /// By which it finds out whether another call has gone on with the copy.
+    /// Identity of this call, by which it notices that another call has continued the copy.
     id: String,
-    /// How far the copy has come; `None`: the target was not looked at yet.
+    /// Progress of the copy; `None`: the target was not read yet.
     record: Option<Record>,
-    /// Where this call has begun, to which it is to come around, and whether it has been at the end on its way.
+    /// Position where this call began and must arrive again, and whether it has passed the end of
+    /// the ring.
     start: Place,
     is_past_end: bool,
     batch: Batch,
-    /// How often in a row it has failed.
+    /// Number of consecutive failures.
     failures: usize,
-    /// Whether the last transaction was tried, and its outcome may be unknown; and whether it is done.
+    /// Whether the last transaction was tried with an unknown outcome; and whether it is done.
     may_be_done: bool,
     has_ended: bool,
     copied: CopyReport,
@@ -137,31 +147,31 @@ struct Pair {
 }
 
 impl Pair {
-    /// Whether the family is in the target, with the settings it gets there.
+    /// Returns `true` if the target has the family with its settings.
     fn is_alike(&self) -> Result<bool> {
         let is_there = self.to.shared().with(|db| db.view().family_exists(&self.name))?;
         Ok(is_there && self.to.default_ttl()? == self.default_ttl && self.to.tracks_writes()? >= self.tracks)
     }
 }
 
-/// A row as it is copied and compared.
+/// Row as it is copied and compared.
 #[derive(PartialEq, Eq)]
 struct Row {
     key: Vec<u8>,
     value: Vec<u8>,
     expiry: Expiry,
-    /// Only in a family that tracks it.
+    /// Only in a family that tracks write times.
     written_ms: Option<i64>,
 }
 
-/// What one transaction is to change.
+/// Changes of one transaction.
 struct Batch {
     writes: Vec<Write>,
     bytes: usize,
     began: Instant,
-    /// Rows of the source that were looked at.
+    /// Number of source rows read for this batch.
     met: u64,
-    /// How far the copy has come with it; `None`: nothing was looked at.
+    /// Position of the copy after this batch; `None`: no row was read.
     at: Option<Place>,
 }
 
