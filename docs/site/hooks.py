@@ -33,6 +33,8 @@ def on_page_markdown(markdown, page, config, files):
         link = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
         return f"{before}{link})"
 
+    # A second word after the language ("python redis") names the test that runs the block. MkDocs would not see a block.
+    markdown = re.sub(r"^( *```\w+) \w+$", r"\1", markdown, flags=re.M)
     # Even pieces are text, odd ones are code blocks.
     pieces = re.split(r"(^ *```.*?^ *```)", markdown, flags=re.M | re.S)
     pieces[::2] = [LINK.sub(replace, piece) for piece in pieces[::2]]
