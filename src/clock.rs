@@ -1,7 +1,8 @@
 //! The only reader of the wall clock.
 //!
-//! Time is `i64` milliseconds since the Unix epoch. Within a process it never runs backwards: what
-//! was expired once stays expired, also when someone sets the computer's clock back. (On a server, its clock decides.)
+//! Time is `i64` milliseconds since the Unix epoch. It never runs backwards within a process: a key
+//! that has expired stays expired, also if the system clock is set back. For a store on a server,
+//! the clock of the server counts instead.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -22,27 +23,29 @@ fn system_time() -> SystemTime {
 
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// The latest time any store of this process has seen on the system clock.
+/// Latest time that any store of this process has read from the system clock.
 static LATEST: AtomicI64 = AtomicI64::new(0);
 
-/// The system's time, never less than what it was before in this process.
+/// Returns the time of the system clock, never less than an earlier result in this process.
 pub(crate) fn system_now_ms() -> i64 {
     never_back(&LATEST, unix_ms(system_time()))
 }
 
-/// Whole milliseconds since 1970; 0 for a clock before that.
+/// Returns whole milliseconds since 1970; 0 for a time before that.
 pub(crate) fn unix_ms(time: SystemTime) -> i64 {
     let Ok(since) = time.duration_since(UNIX_EPOCH) else { return 0 };
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
 }
 
-/// How far the coarse clock of the system may be behind, at most: it is set at each tick of the kernel's timer, some
-/// milliseconds apart. The tick is late when a virtual machine is not scheduled, so it is given a minute. When
-/// somebody sets the clock, both are another one at once.
+/// Maximum lag of the coarse clock of the system.
+///
+/// The kernel sets that clock at each timer tick, some milliseconds apart. A tick is late if a
+/// virtual machine is not scheduled; a minute is allowed for that. When the system time is set,
+/// both clocks change at once.
 const COARSE_LAG_MS: i64 = 60_000;
 
-/// Whether `time_ms` is still to come by the system's time, however far that is ahead of the coarse clock, which says
+/// Returns `true` if `time_ms` is in the future, whatever the lag of the coarse clock, which shows
 /// `coarse_ms`.
 #[inline]
 pub(crate) fn is_far_off(time_ms: i64, coarse_ms: i64) -> bool {
@@ -55,17 +58,17 @@ fn never_back(latest: &AtomicI64, now: i64) -> i64 {
 }
 
 thread_local! {
-    /// The injected clocks this thread is inside, the outermost first: a clock may use another store, whose
-    /// clock is then asked inside it.
+    /// Injected clocks that are running on this thread, outermost first. A clock may use another
+    /// store, whose clock then runs inside it.
     static ASKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Says, as long as it lives, that this thread is inside an injected clock.
+/// Guard of an injected clock that is running on this thread.
 struct Asked;
 
 impl Asked {
     fn by(clock: &Clock) -> Asked {
-        // A thread that ends has no list any more, but may still close its stores.
+        // A thread that is ending has no list any more, but may still close its stores.
         let _ = ASKED.try_with(|asked| asked.borrow_mut().push(std::ptr::from_ref(clock).addr()));
         Asked
     }
@@ -77,38 +80,41 @@ impl Drop for Asked {
     }
 }
 
-/// What [`Clock::kind`] says: the clock is the system's, was injected, or goes on from what a server has told.
+/// Values of [`Clock::kind`]: system clock, injected clock, or a clock that continues from the time
+/// of a server.
 const SYSTEM: u8 = 0;
 const INJECTED: u8 = 1;
 const SERVER: u8 = 2;
 
-/// Microseconds of the monotonic clock since its first reading in this process.
+/// Returns the microseconds of the monotonic clock since its first reading in this process.
 fn elapsed_us() -> i64 {
     static START: OnceLock<Instant> = OnceLock::new();
     i64::try_from(START.get_or_init(Instant::now).elapsed().as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Microseconds of this machine's wall clock, which may be any. It goes on while the machine is suspended.
+/// Returns the microseconds of the wall clock of this machine, which may be wrong. It runs while
+/// the machine is suspended.
 fn wall_us() -> i64 {
     let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// For how long a clock goes on from what a server has told.
+/// How long a clock may continue from the time of a server.
 const FRESH_US: i64 = 60_000_000;
 
-/// How far the monotonic clock and the wall clock may be apart, if the machine was not suspended in between.
+/// Maximum difference between the progress of the monotonic clock and of the wall clock, if the
+/// machine was not suspended.
 const SUSPENDED_US: i64 = 500_000;
 
-/// The clock of one store: the system's, one that was injected for tests and for devices without a clock of their own, or
-/// that of the server the store is on.
+/// Clock of one store: the system clock, an injected clock (for tests and for devices without a
+/// clock), or the clock of the server of the store.
 #[derive(Default)]
 pub(crate) struct Clock {
     kind: AtomicU8,
     source: RwLock<Option<Source>>,
-    /// The server's time when [`elapsed_us`] was 0, in microseconds.
+    /// Time of the server when [`elapsed_us`] was 0, in microseconds.
     server_start_us: AtomicI64,
-    /// What [`elapsed_us`] was when the server has told the time last, and the wall clock of this machine.
+    /// [`elapsed_us`] and [`wall_us`] when the server last sent its time.
     told_us: AtomicI64,
     told_wall_us: AtomicI64,
     latest: AtomicI64,
@@ -121,7 +127,8 @@ impl Clock {
             SERVER => return self.server_at(elapsed_us),
             _ => return system_now_ms(),
         }
-        // Locked while it is asked, so that nobody is inside a source that `inject` has replaced.
+        // Locked while the source runs: when `inject` returns, no thread is inside the replaced
+        // source.
         let source = self.source.read().unwrap_or_else(PoisonError::into_inner);
         match &*source {
             Some(now) => {
@@ -132,17 +139,17 @@ impl Clock {
         }
     }
 
-    /// The latest time it has told, without asking anybody.
+    /// Returns the latest time that this clock returned, without running an injected clock.
     pub(crate) fn latest_ms(&self) -> i64 {
         if self.is_injected() { &self.latest } else { &LATEST }.load(Ordering::Relaxed)
     }
 
-    /// Whether it is the system's, and so its time is at hand without this clock.
+    /// Returns `true` if this is the system clock, whose time is available without this object.
     pub(crate) fn is_the_systems(&self) -> bool {
         self.kind.load(Ordering::Relaxed) == SYSTEM
     }
 
-    /// Whether a server tells it the time.
+    /// Returns `true` if a server sends the time.
     #[inline]
     pub(crate) fn is_a_servers(&self) -> bool {
         cfg!(any(feature = "remote", test)) && self.kind.load(Ordering::Relaxed) == SERVER
@@ -152,15 +159,16 @@ impl Clock {
         self.kind.load(Ordering::Relaxed) == INJECTED
     }
 
-    /// The server has told the time, just now: from here on this clock goes on from that. It does nothing where a clock
-    /// was injected.
+    /// Records the time that the server has just sent; the clock continues from there. It has no
+    /// effect on an injected clock.
     #[cfg(feature = "remote")]
     pub(crate) fn note_server(&self, now_ms: i64) {
         self.note_server_at(now_ms, elapsed_us(), wall_us());
     }
 
-    /// Whether the server is to be asked for the time before this clock is relied on: it has not told it for long, or the machine
-    /// was suspended since, in which the monotonic clock stood still. (Somebody may also have set the machine's clock.)
+    /// Returns `true` if the server must be asked before this clock is used: its last answer is
+    /// old, or the machine was suspended since, which stops the monotonic clock. A change of the
+    /// wall clock counts as a suspension.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.is_a_servers() && self.is_stale_at(elapsed_us(), wall_us())
@@ -172,8 +180,9 @@ impl Clock {
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
-    /// The newest reading counts: what is asked next is, as a rule, about what has come with it. It is late by the time it
-    /// was on its way. (It is the newest if all come on one connection: another one has a clock of its own.)
+    /// Records the newest reading, also if it is less than the one before: the next question is
+    /// usually about data that came with it. It is late by the time it was in transit. All readings
+    /// come on one connection, because a second connection has a clock of its own.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn note_server_at(&self, now_ms: i64, elapsed_us: i64, wall_us: i64) {
         if !self.is_injected() {
@@ -185,21 +194,22 @@ impl Clock {
         }
     }
 
-    /// The server's time when the monotonic clock is at what `elapsed_us` says, which is read after the start: the other way
-    /// round, a start that another thread's slower answer has lowered in between would be added to a time from before that.
+    /// Returns the time of the server. `elapsed_us` is called after the start was read: in the
+    /// other order, a start that a slower answer on another thread has lowered meanwhile would be
+    /// added to an older time.
     fn server_at(&self, elapsed_us: impl FnOnce() -> i64) -> i64 {
         let start_us = self.server_start_us.load(Ordering::Acquire);
         (start_us.saturating_add(elapsed_us()) / 1000).max(0)
     }
 
-    /// Whether this thread is inside the injected clock: then whoever calls is that clock.
+    /// Returns `true` if this thread is inside the injected clock: then the caller is that clock.
     pub(crate) fn is_being_asked(&self) -> bool {
         let this = std::ptr::from_ref(self).addr();
         self.is_injected() && ASKED.try_with(|asked| asked.borrow().contains(&this)).unwrap_or(false)
     }
 
-    /// Uses `source` from now on; `None` goes back to the system clock. Waits until nobody is inside the
-    /// old one any more; called from inside it, does nothing.
+    /// Replaces the source of the time; `None` restores the system clock. Waits until no thread is
+    /// inside the old source. Has no effect if the old source itself calls it.
     pub(crate) fn inject(&self, source: Option<Source>) {
         if self.is_being_asked() {
             return;
@@ -236,10 +246,10 @@ mod tests {
         for (time, coarse, is_far) in [
             (now + 120_000, now, true),
             (now + 120_000, now - 1_000, true),
-            // The coarse clock may be late by as much.
+            // The coarse clock may lag that much.
             (now + 50_000, now, false),
             (now + 50_000, now - 60_000, false),
-            // The clock was set forward, and set back again: this process never goes back.
+            // The clock was set forward and back again: time in this process never runs backwards.
             (now - 1, now - 3_600_000, false),
             (now + 120_000, now + 120_000, false),
             (i64::MAX, i64::MAX - 1, false),
@@ -315,7 +325,8 @@ mod tests {
     fn what_another_thread_notes_while_a_servers_clock_is_asked_is_not_reckoned_from_before() {
         let clock = Clock::default();
         clock.note_server_at(5_000, 100_000, 0);
-        // This thread has just looked at the monotonic clock, and then another was told the time, slowly.
+        // This thread has just read the monotonic clock when another one gets a slow answer of the
+        // server.
         let now_ms = clock.server_at(|| {
             clock.note_server_at(5_001, 160_000, 0);
             100_001

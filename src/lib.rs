@@ -110,7 +110,7 @@
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, unreachable_pub)]
-// What a caller or a byte of a file can reach must not panic.
+// Code that a caller or a byte of a file can reach must not panic.
 #![warn(
     clippy::indexing_slicing,
     clippy::unwrap_used,

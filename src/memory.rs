@@ -1,22 +1,24 @@
-//! Room for what may be long, values above all: who has none left is told so, where Rust's own growth ends the process.
+//! Allocation for data of any length, values above all: a lack of memory is an error, where the
+//! growth of Rust's collections would abort the process.
 
 use crate::error::{Error, Result};
 
-/// What is said where no error of the library's can be.
+/// Text for places that can return no error of the library.
 pub(crate) const NONE_LEFT: &str = "there is no memory for it: try where there is more";
 
-/// Makes room for so many bytes more.
+/// Reserves space for `more` further bytes.
 ///
 /// # Errors
 /// `NoMemory`; nothing is changed then.
 #[inline]
 pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
-    // Twice the room, as a rule, so that many small pieces are not copied again and again; if that is too much, what is needed.
+    // The capacity usually doubles, so that many small pieces are not copied again and again. If
+    // that is too much, only the needed space is reserved.
     let made = bytes.try_reserve(more).or_else(|_| bytes.try_reserve_exact(more));
     made.map_err(|_| Error::no_memory(format!("out of memory for {more} bytes")))
 }
 
-/// Adds bytes.
+/// Appends bytes.
 ///
 /// # Errors
 /// As [`reserve`].
@@ -27,7 +29,7 @@ pub(crate) fn extend(bytes: &mut Vec<u8>, with: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A copy.
+/// Returns a copy.
 ///
 /// # Errors
 /// As [`reserve`].

@@ -40,8 +40,8 @@ pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
 
 /// Returns a path in a form that may be displayed and logged: a URL without its password.
 ///
-/// A malformed URL, which can contain a part of the password anywhere, becomes `postgresql://…`.
-/// The same applies to a file name that looks like a mistyped URL with a login; its scheme is kept.
+/// A malformed URL, which can contain a part of the password anywhere, becomes `postgresql://…`. A
+/// file name that looks like a mistyped URL with a login keeps only its scheme.
 #[must_use]
 pub fn path_without_password(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();

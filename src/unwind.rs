@@ -1,7 +1,7 @@
-//! What is to be done when a callback of the caller panics. Knows nothing else.
+//! Cleanup when a callback of the caller panics. This module depends on nothing else.
 
-/// Runs `f` on `subject`; if it panics, `undo` on the way out. Unlike with `catch_unwind`, the panic goes on as if
-/// nobody had seen it.
+/// Runs `f` on `subject`, and `undo` if `f` panics. Unlike with `catch_unwind`, the panic
+/// continues.
 #[inline(always)]
 pub(crate) fn or_undo<S, R>(subject: S, f: impl FnOnce(&mut S) -> R, undo: impl FnOnce(&mut S)) -> R {
     struct Undo<S, F: FnOnce(&mut S)> {

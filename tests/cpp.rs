@@ -365,7 +365,10 @@ fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
     run(cpp("g++", "c++17").arg("-c").arg("-o").arg(&object).arg(source("everything.cpp")));
     let called = called(&object);
     for (function, why) in NOT_CALLED {
-        assert!(declared.contains(function), "{function} is not a function of kvstore.h: remove it from NOT_CALLED");
+        assert!(
+            declared.contains(function),
+            "{function} is not a function of kvstore.h: remove it from NOT_CALLED"
+        );
         assert!(!called.contains(function), "{function} is called: remove it from NOT_CALLED");
         assert!(!why.is_empty());
     }

@@ -216,7 +216,8 @@ fn breaches(sources: &[Source]) -> Vec<String> {
         let path = &source.path;
         let own = room(&source.module());
         if own == "lib" && path != "lib.rs" {
-            breaches.push(format!("src/{path}: belongs to no room; see docs/contributing/adr/0009-layers.md"));
+            breaches
+                .push(format!("src/{path}: belongs to no room; see docs/contributing/adr/0009-layers.md"));
             continue;
         }
         let may = ROOMS.iter().find(|(room, _)| *room == own).map_or(&[][..], |(_, may)| may);

@@ -1,15 +1,15 @@
-//! What the clock of a 32-bit Linux says, after 2038 too.
+//! System time of a 32-bit Linux, also after 2038.
 //!
-//! There Rust's `SystemTime::now` asks the libc for seconds in 32 bits, and panics from 19 January 2038 on, when those
-//! cannot hold them: with musl (`compat/time32/clock_gettime32.c` of musl 1.2), and with a glibc older than 2.34. From
-//! then on the kernel is asked for 64 bits, which it has been telling since Linux 5.1.
+//! There, Rust's `SystemTime::now` asks the libc for seconds in 32 bits, and panics from 19 January
+//! 2038 on: with musl (`compat/time32/clock_gettime32.c` of musl 1.2), and with a glibc older than
+//! 2.34. From then on this module asks the kernel for 64 bits, which it offers since Linux 5.1.
 
 #![allow(unsafe_code)]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) fn now() -> SystemTime {
-    // A kernel that tells 32 bits alone leaves it to std.
+    // A kernel that offers only 32 bits leaves the answer to std.
     in_32_bits().or_else(in_64_bits).unwrap_or_else(SystemTime::now)
 }
 
@@ -17,7 +17,7 @@ pub(super) fn now() -> SystemTime {
 /// 2.31 does not say so, but answers what is left of it in 32 bits, as the kernel does: a time before 1970.)
 fn in_32_bits() -> Option<SystemTime> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer.
+    // SAFETY: the pointer is valid for a write of the answer.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) } != 0;
     if failed { None } else { that_fits(time.tv_sec.into(), time.tv_nsec.into()) }
 }
@@ -42,7 +42,7 @@ struct Timespec {
 #[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn in_64_bits() -> Option<SystemTime> {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: the call takes a clock and room for the answer.
+    // SAFETY: the call takes a clock id and a pointer that is valid for a write of the answer.
     let failed = unsafe { libc::syscall(CLOCK_GETTIME64, libc::CLOCK_REALTIME, &raw mut time) } != 0;
     if failed { None } else { from_1970(time.seconds, time.nanoseconds) }
 }

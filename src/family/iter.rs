@@ -232,7 +232,7 @@ impl Cursor {
         }
         self.check_open()?;
         if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
-            // What was read ahead may be out of date: go on after the current entry.
+            // Entries read ahead may be out of date: continue after the current one.
             let place = self.place().or_else(|| self.read_to.take());
             self.chunk_rows = ROWS_AFTER_WRITE;
             self.load(place.map_or(From::Start, From::After))?;
@@ -424,7 +424,7 @@ impl Cursor {
         match (&from, self.place()) {
             (From::After(place), _) => (self.read_to, self.more) = (Some(place.clone()), true),
             (_, Some(place)) => (self.read_to, self.more) = (Some(place), true),
-            // At no entry. If there is more, a move has failed before, and its place stays.
+            // At no entry. If there is more, an earlier move has failed, and its position stays.
             (From::Start, None) if !self.more => (self.read_to, self.more) = (None, true),
             (From::Start | From::At(_), None) => {}
         }

@@ -27,7 +27,7 @@ impl Family {
         for key in &keys {
             self.check_key(key.as_ref())?;
         }
-        // In the order of the keys each page is changed once.
+        // In key order each page is changed once.
         keys.sort_by(|one, other| one.as_ref().cmp(other.as_ref()));
         let writes: Vec<_> = keys
             .iter()

@@ -40,7 +40,7 @@ impl Family {
     pub fn purge_before(&self, cutoff_ms: i64) -> Result<u64> {
         match cutoff_ms.checked_sub(1) {
             Some(last_ms) => self.purge_up_to(last_ms),
-            None => Ok(0), // nothing is before the beginning of time
+            None => Ok(0), // no time is before `i64::MIN`
         }
     }
 
@@ -70,7 +70,7 @@ impl Family {
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
             let step = self.shared().write(|db| {
-                db.remove_dead(&self.shared().clock, now_ms)?; // what a read has met is not counted
+                db.remove_dead(&self.shared().clock, now_ms)?; // rows noted by reads are not counted
                 self.on(db).purge(last_ms, now_ms, max)
             })?;
             self.shared().counters.ttl_purged.add(step.counted);

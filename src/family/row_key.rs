@@ -58,7 +58,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
-        // Few different bytes, those around the escapes: so that prefixes and equal parts are common.
+        // Few different bytes, around the escapes, so that prefixes and equal parts are common.
         prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 0x7F, 0xFE, 0xFF]), 0..6)
     }
 

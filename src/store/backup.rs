@@ -38,7 +38,8 @@ impl Store {
         let mut progress = |remaining, total| {
             progress(remaining, total) && shared.is_of_this_process() && !shared.is_closed()
         };
-        // A connection of its own, so that the callback may use this store, and this store goes on.
+        // A connection of its own, so that the callback and other threads can use this store
+        // meanwhile.
         let copied = match source {
             Some(source) if !shared.config.file.exclusive => {
                 let config = shared.config_now().map(|config| config.read_only(true));

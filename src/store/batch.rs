@@ -141,7 +141,8 @@ impl WriteBatch {
         }
         let WriteBatch { shared, bytes, writes, families } = &*self;
         let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
-        // In the order of the keys each page is changed once. Writes to one key stay in the order they were added.
+        // In key order each page is changed once. The sort is stable: writes to one key stay in
+        // their order.
         let mut writes: Vec<_> = writes.iter().collect();
         writes.sort_by_key(|write| (write.family, slice(&write.key)));
         let in_families = writes.iter().filter_map(|write| {

@@ -55,12 +55,12 @@ impl Store {
             };
             match Store::open_with(path, &config.clone().without_secret()) {
                 Ok(plain) => match plain.encrypt(&secret) {
-                    // Another process may be doing the same.
+                    // Another process may be encrypting the store at the same time.
                     Err(e) if has_time(&e) => {}
                     done => return done.map(|()| plain),
                 },
                 Err(e) if has_time(&e) => {}
-                // Another one may have done so just now.
+                // Another process may have encrypted it just now.
                 Err(e) if e.kind() == ErrorKind::AuthFailed && !tried => tried = true,
                 Err(e) if e.kind() == ErrorKind::AuthFailed => return Err(error),
                 Err(e) => return Err(e),
@@ -160,7 +160,7 @@ impl Store {
             db.convert(&before, &after)
         });
         if let Some((interval, max_keys)) = paused {
-            // The file is what `converted` says, whether or not it can be started again.
+            // The result is that of the conversion, whether or not the cleaner starts again.
             *cleaner = cleaner::start(shared, interval, max_keys).ok();
         }
         converted

@@ -122,10 +122,10 @@ impl Store {
     /// It shares the clock of the first connection. On a server it has a clock of its own: an older
     /// answer on this connection would set a shared clock back.
     pub(crate) fn open_beside(shared: &Shared, path: &Path, config: &Config) -> Result<Store> {
-        shared.check_path(path)?; // an open would make another store there
+        shared.check_path(path)?; // otherwise the open would create another store there
         let clock = if shared.clock.is_a_servers() { Arc::default() } else { Arc::clone(&shared.clock) };
         let beside = Store::with_clock(Some(path), config, clock)?;
-        // The file that has the name now may be another one.
+        // The path may lead to another file now.
         if beside.shared.file == shared.file { Ok(beside) } else { Err(gone()) }
     }
 
@@ -241,7 +241,7 @@ impl Store {
         let tables = crate::db::Tables::of(name);
         let dropped = self.shared.write(|db| {
             if self.shared.is_family_open(name) {
-                // Not an error of SQLite's, so it does not doom the caller's transaction.
+                // A `None` here, because an error would fail the transaction of the caller.
                 return Ok(None);
             }
             db.drop_family(&tables).map(Some)

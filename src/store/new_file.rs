@@ -1,4 +1,4 @@
-//! A file that gets its name when it is whole: a backup, or the store that a recovery makes.
+//! File that gets its name when it is complete: a backup, or the store that a recovery creates.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,19 +11,20 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::place::{is_url, path_without_password, without_suffix};
 
-/// A file in the making, under a temporary name beside its own; removed if it is dropped before it is finished.
+/// File under construction, under a temporary name next to its final one. It is removed if it is
+/// dropped before it is finished.
 pub(crate) struct NewFile {
     path: PathBuf,
     partial: PathBuf,
-    /// What it is, for texts.
+    /// Name of its purpose, for messages.
     what: &'static str,
-    /// If a callback of the caller's has forked, it is the parent's file.
+    /// Fork generation. If a callback of the caller has forked, the file belongs to the parent.
     generation: u32,
 }
 
 impl NewFile {
-    /// Makes it, empty, and readable for nobody who may not read `original`. There must be nothing at `path`. `ready`:
-    /// sees to what it is to be filled with, before anything is made.
+    /// Creates an empty file with the read permissions of `original`. No file may exist at `path`.
+    /// `ready` prepares the content, before anything is created.
     pub(crate) fn begin<R>(
         path: &Path,
         original: Option<&Path>,
@@ -39,12 +40,12 @@ impl NewFile {
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
     }
 
-    /// Where it is until it is finished.
+    /// Returns the temporary path.
     pub(crate) fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// Makes it durable, and gives it its name.
+    /// Syncs the file, and gives it its name.
     pub(crate) fn finish(self) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(format!("cannot finish the {}: {e}", self.what));
         db::sync_file(&self.partial).map_err(failed)?;
@@ -66,7 +67,7 @@ impl Drop for NewFile {
     }
 }
 
-/// The path, made absolute, of what can only be a file.
+/// Returns the absolute path. Fails if the path cannot be a file name.
 fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.is_empty() || bytes == b":memory:" {
@@ -86,7 +87,7 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
             path_without_password(path)
         )));
     }
-    // Both are names of directories, and are taken off by `Path` silently.
+    // Both endings name directories; `Path` removes them silently.
     let is_separator = |byte: &u8| std::path::is_separator(char::from(*byte));
     let is_directory = match bytes {
         [.., before, b'.'] if is_separator(before) => true,
@@ -106,13 +107,13 @@ fn is_taken(what: &str) -> Error {
 }
 
 fn refuse_existing(path: &Path, what: &str) -> Result<()> {
-    // First: it may be the store itself, whose own log is beside it.
+    // First: the path may be the store itself, whose own log is next to it.
     match fs::symlink_metadata(path) {
         Ok(_) => return Err(is_taken(what)),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(Error::cant_open(format!("cannot look at the {what}'s path: {e}"))),
     }
-    // It would be taken for the new file's own as soon as that is opened.
+    // SQLite would take such a log for that of the new file as soon as the file is opened.
     for suffix in ["-wal", "-journal"] {
         let mut log = path.as_os_str().to_owned();
         log.push(suffix);
@@ -123,7 +124,8 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
             )));
         }
     }
-    // And it would be taken for theirs: removed, or read as changes that were not finished.
+    // SQLite would take the new file for the log of the other one: it would remove it, or roll it
+    // back.
     for suffix in ["-wal", "-shm", "-journal"] {
         let of = path.file_name().and_then(|name| without_suffix(name, suffix));
         if of.is_some_and(|of| !of.is_empty() && is_there(&path.with_file_name(of))) {
@@ -136,23 +138,24 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether something that may be a database has this name.
+/// Returns `true` if a file of this name exists that may be a database.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir())
 }
 
-/// Gives the whole file its name, without replacing a file that has come meanwhile.
+/// Gives the complete file its name, without replacing a file created meanwhile.
 fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
     match db::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
         Ok(()) => Ok(()),
-        // (Whoever had the name may have left it since: this one has not got it.)
+        // The other file may have been removed since: this file has not got the name nevertheless.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(is_taken(what)),
         Err(e) => Err(Error::io(format!("cannot name the {what}: {e}"))),
     }
 }
 
-/// Where a rename may replace what is there: a second name, and then without the first one. A process that dies in
-/// between leaves both, and opening it answers which to remove.
+/// For systems on which a rename may replace a file: adds the final name as a hard link, then
+/// removes the temporary name. A process that is killed in between leaves both names; an open names
+/// the one to remove.
 fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::Result<()> {
     if why.kind() != ErrorKind::Unsupported {
         return Err(why);
@@ -160,13 +163,14 @@ fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::
     match fs::hard_link(partial, path) {
         Ok(()) => fs::remove_file(partial),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(e),
-        // A file system without hard links: the rename would replace a file that came just now.
+        // A file system without hard links: the rename would replace a file created just now.
         Err(_) if fs::symlink_metadata(path).is_ok() => Err(ErrorKind::AlreadyExists.into()),
         Err(_) => fs::rename(partial, path),
     }
 }
 
-/// The name it has until it is whole: no other's, be it to the same path.
+/// Returns the temporary name, which no other process and no other call uses, even for the same
+/// path.
 fn partial_name(path: &Path, what: &str) -> Result<PathBuf> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let name =
@@ -182,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever had the name may have left it when it is looked at.
+    /// The other file may be gone when the name is checked.
     #[test]
     fn a_file_that_gets_no_name_is_told_also_if_the_name_is_free_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ impl Store {
         let shared = self.shared();
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
         let purge = |db: View<'_>| {
-            db.remove_dead(&shared.clock, now_ms)?; // what a read has met is not counted
+            db.remove_dead(&shared.clock, now_ms)?; // rows noted by reads are not counted
             db.purge_due(due, &shared.clock, now_ms, max, &in_time)
         };
         let removed = if in_haste { shared.write_in_haste(purge)? } else { shared.write(purge)? };

@@ -121,7 +121,7 @@ impl Store {
     pub fn commit(&self) -> Result<()> {
         self.shared.count_failure(self.shared.alone(|db| {
             let wrote = *db.transaction() == TransactionState::Write;
-            self.shared.note_change(); // also if it fails, and all of it is undone
+            self.shared.note_change(); // also if the commit fails and is undone
             db.commit()?;
             if wrote {
                 self.shared.committed(db);
@@ -154,7 +154,7 @@ pub struct Transaction<'s> {
 
 impl Transaction<'_> {
     fn commit(mut self) -> Result<()> {
-        self.store.commit()?; // on failure dropping self rolls back
+        self.store.commit()?; // after a failure, dropping `self` rolls back
         self.open = false;
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
-            // It may have been ended by hand inside; then there is nothing to roll back.
+            // The closure may have ended it already; then there is nothing to roll back.
             let _ = self.store.shared.alone(|db| {
                 self.store.shared.note_change();
                 db.rollback()

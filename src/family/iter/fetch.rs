@@ -57,7 +57,7 @@ impl Cursor {
         if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
             match self.place() {
                 Some(here) => self.again(here)?,
-                None => self.beside(Cursor::go_on)?, // a move has failed before
+                None => self.beside(Cursor::go_on)?, // an earlier move has failed
             }
         }
         loop {
@@ -89,7 +89,7 @@ impl Cursor {
             None => From::Start,
         };
         self.beside(|cursor| {
-            cursor.start = None; // it is no step on
+            cursor.start = None; // the chunk need not be ahead of the previous one
             cursor.load(from)?;
             if cursor.hides_expired() {
                 return Ok(());

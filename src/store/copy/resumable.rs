@@ -222,7 +222,7 @@ impl Run<'_> {
             let from = self.from;
             let Err(why) = from.snapshot(|_| self.go_around()) else { return Ok(self.copied) };
             if self.has_ended {
-                return Ok(self.copied); // the source has gone after that
+                return Ok(self.copied); // the copy was finished before the source was lost
             }
             if let Err(why) = self.pause(why) {
                 return Err(match self.record {
@@ -235,7 +235,7 @@ impl Run<'_> {
         }
     }
 
-    /// The rest of the way around, in the snapshot that is open.
+    /// Copies the rest of the ring, in the snapshot that is open.
     fn go_around(&mut self) -> Result<()> {
         self.batch = Batch::new();
         let (names, source, limit) = (names(self.from)?, Source::of(self.from)?, self.from.size_limit()?);
@@ -274,13 +274,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the target has no note of a copy, but everything that is to be copied: as an earlier call leaves it that was cut
-    /// off when all was done, before it could say so. Nothing is written.
+    /// Returns `true` if the target has no record of a copy, but all data: an earlier call was
+    /// killed at its very end. Nothing is written.
     fn is_done_already(&mut self, pairs: &[Pair]) -> Result<bool> {
         if self.again(|run| Held::by(run.to, &run.id).is_there())? {
             return Ok(false);
         }
-        self.copied.keys = 0; // this may be in another snapshot
+        self.copied.keys = 0; // the rows are counted again: this may be another snapshot
         for pair in pairs {
             let is_alike = self.again(|_| pair.is_alike())?;
             if !is_alike || !self.has_the_same_rows(pair)? {
@@ -295,7 +295,7 @@ impl Run<'_> {
         let mut source = Reader::new(&pair.from, KeyRange::all(), pair.tracks);
         let mut target = Reader::new(&pair.to, KeyRange::all(), pair.tracks);
         let (from, to) = (self.from, self.to);
-        // What dies meanwhile need not be in both of them.
+        // A row that expires meanwhile need not be in both stores.
         let is_dead = |row: &Row| !row.expiry.is_live(from.now_ms()) || !row.expiry.is_live(to.now_ms());
         loop {
             source.read()?;
@@ -332,7 +332,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Takes the copy over, and makes the families what they are in the source.
+    /// Takes over the copy, and gives the families the settings of the source.
     fn prepare(&self, pairs: &[Pair], source: &Source) -> Result<Record> {
         self.to.transaction(|to| {
             let held = Held::by(to, &self.id);
@@ -358,7 +358,7 @@ impl Run<'_> {
                 if family.default_ttl()? != *default_ttl {
                     family.set_default_ttl(*default_ttl)?;
                 }
-                // A policy that removes what is oldest needs the times.
+                // The eviction policy `Oldest` needs the write times.
                 if *tracks || !needs_times {
                     family.set_write_tracking(*tracks)?;
                 }
@@ -367,7 +367,7 @@ impl Run<'_> {
         })
     }
 
-    /// Copies what is after a place; up to another one, or to the end.
+    /// Copies the rows after a position, up to another position or to the end.
     fn walk(&mut self, pairs: &[Pair], after: &Place, up_to: Option<&Place>) -> Result<()> {
         for pair in pairs.iter().filter(|pair| pair.name >= after.family) {
             let lower = match &after.key {
@@ -408,7 +408,7 @@ impl Run<'_> {
                 break;
             }
             if let Err(why) = self.tell() {
-                self.apply(false)?; // who goes on later need not copy it again
+                self.apply(false)?; // a later call need not copy it again
                 return Err(why);
             }
             super::is_in_transaction(self.from, TransactionState::Read)?;
@@ -416,7 +416,7 @@ impl Run<'_> {
                 self.apply(false)?;
             }
         }
-        // What is in the target after the last row of the source.
+        // Rows of the target after the last row of the source.
         if let Some(target) = &mut target {
             while self.fill(target)? {
                 while let Some(row) = target.rows.pop_front() {
@@ -430,7 +430,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes what the target has before a row of the source; says whether it has the same row.
+    /// Removes the rows of the target before a row of the source. Returns `true` if the target has
+    /// the same row.
     fn compare(&mut self, pair: &Pair, target: &mut Reader, row: &Row) -> Result<bool> {
         while self.fill(target)? {
             match target.rows.front() {
@@ -446,7 +447,7 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Sees to it that there is a next row of the target, if it has one.
+    /// Reads the next rows of the target if none are left. Returns `false` at the end.
     fn fill(&mut self, target: &mut Reader) -> Result<bool> {
         while target.rows.is_empty() && !target.is_at_end {
             self.again(|_| target.read())?;
@@ -454,7 +455,7 @@ impl Run<'_> {
         Ok(!target.rows.is_empty())
     }
 
-    /// Writes the batch. `ends_first_round`: from now on, something may be there everywhere.
+    /// Writes the batch. `ends_first_round`: from now on, the target may have rows everywhere.
     fn apply(&mut self, ends_first_round: bool) -> Result<()> {
         let batch = std::mem::replace(&mut self.batch, Batch::new());
         if batch.at.is_none() && batch.writes.is_empty() {
@@ -495,13 +496,13 @@ impl Run<'_> {
         })
     }
 
-    /// The last transaction.
+    /// Runs the last transaction.
     fn finish(&mut self, pairs: &[Pair], limit: Option<SizeLimit>) -> Result<()> {
         let (id, may_be_done) = (&self.id, self.may_be_done);
         let done = self.to.transaction(|to| {
             let held = Held::by(to, id);
             if may_be_done && !held.is_there()? {
-                return Ok(()); // it was done, and nobody had said so
+                return Ok(()); // it was committed, but the answer was lost
             }
             held.check()?;
             for name in held.taken()? {
@@ -511,7 +512,7 @@ impl Run<'_> {
                 }
             }
             let gets_limit = held.gets_limit()? && to.size_limit()?.is_none();
-            held.remove()?; // it takes room, too
+            held.remove()?; // the record takes space, too
             match limit.filter(|_| gets_limit) {
                 Some(limit) => to.take_limit(limit),
                 None => Ok(()),
@@ -521,7 +522,7 @@ impl Run<'_> {
         done
     }
 
-    /// Up to where the copy is committed.
+    /// Returns the position up to which the copy is committed.
     fn at(&self) -> Place {
         self.record.as_ref().map(|record| record.at.clone()).unwrap_or_default()
     }
@@ -530,7 +531,7 @@ impl Run<'_> {
         (self.go_on)(self.copied.keys + self.batch.met, self.total)
     }
 
-    /// Runs what may be run again, as long as what fails may pass.
+    /// Runs `f`, and again as long as its failures may be temporary.
     fn again<R>(&mut self, mut f: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
         loop {
             match f(self) {
@@ -540,7 +541,7 @@ impl Run<'_> {
         }
     }
 
-    /// After a failure: waits, or gives up with it.
+    /// Waits after a failure, or returns it if it is permanent or the pauses are used up.
     fn pause(&mut self, why: Error) -> Result<()> {
         let may_pass = matches!(why.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Locked);
         let Some(pause) = PAUSES.get(self.failures).filter(|_| may_pass) else { return Err(why) };
@@ -557,7 +558,7 @@ impl Run<'_> {
     }
 }
 
-/// All families, in the order of their names.
+/// Returns the names of all families, in order.
 fn names(store: &Store) -> Result<Vec<String>> {
     let names = store.shared().with(|db| db.view().families())?;
     if names.iter().any(|name| name == FAMILY) {
@@ -569,14 +570,14 @@ fn names(store: &Store) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads the rows of a range, some at a time. What fails may be tried again.
+/// Reads the rows of a range in chunks. A failed read can be repeated.
 struct Reader {
     family: Family,
     cursor: Cursor,
     tracks: bool,
     has_begun: bool,
     is_at_end: bool,
-    /// What was read last, whose write times are still to be read.
+    /// Rows just read, whose write times are still to be read.
     half: Vec<Row>,
     rows: VecDeque<Row>,
 }
@@ -594,7 +595,7 @@ impl Reader {
         }
     }
 
-    /// Reads some more rows.
+    /// Reads the next chunk.
     fn read(&mut self) -> Result<()> {
         if self.half.is_empty() {
             if !self.has_begun {
@@ -621,7 +622,7 @@ impl Reader {
             for (row, written_ms) in self.half.iter_mut().zip(written) {
                 row.written_ms = written_ms;
             }
-            self.half.retain(|row| row.written_ms.is_some()); // the others have expired just now
+            self.half.retain(|row| row.written_ms.is_some()); // the other rows have just expired
         }
         self.rows.extend(self.half.drain(..));
         Ok(())
