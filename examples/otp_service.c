@@ -1,10 +1,14 @@
-/* One-time passwords: each code is asked for once, lives for a short time, and works once.
+/* One-time passwords: a user has at most one valid code, which expires soon and can be used once.
  *
- * put_if_absent keeps a user from asking for a second code while the first is alive; a counter that
- * expires with it ends guessing; compare_and_delete takes a code and uses it up in one step, so that of
- * two requests with the same code one gets in, also in two processes.
+ * - kvstore_cf_put_if_absent prevents a second code while the first one is valid.
+ * - A counter that expires with the code limits the number of guesses.
+ * - kvstore_cf_compare_and_delete checks and consumes a code atomically: of two requests with the same code,
+ *   also in different processes, one succeeds.
  *
- *     cc -std=c11 examples/otp_service.c -Iinclude -lkvstore && ./a.out [otp.db]
+ * Compile in the source tree, after "cargo build --release", and run:
+ *
+ *     cc -std=c11 examples/otp_service.c -Iinclude -Ltarget/release -lkvstore -Wl,-rpath,target/release -o otp_service
+ *     ./otp_service [otp.db]
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 
@@ -20,7 +24,7 @@ enum { LIFE_MS = 1000, MAX_TRIES = 3 };
 static KVStore *kv;
 static KVColumnFamily *codes, *tries;
 
-/* Ends the program if a call has failed. */
+/* Exits with a message if a call failed. */
 static void must(int rc)
 {
     if (rc == KVSTORE_OK) return;
@@ -28,17 +32,17 @@ static void must(int rc)
     exit(1);
 }
 
-/* Gives the user a new code; 0 if the one before is still alive. */
+/* Creates a code for a user. Returns 0 if the previous one is still valid. */
 static int ask(const char *user, char code[7])
 {
     int given, n = (int)strlen(user);
-    for (int i = 0; i < 6; i++) code[i] = (char)('0' + rand() % 10); /* a real service: getrandom() */
+    for (int i = 0; i < 6; i++) code[i] = (char)('0' + rand() % 10); /* use getrandom() in a real service */
     code[6] = '\0';
     must(kvstore_cf_put_if_absent(codes, user, n, code, 6, kvstore_now_ms() + LIFE_MS, &given));
     return given;
 }
 
-/* Whether the code is right; it is used up then, and so are all after too many wrong ones. */
+/* Checks and consumes a code. After MAX_TRIES attempts every code is rejected until the counter expires. */
 static const char *answer(const char *user, const char *code)
 {
     int right, n = (int)strlen(user);

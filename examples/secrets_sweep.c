@@ -1,11 +1,16 @@
-/* Secrets that must not grow old: whatever was not rotated for too long is swept away.
+/* Secrets with a maximum age: a secret that has not been rotated in time is removed.
  *
- * In BoltDB this takes two buckets, the secrets and an index from write time to key, and every writer has
- * to keep them in step: an overwrite that leaves its old index entry behind deletes a fresh secret, a crash
- * between two transactions makes one immortal. Here the family tracks the time of each write itself, and
- * kvstore_cf_sweep removes a secret and its index entry in one transaction.
+ * The family records the time of each write (kvstore_cf_set_write_tracking). kvstore_cf_sweep removes old
+ * secrets together with their index entries, in one transaction.
  *
- *     cc -std=c11 examples/secrets_sweep.c -Iinclude -lkvstore && ./a.out [secrets.db]
+ * With a store that lacks this, such as BoltDB, the program keeps an index from write time to key itself. If an
+ * overwrite leaves its old index entry, a new secret is deleted. If a crash separates the two writes, an old
+ * secret is never deleted.
+ *
+ * Compile in the source tree, after "cargo build --release", and run:
+ *
+ *     cc -std=c11 examples/secrets_sweep.c -Iinclude -Ltarget/release -lkvstore -Wl,-rpath,target/release -o secrets_sweep
+ *     ./secrets_sweep [secrets.db]
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 
@@ -21,7 +26,7 @@ enum { MAX_AGE_MS = 1000 };
 static KVStore *kv;
 static KVColumnFamily *secrets;
 
-/* Ends the program if a call has failed. */
+/* Exits with a message if a call failed. */
 static void must(int rc)
 {
     if (rc == KVSTORE_OK) return;
@@ -34,7 +39,7 @@ static void keep(const char *name, const char *secret)
     must(kvstore_cf_put(secrets, name, (int)strlen(name), secret, (int)strlen(secret)));
 }
 
-/* The secrets there are, and their ages. The values are not read for it. */
+/* Prints the names of all secrets and whether they are old. Reads no values. */
 static void list(const char *when)
 {
     KVIterator *it;
@@ -47,7 +52,7 @@ static void list(const char *when)
         int64_t written;
         must(kvstore_iterator_key(it, &name, &n));
         rc = kvstore_cf_write_time(secrets, name, n, &written);
-        if (rc != KVSTORE_NOTFOUND) { /* it may have been removed since */
+        if (rc != KVSTORE_NOTFOUND) { /* it may have been removed meanwhile */
             must(rc);
             printf(" %.*s (%s)", n, (char *)name, kvstore_now_ms() - written > MAX_AGE_MS ? "old" : "fresh");
         }
@@ -70,7 +75,7 @@ int main(int argc, char **argv)
     must(kvstore_open(argc > 1 ? argv[1] : NULL, &kv, KVSTORE_JOURNAL_WAL)); /* NULL: in memory */
     int rc = kvstore_cf_open(kv, "secrets", &secrets);
     must(rc == KVSTORE_NOTFOUND ? kvstore_cf_create(kv, "secrets", &secrets) : rc);
-    must(kvstore_cf_set_write_tracking(secrets, 1)); /* kept in the file */
+    must(kvstore_cf_set_write_tracking(secrets, 1)); /* stored in the file */
 
     keep("api-key", "first");
     keep("db-password", "hunter2");
@@ -79,23 +84,23 @@ int main(int argc, char **argv)
     sleep_ms(MAX_AGE_MS + 20);
     list("some time later  ");
 
-    /* Rotation: written again, and therefore young. The swap fails if somebody else has rotated it. */
+    /* Rotation is a new write. The swap fails if another process has rotated the secret. */
     must(kvstore_cf_compare_and_swap(secrets, "api-key", 7, "first", 5, "second", 6, 0, &rotated));
     keep("db-password", "correct horse");
-    /* Another TTL is no write: this secret stays as old as it is. */
+    /* A change of the expiry time is not a write: the age of the secret stays the same. */
     must(kvstore_cf_expire(secrets, "forgotten", 9, kvstore_now_ms() + 3600000, 0, NULL));
     list("two are rotated  ");
 
     must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept));
     printf("swept            : %lld\n", (long long)swept);
     list("left             ");
-    must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept)); /* no index entry was left behind to hurt them */
+    must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept)); /* no stale index entry: nothing to remove */
     printf("swept again      : %lld\n", (long long)swept);
 
     sleep_ms(MAX_AGE_MS + 20);
     must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept));
     printf("swept, much later: %lld\n", (long long)swept);
-    must(kvstore_integrity_check(kv, NULL)); /* data, TTLs and write times agree */
+    must(kvstore_integrity_check(kv, NULL)); /* data, expiry index and write times are consistent */
     printf("integrity check  : ok\n");
     kvstore_cf_close(secrets);
     must(kvstore_close(kv));

@@ -1,15 +1,18 @@
 /*
- * What a store does, shown on real files. `make demo` builds and runs it.
+ * Demonstrates a store with real files. `make demo` builds and runs it.
  *
  *     session_cache [DIRECTORY [STORE]]
  *
- * Loads every regular file under DIRECTORY (/usr/include) into a new STORE (session_cache.db), path ->
- * content, every third one as a "session" that lives for 1 to 3 seconds. Reads all back and compares,
- * looks at the file from a second process, waits until the sessions are over, shows that they are gone
- * everywhere, purges, checks. Exits with 1 if anything is not as it must be.
+ * The program loads every regular file under DIRECTORY (default /usr/include) into a new STORE (default
+ * session_cache.db), with the path as key and the content as value. Every third file is a "session" with a TTL
+ * of 1 to 3 seconds. The program
+ *   - reads everything back and compares it with the files,
+ *   - reads the open file from a second process,
+ *   - waits until the sessions expire, and shows that no call returns them,
+ *   - purges, checks and closes the store.
+ * The exit status is 1 if any result is wrong.
  *
- * The second process is Python with its sqlite3 module. It has to be another process: two copies of
- * SQLite in one process must not open the same file.
+ * The second process is Python with its sqlite3 module, which shows the file to an independent SQLite.
  */
 #define _XOPEN_SOURCE 700
 
@@ -32,7 +35,7 @@ typedef struct {
     int64_t expire_ms; /* 0: never */
 } File;
 
-/* Some keys, the bytes of their values, and how long the store was busy with them. */
+/* Number of keys, bytes of their values, and time spent in the store. */
 typedef struct {
     size_t keys;
     int64_t bytes;
@@ -41,7 +44,7 @@ typedef struct {
 
 static KVStore *kv;
 static const char *store;
-static File *files; /* in the order of their paths */
+static File *files; /* sorted by path */
 static size_t file_count;
 static int failures;
 
@@ -61,7 +64,7 @@ static void die(const char *what, const char *why)
     exit(1);
 }
 
-/* For calls without which the demo cannot go on. */
+/* Exits if a call failed that the demo depends on. */
 static void must(int rc, const char *what)
 {
     if (rc != KVSTORE_OK) die(what, kvstore_errmsg(kv));
@@ -74,7 +77,7 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* The size of the store's file, or of one beside it, in MB; -1: there is none. */
+/* Returns the size of the store's file, or of that file with a suffix, in MB; -1 if it does not exist. */
 static double megabytes_of(const char *suffix)
 {
     struct stat found;
@@ -96,7 +99,7 @@ static int collect(const char *path, const struct stat *found, int type, struct 
 {
     (void)where;
     if (type != FTW_F || !S_ISREG(found->st_mode)) return 0;
-    if ((file_count & (file_count - 1)) == 0) /* full: make room for twice as many */
+    if ((file_count & (file_count - 1)) == 0) /* full: double the capacity */
         files = realloc(files, (file_count ? 2 * file_count : 1) * sizeof *files);
     if (!files) return 1;
     files[file_count++] = (File){strdup(path), found->st_size, 0};
@@ -108,7 +111,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const File *)a)->path, ((const File *)b)->path);
 }
 
-/* Reads a file into memory that the next call uses again. Gives its length; -1: it cannot be read. */
+/* Reads a file into memory that the next call reuses. Returns its length, or -1 if it cannot be read. */
 static int read_file(const char *path, char **content)
 {
     static char buffer[MAX_VALUE];
@@ -122,7 +125,7 @@ static int read_file(const char *path, char **content)
     return n;
 }
 
-/* Whether file i was loaded into this family: every third is a session. */
+/* Returns whether file i belongs to this family: every third file is a session. */
 static int is_in(size_t i, int sessions)
 {
     return files[i].size >= 0 && (i % 3 == 0) == sessions;
@@ -130,7 +133,7 @@ static int is_in(size_t i, int sessions)
 
 /* ---- a second process ---- */
 
-/* Runs a Python script, with the store and `view` as arguments; `answer` gets the line it prints. */
+/* Runs a Python script with the store and `view` as arguments. `answer` receives the line it prints. */
 static void second_process(const char *script, const char *view, char *answer, int capacity)
 {
     int ends[2], status = 0;
@@ -154,7 +157,7 @@ static void second_process(const char *script, const char *view, char *answer, i
     answer[strcspn(answer, "\n")] = 0;
 }
 
-/* What a view shows to another program: rows, bytes of values, and a sample. */
+/* Prints what another program reads from a view: rows, bytes of values, and a sample. */
 static Work look_from_outside(const char *view)
 {
     static const char script[] =
@@ -174,9 +177,9 @@ static Work look_from_outside(const char *view)
     return (Work){(size_t)rows, bytes, 0};
 }
 
-/* ---- what is done with the store ---- */
+/* ---- operations on the store ---- */
 
-/* Puts the files of one family into it. */
+/* Loads the files of one family. */
 static Work load(KVColumnFamily *cf, int sessions, size_t *left_out)
 {
     Work done = {0};
@@ -206,7 +209,7 @@ static Work load(KVColumnFamily *cf, int sessions, size_t *left_out)
     return done;
 }
 
-/* Gets every loaded key and compares it with its file. A session may be gone, if its time has come. */
+/* Gets every loaded key and compares it with its file. A session may have expired. */
 static Work read_back(KVColumnFamily *cf, int sessions, size_t *gone)
 {
     Work done = {0};
@@ -236,7 +239,7 @@ static Work read_back(KVColumnFamily *cf, int sessions, size_t *gone)
     return done;
 }
 
-/* Iterates over a family, which must have all its files in order (or be empty, if they are over). */
+/* Iterates over a family, which must contain all its files in order, or nothing once they have expired. */
 static Work iterate(KVColumnFamily *cf, int sessions)
 {
     Work done = {0};
@@ -262,8 +265,8 @@ static Work iterate(KVColumnFamily *cf, int sessions)
     return done;
 }
 
-/* How many sessions' time has not come yet. */
-static size_t alive_now(void)
+/* Returns the number of sessions that have not expired. */
+static size_t live_sessions(void)
 {
     int64_t now = kvstore_now_ms();
     size_t alive = 0;
@@ -279,8 +282,8 @@ static int64_t print_count(KVColumnFamily *cf, const char *remark)
     return rows;
 }
 
-/* Asks for dead sessions in every way there is, then purges them. */
-static void show_that_they_are_gone(KVColumnFamily *cf)
+/* Reads expired sessions in every way, then purges them. */
+static void show_expired_sessions(KVColumnFamily *cf)
 {
     Work seen = look_from_outside("live:sessions"), walked = iterate(cf, 1);
     size_t found = 0, asked[2] = {0, 0};
@@ -296,7 +299,7 @@ static void show_that_they_are_gone(KVColumnFamily *cf)
         const char *path = files[i].path;
         void *value;
         int n, rc = KVSTORE_OK, exists = 0;
-        if (!is_in(i, 1) || i % 9 == 6) continue; /* a third is left to the purge */
+        if (!is_in(i, 1) || i % 9 == 6) continue; /* a third is found by the purge only */
         if (i % 9 == 0)
             exists = (rc = kvstore_cf_get(cf, path, (int)strlen(path), &value, &n)) != KVSTORE_NOTFOUND;
         else
@@ -314,7 +317,7 @@ static void show_that_they_are_gone(KVColumnFamily *cf)
     expect(print_count(cf, "") == 0, "the purge", "left rows behind");
 }
 
-/* Puts the WAL into the file and prints how large that is for its data. */
+/* Runs a checkpoint and prints the size of the file relative to its data. */
 static void print_size(const char *when, int64_t bytes)
 {
     double data = (double)bytes / 1e6, wal = megabytes_of("-wal"), file;
@@ -335,7 +338,7 @@ int main(int argc, char **argv)
     char answer[300], *damage = NULL;
 
     store = argc > 2 ? argv[2] : "session_cache.db";
-    if (access(store, F_OK) == 0) die(store, "is there already, and the demo makes a new store");
+    if (access(store, F_OK) == 0) die(store, "exists already; the demo creates a new store");
     if (nftw(directory, collect, 32, FTW_PHYS) != 0) die(directory, "its files cannot be listed");
     if (file_count < 3) die(directory, "has too few regular files for a demo");
     qsort(files, file_count, sizeof *files, by_path);
@@ -344,14 +347,14 @@ int main(int argc, char **argv)
     must(kvstore_cf_create(kv, "sessions", &sessions), "family");
 
     printf("kvstore %s: the %zu files of %s in %s\n", kvstore_version(), file_count, directory, store);
-    printf("\nLoad, %d files a transaction; sessions live for 1 to 3 seconds\n", FILES_PER_TRANSACTION);
+    printf("\nLoad, %d files a transaction; sessions have a TTL of 1 to 3 seconds\n", FILES_PER_TRANSACTION);
     print_work("default", kept = load(permanent, 0, left_out));
     print_work("sessions", passing = load(sessions, 1, left_out));
     printf("   left out: %zu unreadable, %zu longer than 10 MiB\n", left_out[0], left_out[1]);
 
     printf("\nRead back and compare with the files, byte for byte\n");
     print_work("sessions", back = read_back(sessions, 1, &gone));
-    if (gone) printf("   (%zu sessions were over before their turn)\n", gone);
+    if (gone) printf("   (%zu sessions expired before they were read)\n", gone);
     expect(back.keys + gone == passing.keys, "sessions", "were lost");
     print_work("default", back = read_back(permanent, 0, &gone));
     expect(back.keys == kept.keys && back.bytes == kept.bytes, "files", "were lost");
@@ -359,10 +362,10 @@ int main(int argc, char **argv)
     expect(back.keys == kept.keys && back.bytes == kept.bytes, "files", "were left out");
 
     second_process("import sqlite3; print(sqlite3.sqlite_version)", "", answer, sizeof answer);
-    printf("\nThe open file, seen by a second process (python3 with SQLite %s)\n", answer);
-    most = alive_now();
+    printf("\nThe open file, read by a second process (python3 with SQLite %s)\n", answer);
+    most = live_sessions();
     seen = look_from_outside("live:sessions");
-    expect(seen.keys <= most && seen.keys >= alive_now(), "not the sessions", "that are alive");
+    expect(seen.keys <= most && seen.keys >= live_sessions(), "wrong number of", "live sessions");
     seen = look_from_outside("live:default");
     expect(seen.keys == kept.keys && seen.bytes == kept.bytes, "files", "are not in the view");
     printf("\nSize\n");
@@ -371,10 +374,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < file_count; i++)
         if (files[i].expire_ms > last) last = files[i].expire_ms;
     left = last - kvstore_now_ms();
-    printf("\nWhen the last session is over (in %.1f s)\n", left > 0 ? (double)left / 1e3 : 0.0);
+    printf("\nWhen the last session has expired (in %.1f s)\n", left > 0 ? (double)left / 1e3 : 0.0);
     while ((left = last - kvstore_now_ms()) > 0)
         nanosleep(&(struct timespec){left / 1000, (long)(left % 1000) * 1000000}, NULL);
-    show_that_they_are_gone(sessions);
+    show_expired_sessions(sessions);
     must(kvstore_incremental_vacuum(kv, 0), "vacuum");
     print_size("vacuum", kept.bytes);
 
@@ -395,6 +398,6 @@ int main(int argc, char **argv)
 
     while (file_count) free(files[--file_count].path);
     free(files);
-    printf("\n%s\n", failures ? "Something is WRONG: see above." : "All as it must be.");
+    printf("\n%s\n", failures ? "Something is WRONG: see above." : "All results are correct.");
     return failures != 0;
 }

@@ -1,9 +1,12 @@
-/* A session cache with sliding expiry: each use of a session puts its end off; who is idle is logged out.
+/* Sessions with sliding expiry: each use of a session extends it, and an idle session expires.
  *
- * kvstore_cf_get_and_expire reads a session and moves its end in one step. The loop that removes dead
- * sessions sleeps until the next one is due (kvstore_next_expiry) instead of looking every second.
+ * kvstore_cf_get_and_expire reads a session and extends it atomically. The loop that purges expired sessions
+ * sleeps until the next one expires (kvstore_next_expiry), instead of polling.
  *
- *     cc -std=c11 examples/sliding_sessions.c -Iinclude -lkvstore && ./a.out [sessions.db]
+ * Compile in the source tree, after "cargo build --release", and run:
+ *
+ *     cc -std=c11 examples/sliding_sessions.c -Iinclude -Ltarget/release -lkvstore -Wl,-rpath,target/release -o sliding_sessions
+ *     ./sliding_sessions [sessions.db]
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 
@@ -20,7 +23,7 @@ static KVStore *kv;
 static KVColumnFamily *sessions;
 static int64_t started;
 
-/* Ends the program if a call has failed. */
+/* Exits with a message if a call failed. */
 static void must(int rc)
 {
     if (rc == KVSTORE_OK) return;
@@ -34,7 +37,7 @@ static void log_in(const char *id, const char *user)
     printf("%4lld ms  %s logs in as %s\n", (long long)(kvstore_now_ms() - started), id, user);
 }
 
-/* A request of a session: its user, and another IDLE_MS of life; or nothing, if it is over. */
+/* Handles a request: prints the user and extends the session by IDLE_MS, or asks to log in if it expired. */
 static void request(const char *id)
 {
     void *user;
@@ -46,22 +49,22 @@ static void request(const char *id)
     kvstore_free(user);
 }
 
-static void sleep_until(int64_t moment)
+static void sleep_until(int64_t time_ms)
 {
-    int64_t left = moment - kvstore_now_ms();
+    int64_t left = time_ms - kvstore_now_ms();
     if (left > 0) nanosleep(&(struct timespec){left / 1000, left % 1000 * 1000000}, NULL);
 }
 
-/* Sleeps until sessions are due and removes them, until none is left. In a server this is a thread of its
- * own, and sleeps no longer than IDLE_MS: a session that is new is due after that at the earliest. */
+/* Sleeps until sessions expire and purges them, until none is left. Returns the number of purges. In a server
+ * this is a separate thread. It sleeps at most IDLE_MS, because a new session expires after that time. */
 static int purge_until_empty(void)
 {
     int64_t due, deleted;
     int wakeups = 0, rc;
     while ((rc = kvstore_next_expiry(kv, &due)) == KVSTORE_OK) {
         sleep_until(due);
-        must(kvstore_purge_step(kv, 1000, 0, &deleted, NULL)); /* a thousand at a time: others wait for it */
-        if (deleted == 0) continue;                            /* the end was put off meanwhile */
+        must(kvstore_purge_step(kv, 1000, 0, &deleted, NULL)); /* in steps, so that other writers can run */
+        if (deleted == 0) continue; /* the session was extended meanwhile */
         printf("%4lld ms  purged: %lld\n", (long long)(kvstore_now_ms() - started), (long long)deleted);
         wakeups++;
     }
@@ -76,12 +79,12 @@ int main(int argc, char **argv)
     must(kvstore_open(argc > 1 ? argv[1] : NULL, &kv, KVSTORE_JOURNAL_WAL)); /* NULL: in memory */
     int rc = kvstore_cf_open(kv, "sessions", &sessions);
     must(rc == KVSTORE_NOTFOUND ? kvstore_cf_create(kv, "sessions", &sessions) : rc);
-    must(kvstore_cf_set_default_ttl(sessions, IDLE_MS)); /* kept in the file */
+    must(kvstore_cf_set_default_ttl(sessions, IDLE_MS)); /* stored in the file */
 
     started = kvstore_now_ms();
     log_in("s1", "ada");
     log_in("s2", "bob");
-    for (int i = 1; i <= 3; i++) { /* ada is busy, bob has gone for lunch */
+    for (int i = 1; i <= 3; i++) { /* ada uses her session, bob is idle */
         sleep_until(started + i * 400);
         request("s1");
     }

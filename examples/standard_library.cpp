@@ -1,4 +1,4 @@
-// kvstore with the standard library: walks in algorithms, containers made of them, bytes, transactions.
+// kvstore with the standard library: ranges in algorithms, containers, bytes, transactions.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -29,10 +29,10 @@ try {
     db.put("session:eve", "permanent");
     db.put("balance", "100");
 
-    // What is shown is a view, valid until the next step of the walk.
+    // Keys and values are views, valid until the next step of the iterator.
     long sessions = 0, for_ever = 0;
-    auto walk = db.items("session:");
-    for (auto at = walk.begin(); at != walk.end(); ++at) {
+    auto range = db.items("session:");
+    for (auto at = range.begin(); at != range.end(); ++at) {
         sessions++;
         if (at.expires_at().never_expires()) for_ever++;
     }
@@ -40,7 +40,7 @@ try {
 
     if (auto at = db.find("session:ada"); at != db.end()) std::cout << "ada has " << at->value.size() << " bytes\n";
 
-    // What is made of a walk owns its bytes.
+    // A container owns its bytes.
     auto items = db.items("session:");
     const std::map<std::string, std::string> kept(items.begin(), items.end());
     std::cout << "kept:";

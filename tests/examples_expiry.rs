@@ -1,14 +1,14 @@
-//! The examples of expiry as a tool: each compiles without warnings as C11, runs to its end, and shows what
-//! it says it shows. Their times are real ones, with much room.
+//! The C examples on expiry: each compiles as C11 without warnings, by the command line in its comment too, and
+//! prints the expected lines. They run in real time, with wide tolerances.
 
 mod c_common;
 
 use std::path::Path;
 use std::process::Command;
 
-use c_common::{build, compiler, run};
+use c_common::{build, compiler, library_dir, root, run};
 
-/// What an example prints, in memory and then twice on the same file: the second run finds the first one's.
+/// Returns the output of an example: in memory, and twice on the same file, where the second run finds the data.
 fn output_of(example: &str) -> [String; 3] {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let program = build(&mut compiler("cc", "c11"), &format!("examples/{example}.c"), directory.path());
@@ -20,11 +20,30 @@ fn output_of(example: &str) -> [String; 3] {
     [printed(&[]), printed(&[&file]), printed(&[&file])]
 }
 
-/// The lines are there, in this order, perhaps with others between them. A line is known by its end.
+/// Asserts that the output has lines with these endings, in this order; other lines may come between them.
 fn has_lines(output: &str, wanted: &[&str]) {
     let mut lines = output.lines();
     for line in wanted {
         assert!(lines.any(|printed| printed.ends_with(line)), "no {line:?} in its place in\n{output}");
+    }
+}
+
+/// Runs the `cc` line of the comment at the top of an example, with the library of this build.
+fn compile_as_documented(example: &str) {
+    let source = std::fs::read_to_string(root().join(format!("examples/{example}.c"))).expect("the source");
+    let line = source.lines().find_map(|line| line.strip_prefix(" *     cc ")).expect("a cc line");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let program = directory.path().join(example);
+    let line = line.strip_suffix(&format!(" -o {example}")).expect("-o with the name of the example");
+    let line = line.replace("target/release", &library_dir().display().to_string());
+    run(Command::new("sh").current_dir(root()).arg("-c").arg(format!("cc {line} -o {}", program.display())));
+    assert!(program.exists(), "cc {line}");
+}
+
+#[test]
+fn examples_compile_by_the_command_in_their_comment() {
+    for example in ["otp_service", "secrets_sweep", "sliding_sessions"] {
+        compile_as_documented(example);
     }
 }
 
