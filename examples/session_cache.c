@@ -292,9 +292,9 @@ static void show_expired_sessions(KVColumnFamily *cf)
     double start;
 
     printf("   %-14s %7zu keys\n", "iteration", walked.keys);
-    expect(seen.keys == 0 && walked.keys == 0, "dead sessions", "were seen");
-    rows = print_count(cf, ": the dead ones that nothing has removed yet");
-    expect(rows > 0, "no dead row", "is there any more");
+    expect(seen.keys == 0 && walked.keys == 0, "expired sessions", "were returned");
+    rows = print_count(cf, ": the expired ones that have not been removed yet");
+    expect(rows > 0, "no expired row", "is left");
     for (size_t i = 0; i < file_count; i++) {
         const char *path = files[i].path;
         void *value;
@@ -308,8 +308,8 @@ static void show_expired_sessions(KVColumnFamily *cf)
         found += exists != 0;
     }
     printf("   %-14s %7zu found of %zu and %zu\n", "get, exists", found, asked[1], asked[0]);
-    expect(found == 0, "dead sessions", "were found");
-    rows = print_count(cf, ": whoever meets a dead row removes it");
+    expect(found == 0, "expired sessions", "were found");
+    rows = print_count(cf, ": a read that finds an expired row removes it");
     start = seconds_now();
     must(kvstore_cf_purge_expired(cf, &purged), "purge");
     printf("   %-14s %7d rows removed in %.3f s\n", "purge", purged, seconds_now() - start);

@@ -1,7 +1,6 @@
-//! Programs that use the C API wrongly: nothing crashes, nothing is damaged, and each mistake gets
-//! the code and the text the header promises.
+//! Misuse of the C API: no crash, no damage, and for each mistake the code and text that the header documents.
 //!
-//! The programs are `tests/c/abuse_*.c`; each test here is one scenario of one of them; all run again under valgrind.
+//! The programs are `tests/c/abuse_*.c`. Each test here is a scenario of one of them; all run again under valgrind.
 
 mod c_common;
 

@@ -1,6 +1,6 @@
-//! The basic functions, as a C program sees them: keys and values, TTLs, families, iterators, transactions,
-//! stores. Each test is a scenario of a `tests/c/api_*.c`, and all of them run again under valgrind. Damage, abuse,
-//! processes and what is beyond the basics (`c_api_*.rs`) have tests of their own.
+//! Basic functions of the C API: keys and values, TTLs, families, iterators, transactions, stores. Each test is a
+//! scenario of a `tests/c/api_*.c` program; all run again under valgrind. Other files test damaged files, misuse,
+//! several processes, and the remaining functions (`c_api_*.rs`).
 
 mod c_common;
 

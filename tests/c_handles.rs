@@ -1,8 +1,8 @@
-//! Handles of the C API that are closed, and whose memory is wanted for others, while a call is under way with them:
-//! the call works on what it was called with, and answers `KVSTORE_OK` or `KVSTORE_MISUSE`.
+//! C handles that are closed, and whose memory is reused, during a call with them. The call affects only the object
+//! it was called with, and returns `KVSTORE_OK` or `KVSTORE_MISUSE`.
 //!
-//! The program is `tests/c/abuse_reuse.c`; each test here is one scenario of it, and all of them run again under valgrind.
-//! `KVSTORE_TORTURE_SECONDS` makes the random one longer.
+//! The program is `tests/c/abuse_reuse.c`. Each test here is one of its scenarios; all run again under valgrind.
+//! `KVSTORE_TORTURE_SECONDS` lengthens the random scenario.
 
 mod c_common;
 

@@ -1,6 +1,6 @@
-//! The C headers: generated from the source, documented, complete, and fit for every C and C++.
+//! The C headers: generated from the source, documented, complete, and valid in every C and C++ standard.
 //!
-//! `KVSTORE_BLESS=1 cargo test --test header` writes `include/kvstore.h` anew.
+//! `KVSTORE_BLESS=1 cargo test --test header` rewrites `include/kvstore.h`.
 
 mod c_common;
 
@@ -10,11 +10,11 @@ use std::process::Command;
 
 use c_common::{build, compiler, library_dir, root, run};
 
-/// Every standard the headers are for, with its compiler.
+/// Supported standards, with their compilers.
 const STANDARDS: [(&str, &str); 6] =
     [("cc", "c99"), ("cc", "c11"), ("cc", "c17"), ("cc", "c2x"), ("c++", "c++17"), ("c++", "c++20")];
 
-/// The functions that C programs written for SNKV 0.8 may count on, and their like; none on encryption.
+/// Functions that C programs written for SNKV 0.8 rely on, without those for encryption.
 const BASIC_FUNCTIONS: &[&str] = &[
     "kvstore_open",
     "kvstore_open_v2",
@@ -83,15 +83,15 @@ const BASIC_FUNCTIONS: &[&str] = &[
     "kvstore_checkpoint",
 ];
 
-/// Functions whose `int` is an answer and no result code.
+/// Functions whose `int` is not a result code.
 const ANSWERS: [&str; 1] = ["kvstore_iterator_eof"];
 
-/// A function as the header declares it.
+/// Function declared by the header.
 struct Function {
     name: String,
-    /// What it returns, such as `int`.
+    /// Return type, such as `int`.
     returns: String,
-    /// The comment before it, without the stars, as one line.
+    /// Its comment as one line, without the asterisks.
     doc: String,
 }
 
@@ -128,7 +128,7 @@ fn functions(header: &str) -> Vec<Function> {
     functions
 }
 
-/// The value of a `#define`.
+/// Returns the value of a `#define`.
 fn define(header: &str, name: &str) -> String {
     let define = format!("#define {name} ");
     let line = header.lines().find_map(|line| line.strip_prefix(&define));
@@ -136,7 +136,7 @@ fn define(header: &str, name: &str) -> String {
 }
 
 #[test]
-fn the_header_is_the_one_generated_from_the_source() {
+fn header_matches_the_source() {
     let generated = fs::read_to_string(concat!(env!("OUT_DIR"), "/kvstore.h")).unwrap();
     if std::env::var_os("KVSTORE_BLESS").is_some() {
         fs::write(root().join("include/kvstore.h"), &generated).unwrap();
@@ -148,7 +148,7 @@ fn the_header_is_the_one_generated_from_the_source() {
 }
 
 #[test]
-fn each_header_compiles_alone_in_every_standard() {
+fn headers_compile_alone_in_every_standard() {
     let directory = tempfile::tempdir().unwrap();
     for (name, standard) in STANDARDS {
         for (source, with) in [
@@ -167,7 +167,7 @@ fn each_header_compiles_alone_in_every_standard() {
 }
 
 #[test]
-fn the_header_has_the_version_of_the_crate() {
+fn header_has_the_version_of_the_crate() {
     let header = header();
     let part = |part: &str| define(&header, &format!("KVSTORE_VERSION_{part}"));
     let version = [part("MAJOR"), part("MINOR"), part("PATCH")].join(".");
@@ -188,22 +188,22 @@ fn every_basic_function_is_declared_once() {
 }
 
 #[test]
-fn every_function_says_what_it_does_and_which_errors_it_has() {
+fn every_function_documents_purpose_and_errors() {
     let functions = functions(&header());
     for function in &functions {
         let Function { name, returns, doc } = function;
         assert!(
             doc.split(' ').count() >= 4 && doc.contains('.'),
-            "{name} does not say what it does: {doc:?}"
+            "{name} has no description: {doc:?}"
         );
         if returns == "int" && !ANSWERS.contains(&name.as_str()) {
-            assert!(says_errors(function, &functions), "{name} does not say which errors it has: {doc:?}");
+            assert!(says_errors(function, &functions), "{name} does not list its errors: {doc:?}");
         }
     }
 }
 
-/// Whether a comment has a section on errors, or leaves that to a function whose comment has one:
-/// "kvstore_put in any family." or "Otherwise as kvstore_put."
+/// Returns whether a comment lists its errors, or refers to a function whose comment does: "Otherwise as
+/// kvstore_put."
 fn says_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool {
     if doc.contains("Errors: ") {
         return true;
@@ -216,7 +216,7 @@ fn says_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool 
 }
 
 #[test]
-fn the_library_exports_exactly_what_the_header_declares() {
+fn library_exports_exactly_the_declared_functions() {
     let declared: BTreeSet<_> = functions(&header()).into_iter().map(|f| f.name).collect();
     let library = library_dir().join("libkvstore.so");
     let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
@@ -227,7 +227,7 @@ fn the_library_exports_exactly_what_the_header_declares() {
 }
 
 #[test]
-fn a_program_written_for_snkv_runs_as_c_and_as_cpp() {
+fn snkv_program_runs_as_c_and_cpp() {
     for (name, standard) in [("cc", "c11"), ("c++", "c++17")] {
         let directory = tempfile::tempdir().unwrap();
         let mut compiler = compiler(name, standard);
@@ -242,7 +242,7 @@ fn a_program_written_for_snkv_runs_as_c_and_as_cpp() {
 }
 
 #[test]
-fn a_cpp_program_uses_the_header() {
+fn cpp_program_uses_the_header() {
     let directory = tempfile::tempdir().unwrap();
     let program = build(&mut compiler("c++", "c++17"), "tests/c/header_cpp.cpp", directory.path());
     let output = run(Command::new(program).current_dir(&directory));

@@ -1,6 +1,5 @@
-//! What the shared library shows to the programs that load it, and that it never changes within a SONAME:
-//! the functions, the layout of the structs, the values of the constants. docs/reference/abi.md is the promise.
-//! That the header declares what is exported is tested in header.rs.
+//! The ABI of the shared library: functions, layout of structs, values of constants. None changes within a SONAME;
+//! docs/reference/abi.md states the guarantee. header.rs tests that the header declares what is exported.
 
 mod c_common;
 

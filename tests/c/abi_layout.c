@@ -1,10 +1,7 @@
-/*
- * The layout of the public structs and the values of the public constants, as programs have them compiled
- * in: if this file does not compile, the ABI has changed. Only what comes in the place of a `reserved` may
- * be changed here, and new constants added; docs/reference/abi.md says what else that means.
- *
- * The same on every platform of which int has 4 bytes and int64_t is aligned to 8: all 64-bit Unixes.
- */
+/* Layout of the public structs and values of the public constants, as compiled programs contain them. If this
+ * file does not compile, the ABI has changed. Only the `reserved` fields may be replaced here, and constants
+ * added; see docs/reference/abi.md. The values hold on every platform with 4-byte int and int64_t aligned to
+ * 8: all 64-bit Unixes. */
 #include <stddef.h>
 
 #include "kvstore.h"

@@ -292,7 +292,7 @@ static void null_pointers(void)
     ERROR_(kvstore_row_key(K("p"), K("c"), NULL, 0, NULL));
     CHECK(fingerprint(h.cf) == before);
 
-    /* Outputs the caller may not care about. */
+    /* Outputs that may be NULL. */
     OK(kvstore_cf_put_with(h.cf, K("plain"), K("17"), NULL, NULL));
     OK(kvstore_cf_compare_and_swap(h.cf, K("plain"), K("17"), K("17"), 0, NULL));
     OK(kvstore_cf_compare_and_delete(h.cf, K("plain"), K("no"), NULL));
@@ -372,8 +372,8 @@ static void lengths(void)
     OK(kvstore_close(h.kv));
 }
 
-/* An expected value longer than this handle may write is no error (another handle may have written it):
- * it is not equal, and told apart by its length before it is read. */
+/* An expected value longer than this handle may write is not an error, because another handle may have
+ * written it. It is unequal, and recognised by its length before it is read. */
 static void expected_lengths(void)
 {
     struct handles h = open_all(NULL);
@@ -483,7 +483,7 @@ static void closed_handles(void)
     CHECK(fingerprint(cf) == before);
     kvstore_cf_close(cf);
     OK(kvstore_close(h.kv));
-    uint64_t others = fingerprint(other.cf); /* nobody else's handle was hit */
+    uint64_t others = fingerprint(other.cf); /* the handles of the other store still work */
     CHECK(others == before);
     OK(kvstore_batch_commit(other.b));
     close_children(&other);
@@ -536,7 +536,7 @@ static void cycles(void)
     OK(kvstore_close(h.kv));
 }
 
-/* What the library says about itself. */
+/* Texts that describe the library. */
 static void library(void)
 {
     static const int codes[] = {0, 1, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 21, 26, 113};
@@ -594,7 +594,7 @@ static void clock_edges(void)
     OK(kvstore_cf_put_ttl(cf, K("past"), K("value"), 1999));
     GONE(cf, "past");
     OK(kvstore_cf_set_default_ttl(cf, 630720000000));
-    clock_ms = INT64_MAX; /* the end of all times: sums do not overflow */
+    clock_ms = INT64_MAX; /* the last time: sums do not overflow */
     GONE(cf, "key");
     OK(kvstore_cf_put(cf, K("key"), K("value")));
     GONE(cf, "key");

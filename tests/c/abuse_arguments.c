@@ -20,7 +20,7 @@ static void set_up(void)
     before = fingerprint(kv);
 }
 
-/* Nothing has changed, not even where the iterators stand; also not in the file. */
+/* Asserts that nothing has changed: neither the data, nor the iterator positions, nor the file. */
 static void tear_down(void)
 {
     void *key;
@@ -191,7 +191,7 @@ static void null_pointers(void)
     ERROR_(kvstore_incremental_vacuum(NULL, 0));
     ERROR_(kvstore_checkpoint(NULL, KVSTORE_CHECKPOINT_PASSIVE, NULL, NULL));
 
-    /* NULL where the caller may not care. */
+    /* NULL where it is allowed. */
     OK(kvstore_integrity_check(kv, NULL));
     OK(kvstore_integrity_check(kv, &message));
     CHECK(message == NULL);
@@ -216,7 +216,7 @@ static void null_pointers(void)
     OK(kvstore_close(kv));
 }
 
-/* What a missing key does to the outputs. */
+/* Outputs for a missing key. */
 static void missing_keys(void)
 {
     void *value;
@@ -246,7 +246,7 @@ static void missing_keys(void)
         GIVES(KVSTORE_NOTFOUND, kvstore_delete(kv, key, n_key));
         GIVES(KVSTORE_NOTFOUND, kvstore_get_ttl(kv, key, n_key, &value, &n, NULL));
     }
-    before = fingerprint(kv); /* the dead rows are gone */
+    before = fingerprint(kv); /* the expired rows are removed */
     tear_down();
 }
 

@@ -4,7 +4,7 @@
 static KVStore *kv;
 static KVIterator *it;
 
-/* What the clock does when it is read, on top of telling the time. */
+/* What the clock does in addition to returning the time. */
 static void (*mischief)(void);
 static int reads;
 
@@ -81,7 +81,7 @@ static void is_called_back(void)
     OK(kvstore_close(kv));
 }
 
-/* The same for the calls that read the clock before or after they are in the store. */
+/* Calls that read the clock before or after they are in the store. */
 static void is_called_back_anywhere(void)
 {
     KVColumnFamily *cf;
@@ -140,8 +140,8 @@ static void use_iterator(void)
     kvstore_iterator_close(it);
 }
 
-/* The clock cannot move the iterator that reads it. If it closes it, then no memory goes away that
- * the move still needs. */
+/* The clock cannot move the iterator that reads it. If it closes the iterator, the memory that the move needs
+ * stays allocated. */
 static void meddles_with_the_iterator(void)
 {
     int code;
@@ -253,7 +253,7 @@ static void jumps(void)
         CHECK(n == 0);
     }
 
-    /* At the end of time everything with an end is dead. */
+    /* At the last time every key with an expiry time is expired. */
     OK(kvstore_put(kv, "plain", 5, "v", 1));
     now = INT64_MAX;
     CHECK(is_alive("plain") && !is_alive("first"));

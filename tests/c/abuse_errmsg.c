@@ -49,7 +49,7 @@ static void no_error(void)
     CHECK(kvstore_errmsg(kv) != NULL);
 }
 
-/* What is not found has a text of its own, and of that and a failure the later one counts. */
+/* A missing key has a text of its own. Of that and a failure, the later one is reported. */
 static void not_found(void)
 {
     KVStore *kv;

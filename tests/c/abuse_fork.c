@@ -1,4 +1,4 @@
-/* What a forked child can do: nothing, and no harm, with its parent's handles; all with handles of its own. */
+/* A forked child: its parent's handles fail without harm, and handles of its own work. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ static void set_up(void)
     before = fingerprint(kv);
 }
 
-/* The parent goes on as if nothing had been. */
+/* The parent works as before. */
 static void tear_down(void)
 {
     CHECK(access("store.db-wal", F_OK) == 0 && access("store.db-shm", F_OK) == 0);
@@ -204,7 +204,7 @@ static void opens_the_same(void)
         mine = sample_open(paths[i]);
         CHECK(fingerprint(mine) == before);
         still_works(mine);
-        uses_the_data(); /* of the parent's handles, beside its own */
+        uses_the_data(); /* the parent's handles fail while its own are open */
         OK(kvstore_close(mine));
     }
     cfg.readOnly = 1;
@@ -357,7 +357,7 @@ static void fork_once(void)
     }
 }
 
-/* What the call answered in this process: in the child that it is not its own handle, in the parent as ever. */
+/* Result of the call in this process: in the child MISUSE, in the parent the usual one. */
 static void answered(int in_parent, int rc)
 {
     int status;
@@ -466,7 +466,7 @@ static void daemon_forks(void)
     OK(kvstore_close(mine));
 }
 
-/* ---- after the thread's own error text is gone ------------------------------------------------------ */
+/* ---- after the error text of the thread was destroyed --------------------------------------------- */
 
 static int at_exit;
 

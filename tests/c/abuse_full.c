@@ -113,7 +113,7 @@ static void is_doomed(int code)
     KVColumnFamily *cf;
 
     REFUSED(code, kvstore_put(kv, "plain", 5, "new", 3));
-    CHECK(strstr(kvstore_errmsg(kv), "roll") != NULL); /* says what to do */
+    CHECK(strstr(kvstore_errmsg(kv), "roll") != NULL); /* names the remedy */
     REFUSED(code, kvstore_put_ttl(kv, "plain", 5, "new", 3, SAMPLE_NOW * 2));
     REFUSED(code, kvstore_put_if_absent(kv, "new", 3, "v", 1, 0, &out.n));
     REFUSED(code, kvstore_delete(kv, "plain", 5));
@@ -159,7 +159,7 @@ static void transaction(void)
     }
 }
 
-/* The limit is lifted before the rollback: the transaction is doomed all the same. */
+/* The file size limit is lifted before the rollback: the transaction stays failed. */
 static void transaction_and_space_again(void)
 {
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
@@ -255,7 +255,7 @@ static void until_nothing_fits(void)
             OK(kvstore_exists(kv, key, n, &n));
             CHECK(n == 1);
         }
-        /* What is dead is not shown, though its row cannot be removed. */
+        /* An expired key is not returned, though its row cannot be removed. */
         GIVES(KVSTORE_NOTFOUND, kvstore_get(kv, "dead", 4, &value, &n));
         OK(kvstore_exists(kv, "dead", 4, &n));
         CHECK(n == 0);

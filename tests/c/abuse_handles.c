@@ -99,7 +99,7 @@ static void closed_twice(void)
         close_children(&h);
         all_refuse(&h);
     }
-    still_works(second); /* nobody else's handle was hit */
+    still_works(second); /* the handles of the other store still work */
     OK(kvstore_close(second));
 }
 
@@ -190,7 +190,7 @@ static int64_t taken(void)
 #endif
 }
 
-/* What families, iterators and stores need is given back when they are closed. */
+/* Memory of families, iterators and stores is released when they are closed. */
 static void cycles(void)
 {
     int handles = under_valgrind() ? 300 : 5000, stores = under_valgrind() ? 100 : 500;

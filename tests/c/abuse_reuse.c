@@ -1,6 +1,6 @@
-/* Handles that are closed, and whose memory is wanted for new handles, while another thread is in a call with
- * them. Each scenario holds a call at a known place, closes its handle, opens and closes more handles than any
- * queue is long, and then lets the call go on: what it does, it does to what it was called with. */
+/* Handles that are closed, and whose memory is reused, while another thread is in a call with them. Each
+ * scenario stops a call at a known place, closes its handle, opens and closes more handles than the reuse
+ * queue holds, and lets the call continue. The call must affect only the object it was called with. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -15,8 +15,8 @@
 
 #include "abuse_sample.h"
 
-/* More than there are waiting before a slot is used again (`WAITING` and `CLOSED_TOGETHER` in src/ffi/handle.rs).
- * Under valgrind, fewer: there it is enough to have many others. */
+/* More handles than wait before a slot is reused (`WAITING` and `CLOSED_TOGETHER` in src/ffi/handle.rs).
+ * Fewer under valgrind, where any other handles suffice. */
 #define MANY_FAMILIES (under_valgrind() ? 300 : 1200)
 #define MANY_OTHERS (under_valgrind() ? 100 : 450)
 #define ROWS 700
@@ -24,7 +24,7 @@
 /* ---- a gate, at which a callback waits --------------------------------------------------------- */
 
 static sem_t arrived, may_go;
-static atomic_int gate_in; /* the gate is at the so-manieth time the callback is called from now; 0: nowhere */
+static atomic_int gate_in; /* number of callback calls until the gate; 0: no gate */
 
 static void gate(void)
 {
@@ -84,8 +84,8 @@ static void open_gate(void)
     CHECK(sem_post(&may_go) == 0);
 }
 
-/* Waits until the thread that has told its number sleeps: in the call it was about to make. Under valgrind, where
- * threads also sleep to take turns, it may not have come so far. */
+/* Waits until the thread with this id sleeps, inside the call it was about to make. Under valgrind, where
+ * threads also sleep to take turns, it may not have reached the call yet. */
 static void wait_until_it_sleeps(void)
 {
     char path[60], text[300], state = '?';
@@ -122,7 +122,7 @@ static KVStore *open_with_gate(const char *path)
     return opened;
 }
 
-/* Stores with the same families, and the same rows in them: dead ones, and live ones that are old. */
+/* Stores with the same families and the same rows: expired ones, and live ones that are old. */
 static KVStore *filled(const char *path)
 {
     KVStore *opened = open_with_gate(path);
@@ -169,7 +169,8 @@ static int has(KVStore *store, const char *name, const char *key)
 
 /* ---- wanting a closed handle's memory ---------------------------------------------------------- */
 
-/* Opens and closes handles on a family until one has this address, which stays open; NULL if none of so many has. */
+/* Opens and closes handles on a family until one has this address, and keeps that one open. Returns NULL if
+ * none of the given number has it. */
 static KVColumnFamily *family_at(KVColumnFamily *place, KVStore *store, const char *name, int tries)
 {
     for (int i = 0; i < tries; i++) {
@@ -290,7 +291,7 @@ static void put_waits_for_a_thread(void)
     }
 }
 
-/* The same, for a transaction of another handle on the file. */
+/* Like the previous scenario, for a transaction of another handle on the file. */
 static void put_waits_for_a_writer(void)
 {
     KVStore *writer;
@@ -552,7 +553,7 @@ static void backup(void)
     OK(kvstore_close(place));
 }
 
-/* The same where the backup must use the store's own connection, for which the close waits. */
+/* Like the previous scenario, where the backup must use the store's own connection and the close waits for it. */
 static void backup_of_an_exclusive_store(void)
 {
     KVStoreConfig cfg = {0};
@@ -699,7 +700,7 @@ static void without_membarrier(void)
     purge();
 }
 
-/* Forbidden later: no closed handle's memory is used again, and all goes on. */
+/* membarrier is forbidden later: memory of closed handles is not reused any more, and everything still works. */
 static void membarrier_is_taken_away(void)
 {
     OK(kvstore_open(NULL, &kv, 0));
@@ -713,7 +714,7 @@ static void membarrier_is_taken_away(void)
 
 static pthread_key_t key;
 
-/* The last a thread does: what it keeps for itself is gone, the library's too. */
+/* The last step of a thread: its thread-local data, including that of the library, is destroyed. */
 static void at_the_end(void *unused)
 {
     (void)unused;
@@ -736,7 +737,7 @@ static void *ends(void *unused)
     return unused;
 }
 
-/* Calls from the destructors of a thread's own data work as any others. */
+/* Calls from destructors of thread-local data work like any other call. */
 static void ending_threads(void)
 {
     kv = filled("store.db");
@@ -886,7 +887,7 @@ static void anybody_at_any_time(void)
     for (int s = 0; s < 2; s++) {
         int64_t rows;
 
-        OK(kvstore_count(stores[s], &rows)); /* nobody put anything into the default family */
+        OK(kvstore_count(stores[s], &rows)); /* the default family is empty */
         CHECK(rows == 0);
         OK(kvstore_integrity_check(stores[s], NULL));
         OK(kvstore_close(stores[s]));

@@ -27,7 +27,7 @@ static inline int64_t sample_clock(void *context)
     return SAMPLE_NOW;
 }
 
-/* Puts one of everything in: plain, empty, large, mortal and dead entries, and three families. */
+/* Stores entries of every kind: plain, empty, large, with an expiry time, and expired; and three families. */
 static inline void sample_fill(KVStore *kv)
 {
     static char large[5000];

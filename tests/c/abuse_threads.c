@@ -47,7 +47,7 @@ static int round_of_work(const struct worker *me, KVColumnFamily *cf, KVIterator
         CHECK(n == n_mine && memcmp(value, mine, (size_t)n) == 0);
         kvstore_free(value);
     } else {
-        CHECK(code == KVSTORE_MISUSE); /* nobody else deletes it */
+        CHECK(code == KVSTORE_MISUSE); /* no other thread deletes it */
     }
     if (i % 3 == 0) {
         allowed(me, kvstore_cf_put_ttl(cf, shared, n_shared, shared, n_shared, kvstore_now_ms() + i % 5));

@@ -89,7 +89,7 @@ static void copies(void)
         fill(kv);
         OK(kvstore_backup(kv, copy, NULL, NULL));
         OK(kvstore_put(kv, K("after"), K("value"))); /* not in it */
-        CHECK(files_like(copy) == 1); /* and nothing beside it */
+        CHECK(files_like(copy) == 1); /* and no other file */
         check_copy(copy, 1);
         OK(kvstore_integrity_check(kv, NULL));
         OK(kvstore_close(kv));
@@ -196,7 +196,7 @@ static void empty_store(void)
     OK(kvstore_close(kv));
 }
 
-/* What one callback is told, and does. */
+/* Arguments a callback received, and what it does. */
 struct watch {
     KVStore *kv;
     int calls, last_remaining, total, stop_after;
@@ -332,7 +332,7 @@ static void calls_back_in_memory(void)
         OK(kvstore_backup(w.kv, path, is_refused, &w));
         CHECK(w.calls > 0 && is_there(path) && !is_there("inner.db"));
         OK(kvstore_put(w.kv, K("key"), K("value")));
-        OK(kvstore_begin(w.kv, 1)); /* a transaction stands in the way */
+        OK(kvstore_begin(w.kv, 1)); /* an open transaction prevents it */
         GIVES(KVSTORE_BUSY, kvstore_backup(w.kv, "busy.db", NULL, NULL));
         no_trace_of("busy.db");
         OK(kvstore_rollback(w.kv));
@@ -364,7 +364,7 @@ static void closed_meanwhile(void)
     OK(kvstore_close(kv));
 }
 
-/* What is not committed is not in the copy; an open transaction goes on. */
+/* Uncommitted data is not copied; an open transaction continues. */
 static void beside_a_transaction(void)
 {
     KVStore *kv = open_at("store.db", NULL);

@@ -54,7 +54,7 @@ static int threads(void)
     return count;
 }
 
-/* Whether so many run, or soon will: the kernel knows one that was joined for a moment more. */
+/* Returns whether this number of threads runs, now or soon: the kernel lists a joined thread a moment longer. */
 static int threads_are(int count)
 {
     for (int i = 0; i < 400 && threads() != count; i++) {
@@ -165,7 +165,7 @@ static void beside_a_transaction(void)
     OK(kvstore_close(kv));
 }
 
-/* Plain puts through the same handle, which waits for nobody: each succeeds while the cleaner works. */
+/* Plain puts through the same handle do not wait: each succeeds while the cleaner works. */
 static void puts_meanwhile(void)
 {
     KVStore *kv = open_at("store.db", NULL);
@@ -237,7 +237,7 @@ static void started_by_many(void)
     OK(kvstore_close(kv));
 }
 
-/* A start that meets a close: whichever comes first, no thread and no connection is left. */
+/* A start that races with a close: in either order no thread and no connection is left. */
 static void started_while_closing(void)
 {
     int before = threads();

@@ -1,4 +1,4 @@
-/* What the programs of tests/c_api.rs share. */
+/* Shared by the programs of tests/c_api.rs. */
 #ifndef API_COMMON_H
 #define API_COMMON_H
 

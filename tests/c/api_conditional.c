@@ -21,7 +21,7 @@ static void put_with_always_at(const struct place *p)
     ENDS(p->cf, "key", 2000);
     PUTS(1, "key", "third", 3000, 0);
     ENDS(p->cf, "key", 3000);
-    PUTS(1, "key", "fourth", 0, 0); /* as a plain put: the TTL is gone */
+    PUTS(1, "key", "fourth", 0, 0); /* like a plain put: the expiry time is removed */
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
     OK(kvstore_cf_put_with(p->cf, K("key"), NULL, 0, NULL, NULL));
     HAS(p->cf, "key", "");
@@ -197,7 +197,7 @@ static void compare_and_swap_at(const struct place *p)
     clock_ms = 4000; /* expired: 0, although the value would be equal */
     CHECK(!swap(p->cf, "key", K("zero"), "other", 0));
     GONE(p->cf, "key");
-    CHECK(swap(p->cf, "bytes", K("x"), "dead", 3999)); /* swapped, and gone at once */
+    CHECK(swap(p->cf, "bytes", K("x"), "dead", 3999)); /* swapped, and expired at once */
     GONE(p->cf, "bytes");
 
     int swapped = 7;
@@ -229,7 +229,7 @@ static void compare_and_delete_at(const struct place *p)
     GONE(p->cf, "key");
     CHECK(!delete_if(p->cf, "key", K("value")));
     int64_t next = 7;
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(p->cf, &next)); /* its TTL has gone with it */
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(p->cf, &next)); /* its expiry time was removed with it */
 
     OK(kvstore_cf_put(p->cf, K("empty"), NULL, 0));
     CHECK(delete_if(p->cf, "empty", NULL, 0));
@@ -291,7 +291,7 @@ static void increment_at(const struct place *p)
     ENDS(p->cf, "forever", KVSTORE_NO_TTL);
     OK(kvstore_cf_put(p->cf, K("text"), K("41"))); /* a number that a put wrote */
     CHECK(added(p->cf, "text", 1, 0) == 42);
-    CHECK(added(p->cf, "past", 9, 1999) == 9); /* created, and gone at once */
+    CHECK(added(p->cf, "past", 9, 1999) == 9); /* created, and expired at once */
     GONE(p->cf, "past");
     CHECK(added(p->cf, "past", 9, 1999) == 9);
 }
@@ -344,7 +344,7 @@ static void increment_default_ttl_at(const struct place *p)
     CHECK(added(p->cf, "own", 1, 9000) == 1);
     ENDS(p->cf, "own", 9000);
     clock_ms = 1400;
-    CHECK(added(p->cf, "key", 1, 0) == 2); /* a live key keeps what it has */
+    CHECK(added(p->cf, "key", 1, 0) == 2); /* a live key keeps its expiry time */
     ENDS(p->cf, "key", 1500);
     clock_ms = 1500;
     CHECK(added(p->cf, "key", 1, 0) == 1);
@@ -426,7 +426,7 @@ static void busy(void)
     OK(kvstore_close(two));
 }
 
-/* What was written counts in the statistics; what a condition prevented does not. */
+/* Statistics count what was written, not what a condition prevented. */
 static void statistics(void)
 {
     struct place place = {open_at(NULL, NULL), NULL}, *p = &place;

@@ -187,7 +187,7 @@ static void put_if_absent_at(const struct place *p)
     HAS(p, "key", "first");
 
     inserted = 7;
-    OK(AT(p, put_if_absent, K("key"), K("second"), 5000, &inserted)); /* alive */
+    OK(AT(p, put_if_absent, K("key"), K("second"), 5000, &inserted)); /* live */
     CHECK(inserted == 0);
     HAS(p, "key", "first");
     int64_t remaining = 7;
@@ -215,7 +215,7 @@ static void put_if_absent_at(const struct place *p)
     OK(AT(p, ttl_remaining, K("ttl"), &remaining));
     CHECK(remaining == KVSTORE_NO_TTL);
 
-    OK(AT(p, put_if_absent, K("null"), K("value"), 0, NULL)); /* who does not care passes NULL */
+    OK(AT(p, put_if_absent, K("null"), K("value"), 0, NULL)); /* NULL is allowed */
     OK(AT(p, put_if_absent, K("null"), K("other"), 0, NULL));
     HAS(p, "null", "value");
 

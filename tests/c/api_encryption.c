@@ -33,7 +33,7 @@ static KVStore *encrypted(const char *password)
     return kv;
 }
 
-/* Nobody gets in with this, and nothing is changed. */
+/* This password is rejected, and nothing is changed. */
 static void refused(int code, const char *password)
 {
     KVStore *kv = UNTOUCHED_POINTER;
@@ -180,7 +180,7 @@ static void refuses(void)
     GIVES(KVSTORE_MISUSE, kvstore_remove_encryption(kv));
 }
 
-/* Without encryption each of them says how to get it, and a plain store stays one. */
+/* Without encryption each function explains how to get it, and a plain store stays plain. */
 static void not_in_this_build(void)
 {
     if (here()) {

@@ -43,7 +43,7 @@ static void put_for_at(const struct place *p)
 }
 IN_BOTH_PLACES(put_for)
 
-/* What each condition says to a key with a TTL of 2000 and to one without. */
+/* Result of each condition for a key that expires at 2000 and for one without an expiry time. */
 static void expire_conditions_at(const struct place *p)
 {
     static const struct {
@@ -312,7 +312,7 @@ static void default_ttl_is_stored(void)
     OK(kvstore_cf_get_default_ttl(cf, &ttl));
     CHECK(ttl == 500);
     kvstore_cf_close(cf);
-    OK(kvstore_cf_drop(one, "family")); /* and gone with its family */
+    OK(kvstore_cf_drop(one, "family")); /* and removed with its family */
     cf = family(one, "family");
     OK(kvstore_cf_get_default_ttl(cf, &ttl));
     CHECK(ttl == 0);
@@ -382,7 +382,7 @@ static void expiring_iterator_at(const struct place *p)
     OK(kvstore_cf_put_ttl(p->cf, K("b"), K("2"), 500)); /* expired, and included */
     OK(kvstore_cf_put_ttl(p->cf, K("e"), K("5"), INT64_MAX));
     OK(kvstore_cf_put(p->cf, K("forever"), K("value")));
-    /* An end of INT64_MAX is none: what expires at that moment is in, too. */
+    /* INT64_MAX is no upper bound: a key that expires at that time is included. */
     CHECK(strcmp(expiring(p->cf, INT64_MIN, INT64_MAX), "b c d a e ") == 0);
     CHECK(strcmp(expiring(p->cf, 0, INT64_MAX), "b c d a e ") == 0);
     CHECK(strcmp(expiring(p->cf, INT64_MAX, INT64_MAX), "e ") == 0);
@@ -612,8 +612,8 @@ static void purge_step_budgets_at(const struct place *p)
 }
 IN_BOTH_PLACES(purge_step_budgets)
 
-/* However little time it has, each call removes something, or has looked at families where nothing is: who calls until
- * nothing is left gets there, also on a machine on which looking for the first key takes longer than the budget. */
+/* With any time budget each call removes a key or examines a family. Repeated calls finish, also on a machine
+ * on which finding the first key takes longer than the budget. */
 static void purge_step_makes_progress(void)
 {
     struct place p = {open_at("store.db", NULL), NULL};
@@ -667,7 +667,7 @@ static void purge_before_at(const struct place *p)
     CHECK(deleted == 0);
     fill_expiring(p, 600); /* 60 keys at each of 2000 to 2009 */
     OK(kvstore_cf_put(p->cf, K("forever"), K("value")));
-    OK(kvstore_cf_purge_before(p->cf, INT64_MAX, &deleted)); /* what is alive stays, whatever the cutoff */
+    OK(kvstore_cf_purge_before(p->cf, INT64_MAX, &deleted)); /* live keys stay, whatever the cutoff */
     CHECK(deleted == 0);
     clock_ms = 2004;
     OK(kvstore_cf_purge_before(p->cf, 2000, &deleted));

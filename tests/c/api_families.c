@@ -154,7 +154,7 @@ static void drop(void)
     OK(kvstore_integrity_check(kv, NULL));
     OK(kvstore_close(kv));
 
-    /* All its tables are gone, as another program sees. */
+    /* Another program sees none of its tables. */
     CHECK(python("assert not [n for n, in db.execute('SELECT name FROM sqlite_schema') if 'users' in n]") == 0);
 }
 

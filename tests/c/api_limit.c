@@ -49,7 +49,7 @@ static void arguments(void)
     }
     OK(kvstore_set_limit(kv, LEAST, KVSTORE_EVICT_SOONEST));
     GIVES(KVSTORE_ERROR, kvstore_set_limit(kv, LEAST - 1, KVSTORE_EVICT_SOONEST));
-    CHECK(strstr(kvstore_errmsg(kv), "131072") != NULL); /* says what is the least */
+    CHECK(strstr(kvstore_errmsg(kv), "131072") != NULL); /* names the minimum */
     GIVES(KVSTORE_ERROR, kvstore_set_limit(kv, 1, KVSTORE_EVICT_NONE));
     GIVES(KVSTORE_ERROR, kvstore_set_limit(kv, -1, KVSTORE_EVICT_NONE));
     GIVES(KVSTORE_ERROR, kvstore_set_limit(kv, INT64_MIN, KVSTORE_EVICT_NONE));
@@ -124,7 +124,7 @@ static void is_full(void)
     GIVES(KVSTORE_FULL, pour(cf, 0, 1000));
     CHECK(strstr(kvstore_errmsg(p.kv), "kvstore_set_limit") != NULL);
     int64_t before = rows(&p);
-    OK(kvstore_begin(p.kv, 1)); /* it goes on after a refusal */
+    OK(kvstore_begin(p.kv, 1)); /* it continues after a refusal */
     OK(kvstore_delete(p.kv, K("key 0")));
     GIVES(KVSTORE_FULL, kvstore_put(p.kv, K("large"), large, 10 * LEAST));
     OK(kvstore_put(p.kv, K("small"), K("value")));

@@ -99,7 +99,7 @@ static void counters_at(const struct place *p)
     GIVES(KVSTORE_ERROR, kvstore_commit(p->kv));
     GROWN(.nErrors = 4);
 
-    const int stays = are_on_a_server(); /* a dead row that a read meets */
+    const int stays = are_on_a_server(); /* an expired row that a read finds */
     clock_ms = 2000;
     GIVES(KVSTORE_NOTFOUND, AT(p, get, K("t"), &value, &n));
     GROWN(.nTtlExpired = 1, .nMisses = 1);
@@ -131,7 +131,7 @@ static void counters_at(const struct place *p)
     CHECK(zero.nPuts == 0 && zero.nGets == 0 && zero.nDeletes == 0 && zero.nIterations == 0);
     CHECK(zero.nErrors == 0 && zero.nBytesRead == 0 && zero.nBytesWritten == 0);
     CHECK(zero.nWalCommits == 0 && zero.nCheckpoints == 0 && zero.nTtlExpired == 0 && zero.nTtlPurged == 0);
-    CHECK(zero.nDbPages > 0 || are_on_a_server()); /* live: not reset */
+    CHECK(zero.nDbPages > 0 || are_on_a_server()); /* current value: not reset */
 }
 BOTH_FORMS(counters)
 
@@ -219,7 +219,7 @@ static void integrity(void)
     OK(kvstore_integrity_check(p.kv, NULL));
     OK(kvstore_begin(p.kv, 1));
     OK(AT(&p, put, K("other"), K("value")));
-    OK(kvstore_integrity_check(p.kv, NULL)); /* also inside a transaction, which goes on */
+    OK(kvstore_integrity_check(p.kv, NULL)); /* also inside a transaction, which continues */
     OK(kvstore_rollback(p.kv));
     GONE(&p, "other");
     kvstore_cf_close(p.cf);
@@ -264,7 +264,7 @@ static void repair(void)
     OK(kvstore_close(p.kv));
     p.kv = open_at("test.db", NULL);
     OK(kvstore_cf_open(p.kv, "users", &p.cf));
-    for (int write = 0; write < 2; write++) { /* refused, and the transaction goes on */
+    for (int write = 0; write < 2; write++) { /* refused, and the transaction continues */
         OK(kvstore_begin(p.kv, write));
         GIVES(KVSTORE_BUSY, kvstore_repair(p.kv, &fixed));
         CHECK(strstr(kvstore_errmsg(p.kv), "roll back") != NULL);
@@ -377,7 +377,7 @@ static void checkpoint(void)
         OK(kvstore_checkpoint(p.kv, mode, &log, &done));
         CHECK(log == done && (mode == KVSTORE_CHECKPOINT_TRUNCATE ? log == 0 : log >= 10));
         OK(AT(&p, put, K("key"), K("other")));
-        OK(kvstore_checkpoint(p.kv, mode, NULL, &done)); /* who does not care passes NULL */
+        OK(kvstore_checkpoint(p.kv, mode, NULL, &done)); /* NULL is allowed */
         OK(AT(&p, put, K("key"), K("value")));
         OK(kvstore_checkpoint(p.kv, mode, &log, NULL));
         OK(AT(&p, put, K("key"), K("value")));
@@ -395,7 +395,7 @@ static void checkpoint(void)
     CHECK(log == -7 && done == -7);
 }
 
-/* Reads on the same handle, and iterators that stand somewhere, do not keep the WAL. */
+/* Reads on the same handle, and open iterators, do not prevent a reset of the WAL. */
 static void checkpoint_after_reads(void)
 {
     if (is_of_files("its log is the server's affair")) return;
@@ -477,7 +477,7 @@ static void checkpoint_without_a_wal(void)
     }
 }
 
-/* How often the text stands in a file; 0 if there is none. */
+/* Returns how often the text occurs in a file; 0 if the file does not exist. */
 static int found_in(const char *path, const char *text)
 {
     FILE *file = fopen(path, "rb");

@@ -260,14 +260,14 @@ static void batch_at(const struct place *p)
     OK(kvstore_batch_commit(b));
     HAS(p->cf, "k", "2");
     OK(kvstore_batch_put(b, p->cf, K("k"), K("4"), 0));
-    kvstore_batch_free(b); /* what was not committed is forgotten */
+    kvstore_batch_free(b); /* uncommitted writes are discarded */
     HAS(p->cf, "k", "2");
     kvstore_batch_free(NULL);
     kvstore_cf_close(other);
 }
 IN_BOTH_PLACES(batch)
 
-/* What is wrong is refused when it is added, and the rest of the batch is as it was. */
+/* An invalid write is refused when it is added; the rest of the batch is unchanged. */
 static void batch_refuses_at(const struct place *p)
 {
     static const int bad[] = {-1, INT_MIN, 0, 65537, INT_MAX};
@@ -439,7 +439,7 @@ static void fetch_at(const struct place *p)
     OK(kvstore_iterator_fetch(it, entries, 2, &n));
     CHECK(n == 2 && shows(&entries[0], "a", "1", KVSTORE_NO_TTL) && shows(&entries[1], "b", "", 3000));
     CHECK(entries[2].nKey == 0x5a5a5a5a);
-    clock_ms = 2000; /* "c", where it is now, is dead */
+    clock_ms = 2000; /* "c" is expired by its new expiry time */
     hear_the_time(p->kv);
     OK(kvstore_iterator_fetch(it, entries, 1, &n));
     CHECK(n == 1 && shows(&entries[0], "d", "4", KVSTORE_NO_TTL));

@@ -1,5 +1,5 @@
-/* What the programs about expiry, conditions, ranges, batches, backup and the cleaner share. Most of their
- * scenarios run in two places: in memory, and on a family of a file. */
+/* Shared by the programs on expiry, conditions, ranges, batches, backup and the cleaner. Most of their
+ * scenarios run twice: in memory, and on a family of a file. */
 #ifndef API_PLACES_H
 #define API_PLACES_H
 

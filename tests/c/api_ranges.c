@@ -48,7 +48,7 @@ static void bounds_at(const struct place *p)
     RANGE(NULL, "c", CLOSED, "a b bb c ");
     RANGE(NULL, "c", BACK | CLOSED, "c bb b a ");
     RANGE("ba", "cz", 0, "bb c "); /* bounds need not exist */
-    RANGE("cc", "cz", 0, "");      /* nor be alive */
+    RANGE("cc", "cz", 0, "");      /* nor be live */
     RANGE("cc", "e", OPEN, "d ");
     RANGE("c", "c", 0, "");
     RANGE("c", "c", OPEN, "");
@@ -99,7 +99,7 @@ static int at_key(KVIterator *it, const char *expected)
            memcmp(key, expected, (size_t)n) == 0;
 }
 
-/* A range iterator stands at its first entry, and moves and seeks as others do, inside its range. */
+/* A range iterator begins at its first entry, and moves and seeks like others within its range. */
 static void moves_at(const struct place *p)
 {
     KVIterator *it;
@@ -114,7 +114,7 @@ static void moves_at(const struct place *p)
     GIVES(KVSTORE_ERROR, kvstore_iterator_prev(it));
     OK(kvstore_iterator_seek(it, K("bc")));
     CHECK(at_key(it, "c"));
-    OK(kvstore_iterator_seek(it, K("cc"))); /* the dead one and then the end of the range */
+    OK(kvstore_iterator_seek(it, K("cc"))); /* the expired one and then the end of the range */
     CHECK(kvstore_iterator_eof(it));
     OK(kvstore_iterator_seek(it, K("a")));
     CHECK(kvstore_iterator_eof(it));
@@ -192,7 +192,7 @@ static void delete_range_at(const struct place *p)
     CHECK(deleted(p->cf, "d", "b") == 0);
     CHECK(deleted(p->cf, NULL, "") == 0);
     CHECK(rows_of(p->cf) == 7);
-    CHECK(deleted(p->cf, "b", "d") == 3); /* b, bb, c; the dead cc goes, and does not count */
+    CHECK(deleted(p->cf, "b", "d") == 3); /* b, bb, c; the expired cc is removed but not counted */
     RANGE(NULL, NULL, 0, "a d e ");
     CHECK(rows_of(p->cf) == 3);
     CHECK(deleted(p->cf, "e", NULL) == 1);
@@ -202,7 +202,7 @@ static void delete_range_at(const struct place *p)
     OK(kvstore_cf_delete_range(p->cf, NULL, 0, NULL, 0, NULL));
     CHECK(rows_of(p->cf) == 0);
     int64_t next = 7;
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(p->cf, &next)); /* the index entries are gone, too */
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(p->cf, &next)); /* the index entries are removed too */
 
     KVColumnFamily *other = family(p->kv, "other"); /* that family only */
     put_letters(other);
@@ -482,7 +482,7 @@ static void row_iterator_moves_at(const struct place *p)
 }
 IN_BOTH_PLACES(row_iterator_moves)
 
-/* Columns of different lifetimes: the row is gone when its last column is. */
+/* Columns with different expiry times: the row exists until its last column expires. */
 static void row_lifetimes_at(const struct place *p)
 {
     put_row(p->cf, K("row"), "a", 2000);
@@ -514,7 +514,7 @@ static void row_lifetimes_at(const struct place *p)
 }
 IN_BOTH_PLACES(row_lifetimes)
 
-/* An open end is NULL with length 0. Anything else was meant to be a bound, and its bytes were forgotten. */
+/* An unbounded end is NULL with length 0. NULL with another length is a bound without its bytes: an error. */
 static void null_with_a_length_at(const struct place *p)
 {
     static const int lengths[] = {1, 5, -1, -7, 65536, 65537, 0x7fffffff};

@@ -166,7 +166,7 @@ static int64_t lock(KVStore *kv, int64_t ttl_ms)
     return taken ? token : 0;
 }
 
-/* Holds it for longer; says whether it was still held. */
+/* Extends the lock; returns whether it was still held. */
 static int prolong(KVStore *kv, int64_t token, int64_t end_ms)
 {
     KVColumnFamily *cf;
@@ -177,7 +177,7 @@ static int prolong(KVStore *kv, int64_t token, int64_t end_ms)
     return swapped;
 }
 
-/* Writes what the lock guards, unless somebody with a later token has written. */
+/* Writes the guarded value, unless a holder with a later token has written. */
 static int guarded_write(KVStore *kv, int64_t token, const char *text)
 {
     void *value;
@@ -219,7 +219,7 @@ static void stopped_past_its_ttl(void)
                 has(kv, "written", "child");
             }
             CHECK(raise(SIGSTOP) == 0);
-            if (in_transaction) { /* it has seen what is no longer so, and the server says so */
+            if (in_transaction) { /* it has read a value that has changed since: the server reports a conflict */
                 int code = kvstore_put(kv, K("written"), K("too late"));
                 if (code == KVSTORE_OK) code = kvstore_commit(kv);
                 CHECK(code == KVSTORE_LOCKED);
@@ -331,7 +331,7 @@ static void server_stopped_and_started(void)
         OK(kvstore_cf_increment(base, K("n"), 1, 0, &sum));
         CHECK(sum == round + 1);
         CHECK(kvstore_iterator_eof(it));
-        OK(kvstore_iterator_next(it)); /* goes on where it was */
+        OK(kvstore_iterator_next(it)); /* continues at its position */
         OK(walk(it, &next, ROWS));
         CHECK(next == ROWS && kvstore_iterator_eof(it));
         while ((code = kvstore_iterator_fetch(fetched, entries, 100, &n)) == KVSTORE_OK && n > 0) total += n;

@@ -46,7 +46,7 @@ static int is_wal(const char *path)
     return mode == 2;
 }
 
-/* Bytes 16 and 17 of a SQLite file; 1 stands for 65536. */
+/* Bytes 16 and 17 of a SQLite file; 1 means 65536. */
 static int page_size_of(const char *path)
 {
     int64_t n = 0;
@@ -189,7 +189,7 @@ static void other_files(void)
     write_file("byte", "x"); /* which SQLite itself takes for an empty file */
     refused(KVSTORE_NOTADB, "byte");
 
-    /* A table of somebody else's; one in WAL mode; another application_id and nothing else. */
+    /* A table of another program; one in WAL mode; only another application_id. */
     CHECK(system("python3 -c \""
                  "import sqlite3\n"
                  "for name, sql in [('table', 'CREATE TABLE t(a)'), ('id', 'PRAGMA application_id = 77'),\n"
@@ -206,7 +206,7 @@ static void other_files(void)
     refused(KVSTORE_NOTADB, "view");
     refused(KVSTORE_NOTADB, "both");
     static const char *const names[] = {"text", "large", "byte", "table", "id", "wal", "view", "both"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) { /* nothing is left beside them */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) { /* no other file is left */
         char name[32];
         snprintf(name, sizeof name, "%s-journal", names[i]);
         CHECK(!exists(name));
@@ -284,7 +284,7 @@ static void read_only(void)
     free(again);
 }
 
-/* Whoever writes is in nobody's way who opens the store. */
+/* A writer does not block an open. */
 static void open_while_another_writes(void)
 {
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {

@@ -66,7 +66,7 @@ static void one_at_a_time_at(const struct place *p)
     }
     OK(kvstore_begin(p->kv, 1));
     OK(AT(p, put, K("a"), K("1")));
-    GIVES(KVSTORE_ERROR, kvstore_begin(p->kv, 1)); /* the first goes on */
+    GIVES(KVSTORE_ERROR, kvstore_begin(p->kv, 1)); /* the first continues */
     GIVES(KVSTORE_ERROR, kvstore_begin(p->kv, 0));
     OK(AT(p, put, K("b"), K("2")));
     OK(kvstore_commit(p->kv));
@@ -101,7 +101,7 @@ static void read_transaction_at(const struct place *p)
     GIVES(KVSTORE_READONLY, AT(p, delete, K("key")));
     GIVES(KVSTORE_READONLY, CLEAR(p));
     CHECK(n == 7);
-    HAS(p, "key", "value"); /* and it goes on */
+    HAS(p, "key", "value"); /* and it continues */
     OK(kvstore_commit(p->kv));
     OK(AT(p, put, K("key"), K("other")));
 
@@ -187,7 +187,7 @@ static void atomic_over_families(void)
     OK(kvstore_close(a.kv));
 }
 
-/* What each call of b answers while a writes: the reads go on, the writes are BUSY. */
+/* Result of each call of b while a writes: reads succeed, writes are BUSY. */
 static void busy_and_reading(const struct place *b, const char *name)
 {
     int n = 7;
@@ -259,7 +259,7 @@ static void a_snapshot_stays(void)
     struct place a = {open_at("test.db", NULL), NULL}, b = {open_at("test.db", NULL), NULL};
     OK(AT(&a, put, K("key"), K("old")));
     OK(kvstore_begin(b.kv, 0)); /* the moment is this one, not the first read's */
-    OK(AT(&a, put, K("key"), K("new"))); /* a reader is in nobody's way */
+    OK(AT(&a, put, K("key"), K("new"))); /* a reader blocks no other handle */
     OK(AT(&a, put, K("other"), K("new")));
     HAS(&b, "key", "old");
     GONE(&b, "other");
@@ -282,7 +282,7 @@ static void busy_timeout(void)
     GIVES(KVSTORE_BUSY, AT(&b, put, K("key"), K("value")));
     int64_t waited = monotonic_ms() - before;
     CHECK(waited >= 100); /* about the time it was given */
-    if (!are_on_a_server()) { /* there, transactions go on beside each other */
+    if (!are_on_a_server()) { /* on a server, transactions run concurrently */
         before = monotonic_ms();
         GIVES(KVSTORE_BUSY, kvstore_begin(b.kv, 1));
         CHECK(monotonic_ms() - before >= 100);

@@ -7,7 +7,7 @@ static void put_ttl_at(const struct place *p)
     HAS(p, "key", "value");
     clock_ms = 1999;
     HAS(p, "key", "value");
-    clock_ms = 2000; /* gone exactly from then on */
+    clock_ms = 2000; /* expired exactly from then on */
     GONE(p, "key");
 
     OK(AT(p, put_ttl, K("key"), K("forever"), 0));
@@ -100,7 +100,7 @@ static void get_ttl_at(const struct place *p)
     OK(AT(p, get_ttl, K("key"), &value, &n, &remaining));
     CHECK(n == 5 && memcmp(value, "value", 6) == 0 && remaining == 999);
     kvstore_free(value);
-    OK(AT(p, get_ttl, K("key"), &value, &n, NULL)); /* who does not care passes NULL */
+    OK(AT(p, get_ttl, K("key"), &value, &n, NULL)); /* NULL is allowed */
     kvstore_free(value);
     clock_ms = 1999;
     OK(AT(p, get_ttl, K("key"), &value, &n, &remaining));
@@ -137,7 +137,7 @@ static void ttl_remaining_at(const struct place *p)
     OK(AT(p, ttl_remaining, K("key"), &remaining));
     CHECK(remaining == 1);
     clock_ms = 2000;
-    OK(AT(p, ttl_remaining, K("key"), &remaining)); /* meets the row, and removes it, but not on a server */
+    OK(AT(p, ttl_remaining, K("key"), &remaining)); /* finds the row and removes it, but not on a server */
     CHECK(remaining == 0);
     if (!are_on_a_server()) {
         GIVES(KVSTORE_NOTFOUND, AT(p, ttl_remaining, K("key"), &remaining));
@@ -147,7 +147,7 @@ static void ttl_remaining_at(const struct place *p)
 }
 BOTH_FORMS(ttl_remaining)
 
-/* A read transaction removes nothing, so the row is met again and again. */
+/* A read transaction removes nothing, so each read finds the row again. */
 static void ttl_remaining_while_the_row_stays_at(const struct place *p)
 {
     OK(AT(p, put_ttl, K("key"), K("value"), 2000));
@@ -171,7 +171,7 @@ static int64_t commits_of(const struct place *p)
     return (int64_t)stats.nWalCommits;
 }
 
-/* Rows that calls meet are gone for their handle, and are removed many at a time, or with the next write. */
+/* Expired rows found by calls are invisible to their handle, and removed together or with the next write. */
 static void dead_rows_that_were_met_at(const struct place *p)
 {
     if (is_of_files("a read removes nothing there")) return;
@@ -243,7 +243,7 @@ static void purge_expired_at(const struct place *p)
     OK(AT(p, purge_expired, &purged));
     CHECK(purged == 0);
     clock_ms = 8999;
-    OK(AT(p, purge_expired, NULL)); /* who does not care passes NULL */
+    OK(AT(p, purge_expired, NULL)); /* NULL is allowed */
     CHECK(rows(p) == 2);
     HAS(p, "forever", "value");
     HAS(p, "later", "value");

@@ -89,7 +89,7 @@ static void switched_off_and_on_at(const struct place *p)
     CHECK(on == 1);
     OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 9000));
     clock_ms = 2000;
-    OK(kvstore_cf_set_write_tracking(p->cf, 1)); /* on already: nothing is forgotten */
+    OK(kvstore_cf_set_write_tracking(p->cf, 1)); /* already on: write times are kept */
     CHECK(written(p->cf, "key") == 1000);
     OK(kvstore_cf_set_write_tracking(p->cf, 0));
     GIVES(KVSTORE_ERROR, kvstore_cf_write_time(p->cf, K("key"), &at));
@@ -174,7 +174,7 @@ static void sweep_at(const struct place *p)
 
     OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 2001));
     clock_ms = 2002;
-    OK(kvstore_cf_sweep(p->cf, 1, &swept)); /* also what has expired goes, but only live keys count */
+    OK(kvstore_cf_sweep(p->cf, 1, &swept)); /* expired keys are removed too, but only live ones count */
     CHECK(swept == 6 && rows_of(p->cf) == 0);
     OK(kvstore_cf_put(p->cf, K("now"), K("value")));
     OK(kvstore_cf_sweep(p->cf, 0, &swept)); /* written in this very millisecond */

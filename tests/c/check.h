@@ -1,4 +1,4 @@
-/* What every C test program uses: CHECK and the choice of a scenario by name. */
+/* Used by every C test program: CHECK, and the selection of a scenario by name. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -32,10 +32,10 @@
 
 #define OK(call) GIVES(KVSTORE_OK, call)
 
-/* What is in an output before a call that must not touch it. */
+/* Content of an output before a call that must not write to it. */
 #define UNTOUCHED_POINTER ((void *)(uintptr_t)0x5a5a5a5a)
 
-/* The call is refused with the code and writes to no output. The program says what its outputs are, by its
+/* Asserts that the call returns the code and writes to no output. The program defines its outputs by
  * set_outputs and outputs_are_untouched. */
 #define REFUSED(code, call)                                                                              \
     do {                                                                                                 \
@@ -57,7 +57,7 @@ struct scenario {
     void (*run)(void);
 };
 
-/* What a program sets before each scenario. */
+/* Set-up of a program before each scenario. */
 #ifndef BEFORE_EACH
 #define BEFORE_EACH
 #endif

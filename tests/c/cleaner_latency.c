@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     } while (kvstore_cf_next_expiry(cf, &left) == KVSTORE_OK && count < MOST);
     double seconds = (double)(now_ns() - start) / 1e9;
     OK(kvstore_cleaner_stop(kv));
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(cf, &left)); /* all of it is gone */
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(cf, &left)); /* everything is removed */
     OK(kvstore_cf_count(cf, &left));
     CHECK(left == 0);
     printf("%d expired keys purged by the cleaner in %.2f s\n", keys, seconds);

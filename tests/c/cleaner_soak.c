@@ -1,5 +1,6 @@
-/* Starts and stops the cleaner as often as the argument says, while four threads put and get keys of short
- * lives through the same handle; then checks everything. For valgrind --tool=helgrind and ThreadSanitizer:
+/* Starts and stops the cleaner as often as the argument states, while four threads put and get keys with
+ * short TTLs through the same handle; then checks everything. For valgrind --tool=helgrind and
+ * ThreadSanitizer:
  *
  *     cleaner_soak 1000 [soak.db]
  */

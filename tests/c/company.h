@@ -1,12 +1,13 @@
 /*
- * What the company_*.c programs share: processes with a time limit, a ledger of what was acknowledged, and a
- * store written to by this library ("ours") and by another copy of SQLite ("stock", Debian's libsqlite3).
+ * Shared by the company_*.c programs: processes with a time limit, a ledger of acknowledged commits, and a store
+ * that this library ("ours") and another copy of SQLite ("stock", Debian's libsqlite3) write to.
  *
- * The invariant: a writer's n-th commit puts its counter "c/WW" to n and adds the key "k/WW/NNNNNNNN". What it
- * means to commit is in the ledger before, and what was acknowledged after: the counter lies between the two,
- * whoever was killed, and there are exactly that many keys. Each commit looks first whether the last is there.
+ * Invariant: the n-th commit of a writer sets its counter "c/WW" to n and adds the key "k/WW/NNNNNNNN". The ledger
+ * records n before the commit as intended, and after it as acknowledged. The counter always lies between the two,
+ * whichever process was killed, and there are exactly that many keys. Each commit first checks that the previous
+ * one is present.
  *
- * A program is compiled with the stock SQLite linked (-DLINKED -lsqlite3), or loads it by itself.
+ * A program either links the stock SQLite (-DLINKED -lsqlite3) or loads it at run time.
  */
 #ifndef COMPANY_H
 #define COMPANY_H
@@ -105,7 +106,7 @@ static inline void show_threads(pid_t pid)
     if (threads) closedir(threads);
 }
 
-/* Who has which locks on the files of the store in the current folder: by descriptor, as the kernel shows them. */
+/* Locks on the files of the store in the current directory, by descriptor, as the kernel reports them. */
 static inline void show_locks(void)
 {
     char folder[500], path[600], text[1000];
@@ -148,7 +149,7 @@ static inline void backtrace_to(int fd)
 #endif
 }
 
-/* SIGUSR1: this thread says where it is, and goes on. */
+/* SIGUSR1: this thread prints its position and continues. */
 static inline void says_where(int signal)
 {
     char head[100];
@@ -159,7 +160,7 @@ static inline void says_where(int signal)
     errno = errno_before;
 }
 
-/* To be called first of all in main. */
+/* Must be called first in main. */
 static inline void can_say_where(void)
 {
     struct sigaction action = {.sa_handler = says_where, .sa_flags = SA_RESTART};
@@ -204,7 +205,7 @@ static inline void is_stuck(int signal)
     _exit(97);
 }
 
-/* This process is stuck if it has not ended, or asked again, after so many seconds. */
+/* This process counts as stuck if it has not ended, or called this again, within this number of seconds. */
 static inline void limit_time(unsigned seconds)
 {
     backtrace_to(-1); /* loads what it needs now, where nothing is stuck yet */
@@ -214,7 +215,7 @@ static inline void limit_time(unsigned seconds)
 
 /* ---- processes ---------------------------------------------------------------------------------------- */
 
-/* Waits for the end of a child for so long, and gives its status; a child that is stuck fails the test. */
+/* Waits for a child for this time and returns its status; a stuck child fails the test. */
 static inline int end_within(pid_t pid, int seconds, const char *what)
 {
     int status;
@@ -246,8 +247,9 @@ static inline void must_end_well(pid_t pid, int seconds, const char *what)
     }
 }
 
-/* Another process, which shares nothing with this one: this program anew, in a role. Not by fork, which would run
- * what the library does at a fork. `in` and `out` are its stdin and stdout (-1: as ours). */
+/* Starts another process that shares nothing with this one: this program in a role. It does not use fork
+ * alone, which would run the library's fork handlers. `in` and `out` become its stdin and stdout (-1:
+ * inherited). */
 static inline pid_t start_with(int in, int out, const char *role, const char *a, const char *b, const char *c)
 {
     const char *argv[] = {"company", role, a, b, c, NULL};
@@ -272,7 +274,7 @@ static inline void run_role(const char *role, const char *a, const char *b, cons
     must_end_well(start(role, a, b, c), 60, role);
 }
 
-/* Another process that is talked to: a byte each way means "go on". */
+/* Another process, synchronised by bytes: a byte in either direction means "continue". */
 struct other {
     pid_t pid;
     int to, from;
@@ -296,7 +298,7 @@ static inline void say(int fd)
     while (write(fd, "!", 1) != 1) CHECK(errno == EINTR);
 }
 
-/* 0: the other side is gone. */
+/* 0: the other process has ended. */
 static inline int hears(int fd)
 {
     char byte;
@@ -349,7 +351,7 @@ enum { WRITERS = 64 };
 struct ledger {
     _Atomic uint64_t acknowledged[WRITERS], intended[WRITERS];
     _Atomic uint64_t stop;
-    _Atomic uint64_t events; /* for whoever counts something */
+    _Atomic uint64_t events; /* for callers that count */
 };
 
 static struct ledger *ledger;
@@ -385,8 +387,8 @@ static inline uint64_t all_acknowledged(void)
 
 enum { PATIENCE_MS = 30000 };
 
-/* BUSY is tried again; a lock is stuck if for that long nobody has committed anything, or ten times that long this one
- * caller has had no luck. */
+/* BUSY is retried. A lock counts as stuck if no process has committed for this time, or this caller has not
+ * succeeded for ten times as long. */
 struct patience {
     int64_t since, still_since;
     uint64_t times, commits;
@@ -418,7 +420,7 @@ static inline void again(struct patience *p, const char *call)
 #define PATIENTLY(rc, call)                                                                                   \
     for (struct patience patience_ = {0}; (rc = (call)) == KVSTORE_BUSY;) again(&patience_, #call)
 
-/* What a look from `before` (acknowledged then) until now may have found. */
+/* What a read that began at `before` (acknowledged then) and ends now may have found. */
 static inline void judge(const char *who, int writer, uint64_t before, uint64_t found)
 {
     uint64_t intended = intended_of(writer);
@@ -534,7 +536,7 @@ static inline void commit_ours(KVStore *kv, int writer)
     atomic_store(&ledger->acknowledged[writer], n);
 }
 
-/* A writer goes on after one of its number, which may have been killed. */
+/* A writer continues after a writer of the same number, which may have been killed. */
 static inline void resume_ours(KVStore *kv, int writer)
 {
     uint64_t before = acknowledged_of(writer);
@@ -813,7 +815,7 @@ static inline int is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Nobody has any lock on the store. */
+/* Asserts that no process has a lock on the store. */
 static inline void must_be_unlocked(const char *when)
 {
     char db = lock_at(STORE, 0, 0), shm = lock_at(STORE "-shm", 0, 0);

@@ -1,13 +1,13 @@
 /*
- * What a forked child may do: open its parent's store anew and work with it, whatever the parent was doing; and
- * what it may not: use what it inherited, wait for it, or keep a lock of the parent's alive.
+ * Forked children: a child may open its parent's store and work with it, whatever the parent was doing at the
+ * fork. It may not use inherited handles, wait for them, or keep a lock of the parent.
  *
  *     rounds STATE MODE ROUNDS SECONDS SEED   forks, in a state of the parent
- *     killed MODE ROUNDS SECONDS SEED         the parent is killed in a write transaction while its child lives
+ *     killed MODE ROUNDS SECONDS SEED         the parent is killed in a write transaction while its child runs
  *     exec MODE                               fork + exec, vfork, posix_spawn, system
  *
- * MODE is wal or delete. The rounds end after SECONDS, or (if that is 0) after ROUNDS of them. Where the kernel has no
- * locks of a descriptor's own, a child may also be refused, with KVSTORE_MISUSE.
+ * MODE is wal or delete. The rounds end after SECONDS, or after ROUNDS if SECONDS is 0. Without open file description
+ * locks, a child may also be refused with KVSTORE_MISUSE.
  */
 #include "abuse_sample.h"
 #include "company.h"
@@ -78,7 +78,7 @@ static void close_handles(void)
     close_ours(kv);
 }
 
-/* The rest of the API, beside what abuse_sample.h has. */
+/* The rest of the API, in addition to that in abuse_sample.h. */
 static void all_functions_are_refused(void)
 {
     KVIterator *new_it;
@@ -330,7 +330,7 @@ static void end_state(void)
     for (int i = 0; state == MANY && i < 50; i++) close_ours(many[i]);
 }
 
-/* The others may be writing: in DELETE mode that is BUSY for readers, too. */
+/* Other processes may be writing: in DELETE mode readers get BUSY then. */
 static int others_write(void)
 {
     return state >= THREADS && state <= CHECKPOINT;
@@ -338,7 +338,7 @@ static int others_write(void)
 
 /* ---- the child ---------------------------------------------------------------------------------------- */
 
-/* Opens the store anew and works with it. NULL: it was refused, as it may be without OFD locks. */
+/* Opens the store and works with it. NULL: the open was refused, which is allowed without OFD locks. */
 static KVStore *open_anew(void)
 {
     KVStoreConfig config = ours_config(mode);
@@ -364,7 +364,7 @@ static void works_anew(KVStore *mine, int writer)
     judge("a child", PARENT, before, counter_of_ours(mine, PARENT));
     verify_ours(mine, 0);
     if (state == WRITING) {
-        /* The parent's transaction is not seen, and keeps others from writing, its own children as well. */
+        /* The parent's transaction is not visible, and blocks all other writers, including its own children. */
         PATIENTLY(rc, kvstore_exists(mine, "in the transaction", 18, &there));
         WORKS(mine, rc);
         CHECK(!there);
@@ -594,7 +594,7 @@ static void rounds(int count, int seconds, uint64_t seed)
     printf("%s, %s: %d forks, %llu commits\n", state_names[state], mode, the_round, (unsigned long long)all_acknowledged());
 }
 
-/* The parent has the store for itself: a child is told that it is busy, and harms nothing. */
+/* The parent has the store open exclusively: a child gets BUSY, and does no harm. */
 static void exclusive(void)
 {
     KVStoreConfig config = ours_config(mode);
@@ -628,12 +628,12 @@ static void exclusive(void)
 
 /* ---- the parent is killed ----------------------------------------------------------------------------- */
 
-/* "doomed MODE SEED": opens, begins to write, forks a child, and waits to be killed. Its stdin and stdout are the
- * child's, too: the child says that it is there, and hears when the parent is no more. */
+/* "doomed MODE SEED": opens, begins to write, forks a child, and waits to be killed. The child shares its
+ * stdin and stdout: it reports that it has started, and is notified when the parent has ended. */
 static void doomed(uint64_t seed)
 {
     struct chance luck = seeded(seed);
-    unsigned when = below(&luck, 3); /* the child opens anew: only after the parent's death; also before; and stays */
+    unsigned when = below(&luck, 3); /* the child opens the store: only after the parent's death; also before; and stays */
     unsigned larges = below(&luck, 3) * 30;
     int rc;
     static char large[200000];
@@ -648,7 +648,7 @@ static void doomed(uint64_t seed)
     PATIENTLY(rc, kvstore_begin(kv, 1));
     WORKS(kv, rc);
     WORKS(kv, kvstore_put(kv, "in the transaction", 18, "v", 1));
-    for (unsigned n = larges; n; n--) { /* at times more than the cache holds; without a WAL nobody can read then */
+    for (unsigned n = larges; n; n--) { /* sometimes more than the cache holds; without a WAL no process can read then */
         char key[20];
         if (!is_wal(mode)) when = 0;
         memset(large, (int)n, sizeof large);
@@ -687,7 +687,7 @@ static void doomed(uint64_t seed)
     _exit(0);
 }
 
-/* "at-once MODE": nobody's lock is in the way, and nothing needs to be waited for. */
+/* "at-once MODE": no lock conflicts, and nothing waits. */
 static void at_once(unsigned by_stock)
 {
     int64_t since = now_ms();
@@ -787,7 +787,7 @@ static void exec_in_children(void)
     self[n] = 0;
     limit_time(60);
     open_ledger();
-    for (int i = 3; i < 4096; i++) { /* of whoever started this program */
+    for (int i = 3; i < 4096; i++) { /* of the process that started this program */
         struct stat st;
         if (fstat(i, &st) == 0) CHECK(fcntl(i, F_SETFD, FD_CLOEXEC) == 0);
     }

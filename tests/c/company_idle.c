@@ -1,11 +1,12 @@
 /*
- * Processes that have read and sit idle, beside one that writes: the WAL stays within its bound.
+ * Idle processes that have read, while another one writes: the WAL stays within its bound.
  *
  *     writes PUTS HOLD WHEN MODE SEED   three readers, opened before the writer ("before") or after it ("after"); MODE:
- *                                       "once" (they read once), "now-and-then" (they read on, far apart)
- *     matrix                            who keeps a snapshot between calls: alone and in company, for each holdReads
- *     joined HOLD                       a process that was alone when it read, sits idle, and is joined by a writer: with
- *                                       holdReads 0 it lets go with its next call
+ *                                       "once" (they read once), "now-and-then" (they read at long intervals)
+ *     matrix                            which handle keeps a snapshot between calls, alone and with other processes, for
+ *                                       each holdReads
+ *     joined HOLD                       a process reads while it is alone, and is idle when a writer starts: with holdReads 0
+ *                                       it releases its snapshot at its next call
  *
  * HOLD is holdReads: 0, 1 or -1; or "small", for the profile.
  */
@@ -108,7 +109,8 @@ static void writes(uint64_t puts, const char *hold, const char *when, const char
            (unsigned long long)puts, READERS, how, hold, when, (long long)most);
 }
 
-/* Whether somebody keeps a snapshot: a checkpoint by another process's stock SQLite cannot begin the WAL anew. */
+/* Returns whether a process keeps a snapshot: then a checkpoint by the stock SQLite of another process cannot
+ * reset the WAL. */
 static void checks(const char *expected)
 {
     struct stock s = open_stock();
@@ -152,7 +154,7 @@ static void matrix(void)
                 read_once(&second);
                 run_role("checks", expected, NULL, NULL);
                 finish(&second, 60, "a reader");
-                /* Who is alone again keeps one again, after some hundred reads that look. */
+                /* A process that is alone again keeps a snapshot again, after some hundred reads. */
                 kv = open_holding("0");
                 commit_ours(kv, 0);
                 close_ours(kv);

@@ -83,7 +83,7 @@ static void *writes(void *thread)
     return t->stock ? writes_by_stock(t) : writes_by_ours(t);
 }
 
-/* Its children open the store anew, write and leave; some outlive it. */
+/* Its children open the store, write and exit; some outlive it. */
 static void forks(int process, struct chance *chance)
 {
     KVStore *kv = open_ours(mode);
@@ -96,7 +96,7 @@ static void forks(int process, struct chance *chance)
         pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
-            /* Of the children that live at once, and of those a killed process has left, no two have one number. */
+            /* No two children that run at once, including those of a killed process, have the same number. */
             int writer = FORKED + process * 6 + n % 6;
             char name[40];
             int turn;
@@ -127,7 +127,7 @@ static void forks(int process, struct chance *chance)
     close_ours(kv);
 }
 
-/* "work MODE PROCESS/SEED KIND": in the foreground, until it is killed or told to stop. */
+/* "work MODE PROCESS/SEED KIND": in the foreground, until it is killed or asked to stop. */
 static void work(int process, uint64_t seed, const char *kind)
 {
     struct thread t[THREADS];
@@ -180,7 +180,7 @@ static void mix(int kills, int seconds, uint64_t seed, int alone)
         uint64_t goal = all_acknowledged() + below(&chance, 300);
 
         limit_time(120);
-        for (int64_t begin = now_ms(); all_acknowledged() < goal;) { /* so much work, then the next */
+        for (int64_t begin = now_ms(); all_acknowledged() < goal;) { /* this amount of work, then the next process */
             for (int i = 0; i < PROCESSES; i++) must_still_run(workers[i]);
             if (now_ms() - begin > 60000) {
                 for (int i = 0; i < PROCESSES; i++) show_threads(workers[i]);

@@ -1,17 +1,17 @@
 /*
- * Two copies of SQLite in one process on one store: whatever the one closes, the other keeps its locks, as a third
- * process sees, and nobody's commits are lost.
+ * Two copies of SQLite in one process on one store. Closing a file through one copy does not release the locks of
+ * the other, as seen by a third process, and no commit is lost.
  *
- *     holds MODE [alone]            every lock held by either, while something is closed
- *     commits MODE N SEED [alone]   N commits by each, while a third process writes, too
+ *     holds MODE [alone]            every lock held by either copy, while the other closes a file
+ *     commits MODE N SEED [alone]   N commits by each copy, while a third process writes as well
  *
- * MODE is wal or delete; "alone": without the other copy (where the kernel has no locks of a descriptor's own).
+ * MODE is wal or delete; "alone": without the other copy (for kernels without open file description locks).
  */
 #include "company.h"
 
-/* ---- what the third process looks at ------------------------------------------------------------------ */
+/* ---- checks of the third process ------------------------------------------------------------------ */
 
-/* "look-wal" and "look-delete", WHAT: "read" or "write" is held by somebody. */
+/* "look-wal" and "look-delete", WHAT: a "read" or "write" lock is held. */
 static void look(int wal, const char *what)
 {
     int write = strcmp(what, "write") == 0;
@@ -54,7 +54,7 @@ static void look(int wal, const char *what)
     }
 }
 
-/* "free MODE": nobody is in the way of a writer. */
+/* "free MODE": a writer is not blocked. */
 static void is_free(const char *mode)
 {
     KVStore *kv = open_ours(mode);
@@ -157,7 +157,7 @@ static void close_something(const char *mode, int ours, enum closing closing, KV
         kv = *second_ours;
         read_ours(kv);
         rc = kvstore_sync(kv);
-        CHECK(rc == KVSTORE_OK || rc == KVSTORE_BUSY); /* beside a writer */
+        CHECK(rc == KVSTORE_OK || rc == KVSTORE_BUSY); /* while another process writes */
         rc = kvstore_checkpoint(kv, KVSTORE_CHECKPOINT_PASSIVE, NULL, NULL);
         CHECK(rc == KVSTORE_OK || rc == KVSTORE_BUSY);
         WORKS(kv, kvstore_integrity_check(kv, NULL));
@@ -316,7 +316,8 @@ static void *commits_by_stock(void *unused)
     return NULL;
 }
 
-/* "third MODE SEED [alone]": writes until it is told to stop, as ours and as stock in turns (never both at once). */
+/* "third MODE SEED [alone]": writes until it is asked to stop, alternately as ours and as stock, never both
+ * at once. */
 static void third(const char *mode, const char *number, int alone)
 {
     struct chance chance = seeded(strtoull(number, NULL, 10) + 3);

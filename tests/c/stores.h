@@ -50,8 +50,8 @@ static inline void files_are_plain(void)
     CHECK(unsetenv("KVSTORE_TEST_ENCRYPTED") == 0);
 }
 
-/* What a handle knows of a server's time came with an answer, and has gone on since then; so clock_ms is heard of by the
- * next call that asks the server. For scenarios that go on with what was read before. */
+/* A handle knows the server's time from an answer, and advances it since. A changed clock_ms is therefore
+ * seen by the next call that asks the server. For scenarios that continue with data read before. */
 static inline void hear_the_time(KVStore *kv)
 {
     int64_t left;
@@ -68,7 +68,7 @@ static inline void clock_file(char *path, size_t size, const char *schema)
     CHECK(n > 0 && (size_t)n < size);
 }
 
-/* The schema of the program's stores, without what tells them from each other. */
+/* Schema of the program's stores, without the suffix that distinguishes them. */
 static inline const char *schemas_begin_with(void)
 {
     const char *name = strstr(getenv("KVSTORE_TEST_STORES"), "schema=");
@@ -123,7 +123,7 @@ static inline int open_anywhere(const char *path, KVStore **kv, const KVStoreCon
     return kvstore_open_v2(place_of(path), kv, config);
 }
 
-/* The same with the clock. */
+/* Also with the clock of the test. */
 static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
 {
     KVStore *kv = NULL;

@@ -20,7 +20,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of this build's `libkvstore.so`: cargo leaves it beside the test binaries.
+/// Returns the directory of this build's `libkvstore.so`, which cargo writes next to the test binaries.
 pub fn library_dir() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test binary");
     let deps = test.parent().expect("the folder of the test binary");
@@ -47,7 +47,7 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// A C compiler (or C++ compiler) with all warnings as errors, that finds the headers.
+/// Returns a C or C++ compiler with the include path of the headers and all warnings as errors.
 pub fn compiler(name: &str, standard: &str) -> Command {
     let mut command = Command::new(name);
     command.arg(format!("-std={standard}")).args([
@@ -79,8 +79,8 @@ pub fn build(compiler: &mut Command, source: &str, directory: &Path) -> PathBuf 
     program
 }
 
-/// The program of a C source (a path from the root) with the shared library. Each is compiled once by a test binary,
-/// whose programs are of no use to the next run.
+/// Returns the program of a C source (a path from the root), linked with the shared library. Each test binary
+/// compiles it once; the next run does not reuse it.
 fn program(source: &str) -> PathBuf {
     static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<OnceLock<PathBuf>>>>> = LazyLock::new(Mutex::default);
     let program = Arc::clone(PROGRAMS.lock().unwrap().entry(source.to_owned()).or_default());
@@ -98,7 +98,7 @@ fn program(source: &str) -> PathBuf {
         .clone()
 }
 
-/// A program whose stores are on a server where the tests are to use one. (`KVSTORE_TEST_REMOTE=1`, in a build with the
+/// Returns a program whose stores are on a server, if the tests are run with one. (`KVSTORE_TEST_REMOTE=1`, in a build with the
 /// feature `remote`; see `tests/c/stores.h`.)
 pub fn maybe_on_a_server(program: impl AsRef<OsStr>) -> Command {
     #[allow(unused_mut)]
@@ -145,12 +145,12 @@ pub fn run_under_valgrind(source: &str, alone: &[&str]) {
     }
 }
 
-/// Whether a tool is there. In CI a missing one is a failure.
+/// Returns whether a tool is installed. In CI a missing tool is a failure.
 pub fn has_tool(name: &str) -> bool {
     found(name, Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()))
 }
 
-/// The same of what a test has looked for itself.
+/// Like `has_tool`, for a tool that the test has searched for itself.
 pub fn found(name: &str, there: bool) -> bool {
     assert!(there || std::env::var_os("CI").is_none(), "{name} is missing: .ci/setup installs it");
     if !there {
