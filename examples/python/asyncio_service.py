@@ -14,7 +14,7 @@ db = kvstore.aio.open("sessions.db")
 
 async def answer(command: str, name: str, value: str) -> str:
     if command == "put":
-        async with db.transaction() as tx:  # this task's; others' calls never land in it
+        async with db.transaction() as tx:  # of this task only; calls of other tasks are not part of it
             await tx.put(f"session:{name}", value, ttl=60)
             number = await tx.incr("logins")
         return f"login {number}"

@@ -13,7 +13,8 @@ db = kvstore.open("cache.db")
 tags = Tags(db)
 
 
-# Fresh for ten minutes. Shortly before that, and for an hour after, a thread computes it anew, and nobody waits.
+# A result is fresh for ten minutes. Shortly before the end, and for an hour after it, callers get the cached
+# result at once while a thread recomputes it.
 @memoize(db, ttl=600, early=1.0, stale=3600)
 def forecast(city: str) -> str:
     print("computing for", city)

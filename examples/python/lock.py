@@ -20,7 +20,7 @@ with kvstore.open("jobs.db") as db:
     print("making the report", flush=True)
     time.sleep(seconds)  # the work
     with db.transaction():
-        if lock.owned():  # in the transaction that writes: nobody can have taken it in between
+        if lock.owned():  # checked in the transaction that writes, so no other process can take the lock meanwhile
             db["report"] = f"made under number {lock.fencing_token}"
     lock.release()
     print("done")

@@ -22,7 +22,7 @@ def session_of(token):
 
 
 def save(token, session):
-    sessions.put(token, session, if_present=True)  # not if somebody has logged out meanwhile
+    sessions.put(token, session, if_present=True)  # only if the session was not closed meanwhile
 
 
 def log_out(token):
