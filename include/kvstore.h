@@ -21,7 +21,7 @@
  *              KVSTORE_MISUSE: the handle is closed or was inherited through fork().
  *   Writes     The write codes are the read codes, KVSTORE_BUSY also if another handle is writing
  *              (outside a transaction), KVSTORE_READONLY and KVSTORE_FULL.
- *   Servers    For a store on a server, every call may also return KVSTORE_CANTOPEN,
+ *   Servers    For a store on a server, every read and write may also return KVSTORE_CANTOPEN,
  *              KVSTORE_AUTH_FAILED or KVSTORE_READONLY, because a lost connection is opened
  *              again.
  *   Pointers   A NULL handle, a NULL pointer where one is required, and a length that is out of

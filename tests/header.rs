@@ -192,10 +192,7 @@ fn every_function_documents_purpose_and_errors() {
     let functions = functions(&header());
     for function in &functions {
         let Function { name, returns, doc } = function;
-        assert!(
-            doc.split(' ').count() >= 4 && doc.contains('.'),
-            "{name} has no description: {doc:?}"
-        );
+        assert!(doc.split(' ').count() >= 4 && doc.contains('.'), "{name} has no description: {doc:?}");
         if returns == "int" && !ANSWERS.contains(&name.as_str()) {
             assert!(says_errors(function, &functions), "{name} does not list its errors: {doc:?}");
         }

@@ -201,7 +201,7 @@ pub unsafe extern "C" fn kvstore_cf_increment(
     }
 }
 
-/// Gives a yes or no to a caller who may not care.
+/// Writes a flag to an output that may be NULL.
 ///
 /// # Safety
 /// NULL or valid, as documented.
@@ -212,7 +212,7 @@ pub(super) unsafe fn give_flag(pointer: *mut c_int, flag: bool) {
     }
 }
 
-/// Gives a count to a caller who may not care.
+/// Writes a count to an output that may be NULL.
 ///
 /// # Safety
 /// NULL or valid, as documented.

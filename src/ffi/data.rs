@@ -13,7 +13,7 @@ use super::handle::{FamilyHandle, Opaque, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Expiry, Family};
 
-/// A handle that data functions work on.
+/// Handle with a family, on which the functions on keys operate.
 pub(super) trait HasFamily: HasSession {
     fn family(&self) -> &Family;
 }
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn kvstore_cf_get(
     unsafe { on_family(cf, |family| get(family, pKey, nKey, ppValue, pnValue).map(|_| KVSTORE_OK)) }
 }
 
-/// Gives the value out, and the key's end of life back.
+/// Writes the value to the outputs and returns the expiry time of the key.
 pub(super) unsafe fn get(
     family: &Family,
     p_key: *const c_void,

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn kvstore_open_encrypted(
         // SAFETY: NULL or valid, as documented.
         let result = unsafe { output(ppKV, "ppKV")? };
         result.set(std::ptr::null_mut());
-        // SAFETY: NULL, or so many bytes.
+        // SAFETY: NULL, or valid for `length` bytes.
         let password = unsafe { password(pPassword, nPassword)? };
         if path.is_null() {
             return bad_argument("the path is NULL: a store in memory is not encrypted");
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn kvstore_is_encrypted(kv: *mut KVStore) -> c_int {
 /// in DELETE journal mode is not detected; it finds no database afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_reencrypt(kv: *mut KVStore, pNew: *const c_void, nNew: c_int) -> c_int {
-    // SAFETY: NULL or a handle, and NULL or so many bytes, as documented.
+    // SAFETY: NULL or a handle, and NULL or valid for the length, as documented.
     unsafe {
         call(kv, |kv| {
             let password = password(pNew, nNew)?;

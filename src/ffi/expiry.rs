@@ -443,7 +443,7 @@ fn duration(ms: i64, what: &str) -> Outcome<Duration> {
     }
 }
 
-/// A number of keys of which 0 means no limit.
+/// Converts a maximum number of keys; 0 means no limit.
 fn limit(max_keys: i64) -> Outcome<Option<u64>> {
     match u64::try_from(max_keys) {
         Ok(0) => Ok(None),

@@ -1,10 +1,9 @@
-//! What the pointers of the C API point to.
+//! The objects that pointers of the C API refer to.
 //!
-//! A handle's memory, its slot, is made once and never given back to the allocator. Its first bytes say
-//! whether the handle is open and of which type, so that a call with another pointer is told apart. Closing
-//! changes the mark at once, whatever other threads are doing. The handle's value goes when no call is
-//! under way with it any more ([`under_way`](super::under_way)), and the slot is used for a new handle only
-//! after many others of its type were closed.
+//! The memory of a handle, its slot, is allocated once and never returned to the allocator. Its first bytes, the mark,
+//! show whether the handle is open, and its type, so that a call with a wrong pointer is detected. Closing changes the
+//! mark at once, whatever other threads are doing. The value of the handle is dropped when no call uses it any more
+//! ([`under_way`](super::under_way)). The slot is reused only after many other handles of its type were closed.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -18,20 +17,20 @@ use super::types::{KVBatch, KVColumnFamily, KVIterator, KVStore};
 use super::under_way::{Header, InUse, Stay, is_mine, is_mine_alone};
 use crate::{Cursor, Family, Store, WriteBatch};
 
-/// What a `KVStore *` stands for.
+/// Value of a `KVStore *`.
 pub(super) struct StoreHandle {
     pub(super) store: Store,
     pub(super) session: Arc<Session>,
 }
 
-/// What a `KVColumnFamily *` stands for.
+/// Value of a `KVColumnFamily *`.
 pub(super) struct FamilyHandle {
     pub(super) family: Family,
     pub(super) name: std::ffi::CString,
     pub(super) session: Arc<Session>,
 }
 
-/// What the handles stand for that one thread at a time uses, `KVIterator *` and `KVBatch *`.
+/// Value of a handle that is used by one thread at a time: `KVIterator *` and `KVBatch *`.
 pub(super) struct Single<V> {
     value: UnsafeCell<V>,
     pub(super) session: Arc<Session>,
@@ -43,16 +42,16 @@ impl<V> Single<V> {
     }
 }
 
-/// A C type with the Rust value that its handles stand for.
+/// C type, with the Rust value of its handles.
 pub(super) trait Opaque: Sized {
     type Value: 'static;
-    /// The mark of an open handle: letters that a memory dump shows.
+    /// Mark of an open handle: ASCII letters, recognisable in a memory dump.
     const MARK: u32;
     const NAME: &'static str;
-    /// How many slots that are free wait before the first is used again: a call with a closed handle, however
-    /// late it comes, shall find it closed.
+    /// Number of free slots that wait before the first one is reused, so that a late call with a closed handle still
+    /// finds it closed.
     const WAITING: usize;
-    /// How many handles are closed between two looks at which of them are still in use: each takes a barrier.
+    /// Number of closed handles after which those still in use are determined, which takes a barrier.
     const CLOSED_TOGETHER: usize = 64;
     fn slots() -> &'static Slots<Self::Value>;
 }
@@ -60,15 +59,15 @@ pub(super) trait Opaque: Sized {
 #[repr(C)] // the header comes first in every type
 pub(super) struct Slot<V> {
     header: Header,
-    /// `None` when the slot is free. Changed by whoever has the slot for himself only.
+    /// `None` when the slot is free. Changed only by the exclusive owner of the slot.
     value: UnsafeCell<Option<V>>,
 }
 
 /// The slots of closed handles of a type.
 pub(super) struct Slots<V>(AtomicPtr<ProcessSlots<V>>);
 
-/// Those of one process: a forked child begins with none, and with a lock that nobody holds. Its parent's stay as
-/// they are; never freed.
+/// Slots of one process. A forked child begins without slots and with an unlocked mutex; those of its parent stay
+/// unchanged and are never freed.
 struct ProcessSlots<V> {
     generation: u32,
     lists: Mutex<Lists<V>>,
@@ -76,17 +75,17 @@ struct ProcessSlots<V> {
 }
 
 struct Lists<V> {
-    /// Calls may still be under way with these.
+    /// Calls may still be using these.
     closed: Vec<SlotPointer<V>>,
-    /// How many handles were closed since it was looked which are in use.
+    /// Number of handles closed since those in use were last determined.
     closes: usize,
-    /// Free, the longest free first.
+    /// Free slots, longest free first.
     free: VecDeque<SlotPointer<V>>,
 }
 
 struct SlotPointer<V>(*mut Slot<V>);
 
-// SAFETY: a slot in a list is owned by the list alone, but for calls under way, which its value must allow.
+// SAFETY: the list owns its slots, except for calls in progress, which the value must allow.
 unsafe impl<V: Send> Send for SlotPointer<V> {}
 
 impl<V> Slots<V> {
@@ -117,7 +116,7 @@ impl<V> Slots<V> {
             match self.0.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => known = made,
                 Err(other) => {
-                    // SAFETY: made just now, and nobody has seen it.
+                    // SAFETY: just created and not shared.
                     drop(unsafe { Box::from_raw(made) });
                     known = other;
                 }
@@ -131,7 +130,7 @@ impl Opaque for KVStore {
     const MARK: u32 = u32::from_be_bytes(*b"KVst");
     const NAME: &'static str = "KVStore";
     const WAITING: usize = 256;
-    const CLOSED_TOGETHER: usize = 1; // to free a store costs more than a barrier
+    const CLOSED_TOGETHER: usize = 1; // freeing a store costs more than a barrier
     fn slots() -> &'static Slots<StoreHandle> {
         static SLOTS: Slots<StoreHandle> = Slots::new();
         &SLOTS
@@ -171,7 +170,7 @@ impl Opaque for KVBatch {
     }
 }
 
-/// Why a pointer is not an open handle.
+/// Reason why a pointer is not an open handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotOpen {
     Null,
@@ -179,14 +178,14 @@ pub(super) enum NotOpen {
     InUse,
 }
 
-/// Makes an open handle.
+/// Creates an open handle.
 pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
     let mut lists = T::slots().lists();
     let reused = if lists.free.len() >= T::WAITING { lists.free.pop_front() } else { None };
     drop(lists);
     match reused {
         Some(SlotPointer(slot)) => {
-            // SAFETY: the list owned the slot, and no call is under way with it: one that comes late finds it
+            // SAFETY: the list owned the slot, and no call is using it: a late call finds it
             // closed until the mark is set, and then open with this value.
             unsafe {
                 *(*slot).value.get() = Some(value);
@@ -201,8 +200,8 @@ pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
     }
 }
 
-/// An open handle and a call that is under way with it, as long as this lives. The value stays what it is until
-/// then, also if the handle is closed meanwhile.
+/// Open handle with a call in progress. The value stays unchanged until this is dropped, also if the handle is closed
+/// meanwhile.
 pub(super) struct Entered<'a, V> {
     value: &'a V,
     stay: Stay<'a>,
@@ -217,17 +216,17 @@ impl<V> Deref for Entered<'_, V> {
     }
 }
 
-/// Begins a call with a handle that threads share.
+/// Begins a call with a handle that threads may share.
 ///
 /// # Safety
-/// `handle` is NULL, or came from [`open`] of some type.
+/// `handle` is NULL, or was returned by [`open`] for any type.
 #[inline(always)]
 pub(super) unsafe fn enter<'a, T: Opaque>(handle: *const T) -> Result<Entered<'a, T::Value>, NotOpen> {
     // SAFETY: passed on.
     unsafe { entered(handle, Stay::with(header(handle)?)) }
 }
 
-/// Begins a call with a handle that one thread at a time uses.
+/// Begins a call with a handle that is used by one thread at a time.
 ///
 /// # Safety
 /// As [`enter`].
@@ -240,8 +239,8 @@ pub(super) unsafe fn enter_single<'a, T: Opaque>(handle: *const T) -> Result<Ent
     }
 }
 
-/// The same if it takes next to nothing: this thread was the last to use the handle, and is in no other call with a
-/// handle of this kind.
+/// Like [`enter_single`], on the fast path only: if this thread was the last to use the handle, and is in no other
+/// call with a handle of this kind.
 ///
 /// # Safety
 /// As [`enter`].
@@ -255,8 +254,8 @@ pub(super) unsafe fn enter_mine<'a, T: Opaque>(handle: *const T) -> Option<Enter
 /// As [`enter`]; `stay` is with this handle.
 #[inline(always)]
 unsafe fn entered<'a, T: Opaque>(handle: *const T, stay: Stay<'a>) -> Result<Entered<'a, T::Value>, NotOpen> {
-    // SAFETY: a handle, of whatever type, begins with a header. The mark tells the type, and that it was open when
-    // the call was already under way: so its value stays.
+    // SAFETY: a handle of any type begins with a header. The mark shows the type, and that the handle was open when
+    // the call had already been recorded, so its value stays.
     unsafe {
         if !header(handle)?.is_open_as(T::MARK) {
             return Err(NotOpen::Closed);
@@ -276,16 +275,16 @@ unsafe fn header<'a, T: Opaque>(handle: *const T) -> Result<&'a Header, NotOpen>
     if header.is_null() || !header.is_aligned() {
         return Err(NotOpen::Null);
     }
-    // SAFETY: a pointer from `open` points to a slot for ever, and every type of slot begins with a header.
+    // SAFETY: a pointer from `open` always points to a slot, and every type of slot begins with a header.
     Ok(unsafe { &*header })
 }
 
-/// The value of a handle that one thread at a time uses, for one call alone.
+/// Exclusive access to the value of a single-thread handle, for one call.
 pub(super) struct Exclusive<'a, V>(&'a Entered<'a, Single<V>>);
 
 impl<'a, V> Exclusive<'a, V> {
     /// # Safety
-    /// No other thread uses the handle meanwhile, but to close it.
+    /// No other thread uses the handle meanwhile, except to close it.
     pub(super) unsafe fn of(entered: &'a Entered<'a, Single<V>>) -> Result<Exclusive<'a, V>, NotOpen> {
         let handle = entered.stay.handle();
         if handle.is_in_use() {
@@ -296,8 +295,8 @@ impl<'a, V> Exclusive<'a, V> {
     }
 
     pub(super) fn value(&mut self) -> &mut V {
-        // SAFETY: `in_use` was not set before and is until this is dropped, so there is no other
-        // reference, if one thread at a time uses the handle, as it must.
+        // SAFETY: `in_use` was not set before and stays set until this is dropped. There is no other reference,
+        // because one thread at a time uses the handle.
         unsafe { &mut *self.0.value.value.get() }
     }
 }
@@ -309,10 +308,10 @@ impl<V> Drop for Exclusive<'_, V> {
 }
 
 impl<V> Entered<'_, Single<V>> {
-    /// The value, to be looked at.
+    /// Returns the value for reading.
     ///
     /// # Safety
-    /// No other thread uses the handle meanwhile, but to close it.
+    /// No other thread uses the handle meanwhile, except to close it.
     #[inline(always)]
     pub(super) unsafe fn look(&self) -> Result<&V, NotOpen> {
         if self.stay.handle().is_in_use() {
@@ -322,38 +321,38 @@ impl<V> Entered<'_, Single<V>> {
         Ok(unsafe { &*self.value.value.get() })
     }
 
-    /// The value, to be looked at in a call that [`enter_mine`] began.
+    /// Returns the value for reading, in a call that [`enter_mine`] began.
     ///
     /// # Safety
     /// As [`look`](Entered::look).
     #[inline(always)]
     pub(super) unsafe fn glance(&self) -> &V {
-        // SAFETY: an exclusive reference would be another thread's, or this one's in another such call.
+        // SAFETY: an exclusive reference could only exist in another thread, or in another such call of this thread.
         unsafe { &*self.value.value.get() }
     }
 
-    /// [`glance`](Entered::glance), to change it.
+    /// Like [`glance`](Entered::glance), for writing.
     ///
     /// # Safety
-    /// As [`look`](Entered::look); and nothing else is called meanwhile.
+    /// As [`look`](Entered::look); and no other function is called meanwhile.
     #[inline(always)]
     pub(super) unsafe fn glance_mut(&mut self) -> &mut V {
-        // SAFETY: another reference would be another thread's, or this one's in another such call.
+        // SAFETY: another reference could only exist in another thread, or in another such call of this thread.
         unsafe { &mut *self.value.value.get() }
     }
 }
 
-/// A handle that was marked as closed just now, and its value. Whoever has this does the rest. Dropped, it
-/// leaves slot and value as they are, for ever.
+/// Handle that was just marked as closed, with its value. The owner must call [`finish`](Closing::finish); otherwise
+/// slot and value are leaked.
 pub(super) struct Closing<T: Opaque>(*mut Slot<T::Value>);
 
 impl<T: Opaque> Closing<T> {
     pub(super) fn value(&self) -> Option<&T::Value> {
-        // SAFETY: the value is taken from a closed slot only by those who have it from `later` or `now`.
+        // SAFETY: the value of a closed slot is dropped only through the lists, which this handle is not in yet.
         unsafe { (*(*self.0).value.get()).as_ref() }
     }
 
-    /// Drops the value and frees the slot when no call is under way with it, which is looked at now and then.
+    /// Drops the value and frees the slot once no call is using it, which is checked at intervals.
     pub(super) fn finish(self) {
         T::slots().lists().closed.push(SlotPointer(self.0));
         T::slots().note_close(T::CLOSED_TOGETHER);
@@ -361,15 +360,15 @@ impl<T: Opaque> Closing<T> {
 }
 
 impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
-    /// [`finish`](Closing::finish) for handles that one thread at a time uses. Their buffers can be large, so it is
-    /// looked at once whether they are in use.
+    /// Like [`finish`](Closing::finish), for single-thread handles. Their buffers can be large, so their use is
+    /// checked at once.
     pub(super) fn finish_single(self) {
         // SAFETY: slots are never freed.
         let header = unsafe { &(*self.0).header };
         if !is_mine_alone(header) && InUse::now().is_none_or(|in_use| in_use.has(header)) {
             return self.finish();
         }
-        // SAFETY: no call is under way with the slot, and none will be: it is marked as closed.
+        // SAFETY: no call is using the slot, and none will: it is marked as closed.
         unsafe { *(*self.0).value.get() = None };
         T::slots().lists().free.push_back(SlotPointer(self.0));
         T::slots().note_close(T::CLOSED_TOGETHER);
@@ -377,7 +376,7 @@ impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
 }
 
 impl<V> Slots<V> {
-    /// Counts a close, and looks at the closed handles after so many of them.
+    /// Counts a close, and frees unused closed handles after every `together` of them.
     fn note_close(&self, together: usize) {
         let mut lists = self.lists();
         lists.closes += 1;
@@ -388,7 +387,7 @@ impl<V> Slots<V> {
         }
     }
 
-    /// Looks which closed handles are still in use, and frees the others.
+    /// Frees the closed handles that no call is using.
     fn look(&self) {
         let closed = {
             let mut lists = self.lists();
@@ -398,7 +397,7 @@ impl<V> Slots<V> {
         if closed.is_empty() {
             return;
         }
-        // Nobody else has these slots now, and the lock is not held.
+        // This thread owns the slots now, and the lock is not held.
         let in_use = InUse::now();
         // SAFETY: slots are never freed.
         let is_free = |slot: &SlotPointer<_>| unsafe {
@@ -406,7 +405,7 @@ impl<V> Slots<V> {
         };
         let (free, used): (Vec<_>, Vec<_>) = closed.into_iter().partition(is_free);
         for slot in &free {
-            // SAFETY: no call is under way with the slot, and none will be: it is marked as closed.
+            // SAFETY: no call is using the slot, and none will: it is marked as closed.
             unsafe { *(*slot.0).value.get() = None };
         }
         let mut lists = self.lists();
@@ -415,13 +414,13 @@ impl<V> Slots<V> {
     }
 }
 
-/// Frees the values of closed handles of a type, as far as no call is under way with them.
+/// Drops the values of closed handles of a type, except those that calls are using.
 pub(super) fn free_closed<T: Opaque>() {
     T::slots().look();
 }
 
-/// Marks a handle as closed. Of several threads that close one handle, one succeeds; calls of others may still be
-/// under way.
+/// Marks a handle as closed. Of several threads that close one handle, one succeeds. Calls of other threads may still
+/// be in progress.
 ///
 /// # Safety
 /// As [`enter`].
@@ -431,7 +430,7 @@ pub(super) unsafe fn close<T: Opaque>(handle: *mut T) -> Result<Closing<T>, NotO
     if header.close(T::MARK) { Ok(Closing(handle.cast())) } else { Err(NotOpen::Closed) }
 }
 
-/// [`close`] for a handle that one thread at a time uses. A callback cannot close the one that calls it.
+/// Like [`close`], for a single-thread handle. A callback cannot close the handle that is running it.
 ///
 /// # Safety
 /// As [`enter`].
@@ -441,7 +440,7 @@ where
 {
     // SAFETY: passed on.
     unsafe {
-        // Without a look at the value, which another thread may be closing.
+        // The value is not read, because another thread may be closing it.
         let header = header(handle)?;
         if header.is_open_as(T::MARK) && header.is_in_use() && is_mine(header) {
             return Err(NotOpen::InUse);

@@ -155,7 +155,7 @@ where
     }
 }
 
-/// Gives out the iterator that `make` makes.
+/// Creates an iterator with `make` and writes it to the output.
 pub(super) unsafe fn new_iterator<T: Opaque>(
     handle: *mut T,
     result: *mut *mut KVIterator,

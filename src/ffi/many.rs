@@ -96,7 +96,7 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
             let (mut complete, mut fits) = (true, true);
             let done = family.get_many_with(wanted, |n, value| {
                 if n >= count {
-                    fits = false; // whatever the store says, the arrays end here
+                    fits = false; // the arrays of the caller end here
                 } else if let Some(value) = value {
                     let copy = malloc_copy(value);
                     complete &= !copy.is_null();

@@ -1,19 +1,17 @@
-//! The C API: check, convert, call, convert. It knows nothing of the crate but its public API.
+//! The C API: check, convert, call, convert. It uses the public API of the crate only.
 //!
-//! Conventions, each with one home:
-//! - `handle`: what a `KVStore *` points to. Memory of a handle is never given back to the allocator,
-//!   so that a closed handle is told apart (`KVSTORE_MISUSE`) instead of read after free.
-//! - `under_way`: which handles calls are under way with, so that one can be closed meanwhile.
-//! - `call`: the panic guard, the result code and the error text of every call; `errmsg` keeps the texts.
+//! - `handle`: the objects that C pointers refer to. The memory of a handle is never returned to the allocator, so
+//!   that a call with a closed handle is detected (`KVSTORE_MISUSE`) instead of reading freed memory.
+//! - `under_way`: tracks the handles that calls are using, so that a handle can be closed during a call.
+//! - `call`: panic guard, result code and error text of every call; `errmsg` stores the texts.
 //! - `args`: pointer and length to slice; output pointers; malloc'd copies.
-//! - `codes`, `types`: the constants and structs of the header.
-//! - the rest: the exported functions, in the order of the header.
+//! - `codes`, `types`: constants and structs of the header.
+//! - the other files: the exported functions. Each file is a section of the header; its first line is the title.
 //!
-//! Each `extern "C"` function is written out, has the whole contract of its C documentation as its
-//! safety condition (pointers are NULL, or valid for what the documentation says), and is only
-//! glue. The header is made from these files by cbindgen, in the order build.rs names them.
+//! The safety condition of each `extern "C"` function is its C documentation: pointers are NULL, or valid as
+//! documented. cbindgen generates the header from these files, in the order given in build.rs.
 
-#![allow(unsafe_code)] // the boundary: raw pointers come in here, and go no further
+#![allow(unsafe_code)] // raw pointers are confined to this module
 #![allow(non_snake_case, unreachable_pub)] // names and visibility are the header's
 
 mod args;

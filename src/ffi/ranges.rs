@@ -12,7 +12,7 @@ use super::iterators::new_iterator;
 use super::types::{KVColumnFamily, KVIterator};
 use crate::{Cursor, Direction, KeyRange};
 
-/// The range `[lower, upper)`, changed by the flags; `None` is open.
+/// Returns the range `[lower, upper)`, modified by the flags; `None` is unbounded.
 pub(super) fn key_range(lower: Option<&[u8]>, upper: Option<&[u8]>, flags: c_int) -> KeyRange {
     let lower = lower.map_or(Bound::Unbounded, |lower| match flags & KVSTORE_RANGE_OPEN {
         0 => Bound::Included(lower.to_vec()),

@@ -242,7 +242,7 @@ pub(super) fn journal_mode(mode: c_int) -> Outcome<JournalMode> {
     }
 }
 
-/// A setting of which 0 means the default.
+/// Converts a setting; 0 means the default.
 fn positive(name: &str, value: c_int) -> Outcome<Option<u32>> {
     match u32::try_from(value) {
         Ok(0) => Ok(None),
@@ -252,7 +252,7 @@ fn positive(name: &str, value: c_int) -> Outcome<Option<u32>> {
 }
 
 impl KVStoreStats {
-    /// `bad_calls` are those that failed before they reached the store.
+    /// `bad_calls`: calls that failed before they reached the store.
     pub(super) fn of(stats: Stats, bad_calls: u64) -> KVStoreStats {
         KVStoreStats {
             nPuts: stats.puts,

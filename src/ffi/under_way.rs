@@ -1,21 +1,21 @@
-//! Which handles calls are under way with, so that none is taken from under its call.
+//! Tracks the handles that calls are using (hazard pointers), so that no handle is freed during a call.
 //!
-//! A handle may be closed by any thread at any time. A call says which handle it uses before it looks whether
-//! the handle is open; whoever wants a closed handle's memory asks afterwards which handles are in use:
+//! Any thread may close a handle at any time. A call records the handle it uses before it checks that the handle is
+//! open. The thread that frees closed handles marks them first, and then reads the records:
 //!
-//! |    | a call                                   | who wants the memory         |
-//! |----|------------------------------------------|------------------------------|
-//! | 1. | writes the handle to its thread's record | marks the handle as closed   |
-//! | 2. | light barrier                            | heavy barrier                |
-//! | 3. | reads the mark                           | reads all threads' records   |
+//! |    | a call                                          | the thread that frees        |
+//! |----|-------------------------------------------------|------------------------------|
+//! | 1. | writes the handle to the record of its thread   | marks the handle as closed   |
+//! | 2. | light barrier                                   | heavy barrier                |
+//! | 3. | reads the mark                                  | reads the records            |
 //!
-//! The barriers keep 1 before 3 on both sides, so at least one of the two sees the other: the call finds the
-//! handle closed, or the memory is found in use. When a call is done it takes the handle from its record, with
-//! a store that releases what it did.
+//! The barriers keep step 1 before step 3 on both sides, so at least one side sees the other: either the call finds
+//! the handle closed, or the handle is found in use. At its end a call removes the handle from its record with a
+//! release store.
 //!
-//! The heavy barrier is membarrier(2), which makes every running thread of the process pass a full barrier; so
-//! the light one has to hold the compiler only, and a call pays for two stores. Where the system has no
-//! membarrier, both are full barriers.
+//! The heavy barrier is membarrier(2), which executes a full barrier in every running thread of the process. The light
+//! barrier therefore only restrains the compiler, and a call costs two stores. On systems without membarrier, both are
+//! full barriers.
 
 use std::cell::Cell;
 use std::ptr::{from_ref, null, null_mut};
@@ -27,18 +27,18 @@ use std::sync::atomic::{
 
 const CLOSED: u32 = 0;
 
-/// What every handle begins with, whatever its type.
+/// First field of every handle.
 #[repr(C)]
 pub(super) struct Header {
-    /// The letters of its type, or 0 if it is closed.
+    /// Letters of the type; 0 if the handle is closed.
     mark: AtomicU32,
-    /// Calls under way that are in no record.
+    /// Number of calls in progress that are in no record.
     counted: AtomicU32,
-    /// A call that needs the value for itself is running. The contract gives such a handle to one thread at a
-    /// time; this tells when a callback, or a second thread, does not keep to it.
+    /// A call with exclusive access is in progress. Such a handle is for one thread at a time; this flag detects a
+    /// callback or a second thread that violates this.
     in_use: AtomicBool,
-    /// Of a handle for one thread at a time: the record of the thread that used it last, which sets this itself,
-    /// before its call. Of one that threads share: the record of the first, to save that one a search.
+    /// Single-thread handle: record of the thread that used it last, set by that thread before its call. Shared
+    /// handle: record of the first thread, to save it a search.
     user: AtomicPtr<Record>,
 }
 
@@ -57,13 +57,13 @@ impl Header {
         self.mark.load(Acquire) == mark
     }
 
-    /// Opens a closed handle again, whose value has been set.
+    /// Marks a closed handle as open, after its value was set.
     pub(super) fn open_as(&self, mark: u32) {
         self.user.store(null_mut(), Relaxed);
         self.mark.store(mark, Release);
     }
 
-    /// Says whether it was open, and is closed by this very call.
+    /// Marks the handle as closed. Returns `true` if it was open.
     pub(super) fn close(&self, mark: u32) -> bool {
         self.mark.compare_exchange(mark, CLOSED, SeqCst, Relaxed).is_ok()
     }
@@ -82,22 +82,23 @@ impl Header {
     }
 }
 
-/// What a thread is doing. Only that thread writes to it. Never freed; a thread that ends leaves it to the next.
-#[repr(align(128))] // no other thread's record in the same cache line, nor in the one that is fetched with it
+/// Record of a thread: the handles its calls use. Only that thread writes to it. Records are never freed; the next
+/// thread reuses that of an ended one.
+#[repr(align(128))] // its own cache line, and its own pair of prefetched lines
 pub(super) struct Record {
-    /// The number of its thread; 0 if it has none.
+    /// Number of the thread; 0 if the record is free.
     thread: AtomicUsize,
-    /// The handle for many threads that a call is under way with.
+    /// Shared handle that a call is using.
     shared: AtomicPtr<Header>,
-    /// The handle for one thread at a time.
+    /// Single-thread handle that a call is using.
     single: AtomicPtr<Header>,
     next: AtomicPtr<Record>,
 }
 
-/// All records. The list only grows, to as many as there were threads at once.
+/// All records. The list only grows, up to the largest number of simultaneous threads.
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 
-/// Stands for a thread that has no record, as it is ending.
+/// Represents a thread that is ending and has no record.
 static ENDING: Record = Record::of(0);
 
 thread_local! {
@@ -106,7 +107,7 @@ thread_local! {
     static LEASE: Lease = const { Lease(Cell::new(null())) };
 }
 
-/// Gives the record back when the thread ends.
+/// Releases the record when the thread ends.
 struct Lease(Cell<*const Record>);
 
 impl Drop for Lease {
@@ -135,7 +136,7 @@ impl Record {
         std::iter::successors(follow(&RECORDS), move |record| follow(&record.next))
     }
 
-    /// The one of this thread; `None` if the thread is ending and has given it back.
+    /// Returns the record of this thread; `None` if the thread is ending and has released it.
     #[inline(always)]
     fn mine() -> Option<&'static Record> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -147,7 +148,8 @@ impl Record {
         self.thread.load(Relaxed) == this_thread()
     }
 
-    /// This thread's, to be found quickly by its next calls with the same handle if it is the first to use it.
+    /// Returns the record of this thread. The first thread to use a handle stores its record in it, so that its next
+    /// calls find the record quickly.
     #[inline(never)]
     fn of_user(handle: &Header, is_first: bool) -> Option<&'static Record> {
         let record = Record::mine()?;
@@ -188,18 +190,18 @@ impl Record {
     }
 }
 
-/// A number that no other living thread has; never 0. Asked for with each step of an iterator, so without a call
-/// where there is a way: it is the thread pointer, to which thread-local memory is relative.
+/// Returns a number that is unique among the running threads, and never 0. Each step of an iterator needs it, so it is
+/// read without a function call where possible: it is the thread pointer.
 #[inline(always)]
 fn this_thread() -> usize {
     let thread: usize;
     #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
-    // SAFETY: the ABI of thread-local storage puts the thread pointer at its own first word; only read.
+    // SAFETY: by the ABI of thread-local storage, fs:0 contains the thread pointer; it is only read.
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, preserves_flags, readonly, pure));
     }
     #[cfg(all(target_os = "linux", target_arch = "aarch64", target_pointer_width = "64"))]
-    // SAFETY: the register has the thread pointer; only read.
+    // SAFETY: the register contains the thread pointer; it is only read.
     unsafe {
         std::arch::asm!("mrs {}, tpidr_el0", out(reg) thread, options(nostack, preserves_flags, nomem, pure));
     }
@@ -209,17 +211,17 @@ fn this_thread() -> usize {
         target_pointer_width = "64"
     )))]
     {
-        // Elsewhere, where something of the thread's own is.
+        // Elsewhere: the address of a thread-local variable.
         thread_local!(static OWN: Cell<u8> = const { Cell::new(0) });
         thread = OWN.with(|own| from_ref(own).addr());
     }
     thread
 }
 
-/// A call that is under way with a handle, as long as this lives.
+/// Guard of a call that uses a handle; the call ends when it is dropped.
 pub(super) struct Stay<'a> {
     handle: &'a Header,
-    /// Where the thread's record says so; `None` if the handle counts it.
+    /// Entry in the record of the thread; `None` if the handle counts the call.
     place: Option<&'static AtomicPtr<Header>>,
 }
 
@@ -241,7 +243,7 @@ impl<'a> Stay<'a> {
         self.handle
     }
 
-    /// With a handle for many threads. The mark is to be read after this.
+    /// Begins a call with a shared handle. The mark must be read afterwards.
     #[inline(always)]
     pub(super) fn with(handle: &'a Header) -> Stay<'a> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -252,7 +254,7 @@ impl<'a> Stay<'a> {
         Stay::at(record.map(|record| &record.shared), handle)
     }
 
-    /// With a handle for one thread at a time. The mark is to be read after this.
+    /// Begins a call with a single-thread handle. The mark must be read afterwards.
     #[cold]
     #[inline(never)]
     pub(super) fn with_single(handle: &'a Header) -> Stay<'a> {
@@ -260,13 +262,13 @@ impl<'a> Stay<'a> {
         let user = from_ref(record.unwrap_or(&ENDING)).cast_mut();
         if handle.user.load(Relaxed) != user {
             handle.user.store(user, Release);
-            // Who closes the handle marks it, and then looks who has used it: see `is_mine_alone`.
+            // A thread that closes the handle marks it, and then reads its last user: see `is_mine_alone`.
             fence(SeqCst);
         }
         Stay::at(record.map(|record| &record.single), handle)
     }
 
-    /// The same, if this thread was the last to use the handle and is in no other such call.
+    /// Like `with_single`, if this thread was the last to use the handle and is in no other such call.
     #[inline(always)]
     pub(super) fn with_mine(handle: &'a Header) -> Option<Stay<'a>> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -285,16 +287,16 @@ impl<'a> Stay<'a> {
         }
     }
 
-    /// `place` is in this thread's record, and empty.
+    /// Begins a call in `place`, an empty entry of this thread's record.
     #[inline(always)]
     fn written(place: &'static AtomicPtr<Header>, handle: &'a Header) -> Stay<'a> {
-        // Releases what earlier calls did: whoever reads this knows that they are over.
+        // Release: a thread that reads this knows that earlier calls have ended.
         place.store(handle.pointer(), Release);
         light_barrier();
         Stay { handle, place: Some(place) }
     }
 
-    /// For a call inside a call, from a callback, and for threads without a record.
+    /// Begins a call inside a call (from a callback), or in a thread without a record.
     #[cold]
     #[inline(never)]
     fn counted(handle: &'a Header) -> Stay<'a> {
@@ -304,24 +306,24 @@ impl<'a> Stay<'a> {
     }
 }
 
-/// Whether this thread was the last to use a handle that is for one thread at a time.
+/// Returns whether this thread was the last to use a single-thread handle.
 pub(super) fn is_mine(handle: &Header) -> bool {
     let mine = Record::mine().map_or(null(), from_ref);
     !mine.is_null() && std::ptr::eq(handle.user.load(Relaxed), mine)
 }
 
-/// Whether no other thread can be in a call with a handle that is for one thread at a time, and that this thread
-/// has just marked as closed: nobody else used it last, and who comes now sees the mark.
+/// Returns `true` if no other thread can be in a call with a single-thread handle that this thread has just marked as
+/// closed: no other thread used it last, and later calls see the mark.
 pub(super) fn is_mine_alone(closed: &Header) -> bool {
     fence(SeqCst);
     closed.user.load(Relaxed).is_null() || is_mine(closed)
 }
 
-/// The handles that calls are under way with, of those that were marked as closed before.
+/// Handles that calls are using, among those marked as closed before.
 pub(super) struct InUse(Vec<*mut Header>);
 
 impl InUse {
-    /// `None`: there is no telling.
+    /// Returns `None` if this cannot be determined.
     pub(super) fn now() -> Option<InUse> {
         heavy_barrier().then(|| {
             let places = Record::all().flat_map(|record| [&record.shared, &record.single]);
@@ -335,19 +337,19 @@ impl InUse {
     }
 }
 
-/// Which barriers are used. Decided before the first handle is given out, and never again.
+/// Kind of barriers in use. Decided once, before the first handle is returned.
 static BARRIERS: AtomicU8 = AtomicU8::new(UNDECIDED);
 const UNDECIDED: u8 = 0;
-/// Both are full ones.
+/// Both are full barriers.
 const EVEN: u8 = 1;
-/// The heavy one is membarrier(2), the light one for the compiler only.
+/// The heavy barrier is membarrier(2), the light one restrains the compiler only.
 const UNEVEN: u8 = 2;
 
-/// Finds out which barriers there are. To be called before a handle is given out.
+/// Determines the kind of barriers. Must be called before a handle is returned.
 pub(super) fn prepare() {
     if BARRIERS.load(Relaxed) == UNDECIDED {
         let barriers = if membarrier(REGISTER) { UNEVEN } else { EVEN };
-        // Of two threads that are here at once, one decides.
+        // If two threads are here at once, one of them decides.
         let _ = BARRIERS.compare_exchange(UNDECIDED, barriers, SeqCst, SeqCst);
     }
 }
@@ -361,19 +363,19 @@ fn light_barrier() {
     }
 }
 
-/// Says whether it could.
+/// Executes the heavy barrier. Returns `false` if that failed.
 fn heavy_barrier() -> bool {
     fence(SeqCst);
     if BARRIERS.load(Relaxed) != UNEVEN {
         return true;
     }
-    // A forked child may have to register anew.
+    // A forked child may have to register again.
     let done = membarrier(EXPEDITED) || (membarrier(REGISTER) && membarrier(EXPEDITED));
     fence(SeqCst);
     done
 }
 
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`: no other process is disturbed.
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`: other processes are not interrupted.
 const EXPEDITED: libc::c_int = 1 << 3;
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`
 const REGISTER: libc::c_int = 1 << 4;
@@ -382,11 +384,11 @@ const REGISTER: libc::c_int = 1 << 4;
 #[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn membarrier(command: libc::c_int) -> bool {
     let none: libc::c_int = 0;
-    // SAFETY: the call takes no memory.
+    // SAFETY: the call accesses no memory.
     unsafe { libc::syscall(libc::SYS_membarrier, command, none, none) == 0 }
 }
 
-/// Android has the call, and ends an application that makes it, before Android 10.
+/// Not used on Android, which before version 10 kills an application that makes this call.
 #[cfg(not(target_os = "linux"))]
 fn membarrier(_: libc::c_int) -> bool {
     false
@@ -399,10 +401,10 @@ mod tests {
 
     use super::*;
 
-    /// A processor keeps what it writes to itself for a while, the longer the further away the memory is that it
-    /// has written to before, and reads on meanwhile. The heavy barrier must drive that out.
+    /// A processor delays its stores in a buffer, longer after stores to distant memory, while it continues to load.
+    /// The heavy barrier must flush that buffer.
     #[test]
-    fn of_two_that_write_and_then_read_what_the_other_writes_one_sees_the_other() {
+    fn at_least_one_side_sees_the_store_of_the_other() {
         const ROUNDS: usize = 20_000;
         const LINES: usize = 512 * 1024;
         prepare();
