@@ -1,6 +1,8 @@
-//! Packaging for macOS and iOS, as far as it can be tried without a Mac: `make` and the scripts of packaging/apple run with
-//! stand-ins for the tools that a Mac has (tests/apple/stand-in), and with no others. What they run is compared, and what they
-//! leave. CMake and clang read what is meant for them.
+//! Packaging for macOS and iOS, as far as it can be tested without a Mac.
+//!
+//! `make` and the scripts of packaging/apple run with stand-ins for the tools of a Mac
+//! (tests/apple/stand-in), and with no other tools. The commands that they run are compared. CMake
+//! and clang read the files that are made for them.
 
 mod c_common;
 
@@ -98,7 +100,7 @@ impl Mac {
         run(&mut self.command("make", &[&[stage.as_str()], arguments].concat()))
     }
 
-    /// What was run, with the folders of this test left out.
+    /// Commands that were run, without the folders of this test.
     fn calls(&self) -> String {
         let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
         calls.replace(&self.folder.path().display().to_string(), "")
@@ -340,7 +342,7 @@ fn the_module_can_be_imported(headers: &Path) {
     }
 }
 
-/// What the files say of each other and of the crate.
+/// Facts that the files repeat about each other and about the crate.
 #[test]
 fn the_swift_package_names_the_framework_and_the_systems_that_are_built() {
     let read = |name: &str| fs::read_to_string(root().join("packaging/apple").join(name)).unwrap();

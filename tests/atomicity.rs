@@ -33,13 +33,13 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 // ---- the workers ---------------------------------------------------------------------------------
 
-/// What a worker tells of what it did: lines of numbers, each under the name of its kind.
+/// Report of a worker: lines of numbers, each under the name of its kind.
 type Report = Vec<(String, Vec<i64>)>;
 
 /// One of the twelve: what it works with.
 struct Worker<'a> {
     store: Store,
-    /// Where files beside the store may lie.
+    /// Folder for files next to the store.
     folder: &'a Path,
     number: usize,
     ends: Instant,
@@ -67,7 +67,8 @@ fn seconds() -> Duration {
 
 /// Does a job for the time it is to last.
 fn work(job: &str, path: &Path, folder: &Path, number: usize) -> Report {
-    // Who waits for twelve others, on few processors, may wait long; no call is to fail for that.
+    // A worker that waits for twelve others on few processors may wait long, and no call may fail
+    // for that.
     let store = Store::open_with(path, &Config::new().busy_timeout(Duration::from_secs(300))).unwrap();
     let mut worker = Worker { store, folder, number, ends: Instant::now() + seconds(), report: Vec::new() };
     match job {
@@ -160,10 +161,10 @@ fn run(job: &str, scratch: &Scratch) -> BTreeMap<String, Vec<Vec<i64>>> {
 
 /// A counter in a file that nothing protects but the lock its users hold.
 fn count_unprotected(folder: &Path, inside: &str) {
-    // Nobody else is inside …
+    // No other worker is inside …
     let marker = folder.join(format!("{inside} is inside"));
     OpenOptions::new().write(true).create_new(true).open(&marker).expect("two hold the lock at once");
-    // … and so nobody else writes between this look and this write.
+    // … so no other worker writes between this read and this write.
     let counter = folder.join(format!("{inside} counter"));
     let before: u64 = fs::read_to_string(&counter).map_or(0, |text| text.parse().unwrap());
     thread::yield_now();
@@ -263,7 +264,7 @@ fn lock(worker: &mut Worker<'_>) {
             abandoned += 1;
         } else {
             assert!(worker.store.compare_and_delete("lock", &token).unwrap(), "the lock was lost");
-            // Whoever has it now does not lose it to an old token.
+            // The present owner does not lose the lock to an old token.
             assert!(!worker.store.compare_and_delete("lock", &token).unwrap());
             taken += 1;
         }
@@ -396,7 +397,7 @@ fn baton(worker: &mut Worker<'_>) {
         count_unprotected(worker.folder, "baton");
         let end = worker.store.expiry_after(LONG);
         assert!(worker.store.compare_and_swap("baton", &mine, &next, end).unwrap(), "the baton was lost");
-        // Whoever has it now does not lose it to one who had it before.
+        // The present owner does not lose the baton to an earlier one.
         assert!(!worker.store.compare_and_swap("baton", &mine, &mine, end).unwrap());
         passed += 1;
     }

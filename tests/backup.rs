@@ -262,7 +262,8 @@ fn a_target_that_exists_is_refused_and_left_as_it_is() {
     for target in ["file", "empty", "directory", own] {
         let refused = store.backup(scratch.file(target), go_on).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Error, "{target}");
-        // Not that a log lies beside it: of the store itself it must not be removed.
+        // The error must not be about the log next to it: the log belongs to the store and must
+        // stay.
         assert!(refused.to_string().contains("exists already"), "{target}: {refused}");
     }
     assert_eq!(fs::read(scratch.file("file")).unwrap(), b"precious");

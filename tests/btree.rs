@@ -60,7 +60,7 @@ fn is_sound(scratch: &Scratch) {
     assert_eq!(python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())"), "ok");
 }
 
-/// All entries with their ends of life.
+/// Returns all entries with their expiry times.
 fn content(family: &Family) -> Vec<(Vec<u8>, Vec<u8>, Expiry)> {
     let mut cursor = family.cursor(KeyRange::all(), Direction::Forward);
     let mut entries = Vec::new();
@@ -135,7 +135,7 @@ fn pairs(path: &Path, how: &str) {
     }
 }
 
-/// What the other process can be asked for.
+/// Runs a command of the other process.
 fn obey(store: &Store, words: &[&str]) -> Result<String> {
     let number = |word: &str| word.parse::<usize>().unwrap();
     let ok = |()| "ok".to_owned();
@@ -166,7 +166,7 @@ fn obey(store: &Store, words: &[&str]) -> Result<String> {
             });
             Ok("ok".into())
         }
-        // Puts values until one fails; says how many it had put, and how it failed.
+        // Puts values until one fails. Answers how many it put, and the failure.
         ["fill-up", size] => loop {
             let n = store.count().unwrap_or(u64::MAX);
             let done = store.put_with_expiry(numbered(n as usize), vec![7; number(size)], Expiry::At(LATER));

@@ -22,7 +22,7 @@ fn damaged(sql: &str) -> Scratch {
     scratch
 }
 
-/// What is told: a text, and a key.
+/// Reported problems: message and key.
 type Told = Vec<(String, Option<Vec<u8>>)>;
 
 fn check(store: &Store, most: usize) -> (CheckReport, Told) {
@@ -59,7 +59,7 @@ fn every_disagreement_is_told_with_its_key_and_the_first_is_the_one_of_the_integ
     let keys: Vec<_> =
         told.iter().filter(|(text, _)| text.contains("key index")).map(|(_, key)| key.clone()).collect();
     assert_eq!(keys, (0..10).map(|n| Some(vec![n])).collect::<Vec<_>>());
-    // Whoever has enough says so; then there is nothing more, and the store goes on.
+    // The callback may end the check: then no more is reported, and the store remains usable.
     let (checked, told) = check(&store, 3);
     assert_eq!((checked.table_errors, told.len()), (3, 3));
     store.repair().unwrap();
@@ -104,7 +104,7 @@ fn a_check_that_sqlite_breaks_off_ends_with_what_was_found_and_says_so() {
     }
     let scratch = damaged("delete from \"ttl_key:default\" where key < x'0a'");
     let mut bytes = std::fs::read(scratch.path()).unwrap();
-    // The catalogue, of which SQLite first says what is wrong, and then cannot read it.
+    // A page of the catalogue: SQLite first reports its damage, and then cannot read it.
     let of_catalogue = (1..bytes.len() / 4096)
         .find(|page| {
             let page = &bytes[page * 4096..][..4096];

@@ -452,8 +452,8 @@ fn starts_and_stops_from_many_threads_leave_at_most_one_running() {
 #[test]
 fn a_cleaner_that_is_started_while_another_thread_closes_the_store_ends_with_it() {
     // A long read holds the handle. One thread starts the cleaner and waits for that read; then
-    // another one closes the store and waits, too. Whoever comes first when the read is over: once
-    // both have returned, no cleaner is left and no connection is open.
+    // another one closes the store and waits, too. Whichever of them runs first when the read is
+    // over: once both have returned, no cleaner is left and no connection is open.
     for round in 0..30 {
         let scratch = Scratch::new();
         let store = scratch.open();
@@ -490,7 +490,8 @@ fn handles_have_cleaners_of_their_own() {
     b.start_cleaner(MS, None).unwrap();
     a.close().unwrap();
     for n in 0..50 {
-        // The other handle's cleaner works through a connection of its own: its lock may be in the way.
+        // The cleaner of the other handle has a connection of its own, whose lock can block this
+        // write.
         while let Err(e) = b.put_with_expiry(numbered(n), "1", Expiry::At(1_000)) {
             assert_eq!(e.kind(), ErrorKind::Busy);
         }

@@ -1,5 +1,5 @@
-//! Writes that depend on what is there: put_with, compare_and_swap, compare_and_delete, increment.
-//! What each does to TTL and write time is in `semantics.rs`.
+//! Conditional writes: put_with_options, compare_and_swap, compare_and_delete, increment. Their
+//! effect on TTL and write time is tested in `semantics.rs`.
 
 mod common;
 

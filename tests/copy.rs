@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered};
 use kvstore::{Config, ErrorKind, Eviction, Expiry, Family, JournalMode, PutOptions, SizeLimit, Store};
 
-/// Value, end of life, write time (-1: not tracked).
+/// Value, expiry time, write time (-1: not tracked).
 type Row = (Vec<u8>, Option<i64>, i64);
 
 fn rows(family: &Family) -> BTreeMap<Vec<u8>, Row> {
@@ -234,7 +234,7 @@ fn a_store_is_not_copied_into_itself_under_any_name() {
     let scratch = Scratch::new();
     let (one, other) = (scratch.open(), scratch.open());
     if common::are_on_a_server() {
-        // No key is in the way.
+        // The refusal is not about keys of the target.
         for refused in [one.copy_to(&other, |_, _| true), one.copy_resumable(&other, |_, _| true).map(|_| 0)]
         {
             assert!(refused.unwrap_err().to_string().contains("into itself"));
@@ -491,7 +491,7 @@ fn a_copy_that_is_done_is_done_again_as_long_as_all_is_there() {
     let again = from.copy_resumable(&to, |_, _| true).unwrap();
     assert_eq!((again.keys, again.written, again.removed), (first.keys, 0, 0));
     assert_eq!(to.commit_counter().unwrap(), before);
-    // What dies meanwhile may be in one of the two only.
+    // A key that expires meanwhile may be in one of the two stores only.
     let soon = from.now_ms() + 40;
     from.put_with_expiry("a", "dies", Expiry::At(soon)).unwrap();
     to.put_with_expiry("z", "dies", Expiry::At(soon)).unwrap();

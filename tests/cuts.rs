@@ -1,13 +1,15 @@
-//! Every kind of call on a store on a server, while a proxy cuts, halves or delays the connection at every message of it, or
-//! the backend is terminated.
+//! Every kind of call on a store on a server, while a proxy cuts, halves or delays the connection at
+//! one of its messages, or the backend process is terminated.
 //!
-//! A call is done once; or it fails, and has changed nothing; or it says that its outcome is unknown, and is done once or
-//! not at all. The scenario (`cuts/scenario.rs`) is run on a store in memory first, which says what each call answers,
-//! and what a store has after it. Then it is run through the proxy again and again: in each run, one message of each
-//! call is harmed, in the first run the first one, then the second. After each call a handle with a connection of its own
-//! looks at all the store has.
+//! A call is done once; or it fails and has changed nothing; or it reports an unknown outcome, and
+//! is done once or not at all. The scenario (`cuts/scenario.rs`) first runs on a store in memory,
+//! which gives the expected answer of each call and the expected content after it. Then it runs
+//! through the proxy many times. Each run harms one message of each call: the first run the first
+//! message, the next run the second. After each call, a handle with a connection of its own reads
+//! the whole store.
 //!
-//! `KVSTORE_CUTS=all`: at every message; else at some of them, which are others in each sort of harm.
+//! `KVSTORE_CUTS=all` harms every message; without it a sample, which differs between the kinds of
+//! harm.
 #![cfg(feature = "remote")]
 
 mod common;
@@ -35,7 +37,7 @@ fn numbers(sort: usize, all: bool) -> Vec<usize> {
     }
 }
 
-/// What the scenario answers when nothing happens, and what the store has before it and after each call.
+/// Answers of the scenario without harm, and the content before it and after each call.
 struct Expected {
     answers: Vec<String>,
     states: Vec<State>,
@@ -55,7 +57,7 @@ fn expected() -> Expected {
     expected
 }
 
-/// What became of calls of which a message was harmed.
+/// Outcome of a call of which a message was harmed.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
 enum Outcome {
     #[default]
@@ -100,7 +102,7 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
             Ok(answer) => {
                 let tells_less = was_harmed && step.may == May::RepeatAndTellLess;
                 assert!(answer == expected.answers[number] || tells_less, "{}: {answer}", said());
-                // What is done without harm, all runs do, and the next harmed call shows it.
+                // Every run does the calls without harm; the next harmed call shows their effect.
                 assert!(!was_harmed || state_of(&direct) == *after, "{}: was not done, or twice", said());
                 continue;
             }
@@ -126,7 +128,8 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
         store.family_names().unwrap_or_else(|e| panic!("after {}: {e}", said()));
         let found = state_of(&direct);
         assert!(found == *before || outcome == Outcome::Unknown, "{}: failed, and changed something", said());
-        // A copy has a connection of its own, of which nobody knows when it is run again.
+        // A copy has a connection of its own: the server must learn that the broken one is closed,
+        // before the call is repeated.
         proxy.tell_server();
         if found != *after {
             assert!(found == *before, "{}: was done by half, or twice", said());

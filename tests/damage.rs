@@ -408,7 +408,7 @@ fn a_store_without_its_catalogue_is_corrupt_when_opened() {
         let refused = Store::open_with(scratch.path(), &common::maybe_encrypted(&Config::new())).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{sql}");
         assert!(refused.to_string().contains("kvstore repair"), "{refused}");
-        // But not to who comes to mend it, whom the check tells what is wrong.
+        // But an open for a repair succeeds, and the check names the damage.
         let store = scratch.open_with(&Config::new().allow_damaged(true).read_only(true));
         let found = store.integrity_check().unwrap_err();
         assert_eq!(found.kind(), ErrorKind::Corrupt, "{sql}");

@@ -47,13 +47,13 @@ fn fill(store: &Store) {
     family.put(KEY, VALUE.repeat(20_000)).unwrap();
 }
 
-/// Whether a file beside the store, or it, has one of the words.
+/// Returns the files of the store that contain one of the words in plain text.
 fn leaks(scratch: &Scratch) -> Vec<String> {
     leaked(scratch.dir())
 }
 
 fn has(bytes: &[u8], word: &[u8]) -> bool {
-    // SAFETY: so many bytes each.
+    // SAFETY: both pointers are valid for the lengths given.
     unsafe { !libc::memmem(bytes.as_ptr().cast(), bytes.len(), word.as_ptr().cast(), word.len()).is_null() }
 }
 

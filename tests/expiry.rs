@@ -17,7 +17,7 @@ fn left(ms: u64) -> Ttl {
 
 /// Whether any read shows the key.
 fn is_visible(store: &Store, key: &str) -> bool {
-    // First those that do not remove a dead row.
+    // First the reads that do not remove an expired row.
     let forward = keys(store.iter()).contains(&key.as_bytes().to_vec());
     let reverse = keys(store.iter().rev()).contains(&key.as_bytes().to_vec());
     let prefix = !keys(store.prefix(key)).is_empty();

@@ -1,6 +1,9 @@
-//! Families in thousands, each with keys that end: what is due is found without looking at all of them, and
-//! nothing that is due is ever missed, whoever has changed what meanwhile. Work is counted, not timed, where it can be: in
-//! pages that SQLite asks its file for. `KVSTORE_LIMITS=long` takes 10 000 families in place of 2000.
+//! Thousands of families, each with keys that expire.
+//!
+//! A purge finds what is expired without examining all families, and misses nothing, whichever
+//! handle has changed something meanwhile. Work is counted instead of timed, where possible: in
+//! pages that SQLite reads from its file. `KVSTORE_LIMITS=long` uses 10 000 families instead of
+//! 2000.
 
 mod common;
 mod shim;
@@ -30,7 +33,7 @@ fn end_of(n: usize) -> i64 {
     1_000_000 + n as i64
 }
 
-/// Makes a store of so many families, with one key each.
+/// Creates a store of `count` families, with one key each.
 fn make(path: &Path, count: usize) {
     let store = Store::open(path).unwrap();
     TestClock::at(1_000).drive(&store);
@@ -56,7 +59,7 @@ fn purged(deleted: u64) -> PurgeStep {
     PurgeStep { deleted, more: false }
 }
 
-/// What each of some calls asks of the files of a store with so many families.
+/// Pages that each of some calls reads from the files of a store with `count` families.
 fn pages_asked_for(config: &Config, count: usize) -> Vec<(&'static str, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
@@ -117,7 +120,8 @@ fn keys_of_thousands_of_families_go_in_the_order_of_their_ends_and_more_says_whe
         let store = Store::open_with(&path, &config).unwrap();
         let clock = TestClock::at(2_000);
         clock.drive(&store);
-        // Each family has one more, in the opposite order, between those of the others.
+        // Each family gets one more key, in the opposite order, between those of the other
+        // families.
         store
             .transaction(|tx| {
                 (0..count).try_for_each(|n| {
@@ -240,7 +244,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
                     store.rollback().unwrap();
                 }
                 3 => {
-                    // Not all of it, or for no time: it says whether something is left.
+                    // A purge with a limit returns whether something is left.
                     let max = random.below(3);
                     let due = purge(&mut model.clone(), now);
                     let step = store.purge_step(Some(max), None).unwrap();
@@ -301,7 +305,7 @@ fn a_key_that_ends_at_the_last_millisecond_is_the_next_one_beside_families_witho
     assert_eq!(store.next_expiry_all_families().unwrap(), Some(i64::MAX));
 }
 
-/// What this thread has had of a processor: others on the machine do not count.
+/// Processor time of this thread: other programs on the machine do not count.
 #[allow(unsafe_code)]
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -310,8 +314,9 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// In time of the processor, for what was quadratic was SQL's work in memory: with the list of all tables read anew for each
-/// family, four times the families took 18 and 20 times as long.
+/// Measured in processor time, because the quadratic part was work of SQL in memory: when the list
+/// of all tables was read again for each family, four times the families took 18 and 20 times as
+/// long.
 #[test]
 fn a_check_and_a_repair_take_as_long_as_there_are_families() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Calls to the operating system fail, and memory runs out: the call in progress says so, nothing is half done,
-//! the store can be used on, and nothing that was acknowledged is lost.
+//! Failing system calls and exhausted memory: the call in progress returns an error, nothing is half
+//! done, the store remains usable, and no acknowledged write is lost.
 //!
-//! A scenario is run again and again, and each time another of its calls to the VFS fails, once or from then on.
-//! `KVSTORE_TORTURE_SECONDS` makes the tests go through all of them (at most that long each); without it they
-//! try a sample. With `--nocapture` they say how many.
+//! A scenario runs many times; each time another of its calls to the VFS fails, once or from then
+//! on. `KVSTORE_TORTURE_SECONDS` makes the tests try all of them (for at most that long each);
+//! without it they try a sample. With `--nocapture` they print the number.
 
 #![allow(unsafe_code)]
 
@@ -34,7 +34,7 @@ const SAMPLE: usize = 150;
 /// Steps that are done after a fault is over.
 const STEPS_AFTER: usize = 8;
 
-/// What became of faults.
+/// Outcomes of the faults.
 #[derive(Debug, Default)]
 struct Tally {
     runs: usize,
@@ -50,7 +50,7 @@ struct Tally {
     kinds: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Runs the scenario with a fault in it; says what is wrong.
+/// Runs the scenario with a fault, and returns what is wrong.
 fn run(
     config: &Config,
     alone: bool,
@@ -75,7 +75,7 @@ fn run(
     }
     let mut left = usize::MAX;
     for (number, step) in steps.iter().enumerate() {
-        // What a fault does shows soon after it.
+        // The effect of a fault shows in the next steps.
         if fault.is_over() && left == usize::MAX {
             left = STEPS_AFTER;
         }
@@ -161,7 +161,7 @@ fn step_kind(step: &Step) -> String {
     format!("{step:?}").split(['(', ' ']).next().unwrap_or_default().to_owned()
 }
 
-/// What fails in a run.
+/// Kind of failure in a run.
 trait Faulty {
     fn begin(&mut self, dir: &Path);
     /// Everything works again.
@@ -176,7 +176,7 @@ trait Faulty {
     fn name(&self) -> String;
 }
 
-/// Whether the fault is the reason for an error, and the error says so.
+/// Returns an error unless the fault is the reason of `e`, and the text of `e` names it.
 fn blame(name: &str, e: &Error, fault: &dyn Faulty, tally: &mut Tally) -> Result<(), String> {
     let text = e.to_string();
     if !fault.hit() {
@@ -238,7 +238,8 @@ fn as_left(world: &World, contents: &[&Contents]) -> Result<(), String> {
         }
     }
     let said = |what: &'static str| move |e: Error| format!("a process killed then would find: {what}: {e}");
-    // Without that here: where nobody watches, files have not the methods that our VFS knows in these tests.
+    // Without secure_delete here: files that are not watched lack the methods that our VFS uses in
+    // these tests.
     let config = world.config.clone().secure_delete(false);
     let store = Store::open_with(copy.path().join("store.db"), &config).map_err(said("no store"))?;
     let looked_at = world.looked_at;
@@ -499,7 +500,8 @@ fn config_of(role: &str) -> Config {
     }
 }
 
-/// In a role "configuration/first/number/seconds": fails so many allocations, from that one in their order on.
+/// In a role "configuration/first/number/seconds": lets `number` allocations fail, starting with
+/// the allocation `first`.
 #[test]
 #[ignore = "no test, but the other process of the tests in this file"]
 fn child() {
@@ -649,7 +651,7 @@ fn lose_reasons() {
     let store = Store::open_with(&path, &Config::new().sql_engine(true)).unwrap();
     let (mut done, mut failed) = (0, 0);
     for nth in 1.. {
-        // The statement is known, and the table it was made for has gone.
+        // The statement is cached, but the table it was prepared for no longer exists.
         let put =
             |family: &kvstore::Family| family.put_with_expiry("large", vec![7; 9_000], Expiry::At(i64::MAX));
         put(&store.create_family("passing").unwrap()).unwrap();
@@ -696,7 +698,7 @@ fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() 
     play(REASONS);
 }
 
-/// What makes a family's tables.
+/// A call that creates the tables of a family.
 type Making = fn(&Store, &Family) -> Result<(), Error>;
 
 /// Every read that may look at the tables; what they answer, `Contents` compares elsewhere.
@@ -807,7 +809,7 @@ fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
     assert!(failed > 10, "{failed}");
 }
 
-/// The system says once what it could not write; here a checkpoint hears it that nobody has asked for.
+/// The system reports a failed write once; here an automatic checkpoint gets the report.
 #[test]
 fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -908,8 +910,8 @@ fn of_a_commit_that_fails_nothing_is_read_also_before_the_rollback() {
     }
 }
 
-/// A commit that fails may have happened: the write is not run once more, as it is without the dead rows that reads have met
-/// if these are why it has failed.
+/// A commit that fails may have happened, so the write is not run again. It is run again without
+/// the noted expired rows only if these are the cause of the failure.
 #[test]
 fn a_write_whose_commit_fails_with_dead_rows_in_it_happens_once_or_not_at_all() {
     let (mut hits, mut happened) = (0, 0);

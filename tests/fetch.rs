@@ -15,7 +15,7 @@ const LATER: i64 = 4_000_000_000_000;
 
 type Row = (Vec<u8>, Option<Vec<u8>>, Expiry);
 
-/// What one fetch shows.
+/// Entries of one fetch.
 #[track_caller]
 fn fetched(cursor: &mut Cursor, max: usize) -> Vec<Row> {
     let fetched = cursor.fetch(max).unwrap();
@@ -26,7 +26,7 @@ fn fetched(cursor: &mut Cursor, max: usize) -> Vec<Row> {
     rows
 }
 
-/// What fetches show until the end, whatever each is asked for.
+/// Entries of all fetches until the end, with the given sizes.
 #[track_caller]
 fn all(cursor: &mut Cursor, mut max: impl FnMut() -> usize) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -41,7 +41,7 @@ fn all(cursor: &mut Cursor, mut max: impl FnMut() -> usize) -> Vec<Row> {
     }
 }
 
-/// What a loop of `next` shows.
+/// Entries of a loop of `next`.
 #[track_caller]
 fn one_by_one(cursor: &mut Cursor) -> Vec<Row> {
     let mut rows = Vec::new();

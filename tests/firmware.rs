@@ -1,6 +1,6 @@
-//! What a small device needs: a week without a restart, in the memory of its first day.
+//! A small device runs for a week without a restart, in the memory of its first day.
 //!
-//! The only test of this program, which counts what the whole process has allocated.
+//! This is the only test of this program, because it counts the allocations of the whole process.
 
 mod common;
 

@@ -12,7 +12,8 @@ fn idle() -> &'static Program {
     program("idle")
 }
 
-/// Three readers and a writer; so many puts, or so many in the long form.
+/// Three readers and a writer, which puts `short` keys, or `long` keys in the long form of the
+/// tests.
 fn writes(hold: &str, opened: &str, how: &str, (short, long): (&str, &str)) {
     let puts = if is_long() { long } else { short };
     idle().run(&["writes", puts, hold, opened, how, &seed()]);

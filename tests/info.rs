@@ -1,4 +1,4 @@
-//! What a store says of itself: `Store::info` and `Family::count_with_ttl`.
+//! Tests of `Store::info` and `Family::count_with_ttl`.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn fill(store: &Store) {
         .unwrap();
 }
 
-/// What another SQLite counts, reading every page: for each table its bytes.
+/// Sizes that another SQLite counts by reading every page: the bytes of each table.
 fn counted(scratch: &Scratch) -> impl Fn(&str) -> u64 {
     let shown = python(
         &scratch.path(),
@@ -58,7 +58,7 @@ fn the_bytes_of_each_table_are_those_that_another_sqlite_counts_by_reading_every
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().page_size(page_size));
         fill(&store);
-        // Free pages and tables of others count for no family.
+        // Free pages and tables of other programs count for no family.
         store.create_family("gone").unwrap().put("k", vec![0; 300_000]).unwrap();
         store.drop_family("gone").unwrap();
         python(&scratch.path(), "con.execute('CREATE TABLE theirs AS SELECT zeroblob(9000)'); con.commit()");
@@ -144,7 +144,7 @@ fn it_works_read_only_in_memory_in_transactions_and_in_delete_mode() {
         assert_eq!(reader.info().unwrap(), info);
         assert_eq!(info.journal_mode, Some(mode));
         if mode == JournalMode::Wal {
-            // One moment, whoever writes meanwhile.
+            // The state of one moment, although another handle writes meanwhile.
             let before = reader.snapshot(|seen| {
                 store.put("large", vec![1; 3_000_000])?;
                 seen.info()

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What `make` says, with a target and variables, not as a part of the cargo that runs this test.
+/// Output of `make` with a target and variables, run as outside of cargo.
 fn make(target: &str, variables: &[(&str, &Path)]) -> String {
     let mut make = Command::new("make");
     make.current_dir(root()).arg(target);
@@ -141,7 +141,7 @@ fn copied(from: &str, to: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     names.map(|name| format!("{to}/{name}")).collect()
 }
 
-/// What `make install` is to install with `PREFIX=/usr` and a `libdir`.
+/// Files that `make install` has to install with `PREFIX=/usr` and a `libdir`.
 fn expected(libdir: &str) -> BTreeSet<String> {
     let soname = format!("libkvstore.so.{}", env!("CARGO_PKG_VERSION_MAJOR"));
     let mut expected = BTreeSet::from([

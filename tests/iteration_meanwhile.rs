@@ -1,4 +1,4 @@
-//! What an iterator sees of writes, transactions and the clock while it is under way.
+//! Visibility of writes, transactions and the clock for an iterator in progress.
 
 mod common;
 
@@ -302,7 +302,7 @@ fn iterators_outlive_their_family_handle_and_end_with_the_store() {
     assert!(!cursor.is_valid());
 }
 
-// ---- dead rows -----------------------------------------------------------------------------------
+// ---- expired rows ----------------------------------------------------------------------------
 
 #[test]
 fn dead_rows_are_skipped_also_by_the_thousand_and_not_removed() {

@@ -1,5 +1,5 @@
-//! What becomes of the dead rows that reads meet: they do not count as there any more for the handle that has met
-//! them, and are removed together, if that costs nobody anything.
+//! Lazy removal of expired rows that reads find: they no longer count for the handle that found
+//! them, and are removed together when that keeps no other call waiting.
 
 mod common;
 #[path = "common/sqlite.rs"]
@@ -22,10 +22,10 @@ fn with_a_dead_row(path: &Path, config: &Config) -> Store {
     store
 }
 
-/// How many dead rows a handle removes together without a write.
+/// Number of expired rows that a handle removes together without a write.
 const ENOUGH: usize = 64;
 
-/// A store with so many keys that have just expired; every tenth has a large value.
+/// Creates a store with `n` keys that have just expired; every tenth has a large value.
 fn with_dead_rows(path: &Path, config: &Config, n: usize) -> (Store, TestClock) {
     let store = Store::open_with(path, config).unwrap();
     let clock = TestClock::at(1_000);
@@ -103,8 +103,8 @@ fn while_the_wal_waits_for_a_checkpoint_reads_do_not_make_it_longer() {
     }
 }
 
-/// Who removes them by writing, or by closing, does so however long the WAL is: it waits for a checkpoint only if a
-/// number of commits says so.
+/// A write or a close removes noted rows however long the WAL is. It waits for a checkpoint only if
+/// `checkpoint_every` demands one.
 #[test]
 fn a_long_wal_keeps_no_write_and_no_close_from_removing_dead_rows() {
     if common::is_of_a_file("on a server a read removes nothing") {

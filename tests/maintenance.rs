@@ -312,7 +312,7 @@ fn while_it_grows_the_wal_is_written_back_without_a_checkpoint() {
     assert_eq!(store.stats().unwrap().checkpoints, checkpoints);
 }
 
-/// After a crash SQLite's memory looks as if somebody had begun a checkpoint.
+/// After a crash the shared memory of SQLite looks as if a checkpoint were in progress.
 #[test]
 fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {
     for (config, most) in [
@@ -323,7 +323,7 @@ fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {
         let (scratch, killed) = (Scratch::new(), Scratch::new());
         let store = scratch.open();
         (0..3).for_each(|n| store.put(numbered(n), "1").unwrap());
-        // What a killed process leaves: its files, without what was in memory.
+        // The files that a killed process leaves, without its memory.
         std::fs::copy(scratch.path(), killed.path()).unwrap();
         std::fs::copy(scratch.wal(), killed.wal()).unwrap();
         let store = killed.open_with(&config);
@@ -597,7 +597,7 @@ fn several_writers_without_a_pause_do_not_keep_the_wal_from_beginning_anew() {
     }
 }
 
-/// Somebody else's checkpoint, for which a writer with few pages of WAL is to wait.
+/// A writer with a short WAL has to wait for the checkpoint of another connection.
 #[test]
 fn a_writer_waits_for_the_checkpoint_of_another_when_the_wal_is_long() {
     for sql in [false, true] {
@@ -605,7 +605,7 @@ fn a_writer_waits_for_the_checkpoint_of_another_when_the_wal_is_long() {
         let config = Config::new().wal_pages(16).sql_engine(sql).busy_timeout(Duration::from_secs(20));
         let store = scratch.open_with(&config);
         store.put("k", "v").unwrap();
-        // Who checkpoints holds this lock of the file "-shm": WAL_CKPT_LOCK, wal.c.
+        // A checkpoint holds this lock of the `-shm` file: WAL_CKPT_LOCK, wal.c.
         let mut holder = Command::new("python3")
             .args(["-c", HOLD_THE_LOCK_OF_CHECKPOINTS])
             .arg(scratch.shm())

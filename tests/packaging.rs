@@ -1,4 +1,4 @@
-//! The recipes of packaging/ that nobody can run here: their syntax, and the facts they repeat.
+//! Recipes of packaging/ that cannot be run here: their syntax, and the facts that they repeat.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,8 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     }
     // Another value of the variable would take the place of Buildroot's.
     assert_eq!(said.matches("RUSTFLAGS").count(), 3, "{said}");
-    // What it sets in the environment (CARGO_PROFILE_RELEASE_...) outranks Cargo.toml, but not this file.
+    // Variables that it sets in the environment (CARGO_PROFILE_RELEASE_...) override Cargo.toml,
+    // but not this file.
     let profile = fs::read_to_string(packaging("firmware/profile.toml")).unwrap();
     let cargo = fs::read_to_string(packaging("../Cargo.toml")).unwrap();
     for line in ["lto = \"fat\"\n", "codegen-units = 1\n"] {
@@ -110,7 +111,7 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
         let sum = sum.split_whitespace().next().unwrap();
         assert!(recipe.contains(&format!("file://{licence};md5={sum}")), "{licence}: {sum}");
     }
-    // What is no function is an assignment, a comment or an `inherit`.
+    // Lines outside of functions are assignments, comments or `inherit`.
     let (mut functions, mut rest) = (String::new(), String::new());
     let mut is_inside = false;
     for line in recipe.replace("\\\n", " ").lines() {
@@ -201,7 +202,8 @@ fn packages_of_debian_for_another_machine_are_refused() {
     assert!(!refused.status.success() && text.contains("this one is amd64"), "{text}");
 }
 
-/// What packaging/dist/crates.py reads of the compilers of a release, made up but for the names of the files.
+/// Creates the files that packaging/dist/crates.py reads of the compilers of a release. Only their
+/// names are real.
 fn made_up_toolchain(folder: &Path) {
     let write = |path: &str, text: &str| {
         let path = folder.join("rustc-web/root/usr").join(path);

@@ -201,7 +201,7 @@ fn a_range_whose_rows_are_not_found_again_is_deleted_with_an_error() {
             let from = b"key-00000";
             let places: Vec<usize> = (0..file.len() - 9).filter(|&at| file[at..].starts_with(from)).collect();
             for at in places {
-                file[at] = b'z'; // the first row, where nobody looks for it
+                file[at] = b'z'; // the key of the first row is out of order now
             }
         });
         let store = Store::open_with(scratch.path(), &config).unwrap();

@@ -43,7 +43,8 @@ fn sample(scratch: &Scratch, config: &Config) -> (Store, TestClock) {
     (store, clock)
 }
 
-/// Nothing of a call that panicked is left: others write and checkpoint at once, and this handle, too.
+/// Checks that a call that panicked holds nothing: other handles and this one write and checkpoint
+/// at once.
 #[track_caller]
 fn nothing_is_held(scratch: &Scratch, store: &Store, config: &Config) {
     let program = "con.execute('pragma busy_timeout = 0')

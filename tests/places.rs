@@ -78,7 +78,7 @@ fn a_sync_syncs_the_wal_and_the_directory_also_after_the_directory_was_renamed()
         fs::rename(&old, &new).unwrap();
         store.put("b", "1").unwrap();
         syncs(&store, &[&new, &new.join("store.db-wal")]);
-        // Somebody else's of the same names is not taken for it.
+        // A store of another directory with the same names is not taken for it.
         fs::create_dir(&old).unwrap();
         let other = Store::open(old.join("store.db")).unwrap();
         other.put("other", "1").unwrap();
@@ -251,7 +251,7 @@ fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
         let config = Config::new().journal_mode(mode);
         let store = scratch.open_with(&config);
         store.put("a", "1").unwrap();
-        // Made while it is open: who opens it next is told.
+        // A hard link made while the store is open: the next open names it.
         fs::hard_link(scratch.path(), scratch.file("second.db")).unwrap();
         for read_only in [false, true] {
             for path in [scratch.path(), scratch.file("second.db")] {
@@ -431,7 +431,8 @@ fn a_store_deleted_or_moved_while_open_takes_no_more_writes() {
     }
 }
 
-/// Once it is seen, every later call says so, whichever calls follow each other in whatever time.
+/// Once a missing file is noticed, every later call reports it, whatever calls follow at whatever
+/// time.
 #[test]
 fn a_store_that_is_gone_stays_gone_for_every_call_until_it_is_back() {
     for config in ways() {
@@ -459,7 +460,8 @@ fn count_of_ghosts(store: &Store) -> u64 {
     u64::from(store.exists("ghost").unwrap())
 }
 
-/// Also who keeps a snapshot, which nothing that the new one does can tell it when the shared memory is gone, too.
+/// Also for a handle that keeps a snapshot: it gets no notice from the new store when the shared
+/// memory is deleted, too.
 #[test]
 fn reads_of_a_store_whose_files_are_all_gone_end_soon() {
     for made_again in [false, true] {
@@ -489,7 +491,7 @@ fn a_file_put_in_the_place_of_an_open_one_is_not_opened_with_its_log() {
         let old = scratch.open();
         fill(&old, 500);
         if by_vacuum {
-            // A copy whose header says that it has no WAL.
+            // A copy whose header has the DELETE journal mode.
             let copy = scratch.file("copy.db");
             sqlite::open(&scratch.path()).execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
         } else {
@@ -500,7 +502,7 @@ fn a_file_put_in_the_place_of_an_open_one_is_not_opened_with_its_log() {
         let error = refused(Store::open(scratch.path()), "deleted or replaced");
         assert!(error.to_string().contains("store.db-wal"), "{error}");
         drop(old);
-        // What the old one has left must be removed by hand, as the text says.
+        // The files of the old store must be removed by hand, as the message says.
         fs::remove_file(scratch.wal()).unwrap();
         fs::remove_file(scratch.shm()).unwrap();
         assert_eq!(scratch.open().count().unwrap(), 500);
@@ -580,7 +582,7 @@ fn who_may_not_write_is_told_which_files() {
         }
         assert!(answer.starts_with("ReadOnly") && !answer.contains("Error code"), "{answer}");
     }
-    // The database itself, whether or not somebody has it open.
+    // The database itself, whether or not a handle has it open.
     for store in [Some(store), None] {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o444)).unwrap();
         let mut other = as_nobody(&scratch, &scratch.path(), "open");
@@ -610,7 +612,7 @@ fn an_open_that_fails_leaves_no_file() {
     fs::write(long.join("there"), "").unwrap();
     assert!(Store::open(long.join("there")).is_err());
     assert!(long.join("there").exists());
-    // What cannot be made beside it: the journal's name is a directory, the WAL's is one.
+    // Files that cannot be created next to it: each name is that of a directory.
     for suffix in ["-journal", "-wal", "-shm"] {
         fs::create_dir(scratch.file(&format!("store.db{suffix}"))).unwrap();
         assert!(Store::open(scratch.path()).is_err());
@@ -748,7 +750,7 @@ fn closed_store_among_others(scratch: &Scratch) -> PathBuf {
     path
 }
 
-/// Opens such a store as its owner, who perhaps is not root.
+/// Opens such a store as its owner, which need not be root.
 fn open_as_owner(path: &Path) -> Store {
     fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
     let store = Store::open(path).unwrap();
@@ -877,7 +879,7 @@ fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
     reader.go_on();
     reader.expect("1000");
     assert_eq!(reader.ask("first"), "key 000000");
-    // Somebody who may write there does, and closes it again.
+    // A process with write permission opens the store and closes it again.
     open_up(&path);
     let store = Store::open(&path).unwrap();
     store.put("a new one", "1").unwrap();
@@ -887,7 +889,7 @@ fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
     assert_eq!(reader.ask("get a new one"), "1");
     assert_eq!(reader.ask("next"), "key 000001");
     assert_eq!(reader.ask("check"), "sound");
-    // In a snapshot it cannot go on, and says so; afterwards it can.
+    // Calls of an open snapshot fail; after its end they succeed.
     assert_eq!(reader.ask("begin"), "begun");
     assert_eq!(reader.ask("count"), "1001");
     open_up(&path);
@@ -899,7 +901,7 @@ fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
     assert!(reader.ask("count").starts_with("Busy"));
     assert_eq!(reader.ask("rollback"), "rolled back");
     assert_eq!(reader.ask("count"), "0");
-    // While somebody has it open it is read through the log, as ever.
+    // While another process has the store open, it is read through the WAL as usual.
     let store = Store::open(&path).unwrap();
     fs::set_permissions(beside(&path, "-shm"), Permissions::from_mode(0o666)).unwrap();
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();

@@ -49,7 +49,7 @@ fn record(config: &Config, level: SyncLevel, steps: &[Step]) -> Recording {
     record_with(config, level, steps, None)
 }
 
-/// The same with a call that fails; to the first step that fails with it.
+/// Like `record`, with a call that fails; up to the first step that fails because of it.
 fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<Plan>) -> Recording {
     let config = &config.clone().sync(level);
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,8 @@ fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<P
     let mut world = World::new(dir.path(), config.clone());
     let mut contents = Contents::of_a_new_store();
     let mut recording = Recording {
-        // Without that after the cut: where nobody watches, files have not the methods that our VFS knows here.
+        // Without secure_delete after the cut: files that are not watched lack the methods that our
+        // VFS uses here.
         config: config.clone().secure_delete(false),
         is_encrypted: format!("{config:?}").contains("Secret"), // there is no way to ask a configuration
         full: level == SyncLevel::Full,
@@ -97,7 +98,7 @@ fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<P
     recording
 }
 
-/// What was promised by a point in the diary.
+/// Promises that hold at a point of the diary.
 #[derive(Clone, Copy, Default)]
 struct Promise {
     /// The last mark.
@@ -108,18 +109,18 @@ struct Promise {
     second: Option<bool>,
 }
 
-/// What is written between two power cuts.
+/// Key that is written between two power cuts.
 const SECOND: &str = "after the first cut";
 
 impl Recording {
-    /// What is promised after an event.
+    /// Promises that hold after an event.
     fn promise(&self, before: Promise, event: &Event) -> Promise {
         let Event::Mark(mark, _) = event else { return before };
         let oldest = if self.full || self.durable[*mark] { *mark } else { before.oldest };
         Promise { acknowledged: Some(*mark), oldest, second: None }
     }
 
-    /// Opens the disk that a power cut has left in `dir`; says what is wrong.
+    /// Opens the disk that a power cut has left in `dir`, and returns what is wrong.
     fn examine(&self, dir: &Path, promise: Promise) -> Result<(), String> {
         let said = |what: &'static str| move |e: kvstore::Error| format!("{what}: {:?}: {e}", e.kind());
         let path = dir.join("store.db");
@@ -188,7 +189,7 @@ impl Recording {
     }
 }
 
-/// Cuts the power at points of the diary; says how often, and how often the disk was as written.
+/// Cuts the power at points of the diary. Reports how often, and how often the disk was as written.
 fn cut_everywhere(name: &str, config: &Config, level: SyncLevel) {
     cut_everywhere_in(&steps(), name, config, level);
 }
@@ -411,7 +412,7 @@ fn with_wal_for_itself_alone_and_full_sync_a_power_cut_loses_no_acknowledged_com
     cut_everywhere("wal full exclusive", &Config::new().exclusive(true), SyncLevel::Full);
 }
 
-/// A WAL so short that it is written back all the time, and begins anew.
+/// A WAL so short that it is written back all the time and starts over.
 fn short_wal() -> Config {
     Config::new().page_size(1024).wal_pages(80)
 }
@@ -455,7 +456,8 @@ fn while_room_is_made_with_a_rollback_journal_a_power_cut_loses_no_acknowledged_
     cut_everywhere_in(&bounded_steps(), "bounded, journal full", &config, SyncLevel::Full);
 }
 
-/// What a sync of the database was to write may be lost if it fails; then it is written once more before it counts.
+/// A failed sync may lose what it was to write to the database; it is written again before it
+/// counts.
 #[test]
 fn what_a_failed_sync_of_the_database_was_to_write_is_written_again() {
     let level = SyncLevel::Normal;
@@ -624,7 +626,8 @@ fn while_deleted_data_is_overwritten_a_power_cut_loses_no_acknowledged_commit() 
     cut_everywhere("overwritten, delete full exclusive", &journal.exclusive(true), SyncLevel::Full);
 }
 
-/// What is cut off a file, or removed with the WAL, goes back to the file system: it is zeros on the disk by then.
+/// Space that is cut off a file, or removed with the WAL, returns to the file system as zeros on
+/// the disk.
 #[test]
 fn with_secure_delete_what_is_cut_off_or_removed_is_zeros_on_the_disk_first() {
     for (mode, sync) in [

@@ -409,7 +409,7 @@ fn crash_entry(commit: usize, n: usize) -> (Vec<u8>, Expiry) {
     (vec![(commit + n) as u8; len], if n.is_multiple_of(2) { Expiry::At(LATER) } else { Expiry::Never })
 }
 
-/// Commits one transaction after the other, and says so after each, until killed.
+/// Commits one transaction after the other and prints each, until it is killed.
 fn crash(path: &Path, mode: &str) {
     let store = Store::open_with(path, &crash_config(mode)).unwrap();
     let progress = store.get_or_create_family("progress").unwrap();

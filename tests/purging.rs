@@ -93,7 +93,7 @@ fn a_purge_decides_by_the_row_when_its_index_is_wrong() {
     for key in ["alive", "prolonged", "permanent"] {
         store.put_with_expiry(key, "1", Expiry::At(1_000)).unwrap();
     }
-    // The index says that all died at 1 000, but the rows do not.
+    // In the index all keys expire at 1 000, but not in the rows.
     python(
         &scratch.path(),
         "con.execute('UPDATE \"data:default\" SET expire_ms = 9000 WHERE key = CAST(\\'prolonged\\' AS BLOB)')\n\
@@ -250,7 +250,7 @@ fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
     clock.set(5_000);
     other.begin_write().unwrap();
     if common::are_on_a_server() {
-        // What others have locked is left to them.
+        // Rows that another client has locked are skipped.
         assert_eq!(other.purge_expired().unwrap(), 10);
         assert_eq!(store.purge_step(None, None).unwrap(), step(0, true));
         assert_eq!(store.purge_before(i64::MAX).unwrap(), 0);

@@ -184,7 +184,7 @@ fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
         let done = kvstore::recover(scratch.path(), &new, |_| ControlFlow::Continue(())).unwrap();
         (done, Store::open(&new).unwrap())
     };
-    // What it takes when it is recovered.
+    // Its size after a recovery.
     let bytes = recovered("measured.db").1.stats().unwrap().size_bytes;
     for (name, pages) in [("more", 3), ("just", 0)] {
         let limit = SizeLimit::new(bytes + pages * 4096, Eviction::Soonest);
@@ -239,7 +239,7 @@ fn is_like(found: &(Vec<u8>, Option<i64>), original: &(Vec<u8>, Option<i64>)) ->
         || (original.0.len() > 200 && found.0.len() == original.0.len() && found.1 == original.1)
 }
 
-/// What the tests ask SQLite about a page: its type of pointer map, and whether it is an interior one.
+/// Returns the type byte and the number of cells of a B-tree page; `None` for any other page.
 fn leaf_rows(bytes: &[u8], page: usize, page_size: usize) -> Option<(u8, usize)> {
     let at = page * page_size + if page == 0 { 100 } else { 0 };
     let count = usize::from(u16::from_be_bytes([bytes[at + 3], bytes[at + 4]]));
@@ -357,7 +357,7 @@ fn a_bit_that_flips_changes_one_row_at_most() {
         let done = recover(&scratch.path()).unwrap();
         let what = format!("round {round}: bit {bit} of byte {at}, page {} at {}", at / 512 + 1, at % 512);
         invents_nothing(&done, &all, 1, &what);
-        // What a page has at most, or all rows with large values of a family.
+        // At most the rows of one page are lost, or all rows with large values of one family.
         let missing = all.len() - done.rows.len();
         assert!(missing <= 18, "{what}: {missing} rows are missing: {:?}", done.told);
     }
@@ -385,7 +385,7 @@ fn a_file_cut_short_gives_what_is_left() {
 fn damage_of_any_sort_never_panics_or_invents() {
     let (scratch, _) = sound(&Config::new().page_size(512), 3, 120);
     let store = scratch.open();
-    // Old rows on free pages, and a family that is gone.
+    // Deleted rows on free pages, and a dropped family.
     for n in (0..120).step_by(2) {
         store.delete(format!("0 key {n:05}")).unwrap();
     }
@@ -441,7 +441,7 @@ fn where_the_pointer_map_is_gone_too_pages_go_to_the_one_tree_that_misses_some()
     let done = recover(&scratch.path()).unwrap();
     invents_nothing(&done, &all, 0, "both gone");
     assert!(done.rows.len() >= all.len() - cells, "{} of {}: {:?}", done.rows.len(), all.len(), done.told);
-    // With two families that may miss it, nobody gets it.
+    // Two families may miss the page, so neither gets it.
     assert!(done.rows.keys().all(|(family, _)| family == "default"));
 }
 

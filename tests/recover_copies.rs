@@ -76,7 +76,7 @@ impl File {
         matches!(self.page(page)[0], 10 | 13)
     }
 
-    /// Copies pages over others, and recovers what is left.
+    /// Copies pages over other pages, and recovers the result.
     #[track_caller]
     fn copied(&self, copies: &[(usize, usize)]) -> Done {
         let mut bytes = self.bytes.clone();
@@ -89,7 +89,8 @@ impl File {
         done
     }
 
-    /// Demands that no row is another one, and that something is told if one is missing; says how many are.
+    /// Checks that no row has the content of another one, and that losses are reported if rows are
+    /// missing. Returns the number of missing rows.
     #[track_caller]
     fn is_honest(&self, done: &Done, what: &str) -> usize {
         for (place @ (family, key), row) in &done.rows {

@@ -1,5 +1,5 @@
-//! Recovery of files with a damaged WAL or rollback journal beside them: what was committed in it, or cannot be put
-//! back, is named; and what a crash leaves is no damage.
+//! Recovery of files with a damaged WAL or rollback journal: commits that are lost with it are
+//! reported, and the files that a crash leaves are not damage.
 
 mod common;
 
@@ -76,7 +76,7 @@ impl Logged {
         &self.states.last().unwrap().1
     }
 
-    /// What was committed in the first frames.
+    /// Rows that were committed in the first frames.
     fn before(&self, frames: usize) -> &Rows {
         &self.states.iter().rfind(|(end, _)| *end <= frames).unwrap().1
     }
@@ -303,7 +303,7 @@ os._exit(0)";
     drop(Store::open(store.path()).unwrap());
 }
 
-// ---- pages of which a part is somebody else's -----------------------------------------------------
+// ---- pages of which a part belongs to another page ---------------------------------------------
 
 #[test]
 fn how_much_of_a_page_is_reserved_is_found_out_where_page_1_is_lost() {

@@ -26,7 +26,7 @@ type Place = (String, Vec<u8>);
 /// A value, and when its row ends.
 type Row = (Vec<u8>, Option<i64>);
 
-/// What lies beside a store's file.
+/// Log files next to the file of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Log {
     None,
@@ -152,7 +152,7 @@ impl Model {
         }
     }
 
-    /// The file with what lies beside it brought in.
+    /// Content of the file after its log was applied.
     fn whole(&self) -> Vec<u8> {
         let mut file = self.file.clone();
         for part in parts(self) {
@@ -182,11 +182,11 @@ impl Model {
     }
 }
 
-/// What was done to a store.
+/// Damage done to a store.
 #[derive(Debug, Default)]
 struct Damage {
     told: Vec<String>,
-    /// So many rows can have other bytes, where nothing tells.
+    /// Number of rows that may have other bytes undetected.
     changed: usize,
     /// Earlier rows can be there, if it is said that something is lost.
     is_of_log: bool,
@@ -256,7 +256,7 @@ fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut
 fn damage_log(model: &Model, log: &mut Vec<u8>, random: &mut Random, damage: &mut Damage) {
     damage.is_of_log = true;
     let parts = parts(model);
-    // Without the last frame nothing says that there was a commit.
+    // Without the last frame nothing shows that there was a commit.
     let part = parts[random.below(parts.len() as u64 - 1) as usize].clone();
     match random.below(5) {
         0 => {

@@ -1,5 +1,7 @@
-//! Stores on a server, as programs see them; and the table of docs/reference/postgresql.md. (What a store promises wherever it is, the
-//! other suites show with `KVSTORE_TEST_REMOTE=1`; the home itself has its tests in `src/db/remote`.)
+//! Stores on a server as programs see them, and the table of docs/reference/postgresql.md.
+//!
+//! With `KVSTORE_TEST_REMOTE=1` the other suites test the promises that hold for every store. The
+//! backend itself has its tests in `src/db/remote`.
 
 mod c_common;
 
@@ -53,7 +55,7 @@ mod on_a_server {
         Store::open(Server::shared().url(schema)).unwrap()
     }
 
-    /// Key, value, end of life, write time.
+    /// Key, value, expiry time, write time.
     type Row = (Vec<u8>, Vec<u8>, Option<Expiry>, Option<i64>);
 
     /// All that a family has, with its settings.
@@ -231,7 +233,7 @@ mod on_a_server {
         assert!(rows(&other, "f") == expected);
     }
 
-    /// Ends the connections of a copy, which are others than the handles'.
+    /// Terminates the connections of a copy, which are not those of the handles.
     fn break_connections(name: &str) {
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name";
         Server::shared().sql(&format!("{sql} = '{name}'"));
@@ -372,7 +374,7 @@ mod on_a_server {
         assert_eq!(kind(reader.put("a", "2")), ErrorKind::ReadOnly);
     }
 
-    /// What a writer was told of its keys.
+    /// Answers that a writer got for its keys.
     #[derive(Default)]
     struct Told {
         done: Vec<String>,

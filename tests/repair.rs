@@ -53,8 +53,8 @@ fn sound() -> Scratch {
     scratch
 }
 
-/// Runs SQL on the store, which nobody has open. `{data}` and so on are the tables of "It's", `{T data}` those of
-/// "Tracked".
+/// Runs SQL on a store that no handle has open. `{data}` and so on are the tables of "It's", `{T
+/// data}` those of "Tracked".
 fn damage(path: &Path, sql: &str) {
     let con = sqlite::open(path);
     con.execute_batch(&format!("pragma synchronous = off; {}", with_tables(sql))).unwrap();
@@ -78,7 +78,7 @@ fn open(scratch: &Scratch, sql_engine: bool) -> Store {
     store
 }
 
-/// What can be read: each key with its value and its end of life.
+/// Readable rows: each key with its value and expiry time.
 type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Expiry)>;
 
 /// Every key that answers, by itself.
@@ -165,7 +165,7 @@ fn repaired(sql: &str) -> Rows {
     by_sql
 }
 
-/// The same for a damage after which every row must be as it was.
+/// Checks a damage after which every row must be as before.
 #[track_caller]
 fn loses_nothing(sql: &str) {
     let sound = sound();
@@ -175,7 +175,7 @@ fn loses_nothing(sql: &str) {
     assert_eq!(repaired(sql), expected, "{sql}");
 }
 
-/// The same for a damage after which one row of "It's" must be gone, and no other.
+/// Checks a damage after which one row of "It's" must be removed, and no other.
 #[track_caller]
 fn loses_only(key: &str, sql: &str) {
     let sound = sound();
@@ -224,7 +224,7 @@ fn a_time_that_is_none_is_taken_from_the_key_index_or_the_row_goes() {
     loses_nothing("update {data} set expire_ms = 'soon' where key = x'74746c'");
     loses_nothing("update {data} set expire_ms = 1.5 where key = x'74746c'; delete from {ttl_expiry}");
     loses_nothing("update {data} set expire_ms = x'05' where key = x'6c617267652074746c'");
-    // Nobody knows how long this may be shown. A large value goes with it.
+    // The expiry time of this row is lost. Its large value is removed with it.
     loses_only("large", "update {data} set expire_ms = 'soon' where key = x'6c61726765'");
     loses_only("plain", "update {data} set expire_ms = 'soon' where key = x'706c61696e'");
     loses_only("ttl", "update {data} set expire_ms = 'soon' where key = x'74746c'; delete from {ttl_key}");
@@ -482,7 +482,7 @@ fn a_catalogue_of_another_form_is_made_again() {
     );
 }
 
-/// What a repair of this damage tells: each text, and the key.
+/// Events that the repair of this damage reports: message and key.
 fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
     let mut all = Vec::new();
     for engine in [true, false] {
@@ -715,7 +715,7 @@ fn a_transaction_that_is_open_and_a_read_only_store_refuse_a_repair() {
 #[test]
 fn a_repair_that_fails_changes_nothing() {
     let scratch = sound();
-    // What a repair adds to the key index, this forbids.
+    // This unique index forbids what a repair adds to the key index.
     damage(
         &scratch.path(),
         "delete from {ttl_key}; create unique index i on {ttl_key}((1)); drop view {live}",

@@ -332,7 +332,7 @@ fn a_cursor_of_keys_only_does_not_look_at_values_out_of_line() {
         store.put_with_expiry(row_key(b"p", &numbered(n)).unwrap(), vec![7; 300], Expiry::At(5_000)).unwrap();
     }
     store.commit().unwrap();
-    // Take the values away behind the store's back: who reads one fails.
+    // Delete the values without the store: a call that reads one fails.
     python(&scratch.path(), "con.execute('DELETE FROM \"blob:default\"')");
     let all = KeyRange::all;
     for direction in BOTH {

@@ -1,8 +1,8 @@
-//! What others may see: the rights of every file, where files appear, and that no byte of a key or a value is in
-//! an error, on a stream or in what `{:?}` prints.
+//! Confidentiality: the permissions of every file, where files appear, and that no byte of a key or
+//! value is in an error, on a stream or in the output of `{:?}`.
 //!
-//! Rights and streams belong to a process: these tests are played by processes of their own, this test program
-//! again, running only [`child`] in a role.
+//! Permissions and streams belong to a process. So each of these tests runs this test program again
+//! as a process of its own, which runs only [`child`] in a role.
 #![allow(unsafe_code)]
 
 mod common;
@@ -24,12 +24,12 @@ use kvstore::{
     CheckpointMode, Config, Direction, Expiry, ExpiryCondition, JournalMode, KeyRange, Result, Store,
 };
 
-/// What a store that makes its own files gives them, less the umask.
+/// Permissions of files that a store creates, without the umask.
 const WIDEST: u32 = 0o644;
 
 // ---- the other process ---------------------------------------------------------------------------
 
-/// What a role is called, and who plays it in a directory.
+/// Name of a role, and the function that plays it in a directory.
 type Role = (&'static str, fn(&Path));
 
 const ROLES: &[Role] = &[("rights", rights), ("places", places), ("errors", errors)];
@@ -131,8 +131,8 @@ fn rights(dir: &Path) {
             }
         }
     }
-    // A store that its owner has made private stays so with all that is beside it.
-    // SAFETY: as above.
+    // A store that its owner has made private stays private, with all files next to it. SAFETY: as
+    // above.
     unsafe { libc::umask(0) };
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let at = dir.join(format!("private {mode:?}"));
@@ -185,7 +185,7 @@ impl Watch {
         Watch { descriptor, directories: watched.collect() }
     }
 
-    /// What was made since it was last asked.
+    /// Files created since the last call.
     fn made(&self) -> Vec<PathBuf> {
         const HEAD: usize = size_of::<libc::inotify_event>();
         let mut made = Vec::new();
@@ -211,7 +211,7 @@ fn places(dir: &Path) {
     let at = dir.join("store");
     fs::create_dir(&at).unwrap();
     let temporary = dir.join("temporary");
-    // An empty database of somebody's, which is made a store by a VACUUM.
+    // An empty database of another program, which VACUUM has rewritten; an open makes it a store.
     let emptied = at.join("emptied.db");
     python(&emptied, "con.execute('create table t(a)')\ncon.execute('drop table t')");
     let here = env::current_dir().unwrap();
@@ -436,7 +436,7 @@ fn errors(dir: &Path) {
         store.put(KEY, VALUE).unwrap();
         store.put("number", "7").unwrap();
     };
-    // Damage somebody has done by SQL; `S` is a secret where none should be.
+    // Damage by SQL of another program; `S` is a secret in a place where none should be.
     let damages = [
         "", // none
         "update \"data:default\" set expire_ms = S",

@@ -12,7 +12,7 @@ use kvstore::{
     SyncLevel,
 };
 
-/// What is to be gone; nothing else in a store begins with it.
+/// Data that has to disappear; nothing else in a store begins with it.
 const SENTINEL: &str = "Sentinel";
 
 /// Whether the tests run on encrypted stores, in which nothing is ever readable.
@@ -38,7 +38,7 @@ fn places(bytes: &[u8], wanted: &[u8]) -> usize {
 fn all_places(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
     let (mut all, mut from) = (Vec::new(), 0);
     while let Some(left) = bytes.get(from..) {
-        // SAFETY: so many bytes each.
+        // SAFETY: both pointers are valid for the lengths given.
         let place =
             unsafe { libc::memmem(left.as_ptr().cast(), left.len(), wanted.as_ptr().cast(), wanted.len()) };
         if place.is_null() {
@@ -148,7 +148,7 @@ fn expired_and_purged_keys_are_gone_from_all_tables() {
             neighbours(store, n);
             store.put_with_expiry(key(n), value(n), Expiry::At(2_000_000 + n as i64)).unwrap();
         }
-        // Another end of life moves the entries in the indexes.
+        // A new expiry time moves the entries in the indexes.
         for n in 0..30 {
             store.set_expiry(key(n), Expiry::At(1_500_000), ExpiryCondition::Always).unwrap();
         }
@@ -258,7 +258,8 @@ fn copies_of_rows_in_what_is_unused_of_pages_are_gone() {
             for (name, bytes) in scratch.bytes() {
                 for at in all_places(&bytes, SENTINEL.as_bytes()) {
                     let text = String::from_utf8_lossy(&bytes[at - 12..at + SENTINEL.len()]).into_owned();
-                    // What a page of a large value begins with may be half of it.
+                    // A page of a large value may begin in the middle of a unit, whose digits are
+                    // on another page.
                     if text.bytes().take(12).all(|byte| byte.is_ascii_hexdigit()) {
                         assert!(live.contains(&*text), "{text} is left in {name} at {at}, {config:?}");
                     }
@@ -363,8 +364,8 @@ fn what_is_cut_off_is_overwritten_first() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&secure().journal_mode(mode));
-        // The large value is moved by the vacuum; what is cut off was it. A hole in a file cannot be told from zeros, so
-        // others hold the file as it is by its mapping.
+        // The vacuum moves the large value; the space that it cuts off held it. A hole in a file
+        // looks like zeros, so a mapping keeps the file as it was.
         store.put("a", "n".repeat(500_000)).unwrap();
         store.put("b", SENTINEL.repeat(10_000)).unwrap();
         store.checkpoint(CheckpointMode::Truncate).unwrap();
@@ -391,7 +392,7 @@ fn beside_a_reader_that_stays_it_is_gone_when_the_wal_begins_anew() {
             Ok::<_, kvstore::Error>(())
         })
         .unwrap();
-    // The next commit begins the WAL anew, and is shorter than it was.
+    // The next commit starts the WAL over, and is shorter than before.
     store.put("a", "1").unwrap();
     is_gone(&scratch);
     assert!(std::fs::metadata(scratch.wal()).unwrap().len() > 0);

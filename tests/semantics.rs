@@ -17,7 +17,7 @@ const WRITTEN: i64 = 1_000;
 const NOW: i64 = 3_000;
 /// When a key that is expired now died.
 const DIED: i64 = 2_000;
-/// The end of a key that is alive and has a TTL.
+/// Expiry time of a live key with a TTL.
 const END: i64 = 100_000;
 /// The moment given to a call; before and after [`END`].
 const EARLIER: i64 = 50_000;
@@ -128,14 +128,14 @@ fn lines() -> Vec<Line<'static>> {
 
 // ---- the writes ----------------------------------------------------------------------------------
 
-/// What a write finds, and what it is to write.
+/// Old value that a write finds, and new value that it writes.
 struct Case<'a> {
     store: &'a Store,
     old: &'a [u8],
     new: &'a [u8],
 }
 
-/// Runs the write; says whether it did something, the moment it gave, and the value it writes.
+/// Runs a write. Returns whether it changed something, and the expiry time that was given.
 type Write = fn(&Case<'_>) -> (Result<bool>, i64);
 
 fn put_with(case: &Case<'_>, options: PutOptions) -> Result<bool> {
@@ -236,7 +236,7 @@ fn writes() -> BTreeMap<&'static str, Write> {
     add("batch put", |c| batch(c, Expiry::At(LATER)));
     add("batch put, never", |c| batch(c, Expiry::Never));
     add("batch delete", |c| {
-        // A batch does not answer for each key: what was there and alive is what it deletes.
+        // A batch returns no result for each key: it deletes a key that is live before.
         let was_there = c.store.expiry("k").unwrap().is_some();
         let mut batch = c.store.batch();
         batch.delete(c.store, "k").unwrap();
@@ -251,7 +251,8 @@ fn writes() -> BTreeMap<&'static str, Write> {
 
 // ---- one line ------------------------------------------------------------------------------------
 
-/// What the key is to hold, before and if written: `(old, new)`. Increments need numbers.
+/// Values of the key before the write and, if it writes, after it: `(old, new)`. Increments need
+/// numbers.
 fn values(write: &str, large: bool) -> (Vec<u8>, Vec<u8>) {
     match write {
         "increment" | "increment, never" => (b"37".to_vec(), b"42".to_vec()),
@@ -276,13 +277,13 @@ fn prepare(line: Line<'_>, old: &[u8]) -> (Store, TestClock) {
     (store, clock)
 }
 
-/// The key as the reads show it: value, end of life, write time.
+/// State of the key as reads return it: value, expiry time, write time.
 fn state(store: &Store) -> Option<(Vec<u8>, Expiry, i64)> {
     let expiry = store.expiry("k").unwrap()?;
     Some((store.get("k").unwrap().unwrap(), expiry, store.write_time("k").unwrap().unwrap()))
 }
 
-/// What the key is to be after a write that gave the moment `given_ms`.
+/// Expected state of the key after a write with the expiry time `given_ms`.
 fn expected(line: Line<'_>, old: &[u8], new: &[u8], given_ms: i64) -> Option<(Vec<u8>, Expiry, i64)> {
     let before = match line.before {
         Before::Plain => Expiry::Never,
@@ -303,11 +304,11 @@ fn expected(line: Line<'_>, old: &[u8], new: &[u8], given_ms: i64) -> Option<(Ve
     }
 }
 
-/// Runs one line; says what is wrong.
+/// Runs one row of the table. Returns what is wrong.
 fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Result<(), String> {
     let (old, new) = values(line.write, large);
     let gone = matches!(line.before, Before::Expired | Before::Missing);
-    // What is gone counts as 0, whatever number or text was there.
+    // A missing or expired value counts as 0, whatever it was.
     let new = match line.write {
         "increment, not a number" => b"5".to_vec(),
         "increment" | "increment, never" if gone => b"5".to_vec(),
@@ -339,7 +340,7 @@ fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Resu
         return Err(format!("found {found:?}"));
     }
     store.integrity_check().map_err(|e| format!("afterwards: {e}"))?;
-    // What is left lives exactly as long as the table says.
+    // The key that is left expires exactly when the table says.
     let rows = u64::from(found.is_some());
     if store.count_live().unwrap() != rows {
         return Err(format!("{} live keys", store.count_live().unwrap()));

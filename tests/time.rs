@@ -36,7 +36,7 @@ fn leap(store: &Store, now: i64, at: usize, then: i64) -> Arc<AtomicUsize> {
     calls
 }
 
-/// What every read shows of a key.
+/// Whether each kind of read returns the key.
 fn seen(store: &Store, key: &str) -> Vec<bool> {
     let mut backward = store.cursor(KeyRange::all(), Direction::Reverse);
     let mut sought = store.cursor(KeyRange::all(), Direction::Forward);
@@ -84,7 +84,7 @@ fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
         store.put_with_ttl("new", "1", MS).unwrap();
         assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(NOW + 11)));
         assert_eq!(store.write_time("new").unwrap(), Some(NOW + 10));
-        assert_eq!(store.purge_expired().unwrap(), 1); // "swap": the others are gone or new
+        assert_eq!(store.purge_expired().unwrap(), 1); // "swap": the other keys are removed or new
         assert_eq!(store.sweep(HOUR.unsigned_abs() as u32 * MS).unwrap(), 0);
         store.integrity_check().unwrap();
     }
@@ -126,7 +126,7 @@ fn a_device_that_believes_it_is_1970_can_do_everything() {
             // The time comes by the network.
             clock.set(NOW);
             assert_seen(&store, "a", false);
-            assert_eq!(store.sweep(MS).unwrap(), 0); // its row is gone with the look at it
+            assert_eq!(store.sweep(MS).unwrap(), 0); // the read has removed its row
             assert_eq!(store.count().unwrap(), 0);
             store.integrity_check().unwrap();
         }
@@ -419,7 +419,7 @@ fn no_iterator_shows_a_key_that_was_dead_when_it_was_asked_for_the_next() {
             assert_eq!(shown[0], 600, "keys that never die");
         }
     }
-    // The same with a clock that leaps between two moves, whatever was read ahead.
+    // Like above, with a clock that jumps between two moves, whatever was read ahead.
     for at in [1, 2, 30, 31, 32, 33, 160, 1_000] {
         for (store, _) in of_both_engines(NOW) {
             fill(&store);
@@ -536,7 +536,7 @@ fn under_a_clock_that_stands_still_everything_goes_on_and_nothing_ages() {
         assert_eq!(walk(&mut store.expiry_cursor(NOW, NOW + 2)).len(), 1_001);
         clock.set(NOW + 1);
         assert_eq!(store.count_live().unwrap(), 0);
-        // Of one moment, all of them; the counter begins anew.
+        // All expire at one moment; the counter starts again.
         assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
         assert_eq!(store.purge_expired().unwrap(), 1_000);
         assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);

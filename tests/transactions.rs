@@ -13,8 +13,8 @@ use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Result, S
 
 // ---- beginning and ending ------------------------------------------------------------------------
 
-/// What SQLite reads in a transaction of tables that a rollback takes back is forgotten with it, also if a part of it was
-/// undone before.
+/// A rollback discards what SQLite has cached about tables created in the transaction, also if a
+/// part of the transaction was undone before.
 #[test]
 fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_write() {
     if common::is_of_a_file("it is about SQLite's schema") {

@@ -18,7 +18,7 @@ fn values() -> [Vec<u8>; 2] {
     [b"small".to_vec(), vec![7; 5_000]]
 }
 
-/// Keys and ends of life a cursor meets.
+/// Keys and expiry times of the entries of a cursor.
 fn walk_with_ends(cursor: &mut Cursor) -> Vec<(Vec<u8>, Expiry)> {
     let mut met = Vec::new();
     let mut at_entry = cursor.first().unwrap();
@@ -137,7 +137,7 @@ fn a_change_of_the_ttl_does_not_read_or_rewrite_the_value() {
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
     store.put_with_expiry("k", vec![7; 5_000], Expiry::At(5_000)).unwrap();
-    // Take the value away behind the store's back: who reads it fails.
+    // Delete the value without the store: a call that reads it fails.
     python(&scratch.path(), "con.execute('CREATE TABLE kept AS SELECT * FROM \"blob:default\"')");
     python(&scratch.path(), "con.execute('DELETE FROM \"blob:default\"')");
     assert_eq!(kind(store.get("k")), ErrorKind::Corrupt);
@@ -507,7 +507,7 @@ fn count_live_counts_what_the_reads_show() {
     }
     assert_eq!(store.count_live().unwrap(), 200);
     store.begin_write().unwrap();
-    store.delete(numbered(0)).unwrap(); // alive
+    store.delete(numbered(0)).unwrap(); // live
     store.delete(numbered(1)).unwrap(); // expired
     assert_eq!(store.count_live().unwrap(), 199);
     store.rollback().unwrap();

@@ -318,7 +318,7 @@ fn a_sweep_of_so_many_takes_the_oldest_and_says_whether_there_are_more() {
     assert_eq!(store.sweep_at_most(2_500, 0).unwrap(), step(0, true));
     assert_eq!(store.sweep_at_most(2_500, 299).unwrap(), step(299, true));
     assert!(store.exists("young").unwrap());
-    // The dead one counts as one of two, but not as alive.
+    // The expired key counts toward the limit of two, but not as a live key.
     assert_eq!(store.sweep_at_most(2_500, 2).unwrap(), step(1, false));
     assert_eq!(store.count().unwrap(), 1);
     store.set_write_tracking(false).unwrap();
@@ -356,8 +356,8 @@ fn a_sweep_that_fails_half_way_leaves_whole_rows_for_the_next() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
-    // One row of the second step is damaged; the first step has been committed, the second has not
-    // happened, and when the damage is mended the next sweep finds the rest.
+    // One row of the second step is damaged: the first step is committed, the second has not
+    // happened. When the damage is repaired, the next sweep removes the rest.
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -392,7 +392,7 @@ fn a_sweep_that_meets_a_busy_lock_changes_nothing_and_can_be_done_again() {
     clock.set(2_000);
     b.begin_write().unwrap();
     if common::are_on_a_server() {
-        // What others have locked is left to them.
+        // Rows that another client has locked are skipped.
         assert_eq!(b.sweep(ms(500)).unwrap(), 300);
         assert_eq!(a.sweep(ms(500)).unwrap(), 0);
     } else {

@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 /// Milliseconds between two writes.
 const EVERY: i64 = 50;
 
-/// Writes one thing; says how long that took.
+/// Writes one entry, and returns how long that took.
 fn write(store: &Store, clock: &TestClock, random: &mut Random, n: i64) -> Duration {
     clock.set(START + n * EVERY);
     let mut value = vec![0; 16];

@@ -14,7 +14,7 @@ fn length(path: &std::path::Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
 }
 
-/// Puts so many keys of 800 bytes in one write.
+/// Puts `n` keys of 800 bytes in one write.
 fn put_together(store: &Store, first: usize, n: usize) {
     let mut batch = store.batch();
     for at in first..first + n {

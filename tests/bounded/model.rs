@@ -1,8 +1,8 @@
-//! Random histories of a bounded store against an exact model of the order in which keys go.
+//! Random histories of a store with a size limit, against an exact model of the eviction order.
 //!
-//! The model cannot know how many pages a key takes. So after each write it looks which keys are gone, and these must be
-//! the first ones by the order that is promised: none that comes after one that is still there, none that the write
-//! itself has put, and none at all while there was room.
+//! The model cannot know how many pages a key takes. So after each write it reads which keys are
+//! missing. These must be the first ones in eviction order: none that comes after a key that is
+//! still there, none that the write itself has put, and none at all if there was space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,8 @@ struct World {
     refused: u64,
 }
 
-/// What is there, live or dead: the keys with a TTL are all in the expiry index, the others are all alive.
+/// Keys that are in the store, live or expired: all keys with a TTL from the expiry index, and the
+/// live keys without one.
 fn keys_of(store: &Store, family: usize) -> Vec<Vec<u8>> {
     let family = open(store, family);
     let mut all = Vec::new();
@@ -99,7 +100,8 @@ impl World {
         }
     }
 
-    /// Looks which keys a write has cost, beside what it was to do, which the model has done: `put` are its own.
+    /// Checks which keys a write has evicted, in addition to its own effect, which the model
+    /// already has. `put`: the keys that the write has put.
     fn check(&mut self, done: kvstore::Result<()>, wanted: Model, put: &[Key], may_grow: bool) {
         let now = self.clock.now();
         let refused = done.is_err();
@@ -151,7 +153,7 @@ impl World {
     }
 
     fn some_key(&mut self, mortal: bool) -> Vec<u8> {
-        // The name says whether it has a TTL, so that all that is there can be listed.
+        // The name shows whether the key has a TTL, so that `keys_of` can list all keys.
         format!("{}{:03}", if mortal { 'm' } else { 'p' }, self.random.below(400)).into_bytes()
     }
 

@@ -21,7 +21,7 @@ fn writer(path: &Path, number: usize) -> Child {
         .unwrap()
 }
 
-/// What such a process runs; no test by itself.
+/// Body of such a process; not a test by itself.
 #[test]
 fn a_writer() {
     let Some(path) = std::env::var_os(WRITER) else { return };

@@ -1,4 +1,4 @@
-//! What a limit promises, one sentence each.
+//! The promises of a size limit, one test each.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
         assert!(size(&store) <= 256 << 10);
         let text = store.put("large", [0; 10_000]).unwrap_err().to_string();
         assert!(text.contains("262144") && text.contains("limit"), "{text}");
-        // What is there can be changed, and removed.
+        // Existing keys can be changed and removed.
         store.put_with_expiry(numbered(3), [8; 200], Expiry::At(NOW + 5)).unwrap();
         assert!(
             store.set_expiry(numbered(4), Expiry::Never, kvstore::ExpiryCondition::Always).unwrap()

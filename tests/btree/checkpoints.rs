@@ -1,4 +1,4 @@
-//! Checkpoints beside other handles and processes, and how long the WAL becomes.
+//! Checkpoints while other handles and processes work, and the length of the WAL.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

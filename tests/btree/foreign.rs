@@ -1,4 +1,4 @@
-//! What other programs put into the file: indexes, other definitions, wrong types, flipped bytes.
+//! Changes by other programs: indexes, other definitions, wrong types, flipped bytes.
 
 use std::fs;
 use std::thread;
@@ -56,7 +56,7 @@ con.execute('create unique index unique_end on \"ttl_key:plain\"(key, expire_ms)
     }
 }
 
-/// What each call on a store answers: its data, or the kind of its failure.
+/// Answers of the calls on a store: the data, or the kind of the failure.
 fn answers(store: &Store) -> Vec<String> {
     fn shown<T: std::fmt::Debug>(answer: Result<T>) -> String {
         answer.map_or_else(|e| format!("{:?}", e.kind()), |answer| format!("{answer:?}"))
@@ -98,7 +98,7 @@ fn answers(store: &Store) -> Vec<String> {
     all
 }
 
-/// The same for calls that write. Damage may be met sooner by one engine than by the other.
+/// Like `answers`, for calls that write. One engine may detect damage earlier than the other.
 fn writes(store: &Store) -> Vec<String> {
     let shown = |done: Result<()>| done.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".into());
     let mut all = Vec::new();

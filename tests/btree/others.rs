@@ -29,7 +29,7 @@ fn without_a_timeout_a_write_beside_another_is_busy_at_once_and_reads_go_on() {
             assert_eq!(kind(store.create_family("f")), ErrorKind::Busy, "{name}");
             assert_ne!(value_of(&store, "a"), round.to_string(), "{name}");
             other.commit().unwrap();
-            // The snapshot is stale, but nobody is writing: no reason to refuse anything.
+            // The snapshot is stale, but no other handle is writing: nothing may be refused.
             store.put("b", round.to_string()).unwrap();
             assert_eq!(value_of(&store, "a"), round.to_string(), "{name}");
             other.put("a", "between").unwrap();
@@ -181,11 +181,12 @@ fn a_reset_of_the_wal_by_another_process_is_noticed_by_a_snapshot_that_is_held()
             assert_eq!(value_of(&store, "a"), round.to_string(), "{name}");
             let before = wal_size(&scratch);
             if round % 3 == 0 {
-                // So that the WAL can start anew: the other process cannot ask this one to let go.
+                // So that the WAL can start over: the other process cannot ask this one to release
+                // its snapshot.
                 store.checkpoint(CheckpointMode::Passive).unwrap();
                 other.run("checkpoint 3");
                 resets += u32::from(wal_size(&scratch) < before);
-                // The same frames as the last time, but for the salt.
+                // Identical frames as the last time, except for the salt.
                 other.run("put a same");
                 assert_eq!(value_of(&store, "a"), "same", "{name}");
             }
@@ -218,7 +219,7 @@ fn a_writer_killed_in_the_middle_of_a_commit_leaves_whole_commits_to_a_reader_th
                 acknowledged = last.parse().unwrap();
             }
             if round % 2 == 0 {
-                // Somebody else recovers the WAL, if there is anything to recover.
+                // Another process recovers the WAL, if there is anything to recover.
                 let mut third = opened(&scratch.path(), "default");
                 assert!(third.ask("get a").parse::<u64>().unwrap() >= acknowledged);
                 third.finish();

@@ -112,7 +112,7 @@ fn a_read_only_handle_sees_every_commit_at_once_and_never_writes() {
     }
 }
 
-/// This test program as a user who is nobody; `None` if that cannot be.
+/// Starts this test program as the user `nobody`; `None` if that is not possible.
 #[cfg(unix)]
 fn nobody(path: &Path, how: &str) -> Option<Other> {
     use std::os::unix::fs::MetadataExt;
@@ -139,7 +139,7 @@ fn a_reader_without_the_right_to_write_reads_what_is_there_or_says_why_not() {
             allow(&file, 0o644);
         }
         let mut outcome = Vec::new();
-        // A writer is alive: WAL and shared memory are there, and not to be written.
+        // A writer has the store open: WAL and shared memory exist and are not writable.
         let Some(mut reader) = nobody(&scratch.path(), how) else { return };
         outcome.push(reader.hear());
         if outcome[0].as_deref() == Some("open") {
@@ -151,7 +151,7 @@ fn a_reader_without_the_right_to_write_reads_what_is_there_or_says_why_not() {
             outcome.push(Some(reader.ask("put a 1").chars().take(14).collect()));
         }
         reader.finish();
-        // Nobody is: there is only the file.
+        // No process has the store open: only the file exists.
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         store.close().unwrap();
         let mut reader = nobody(&scratch.path(), how).unwrap();
@@ -231,7 +231,7 @@ fn keys_and_values_of_every_length_on_every_page_size_read_and_change_as_with_sq
                 match random.below(6) {
                     0 => assert_eq!(store.delete(&key).unwrap(), model.remove(&key).is_some()),
                     1 => {
-                        // The same length: in its place.
+                        // A value of equal length, which is written in place.
                         if let Some((value, expiry)) = model.get_mut(&key) {
                             *value = vec![n ^ 0x55; Vec::len(value)];
                             store.put_with_expiry(&key, &*value, *expiry).unwrap();

@@ -249,7 +249,7 @@ fn a_write_the_disk_has_no_room_for_leaves_nothing_and_the_handle_goes_on() {
         let said = other.ask("fill-up 20000");
         let (done, error) = said.split_once(' ').unwrap();
         assert!(["Io", "Full"].contains(&error), "{how}: {said}");
-        // What had been acknowledged is there, for it and for others, and the rest is not.
+        // Acknowledged writes are there, for this process and for others, and the rest is not.
         assert!(done.parse::<u64>().unwrap() > 5, "{said}");
         assert_eq!(other.ask("count"), done, "{how}");
         assert_eq!(store.count().unwrap().to_string(), done, "{how}");

@@ -1,6 +1,7 @@
-//! What the test files share: a clock to turn by hand, files to throw away, numbers that look random, a second SQLite.
+//! Helpers that test files share: a clock that tests set, temporary files, pseudo-random numbers, a
+//! second SQLite.
 //!
-//! Must not enter: tests, and anything only one file needs.
+//! Not for tests, and not for helpers that only one file needs.
 
 #![allow(dead_code)] // each test file is a crate of its own and uses its part
 

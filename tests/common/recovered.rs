@@ -1,4 +1,4 @@
-//! What the tests of recovery share: a recovery into a new store, whose rows are compared.
+//! Helper of the recovery tests: recovers into a new store and compares its rows.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -15,7 +15,7 @@ use crate::common::TestClock;
 /// The time at which it begins.
 pub const NOW: i64 = 1_000_000;
 
-/// What a call has besides its store.
+/// Environment of a call, in addition to its store.
 pub struct Around {
     pub folder: PathBuf,
     pub clock: TestClock,
@@ -27,12 +27,13 @@ fn in_memory() -> Store {
     store
 }
 
-/// What a call may answer when the connection breaks once.
+/// Permitted answer of a call whose connection breaks once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum May {
     /// It is run again: nothing is to be seen of it.
     Repeat,
-    /// The same, but who has removed it is told less than he did: the first try was his, too.
+    /// Like `Repeat`, but the count may be lower: the first attempt has removed keys that it does
+    /// not count.
     RepeatAndTellLess,
     /// It fails, and has changed nothing, or its outcome is unknown.
     Fail,
@@ -242,7 +243,7 @@ pub const STEPS: &[Step] = &[
         around.clock.set(NOW + 20_180);
         Ok(String::new())
     }),
-    // A step that is run again may remove more than it was told to: dead rows, which nobody sees.
+    // A repeated step may remove more rows than its limit: expired rows, which no read returns.
     step!(RepeatAndTellLess, "purge_step", |s, _| {
         s.purge_step(Some(100), None).map(|step| text(step.deleted))
     }),

@@ -315,8 +315,9 @@ fn an_idle_handle_of_another_process_is_seen() {
     }
 }
 
-/// SQLite keeps its page cache when it leaves WAL mode, though others may have committed since it was filled: in DELETE mode
-/// only page 1 tells, and their commits need not have changed that.
+/// SQLite keeps its page cache when it leaves WAL mode, although other connections may have
+/// committed since it was filled. In DELETE mode only page 1 shows such commits, and it need not
+/// have changed.
 #[test]
 fn what_others_have_committed_last_is_converted_too() {
     for (sql, times) in [(false, 1), (true, 1), (false, 2_000), (true, 2_000)] {

@@ -76,10 +76,11 @@ fn conversions() -> Vec<Conversion> {
 }
 
 impl Conversion {
-    /// What is wrong with what a power cut has left. `done`: whether it was acknowledged.
+    /// Checks what a power cut has left, and returns what is wrong. `done`: the conversion was
+    /// acknowledged.
     fn examine(&self, dir: &Path, done: bool, expected: &[String], seed: u64) -> Result<(), String> {
         let path = dir.join("store.db");
-        // Others look first, or not.
+        // Other programs read the file first, or not.
         match seed % 4 {
             0 => {
                 // Another SQLite, which knows of no secret.
@@ -298,7 +299,7 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
             store.stop_cleaner().unwrap();
             store.rekey(&second()).unwrap();
         }
-        // What a crash would leave.
+        // The files that a crash would leave.
         let crashed: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         let mut seen: Vec<Vec<u8>> = crashed.into_iter().filter_map(|path| fs::read(path).ok()).collect();
         store.close().unwrap();

@@ -11,7 +11,7 @@ use kvstore::{
 
 use super::common::TestClock;
 
-/// The families of the files beside the default one.
+/// Families of the files in addition to the default one.
 pub const FAMILIES: [&str; 4] = ["Tracked", "deep", "large", "ttl"];
 
 /// The time when the files are opened.
@@ -20,13 +20,13 @@ pub const NOW: i64 = 1_000_000;
 /// An iterator that shows more than this does not end: no file of these tests has as many rows.
 const MANY: usize = 20_000;
 
-/// What a read has answered: a sum of what was shown, or the kind of its error.
+/// Result of a read: a checksum of what was read, or the kind of its error.
 pub type Answer = Result<u64, ErrorKind>;
 
 /// The sum of nothing.
 pub const MISSING: u64 = 0;
 
-/// What the calls have answered.
+/// Results of the calls.
 #[derive(Default)]
 pub struct Answers {
     /// Of the reads, which both engines must answer alike.
@@ -34,7 +34,7 @@ pub struct Answers {
     pub calls: u64,
     pub errors: u64,
     sql: bool,
-    /// What a call must never answer.
+    /// Results that a call must never return.
     pub wrong: Vec<String>,
 }
 
@@ -64,11 +64,11 @@ impl Answers {
             ErrorKind::Io | ErrorKind::NotFound => true,
             // By a step before: a family that a damaged catalogue has lost, a table that is a view.
             ErrorKind::Error => true,
-            // What SQLite says of a page number that is too large for any file.
+            // SQLite returns this for a page number that is too large for any file.
             ErrorKind::Full => text.contains("the file is damaged"),
-            // What SQLite says of a record that claims to be of 2 GiB.
+            // SQLite returns this for a record with a length of 2 GiB.
             ErrorKind::NoMemory => self.sql,
-            // Nobody else is there, memory and disk are as large as ever, and no handle is misused.
+            // No other handle exists, memory and disk are sufficient, and no handle is misused.
             _ => false,
         };
         if !clear || text.len() < 8 || text.contains("internal") || text.contains("panic") {
@@ -99,7 +99,7 @@ pub fn everything(path: &Path, sql: bool, page_size: usize, syncs: bool) -> Answ
         let sound = answers.read("integrity_check", store.integrity_check(), |()| 1).is_some();
         write(&mut answers, &store, page_size);
         maintain(&mut answers, &store, path, syncs);
-        // What was sound before must be sound now.
+        // A store that was undamaged before must be undamaged now.
         if sound && let Err(e) = store.integrity_check() {
             answers.wrong.push(format!("a store that was sound is damaged by its use: {e}"));
         }
@@ -126,7 +126,7 @@ pub fn long_key(page_size: usize) -> usize {
 /// The length of the longest keys of the files.
 pub const LONGEST: usize = MAX_KEY_SIZE;
 
-/// Keys that are in the files, and some beside them.
+/// Keys that are in the files, and some that are not.
 pub fn keys(family: &str, page_size: usize) -> Vec<Vec<u8>> {
     match family {
         "deep" => (0..50_u8)

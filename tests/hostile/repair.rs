@@ -13,7 +13,7 @@ use super::{Damages, SECONDS, Sort};
 
 const PAGE_SIZE: u32 = 512;
 
-/// What SQLite's own check says of a closed file, which it may refuse to open.
+/// Returns `true` if the integrity check of SQLite passes. SQLite may refuse to open the file.
 fn sqlite_is_content(path: &Path) -> bool {
     rusqlite::Connection::open(path)
         .and_then(|con| con.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0)))
@@ -40,7 +40,7 @@ fn readable(store: &Store) -> Rows {
     rows
 }
 
-/// What is wrong with the repair of a damaged store; `None`: the store cannot be opened.
+/// Problems after the repair of a damaged store; `None`: the store cannot be opened.
 fn wrong(path: &Path, sql: bool, content: bool) -> Option<Vec<String>> {
     let mut wrong = Vec::new();
     let store = Store::open_with(path, &config(sql).allow_damaged(true)).ok()?;

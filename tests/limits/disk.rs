@@ -1,4 +1,4 @@
-//! There is no room: on a small file system, or because files may not grow.
+//! Full disk: on a small file system, or because files must not grow.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ trait Disk {
     fn give_room(&self);
 }
 
-/// A file system of a few megabytes, which goes away with the process.
+/// File system of a few megabytes, which is removed with the process.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
@@ -196,7 +196,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
             fs::read_dir(disk.directory()).unwrap().map(Result::unwrap).any(|entry| named(&entry))
         };
         assert!(!left("partial") && !left("copy"), "a backup that failed leaves a file");
-        // What may or may not need room.
+        // Calls that may or may not need space.
         for mode in [CheckpointMode::Passive, CheckpointMode::Full, CheckpointMode::Restart] {
             assert_clear("checkpoint", &store.checkpoint(mode));
         }

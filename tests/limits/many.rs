@@ -74,7 +74,7 @@ pub fn iterators(dir: &Path) {
                 cursor
             })
             .collect();
-        // They stand in nobody's way.
+        // They block no write and no checkpoint.
         store.put("new", "1").unwrap();
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         for (n, cursor) in cursors.iter_mut().enumerate() {
@@ -163,7 +163,7 @@ pub fn handles(dir: &Path) {
         let last = &stores[(n * 7 + 1) % COUNT];
         assert_eq!(last.get(numbered(n)).unwrap().as_deref(), Some(&b"1"[..]));
     }
-    // Readers that keep their snapshots do not stand in the way.
+    // Readers that keep their snapshots do not block the checkpoint.
     for store in &stores {
         assert!(store.exists(numbered(0)).unwrap());
     }

@@ -8,7 +8,7 @@ use kvstore::{CheckpointMode, Config, Expiry, JournalMode, Result, Store};
 
 use super::{Tally, assert_clear, assert_only_parked, descriptors, did, limit, play};
 
-/// Leaves exactly so many descriptors free.
+/// Leaves exactly `count` descriptors free.
 fn leave_descriptors(count: usize) {
     let free: Vec<fs::File> = (0..=count).map(|_| fs::File::open("/dev/null").unwrap()).collect();
     let last = std::os::fd::AsRawFd::as_raw_fd(free.last().unwrap());

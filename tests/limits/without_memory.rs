@@ -22,12 +22,12 @@ pub fn no_memory(dir: &Path) {
         let value = vec![7; LONG];
         store.put("old", &value).unwrap();
         for room in (0..110).step_by(if is_long() { 2 } else { 22 }) {
-            // Address space that is left, beside what the allocator still has.
+            // Remaining address space, in addition to what the allocator still has.
             limit(libc::RLIMIT_AS, Some(address_space() + (room << 20)));
             let mut ran = |what: &str, result: Result<()>| tally.ran(what, result);
             let read = store.get_with("old", |found, _| assert!(found == value));
             ran("get", read.map(|found| assert!(found.is_some())));
-            // What copies a value in Rust, too.
+            // Calls that copy a value in Rust.
             ran("get a copy", store.get("old").map(|found| assert!(found.unwrap() == value)));
             let copies = store.get_many([&b"old"[..]]);
             ran("get copies", copies.map(|found| assert!(found[0].as_ref() == Some(&value))));

@@ -1,21 +1,22 @@
-//! What workers write down of each call, and the check that all of it is linearizable.
+//! Record of each call of the workers, and the check that all of it is linearizable.
 //!
-//! A key is a register with an end of life. Each call takes effect at one moment between its begin and its
-//! end, and there must be an order of these moments in which every result is right. The search is that of
-//! Wing and Gong in the form of Lowe's "just in time": all states the key may be in are carried along from
-//! one return to the next. Values are unique, so these are few.
+//! A key is a register with an expiry time. Each call takes effect at one moment between its begin
+//! and its end, and there must be an order of these moments in which every result is right. The
+//! search is that of Wing and Gong in the form of Lowe's "just in time": it carries all possible
+//! states of the key from one return to the next. Values are unique, so these are few.
 //!
-//! The library reads the clock within the call, so what it saw is between the two readings around it: a key
-//! whose end is in between may be seen alive or dead. A write that has seen it dead ends it for all. A read has
-//! not: it looks at the row first and at the clock then, and does not stand in the way of a write that has
-//! looked at both before, and commits after. Nor has, on a server, a write that does nothing to a dead key
-//! (docs/explanation/postgresql.md, "Expiry and clocks").
+//! The library reads the clock within the call, so the time it used is between the two readings
+//! around the call. A key whose expiry time is in between may be found live or expired. A write that
+//! found it expired ends it for all later calls. A read does not: it reads the row first and the
+//! clock then, and does not block a write that read both before and commits after. On a server, a
+//! write that does nothing to an expired key does not end it either (docs/explanation/postgresql.md,
+//! "Expiry and clocks").
 
 use std::collections::{BTreeMap, HashSet};
 
 /// No value: the key is missing.
 pub const NONE: i64 = i64::MIN;
-/// No end of life.
+/// No expiry time.
 pub const NEVER: (i64, i64) = (0, 0);
 /// Numbers in an operation that is written to a file.
 const FIELDS: usize = 12;
@@ -119,7 +120,7 @@ pub enum Home {
     Server,
 }
 
-/// What a key may be.
+/// Possible state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
     value: i64,
@@ -129,12 +130,12 @@ struct State {
 const MISSING: State = State { value: NONE, ends: NEVER };
 
 impl State {
-    /// The states an operation may find, by the clock: alive, dead, or either.
+    /// States that an operation may find, by the clock: live, expired, or either.
     fn seen_by(self, op: &Op) -> impl Iterator<Item = State> {
         let (first, last) = self.ends;
         let may_live = self.value != NONE && (self.ends == NEVER || last > op.wall.0);
         let may_be_gone = self.value == NONE || (self.ends != NEVER && first <= op.wall.1);
-        // Who sees it alive knows that it ends later than that.
+        // An operation that finds the key live proves that it expires later than the clock reading.
         let ends = if self.ends == NEVER { NEVER } else { (first.max(op.wall.0 + 1), last) };
         let live = may_live.then_some(State { value: self.value, ends });
         live.into_iter().chain(may_be_gone.then_some(MISSING))
@@ -159,7 +160,7 @@ impl State {
         let written = State { value: op.write, ends: op.ends };
         match op.kind {
             Kind::Get => (self.value == op.read).then_some(self),
-            // The clock was read later, and says nothing about others.
+            // The clock was read later, and proves nothing for other calls.
             Kind::Snapshot => (self.value == op.read).then_some(self),
             Kind::GetTtl => {
                 let (first, last) = self.ends;
@@ -218,7 +219,7 @@ impl State {
     }
 }
 
-/// What was checked.
+/// Counts of what was checked.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub keys: usize,
@@ -385,7 +386,8 @@ mod made_up {
             vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 0, 30, 60), get(8, 70, 80)],
             vec![put(7, 10, 20), told(Kind::Delete, 1, 30, 40), told(Kind::Delete, 0, 50, 60)],
             vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 100, 30, 40)],
-            // A snapshot that is read when the key has died, and for others it lives on.
+            // A snapshot is read when the key has expired for it, while the key is live for other
+            // calls.
             vec![put_until(7, 100, 10, 20), snapshot(NONE, 100, 30, 40), get(7, 50, 60)],
             vec![put(7, 10, 20), put(8, 35, 50), snapshot(7, 90, 30, 40)],
         ] {
@@ -451,7 +453,8 @@ mod made_up {
         assert_refused(vec![put_until(7, 100, 10, 20), swap(7, 8, 1, 100, 110)]);
     }
 
-    /// A write that has found a key alive is on its way to its commit, and one that comes when the key has ended does nothing.
+    /// A write has found a key live and has not committed yet; a second one, after the expiry time,
+    /// does nothing.
     #[test]
     fn a_write_that_does_nothing_to_a_dead_key_ends_it_for_others_in_a_file_only() {
         let prolong = |begin, end| Op { read: 7, ends: (200, 200), ..op(Kind::GetAndExpire, begin, end) };

@@ -1,4 +1,5 @@
-//! What workers do beside reads and writes: purges, checkpoints, families that come and go, backups, reopening.
+//! Maintenance work between reads and writes: purges, checkpoints, creating and dropping families,
+//! backups, reopening.
 
 use std::path::Path;
 
@@ -80,7 +81,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A last close checkpoints and removes the WAL, and an open makes it again, while others come.
+    /// The last close checkpoints and removes the WAL, and an open creates it again, while other
+    /// workers open the store.
     fn reopen(&mut self) {
         self.families = [const { None }; FAMILIES.len()];
         if let Some(store) = self.own.take() {

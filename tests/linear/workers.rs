@@ -31,8 +31,8 @@ pub fn monotonic() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The time that decides about ends of life: this machine's, on which the server runs, too; not that of this process, whose
-/// clock may be an hour off.
+/// Time that decides about expiry: that of this machine, on which the server runs, too. The clock
+/// of this process may be an hour off.
 #[allow(unsafe_code)]
 pub fn now_ms() -> i64 {
     if !crate::common::are_on_a_server() {
@@ -50,7 +50,7 @@ pub fn now_ms() -> i64 {
 pub struct Run {
     /// `None`: in memory.
     pub path: Option<PathBuf>,
-    /// Where files beside the store may lie.
+    /// Folder for files next to the store.
     pub folder: PathBuf,
     pub begins: i64,
     pub ends: i64,
@@ -67,7 +67,7 @@ pub enum Engines {
     Mixed,
 }
 
-/// What the workers of one process bring home.
+/// Results of the workers of one process.
 #[derive(Default)]
 pub struct Harvest {
     pub operations: Vec<Op>,
@@ -102,7 +102,7 @@ impl Run {
         }
     }
 
-    /// Has the workers of one process work; `process` tells it from the others.
+    /// Runs the workers of one process; `process` is its number.
     pub fn work(&self, process: usize) -> Harvest {
         let stores: Vec<Store> = (0..self.handles.len())
             .map(|handle| self.open(process + handle).expect("opening waits for others"))
@@ -139,7 +139,7 @@ impl Run {
                 all.chores += harvest.chores;
             }
         });
-        // In memory nobody can look afterwards.
+        // A store in memory cannot be read after its close: read it now.
         if self.path.is_none() {
             all.operations.extend(last_reads(&stores[0], &all.operations));
             stores[0].integrity_check().unwrap();
@@ -171,7 +171,7 @@ fn blank(kind: Kind, key: i64, begin: i64, end: i64) -> Op {
     Op { key, worker: -1, kind, begin, end, wall: (0, 0), read: NONE, write: NONE, ends: NEVER, result: NONE }
 }
 
-/// Tries again while a lock stands in the way, on a handle that does not wait by itself.
+/// Repeats a call while a lock blocks it, on a handle without a busy timeout.
 fn retried<R>(mut f: impl FnMut() -> Result<R>) -> Result<R> {
     loop {
         match f() {
@@ -181,7 +181,8 @@ fn retried<R>(mut f: impl FnMut() -> Result<R>) -> Result<R> {
     }
 }
 
-/// Whether others stood in the way of a transaction on a server, which may happen at each call in it.
+/// Returns `true` if other clients conflicted with a transaction on a server, which each call in it
+/// may report.
 fn is_conflict(error: &Error) -> bool {
     crate::common::are_on_a_server() && error.kind() == ErrorKind::Locked
 }
@@ -189,7 +190,7 @@ fn is_conflict(error: &Error) -> bool {
 struct Worker<'a> {
     run: &'a Run,
     shared: &'a Store,
-    /// Reopened now and then, if nobody shares the handle.
+    /// Reopened now and then, if no other worker shares the handle.
     own: Option<Store>,
     families: [Option<Family>; FAMILIES.len()],
     number: usize,
@@ -244,7 +245,7 @@ impl Worker<'_> {
         self.random(times) == 0
     }
 
-    /// A value nobody else writes.
+    /// Returns a value that no other worker writes.
     fn new_number(&mut self) -> i64 {
         self.written += 1;
         (i64::try_from(self.number).unwrap() + 1) << 32 | self.written
@@ -279,7 +280,7 @@ impl Worker<'_> {
         self.harvest.operations.push(op);
     }
 
-    /// The result of a write; `None` if a lock stood in the way, and nothing has happened.
+    /// Result of a write; `None` if a lock blocked it, and nothing has happened.
     #[track_caller]
     fn unless_busy<R>(&mut self, done: Result<R>) -> Option<R> {
         match done {
@@ -476,7 +477,7 @@ impl Worker<'_> {
             0 => (Kind::Delete, family.delete(&name), Op { write: NONE, ends: NEVER, ..written }),
             1 => (Kind::PutIfAbsent, family.put_if_absent(&name, &value, expiry), written),
             2 | 3 => {
-                // What is there most likely.
+                // The most likely current value.
                 let now = family.get(&name);
                 let Some(Some(now)) = self.read(now) else { return };
                 let around = self.around();
@@ -524,7 +525,7 @@ impl Worker<'_> {
     }
 
     fn increment(&mut self, key: i64, family: &Family) {
-        // A difference nobody else uses, so that a sum says what was added.
+        // A unique difference, so that a sum shows what was added.
         let (difference, expiry) = (self.new_number(), self.new_ends());
         let around = self.around();
         let done = family.increment(key_of(key), difference, expiry);
@@ -560,7 +561,7 @@ impl Worker<'_> {
         }
         let committed = self.store().commit();
         if committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Busy || is_conflict(e)) {
-            self.store().rollback().unwrap(); // in DELETE mode, a reader is in the way; on a server, another writer
+            self.store().rollback().unwrap(); // in DELETE mode a reader blocks it; on a server, another writer
         }
         let Some(()) = self.unless_busy(committed) else { return };
         let ends = expiry.millis().map_or(NEVER, |at| (at, at));

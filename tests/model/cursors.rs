@@ -33,7 +33,7 @@ impl Scan {
     }
 }
 
-/// A key, its value unless the cursor reads none, and its end of life.
+/// Key, value unless the cursor reads none, and expiry time.
 type Seen = (Vec<u8>, Option<Vec<u8>>, Expiry);
 
 fn current(cursor: &Cursor) -> Seen {

@@ -67,7 +67,7 @@ pub enum FamilyOp {
     DeleteRange(Range),
     Clear,
     Get(Vec<u8>),
-    /// So many keys, the first ones: more dead rows than are removed together.
+    /// Gets the first keys, this many: more expired rows than are removed together.
     GetEach(u16),
     GetTtl(Vec<u8>),
     GetMany(Vec<Vec<u8>>),
@@ -91,7 +91,7 @@ pub enum FamilyOp {
     Scan(Scan),
     /// A scan with something done on the same handle after each entry.
     ScanAndDo(Scan, Vec<Meanwhile>),
-    /// The same entries from an iterator, backwards if so.
+    /// Entries of an iterator; backwards if `true`.
     Iterate(Range, bool),
     BatchPut(Vec<u8>, Value, Moment),
     BatchDelete(Vec<u8>),
@@ -122,7 +122,7 @@ impl Value {
     }
 }
 
-/// What a comparison expects: the value of the row that is there, dead or alive, or another.
+/// Expected value of a comparison: that of the existing row, live or expired, or another one.
 #[derive(Debug, Clone, Copy)]
 pub enum Guess {
     Right,
@@ -145,7 +145,7 @@ impl Time {
     }
 }
 
-/// An end of life; `None` is never.
+/// Expiry time; `None` is never.
 pub type Moment = Option<Time>;
 
 pub fn expiry(moment: Moment, clock: &TestClock) -> Expiry {
@@ -337,7 +337,7 @@ fn delta() -> impl Strategy<Value = i64> {
     prop_oneof![6 => -3..=3_i64, 1 => select(vec![i64::MIN, i64::MAX])]
 }
 
-/// In steps of 50 ms, so that the clock often stands exactly at an end of life.
+/// In steps of 50 ms, so that the clock often stands exactly at an expiry time.
 fn time_near() -> impl Strategy<Value = Time> {
     (-2..=6_i64).prop_map(|steps| Time::In(steps * 50))
 }
@@ -420,7 +420,7 @@ fn scan() -> BoxedStrategy<Scan> {
         4 => (range(key), prop::option::of(key())).prop_map(|(range, seek)| (Over::Keys(range), seek)),
         2 => (partition(), range(clustering), prop::option::of(clustering()))
             .prop_map(|(partition, range, seek)| (Over::Rows(partition, range), seek)),
-        // Such a cursor cannot seek, and says so.
+        // Such a cursor cannot seek, and returns an error.
         2 => (time(), time(), prop::option::weighted(0.1, key()))
             .prop_map(|(from, to, seek)| (Over::Expiring(from, to), seek)),
     ];
@@ -488,7 +488,7 @@ fn meanwhile() -> BoxedStrategy<Meanwhile> {
     .boxed()
 }
 
-/// What touches many families, or the clock, or the transaction.
+/// Operations on many families, the clock or the transaction.
 fn store_op() -> BoxedStrategy<Op> {
     prop_oneof![
         2 => Just(Op::NextExpiryOfAll),
@@ -547,7 +547,7 @@ fn put_dead() -> impl Strategy<Value = FamilyOp> {
     (key, at).prop_map(|(key, at)| FamilyOp::PutUntil(key, Value::Filled(1, 300), at))
 }
 
-/// What meets dead rows, and what would tell of them.
+/// Operations that find expired rows, and operations that would reveal them.
 fn op_on_dead_rows() -> impl Strategy<Value = Op> {
     use FamilyOp as On;
     let on_family = prop_oneof![

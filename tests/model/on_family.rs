@@ -295,7 +295,7 @@ impl World {
         Ok(())
     }
 
-    /// The value of the row that is there, dead or alive; or the other one.
+    /// Value of the existing row, live or expired; or the other one.
     fn guess(&self, side: usize, name: &str, key: &[u8], guess: Guess) -> Vec<u8> {
         match guess {
             Guess::Right => {

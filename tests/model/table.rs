@@ -8,7 +8,7 @@ use kvstore::{ErrorKind, Expiry, ExpiryCondition, Ttl};
 
 use crate::history::{End, How, Range};
 
-/// What a call must answer.
+/// Expected result of a call.
 pub type Answer<T> = Result<T, ErrorKind>;
 
 /// All families by name.
@@ -37,7 +37,7 @@ impl Entry {
     }
 }
 
-/// A write of a batch: the family, the key, and the value with its end of life unless it deletes.
+/// Write of a batch: family, key, and value with expiry time unless it deletes.
 #[derive(Debug, Clone)]
 pub struct BatchWrite {
     pub family: &'static str,
@@ -67,12 +67,12 @@ impl Table {
         self.rows.insert(key.to_vec(), Entry { value, expire_ms, written_ms });
     }
 
-    /// Says whether the key was alive.
+    /// Returns `true` if the key was live.
     pub fn delete(&mut self, key: &[u8], now_ms: i64) -> bool {
         self.rows.remove(key).is_some_and(|entry| entry.is_live(now_ms))
     }
 
-    /// `given` and `written_ms` are the end of life and the write time the options name.
+    /// `given` and `written_ms` are the expiry time and the write time in the options.
     pub fn put_with_options(
         &mut self,
         key: &[u8],
@@ -146,7 +146,7 @@ impl Table {
         }
     }
 
-    /// Removes rows; says how many, and how many of them were alive.
+    /// Removes rows. Returns their number, and how many of them were live.
     pub fn remove(&mut self, now_ms: i64, doomed: impl Fn(&[u8], &Entry) -> bool) -> (u64, u64) {
         let (mut removed, mut alive) = (0, 0);
         self.rows.retain(|key, entry| {
@@ -208,7 +208,7 @@ pub fn apply(state: &mut State, writes: &[BatchWrite], now_ms: i64) -> Answer<()
     Ok(())
 }
 
-/// What a cursor walks over, with times that stand.
+/// Rows that a cursor moves over, with fixed times.
 pub enum Span<'a> {
     Keys(&'a Range),
     Rows(&'a [u8], &'a Range),

@@ -15,8 +15,8 @@ use crate::history::{Act, FAMILIES, FamilyOp, Op, Over, Range, Scan, Time};
 use crate::met::Met;
 use crate::table::{Answer, BatchWrite, Entry, State, Table, apply};
 
-/// When each history begins: a time of these years, as long as real ones are, and far from 0, whose side no end of life may
-/// be on.
+/// Start time of each history: it has as many digits as present times, and is far from 0, below
+/// which no expiry time may be.
 const BEGIN_MS: i64 = 1_800_000_000_000;
 
 pub enum Transaction {
@@ -50,7 +50,7 @@ pub struct World {
     pub clock: TestClock,
     committed: State,
     pub sides: Vec<Side>,
-    /// What was committed and what a handle had met, before an operation that wrote in a transaction of its own.
+    /// Committed state and noted rows of a handle, before an operation in a transaction of its own.
     before: Option<(usize, State, Met)>,
 }
 
@@ -103,7 +103,7 @@ impl World {
         self.sides.iter().enumerate().any(|(at, other)| at != side && other.writes())
     }
 
-    /// What is in the file by the handle's transaction.
+    /// Content of the file as the transaction of the handle sees it.
     fn view(&self, side: usize) -> &State {
         match &self.sides[side].transaction {
             Some(Transaction::Read(view) | Transaction::Write(view)) => view,
@@ -111,7 +111,8 @@ impl World {
         }
     }
 
-    /// What the handle writes to, if it may write now. In a transaction of its own it first removes what was met.
+    /// State that the handle writes to, if it may write now. A transaction of its own first removes
+    /// the noted rows.
     pub fn writable(&mut self, side: usize) -> Answer<&mut State> {
         let blocked = self.other_writes(side);
         let of_its_own = self.sides[side].transaction.is_none() && !blocked;
@@ -127,7 +128,7 @@ impl World {
         }
     }
 
-    /// The same for the one write that does not remove what its handle has met.
+    /// Like `writable`, for the one write that does not remove the noted rows of its handle.
     pub fn writable_table_once(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
         let met = std::mem::take(&mut self.sides[side].met);
         let done = self.writable(side).map(drop);
@@ -140,7 +141,7 @@ impl World {
         .ok_or(ErrorKind::Error)
     }
 
-    /// To be told when a write has failed after it had begun: then nothing was removed either.
+    /// Call this when a write has failed after it had begun: then no noted row was removed either.
     pub fn rolled_back(&mut self) {
         if let Some((side, committed, met)) = self.before.take() {
             self.committed = committed;
@@ -148,7 +149,7 @@ impl World {
         }
     }
 
-    /// To be called after each operation.
+    /// Call this after each operation.
     pub fn settle(&mut self) {
         self.before = None;
     }
@@ -159,7 +160,7 @@ impl World {
         std::mem::take(&mut self.sides[side].met).remove_from(&mut self.committed, now);
     }
 
-    /// The same, unless others are writing.
+    /// Removes the noted rows, unless other handles are writing.
     fn try_to_remove_met(&mut self, side: usize) {
         match self.other_writes(side) {
             true => self.sides[side].met.are_stuck(),
@@ -191,14 +192,14 @@ impl World {
         self.writable(side)?.get_mut(family).ok_or(ErrorKind::Error)
     }
 
-    /// The first keys of a family, of dead rows, too.
+    /// First keys of a family, including expired rows.
     pub fn first_keys(&self, side: usize, family: &str, many: u16) -> Vec<Vec<u8>> {
         let rows = self.view(side).get(family).map(|table| table.rows.keys());
         rows.into_iter().flatten().take(many.into()).cloned().collect()
     }
 
-    /// A look-up of one key; like the store's it removes a dead row it meets in a write transaction, and keeps one in
-    /// mind that it meets outside of transactions.
+    /// Lookup of one key. Like the store, it removes an expired row that it finds in a write
+    /// transaction, and notes one that it finds outside of transactions.
     pub fn look_up(&mut self, side: usize, family: &'static str, key: &[u8]) -> Answer<Option<Entry>> {
         let now = self.now(side);
         let found = self.table(side, family)?.rows.get(key).cloned();
@@ -232,8 +233,8 @@ impl World {
         Ok(self.look_up(side, family, key)?.filter(|entry| entry.is_live(now)))
     }
 
-    /// A removal that needs no lock if there is nothing to do; says how many rows went, and how many
-    /// of them were alive.
+    /// Removal that needs no lock if there is nothing to do. Returns the number of rows removed,
+    /// and how many of them were live.
     pub fn remove(
         &mut self,
         side: usize,
@@ -536,7 +537,7 @@ impl World {
         } else if !truncate || self.sides.iter().all(|side| side.transaction.is_none()) {
             assert_eq!(done, Ok(()));
         } else {
-            // Whether the other handle's snapshot is in the way depends on what is in the WAL.
+            // Whether the snapshot of the other handle blocks it depends on the content of the WAL.
             assert!(matches!(done, Ok(()) | Err(ErrorKind::Busy)), "{done:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What is done to a store while the power is cut or calls fail, and what has to be in it then.
+//! Steps on a store while the power is cut or calls fail, and the content that it must have then.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use kvstore::{
     SizeLimit, Store,
 };
 
-/// A value with its end of life.
+/// Value and expiry time.
 pub type Entry = (Vec<u8>, Option<i64>);
 
 /// The entries of each family, those that have expired but are not removed yet included.
@@ -21,12 +21,12 @@ pub struct Contents(pub BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
 pub const DEFAULT: &str = "default";
 
 impl Contents {
-    /// What is in a store that was just made.
+    /// Content of a new store.
     pub fn of_a_new_store() -> Contents {
         Contents([(DEFAULT.to_owned(), BTreeMap::new())].into())
     }
 
-    /// What a store shows by its clock.
+    /// Content of a store by its clock.
     pub fn of(store: &Store) -> Result<Contents> {
         let mut contents = Contents::default();
         let names = store.family_names()?;
@@ -88,7 +88,7 @@ fn family(store: &Store, name: &str) -> Result<Family> {
 /// A write of one key.
 #[derive(Debug, Clone)]
 pub enum Write {
-    /// So many bytes, all of them this one.
+    /// Puts a value of this byte, repeated.
     Put(&'static str, String, u8, usize, Option<i64>),
     Delete(&'static str, String),
 }
@@ -128,12 +128,12 @@ pub struct World {
     pub store: Option<Store>,
     pub path: PathBuf,
     pub config: Config,
-    /// Whether no other handle may be opened beside.
+    /// Whether no second handle may be opened.
     pub alone: bool,
     /// The time by which everything is looked at that is left: what has expired by then may be there or not.
     pub looked_at: i64,
     clock: Arc<AtomicI64>,
-    /// What transactions by hand said that they should not.
+    /// Contract violations seen inside manual transactions.
     pub complaints: std::cell::RefCell<Vec<String>>,
 }
 
@@ -260,7 +260,7 @@ impl Step {
         }
     }
 
-    /// What it does to the contents.
+    /// Applies the step to the content.
     pub fn happens(&self, contents: &mut Contents, now_ms: i64) {
         match self {
             Step::One(write) => write.happens(contents),
@@ -303,14 +303,14 @@ impl Step {
     }
 }
 
-/// A transaction that says what it has to say when a write in it fails.
+/// Runs a manual transaction, and records contract violations after a failed write in it.
 fn by_hand(world: &World, writes: &[Write]) -> Result<()> {
     let store = world.store();
     let complain = |text: String| world.complaints.borrow_mut().push(text);
     store.begin_write()?;
     for write in writes {
         if let Err(e) = write.call(store) {
-            // What only looked at something has changed nothing: such a transaction may go on.
+            // A call that only reads has changed nothing: such a transaction may continue.
             if let Err(refused) = store.put("doomed?", "1") {
                 match store.commit() {
                     Ok(()) => complain(format!("committed after writes that failed: {e}; {refused}")),
@@ -364,8 +364,8 @@ pub fn many_steps() -> Vec<Step> {
 /// When all that can expire in `bounded_steps` has.
 pub const BOUNDED_LOOKED_AT: i64 = 2500;
 
-/// A store of 96 pages, for pages of 1024 bytes, which first is filled with what ends soon. When that has ended, it makes
-/// room for what stays: nothing that is alive ever goes.
+/// Steps on a store of 96 pages of 1024 bytes. It is first filled with keys that expire soon. When
+/// they have expired, they are removed for keys that stay: no live key is ever evicted.
 pub fn bounded_steps() -> Vec<Step> {
     let name = |n: usize| format!("n{n:03}");
     let mut steps = vec![Step::At(1000), Step::Create("users"), Step::SizeLimit(96 << 10)];
