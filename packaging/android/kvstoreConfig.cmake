@@ -1,5 +1,5 @@
-# The CMake package of what packaging/android/aar builds, for projects without Gradle: find_package(kvstore) defines
-# kvstore::kvstore, as prefab does, for the ABI of the NDK's toolchain file (ANDROID_ABI).
+# CMake package of the library built by packaging/android/aar, for projects without Gradle. As with prefab,
+# find_package(kvstore) defines kvstore::kvstore for the ABI of the NDK's toolchain file (ANDROID_ABI).
 #
 #     cmake -DCMAKE_TOOLCHAIN_FILE=$ANDROID_NDK_HOME/build/cmake/android.toolchain.cmake -DANDROID_ABI=arm64-v8a \
 #         -DANDROID_PLATFORM=24 -Dkvstore_DIR=.../target/android/prefab ...
@@ -15,6 +15,6 @@ if(EXISTS "${_kvstore_module}/libs/android.${ANDROID_ABI}/libkvstore.so")
     endif()
 else()
     set(kvstore_FOUND FALSE)
-    set(kvstore_NOT_FOUND_MESSAGE "it was not built for the ABI \"${ANDROID_ABI}\"")
+    set(kvstore_NOT_FOUND_MESSAGE "kvstore was not built for the ABI \"${ANDROID_ABI}\"")
 endif()
 unset(_kvstore_module)

@@ -1,5 +1,5 @@
 // swift-tools-version:5.5
-// The C API of kvstore for Swift. packaging/apple/xcframework puts this file beside the CKVStore.xcframework that it makes.
+// The C API of kvstore for Swift. packaging/apple/xcframework copies this file next to the CKVStore.xcframework that it builds.
 import PackageDescription
 
 let package = Package(

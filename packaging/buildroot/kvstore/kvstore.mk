@@ -6,8 +6,8 @@
 
 KVSTORE_VERSION = 0.1.0
 KVSTORE_SOURCE = kvstore-$(KVSTORE_VERSION).tar.gz
-# The source with the crates it needs, of "make dist": put it into the download
-# folder (BR2_DL_DIR), or name the folder it is in.
+# Made by "make dist": the source with all crates. Put it into the download
+# folder (BR2_DL_DIR), or set KVSTORE_SITE to its folder.
 KVSTORE_SITE = $(BR2_EXTERNAL_KVSTORE_PATH)/dist
 KVSTORE_SITE_METHOD = file
 KVSTORE_LICENSE = MIT or Apache-2.0, vendored dependencies licenses probably not listed
@@ -15,7 +15,7 @@ KVSTORE_LICENSE_FILES = LICENSE LICENSE-APACHE LICENSE-MIT
 KVSTORE_INSTALL_STAGING = YES
 KVSTORE_DEPENDENCIES = host-rustc
 
-# What Rust needs for shared libraries on musl, the Makefile adds to the flags of PKG_CARGO_ENV.
+# On musl, the Makefile adds the flags for shared libraries to those of PKG_CARGO_ENV.
 KVSTORE_TRIPLE = $(subst -,_,$(RUSTC_TARGET_NAME))
 KVSTORE_ENV = \
 	$(TARGET_MAKE_ENV) \
