@@ -1,12 +1,12 @@
-"""What a release of kvstore is made of: crates.py WHAT FEATURES TOOLCHAIN [--rust VERSION] TARGET...
+"""Lists the components of a release of kvstore: crates.py WHAT FEATURES TOOLCHAIN [--rust VERSION] TARGET...
 
   sbom         a list of components in CycloneDX 1.5
   licences     THIRD-PARTY.txt: the components with the texts of their licences, each text once
-  copyright    Debian's file of licences (https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/)
-  expression   one line: the licences of it all, where one may choose the choice that is made (for a wheel)
+  copyright    Debian's copyright file (https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/)
+  expression   one line, for a wheel: the licences of all components; of alternatives, the chosen one
 
-TARGETs are Rust's names. TOOLCHAIN is the folder of the compilers of packaging/dist/build; with --rust another compiler of
-that version made it, with the C compiler of the system. The same bytes come out whatever the folder, language and time.
+TARGETs are Rust's names. TOOLCHAIN is the folder of the compilers of packaging/dist/build. --rust: the release was built by
+another Rust compiler, of that version, and the system's C compiler. The output does not depend on folder, language or time.
 """
 
 import json
@@ -19,12 +19,12 @@ from linked import ROOT, Component, components, fail, read
 
 
 def operands(licence: str) -> list[str]:
-    """What is joined by AND, outside of parentheses."""
+    """Returns the operands of AND, outside of parentheses."""
     return [part.strip() for part in re.split(r" AND (?![^()]*\))", licence)]
 
 
 def chosen(part: str) -> str:
-    """One of what is joined by OR."""
+    """Returns the chosen operand of OR: MIT, else Apache-2.0, else the first."""
     choices = [choice.strip() for choice in part.strip("()").split(" OR ")]
     return next((choice for choice in ("MIT", "Apache-2.0") if choice in choices), choices[0])
 
@@ -39,7 +39,7 @@ def only_for(component: Component, targets: list[str]) -> list[str]:
 
 
 def numbered(found: list[Component]) -> tuple[dict[str, int], dict[int, tuple[str, list[str]]]]:
-    """The texts, each once however its lines are broken: numbers by words, and (text, whose) by numbers."""
+    """Numbers the texts; equal ones (but for line breaks) once. Returns numbers by words, (text, components) by number."""
     numbers: dict[str, int] = {}
     texts: dict[int, tuple[str, list[str]]] = {}
     for component in found:
@@ -85,7 +85,7 @@ def indented(text: str) -> list[str]:
 
 
 def copyright_file(found: list[Component]) -> str:
-    """A paragraph for all that have the same expression and the same texts. Debian has the text of Apache-2.0."""
+    """One paragraph for all components with the same expression and texts. The text of Apache-2.0 is a file of Debian's."""
     lines = [
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/",
         "Upstream-Name: kvstore",
@@ -104,17 +104,17 @@ def copyright_file(found: list[Component]) -> str:
         holders = {line.strip(" #*-|\t") for text in texts for line in text.splitlines()
                    if re.match(r"\W*copyright\b.*\d{4}", line, re.IGNORECASE)}  # fmt: skip
         holders = sorted(re.sub(r"^copyright:? *", "", holder, flags=re.IGNORECASE) for holder in holders)
-        nobody = "none, its authors disclaim it" if licence == "blessing" else f"the authors of {of[0].name}"
+        no_holder = "none, its authors disclaim it" if licence == "blessing" else f"the authors of {of[0].name}"
         lines += ["", *[f"{'Files:' if first == 0 else '      '} vendor/{component.name}-{component.version}/*"
                         for first, component in enumerate(of)]]  # fmt: skip
         lines += [f"{'Copyright:' if first == 0 else '          '} {holder}"
-                  for first, holder in enumerate(holders or [nobody])]  # fmt: skip
+                  for first, holder in enumerate(holders or [no_holder])]  # fmt: skip
         lines.append("License: " + licence.replace(" OR ", " or ").replace(" AND ", " and ").replace(" WITH ", " with "))
         body = []
         for text in texts:
             if APACHE in text:
-                beside = " With LLVM's exceptions." if "LLVM Exceptions" in text else ""
-                text = f"The Apache License, version 2.0: /usr/share/common-licenses/Apache-2.0.{beside}"
+                exceptions = " With LLVM's exceptions." if "LLVM Exceptions" in text else ""
+                text = f"The Apache License, version 2.0: /usr/share/common-licenses/Apache-2.0.{exceptions}"
             if text not in body:
                 body.append(text)
         if not body:
@@ -157,7 +157,7 @@ def sbom(found: list[Component], targets: list[str]) -> str:
         "dependencies": [{"ref": component.purl, "dependsOn": sorted(component.depends)}
                          for component in sorted(found, key=lambda component: component.purl)],
     }  # fmt: skip
-    # A number that says which contents it has.
+    # Identifies the contents.
     document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(document, sort_keys=True)).urn
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 

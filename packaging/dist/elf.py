@@ -1,10 +1,12 @@
-"""Whether programs and libraries of a release run where they shall: elf.py LIBC FILE...; a wheel is a file, too, and has to
-please auditwheel as well.
+"""Checks that the binaries of a release run on all supported systems: elf.py LIBC FILE...
 
-LIBC is `glibc-2.17`, the newest whose functions they may ask for, or `musl`. That a name has a version is asked for as well:
-without one it was found in no C library, and whether the system has it shows only when it is called. (auditwheel does not
-look at that.) Nothing loads code from files (`dlopen`). A wheel's extension exports one name only, a program none, and a
-library, static or shared, those that begin as ours.
+A FILE is a program, a library or a wheel; wheels are also checked by auditwheel. LIBC is `musl`, or for example `glibc-2.17`: the
+newest version whose functions may be used. Checked are:
+
+- Each symbol of glibc has a version. A symbol without one was found in no C library, and fails only when it is called.
+  (auditwheel does not check this.)
+- Nothing loads code from files (`dlopen`).
+- The extension of a wheel exports one symbol, a program none, a library only those that begin with kvstore_.
 """
 
 import io
@@ -33,7 +35,7 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def members(archive: bytes):
-    """What a static library has, without its list of symbols (ar(5), as GNU has it)."""
+    """Yields the members of a static library, without its symbol table (ar(5), GNU variant)."""
     at = len(b"!<arch>\n")
     while at < len(archive):
         name, size = archive[at : at + 16].strip(), int(archive[at + 48 : at + 58])
@@ -47,7 +49,7 @@ def is_ours(name: str) -> bool:
 
 
 def complaints_of_object(data: bytes) -> list[str]:
-    """Of a static library's member: what it shows to the linker that is not ours, and relocations outside of their section."""
+    """Returns the faults of a member of a static library: foreign global symbols, relocations outside their section."""
     elf = ELFFile(io.BytesIO(data))
     sections = list(elf.iter_sections())
     found = []
@@ -64,9 +66,9 @@ def complaints_of_object(data: bytes) -> list[str]:
 
 
 def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -> list[str]:
-    """`exported`: all that it may show, or None for a library, which shows what is ours."""
+    """Returns the faults of a binary. `exported`: the symbols it must export; None: a library, which exports kvstore_ symbols."""
     elf = ELFFile(io.BytesIO(data))
-    # (Why on ARM: zig-cc.)
+    # (The reason for ARM is in zig-cc.)
     allowed = (*LIBRARIES[libc], "libgcc_s.so.1") if elf["e_machine"] == "EM_ARM" else LIBRARIES[libc]
     found = [f"needs {library}" for library in needed(elf) if not library.startswith(allowed)]
     symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
@@ -87,7 +89,7 @@ def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -
     for version in names.values():
         if libc == "musl" or (version.startswith("GLIBC_") and number(version[6:]) > number(newest)):
             found.append(f"asks for {version}")
-    # (Of musl's start files the linker shows some.)
+    # (The linker exports these of musl's start files.)
     of_the_start = {"_init", "_fini"} if libc == "musl" else set()
     visible = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF" and symbol.name} - of_the_start
     if exported is None:
@@ -98,7 +100,7 @@ def complaints(data: bytes, libc: str, newest: str, exported: set[str] | None) -
 
 
 def files(path: pathlib.Path):
-    """What is to be looked at: (name, bytes, what it may export)."""
+    """Yields the binaries to check: (name, bytes, symbols that it must export)."""
     if path.suffix != ".whl":
         yield path.name, path.read_bytes(), None if path.name.startswith("lib") else set()
         return
@@ -110,7 +112,7 @@ def files(path: pathlib.Path):
 
 
 def audited(path: pathlib.Path, libc: str, newest: str) -> list[str]:
-    """What auditwheel has against a wheel."""
+    """Returns auditwheel's complaints about a wheel."""
     command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
@@ -137,7 +139,7 @@ def main() -> None:
     bad = [f"{name}: {complaint}" for name, said in looked for complaint in said]
     if bad:
         sys.exit("\n".join(bad))
-    print(f"{', '.join(sorted({pathlib.Path(path).name for path in sys.argv[2:]}))}: needs what it may only")
+    print(f"{', '.join(sorted({pathlib.Path(path).name for path in sys.argv[2:]}))}: uses only permitted symbols and libraries")
 
 
 if __name__ == "__main__":

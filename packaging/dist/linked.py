@@ -1,5 +1,5 @@
-"""What is in the binaries of a release: the crates that are linked in on the targets named, what is in C inside of them, and
-what the compilers add. Each is a Component, with the texts of its licence. It looks, and writes nothing.
+"""Finds the components of the binaries of a release: the crates linked for the given targets, the C code inside them, and the
+parts added by the compilers. Each is a Component, with the texts of its licence. Writes no files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-#: Files beside a source that say under which terms it is.
+#: Names of licence files.
 NOTICES = re.compile(r"(un)?licen[sc]e|copying|copyright|notice", re.IGNORECASE)
 SOURCES = {".c", ".h", ".html", ".json", ".py", ".rs", ".toml", ".yml"}
 
@@ -49,7 +49,7 @@ def said(command: list[str], **more) -> str:
 
 
 def read(path: pathlib.Path) -> str:
-    """A text, the same whatever its ends of lines and its encoding."""
+    """Returns the text of a file, independent of its line ends and encoding."""
     data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")
@@ -77,9 +77,9 @@ def notices(folder: pathlib.Path) -> list[tuple[str, str]]:
 
 
 def linked_edges(features: str, target: str) -> dict[tuple[str, str], set[tuple[str, str]]]:
-    """The crates that cargo links for a target, each with those that it needs.
+    """Returns the crates that cargo links for a target, each with its dependencies.
 
-    From `cargo tree`: `cargo metadata` unites the features of all platforms, and of what only helps to build.
+    Uses `cargo tree`, because `cargo metadata` merges the features of all platforms and of build dependencies.
     """
     command = ["cargo", "tree", "--locked", "--workspace", "--quiet", "--features", features, "--target", target]
     lines = said([*command, "--edges", "normal,no-proc-macro", "--prefix", "depth", "--format", " {p}"], cwd=ROOT)
@@ -96,7 +96,7 @@ def linked_edges(features: str, target: str) -> dict[tuple[str, str], set[tuple[
 
 
 def crates(features: str, targets: list[str]) -> tuple[list[Component], dict[str, dict]]:
-    """The linked crates, and all packages of `cargo metadata` by name."""
+    """Returns the linked crates, and all packages of `cargo metadata` by name."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--quiet", "--features", features]
     command += [word for target in targets for word in ("--filter-platform", target)]
     packages = json.loads(said(command, cwd=ROOT))["packages"]
@@ -130,10 +130,10 @@ def crates(features: str, targets: list[str]) -> tuple[list[Component], dict[str
 
 
 def bundled_c(packages: dict[str, dict], targets: list[str], is_vendored: bool) -> list[tuple[str, Component]]:
-    """What is in C inside of crates, each with the crate that links it."""
+    """Returns the C libraries compiled into crates, each with the crate that links it."""
 
     def inside(crate: str, word: str) -> tuple[pathlib.Path, str]:
-        """The folder of a crate, and the version of what it has, as its own says: 419.0.6+sqlcipher-4.19.0-sqlite-3.53.4."""
+        """Returns a crate's folder and the version of its C library, from a version like 419.0.6+sqlcipher-4.19.0-sqlite-3.53.4."""
         of = packages[crate]
         return pathlib.Path(of["manifest_path"]).parent, re.search(rf"{word}(\d+(\.\d+)+)", of["version"].partition("+")[2])[1]
 
@@ -161,11 +161,11 @@ def bundled_c(packages: dict[str, dict], targets: list[str], is_vendored: bool) 
     return found
 
 
-# ---- what the compilers add --------------------------------------------------------------------------
+# ---- parts added by the compilers --------------------------------------------------------------------------
 
 
 def stanzas(text: str) -> list[dict[str, str]]:
-    """Debian's file of licences: paragraphs of fields."""
+    """Parses a Debian copyright file into paragraphs of fields."""
     found = []
     for paragraph in re.split(r"\n(?:[ \t]*\n)+", text):
         fields = re.findall(r"^([A-Za-z-]+):((?:.*)(?:\n[ \t].*)*)", paragraph, re.MULTILINE)
@@ -174,8 +174,8 @@ def stanzas(text: str) -> list[dict[str, str]]:
 
 
 def rust_notices(text: str, crate: str = "", also: str = "") -> list[tuple[str, str]]:
-    """What Debian's file on the Rust compiler says of its std, or of a crate in that, with the texts of the licences. `also`: one
-    more licence, as Debian calls it."""
+    """Returns the notices and licence texts for std, or for a crate in it, from the copyright file of Debian's Rust compiler.
+    `also`: one more licence, by Debian's name."""
     paragraphs = stanzas(text)
     wanted = []
     for paragraph in paragraphs:
@@ -199,7 +199,7 @@ def rust_notices(text: str, crate: str = "", also: str = "") -> list[tuple[str, 
 
 
 def rust_std(toolchain: pathlib.Path, targets: list[str], version: str) -> list[Component]:
-    """Rust's std, and the crates in it: those that std asks for and that were compiled for it."""
+    """Returns Rust's std, and the crates in it that are both dependencies of std and compiled for it."""
     rust = toolchain / "rustc-web"
     folder = next(iter((rust / "root/usr/src").glob("rustc-*/library")), None)
     if folder is None:
@@ -235,7 +235,7 @@ def rust_std(toolchain: pathlib.Path, targets: list[str], version: str) -> list[
         address="https://github.com/rust-lang/rust", cpe=f"cpe:2.3:a:rust-lang:rust:{version}:*:*:*:*:*:*:*",
     )  # fmt: skip
     own.licence = own.licence.replace("MIT OR Apache-2.0", "(MIT OR Apache-2.0)")
-    # Its own text is not in Debian's sources; it has the same licences, and that of LLVM.
+    # Its licence text is not in Debian's sources. It has the same licences as std, and LLVM's.
     intrinsics = Component(
         "compiler_builtins", version, builtins, f"pkg:generic/compiler_builtins@{version}",
         rust_notices(text, also="Apache-2.0 with LLVM exception"), is_crate=False,
@@ -251,12 +251,12 @@ def first_comment(path: pathlib.Path) -> str:
 
 
 def runtimes(toolchain: pathlib.Path, targets: list[str]) -> list[Component]:
-    """What packaging/dist/targets links from the compilers: of zig for glibc, of GCC and Debian's musl for musl."""
+    """Returns the parts that the compilers of packaging/dist/targets link: from zig for glibc, from GCC and Debian's musl for musl."""
     gnu, musl = (frozenset(target for target in targets if word in target) for word in ("gnu", "musl"))
     packages = next(iter((toolchain / "python/lib").glob("python3*/site-packages")), toolchain)
 
     def installed(name: str) -> tuple[pathlib.Path, str]:
-        """What describes a package of Python's, and its version."""
+        """Returns the metadata folder of an installed Python package, and its version."""
         of = next(iter(packages.glob(f"{name}-*.dist-info")), None)
         if of is None:
             fail(f"{toolchain}/python has no {name} (packaging/dist/build installs it)")

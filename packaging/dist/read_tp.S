@@ -1,5 +1,5 @@
-/* Where a thread of a program for ARM has its variables: what zig's own functions have, and libc_nonshared.a of glibc. On ARMv7
-   the register that Linux keeps it in (TPIDRURO), and nothing else may change (Run-time ABI for the Arm Architecture, 5.3.5). */
+/* Returns the thread pointer on ARM, as zig's own functions and glibc's libc_nonshared.a do. On ARMv7 Linux keeps it in TPIDRURO.
+   No other register may change (Run-time ABI for the Arm Architecture, 5.3.5). */
     .syntax unified
     .arm
     .text

@@ -1,4 +1,4 @@
-"""What a released wheel has beside what every build has: encrypted stores and stores on a server. Argument: a folder."""
+"""Tests the optional features of a released wheel: encrypted stores and stores on a server. Argument: a folder."""
 
 import sys
 from pathlib import Path
