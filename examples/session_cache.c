@@ -269,9 +269,9 @@ static Work iterate(KVColumnFamily *cf, int sessions)
 static size_t live_sessions(void)
 {
     int64_t now = kvstore_now_ms();
-    size_t alive = 0;
-    for (size_t i = 0; i < file_count; i++) alive += is_in(i, 1) && files[i].expire_ms > now;
-    return alive;
+    size_t live = 0;
+    for (size_t i = 0; i < file_count; i++) live += is_in(i, 1) && files[i].expire_ms > now;
+    return live;
 }
 
 static int64_t print_count(KVColumnFamily *cf, const char *remark)

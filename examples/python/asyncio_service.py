@@ -1,4 +1,4 @@
-"""Sessions over TCP: a line "put NAME VALUE" or "get NAME"; a session lives a minute from its last use.
+"""Sessions over TCP: a line "put NAME VALUE" or "get NAME"; a session expires a minute after its last use.
 
     python asyncio_service.py [PORT]
 """
@@ -14,7 +14,7 @@ db = kvstore.aio.open("sessions.db")
 
 async def answer(command: str, name: str, value: str) -> str:
     if command == "put":
-        async with db.transaction() as tx:  # of this task only; calls of other tasks are not part of it
+        async with db.transaction() as tx:  # calls of other tasks are not part of it
             await tx.put(f"session:{name}", value, ttl=60)
             number = await tx.incr("logins")
         return f"login {number}"
@@ -42,7 +42,7 @@ async def main() -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):  # (loop.add_signal_handler is for Unix only)
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    async with db:  # closing waits for what is under way
+    async with db:  # closing waits for calls in progress
         port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
         server = await asyncio.start_server(serve, "127.0.0.1", port)
         print("listening on", server.sockets[0].getsockname()[1], flush=True)

@@ -1,4 +1,4 @@
-"""A slow function, computed once for all processes and days. Run it twice.
+"""Caches a slow function for all processes, also across runs. Run it twice.
 
     python cache_decorator.py CITY...
 """

@@ -1,4 +1,4 @@
-"""A site of Django's in one file, with its sessions and its cache in kvstore: python django_site.py runserver
+"""A Django site in one file, with its sessions and cache in kvstore: python django_site.py runserver
 
     pip install django
 """

@@ -1,8 +1,8 @@
-"""An API with a login that ends by itself and a limit of requests: fastapi run fastapi_app.py
+"""An API with an expiring login and a rate limit: fastapi run fastapi_app.py
 
     pip install "fastapi[standard]"
 
-A route that is ``def`` runs in a thread, so that the store may wait there.
+FastAPI runs a ``def`` route in a thread, so its calls of the store may block.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""A site with sessions on the server and pages from a cache: flask --app flask_site run
+"""A site with server-side sessions and cached pages: flask --app flask_site run
 
     pip install flask flask-session flask-caching cachelib
 """

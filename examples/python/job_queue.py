@@ -1,4 +1,4 @@
-"""Producers put jobs, workers do them: as many of both as you like, each in its own process.
+"""A job queue for any number of producers and workers, each in its own process.
 
     python job_queue.py put NAME...
     python job_queue.py work
@@ -28,7 +28,7 @@ def work() -> None:
         except queue.Empty:
             return
         try:
-            with message:  # acknowledged at the end; given back on an exception, or when this process dies
+            with message:  # acknowledged at the end; returned to the queue on an exception, or if this process is killed
                 send(message.value.decode())
         except ValueError as error:
             print(f"attempt {message.attempts}: {error}")

@@ -1,4 +1,4 @@
-"""Of several processes, one makes the report; start this in two terminals, or as a cron job on every worker.
+"""One of several processes makes the report: start this in two terminals, or as a cron job on every worker.
 
     python lock.py [SECONDS]
 """
@@ -12,7 +12,7 @@ from kvstore.recipes import Lock
 seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
 
 with kvstore.open("jobs.db") as db:
-    # If this process is killed, the lock is free after a minute; while it lives, it is renewed.
+    # Renewed while this process runs; if it is killed, the lock is free after a minute.
     lock = Lock(db, "report", ttl=60, renew=True)
     if not lock.acquire(blocking=False):
         print("another process makes the report")

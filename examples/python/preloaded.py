@@ -1,4 +1,4 @@
-"""A counter of visits for a server whose workers are forks: gunicorn --preload --workers 4 preloaded:application"""
+"""A visit counter for a server that forks its workers after loading: gunicorn --preload --workers 4 preloaded:application"""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Five tries to log in within a minute, for each user; counted over all processes that use the file.
+"""Five login attempts per minute and user, counted over all processes that use the file.
 
     python rate_limit.py USER PASSWORD
 """

@@ -1,4 +1,4 @@
-"""Sessions that live for half an hour after their last use. Run it: python session_store.py"""
+"""Sessions that expire half an hour after their last use. Run it: python session_store.py"""
 
 import secrets
 
@@ -17,7 +17,7 @@ def log_in(user):
 
 
 def session_of(token):
-    """The session, whose half hour begins anew; None if there is none (any more)."""
+    """Returns the session and extends it by half an hour; None if it does not exist or has expired."""
     return sessions.get_and_touch(token)
 
 
