@@ -10,7 +10,7 @@ use crate::config::check_name;
 use crate::error::Result;
 use crate::expiry::MAX_DEFAULT_TTL_MS;
 
-/// What the catalogue says of a family.
+/// Settings of a family as the catalogue has them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settings {
     pub(super) default_ttl_ms: i64,
@@ -31,7 +31,7 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) families: Vec<Found>,
-    /// Trees of large values of nobody knows which family.
+    /// Trees of large values of an unknown family.
     pub(super) blobs: Vec<u32>,
     /// The limit of the store: its bytes, and what makes room.
     pub(super) max_bytes: Option<i64>,
@@ -40,7 +40,7 @@ pub(super) struct Contents {
     pub(super) is_whole: bool,
     /// Every tree of the store is in the list of tables.
     pub(super) list_is_whole: bool,
-    /// There are trees that are somebody else's.
+    /// The file has trees of other programs.
     pub(super) has_others: bool,
     /// The file was one of ours.
     pub(super) is_store: bool,
@@ -57,7 +57,7 @@ struct Listed {
 
 const LOST_HERE: &str = "the list of tables";
 
-/// What is told of losses: where, which page, and why.
+/// Callback for losses: part of the file, page, and reason.
 pub(super) type Tell<'t> = &'t mut dyn FnMut(&str, u32, &str) -> Result<()>;
 
 pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
@@ -169,7 +169,7 @@ fn family_of(suffix: &str) -> Option<String> {
     check_name(&name).is_ok().then_some(name)
 }
 
-/// Reads the list of tables; says whether all of it could be read.
+/// Reads the list of tables. Also returns `true` if all of it was readable.
 fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
     let rows = Cells::of(forest, 1, Kind::Table)?;
     for (page, why) in &rows.lost {
@@ -218,7 +218,8 @@ fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
             is_whole = false;
             tell(LOST_HERE, page, "has a line whose names do not agree")?;
         } else {
-            // What looks like rows of a store under a name of somebody else's is that name's, if the line agrees.
+            // A tree with rows like those of a store belongs to the name in its line of the list,
+            // also if that name is of another program, provided that the line agrees.
             listed.has_others |= !index && !name.starts_with("sqlite_");
             if agree || kind == "index" {
                 listed.others.insert(root);
@@ -416,7 +417,8 @@ impl Visitor for Cells {
     }
 }
 
-/// Reads a small table WITHOUT ROWID; says whether all of it could be read. `row` answers whether it is one of it.
+/// Reads a small table WITHOUT ROWID. Returns `true` if all of it was readable. `row` returns
+/// `Some` if a record is a row of this table.
 fn read_table(
     forest: &Forest<'_>,
     root: u32,

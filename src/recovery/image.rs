@@ -54,7 +54,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Opens it; says what is wrong with what lies beside it.
+    /// Opens the file. Also returns the damage of its log files.
     pub(super) fn open(path: &Path) -> Result<(Image, Vec<String>)> {
         let failed = |e: std::io::Error| Error::cant_open(format!("cannot read the damaged file: {e}"));
         // A FIFO would be waited for.
@@ -176,7 +176,7 @@ impl Image {
         Node::parse(&self.page(number)?, number, self.usable, kind)
     }
 
-    /// The same, of whatever kind it is.
+    /// Like `node`, for a page of any kind.
     pub(super) fn any_node(&self, number: u32) -> Option<Node> {
         Node::parse_any(&self.page(number)?, number, self.usable)
     }
@@ -205,8 +205,9 @@ impl Image {
         }
     }
 
-    /// The size of the pages, and how much of each is somebody else's. What the header says counts if page 1 is a
-    /// sound page of that size: every byte of it agrees. Otherwise that size of which most pages are sound.
+    /// Returns the page size, and the number of reserved bytes at the end of each page. The header
+    /// counts if page 1 is an undamaged page of that size: every byte of it agrees. Otherwise the
+    /// size counts with which most pages are undamaged.
     fn find_page_size(&mut self) -> Option<(usize, usize)> {
         let start = read_at(&self.file, 0, self.length.min(100) as usize).unwrap_or_default();
         let said = start.starts_with(MAGIC).then(|| match number16(&start, 16) {
@@ -245,7 +246,7 @@ impl Image {
         best.1
     }
 
-    /// How much of each page is somebody else's, as page 1 says.
+    /// Returns the number of reserved bytes according to page 1.
     fn reserved_by_header(&mut self, page_size: usize) -> usize {
         self.set_page_size(page_size, 0);
         let first = self.page(1).filter(|page| page.starts_with(MAGIC));
@@ -253,7 +254,8 @@ impl Image {
         if page_size >= LEAST_USABLE + reserved { reserved } else { 0 }
     }
 
-    /// The same, as most pages look: where page 1 is lost, nothing else says it.
+    /// Returns the number of reserved bytes that most pages suggest. Without page 1 nothing else
+    /// shows it.
     fn reserved_by_pages(&mut self, page_size: usize) -> usize {
         self.set_page_size(page_size, 0);
         let pages = (self.length / page_size as u64).min(LOOKED_AT / 4) as u32;
@@ -267,7 +269,7 @@ impl Image {
     }
 }
 
-/// What SQLite calls the file that lies beside this one.
+/// Returns the path of a log file of SQLite for this file.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

@@ -13,12 +13,13 @@ use super::page::{number16, number32};
 
 const MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 const HEADER: usize = 28;
-/// So much of it is written last.
+/// Size of the part of the header that is written last.
 const UNSYNCED: usize = 12;
 /// The number of records if it was not written down: as many as there are.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What a rollback journal would put back into `database`, and what is lost of it. `None`: nothing.
+/// Returns the pages that a rollback journal would restore in `database`, and the damage of the
+/// journal. `None`: it would restore nothing.
 pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<String>) {
     let Some(file) = open(path) else { return (None, Vec::new()) };
     let size = file.metadata().map_or(0, |found| found.len());
@@ -59,7 +60,7 @@ struct Reading<'j> {
     at: HashMap<u32, u64>,
     /// Pages whose record is damaged.
     lost: HashSet<u32>,
-    /// Records of nobody knows which page.
+    /// Number of records whose page is unknown.
     nameless: u64,
     is_header_damaged: bool,
 }
@@ -85,7 +86,8 @@ impl<'j> Reading<'j> {
             nameless: 0,
             is_header_damaged: is_begun(header) && !header.starts_with(MAGIC) || header.len() < HEADER,
         };
-        // What else they can be.
+        // An invalid page size shows that the header is damaged. That of the database is used
+        // instead.
         if !is_page_size(reading.page_size) {
             reading.is_header_damaged = true;
             let start = read_at(database, 0, 18).unwrap_or_default();
@@ -189,7 +191,7 @@ impl<'j> Reading<'j> {
         (1..=self.pages).contains(&page)
     }
 
-    /// Reads the records of a part, of which so many must be there; says how many are.
+    /// Reads the records of a part, which must have `must_be` of them. Returns the number found.
     fn part(&mut self, begin: u64, must_be: u32, nonce: u32) -> u64 {
         let mut wrong = Vec::new();
         let mut count = 0;

@@ -1,5 +1,6 @@
-//! What lies beside a database with pages that count instead of its own; and of that the WAL, up to its last whole
-//! commit (SQLite's fileformat2.html, chapter 4). [`super::journal`] has the other one.
+//! Log files whose pages replace those of the database, and the reader of the WAL up to its last
+//! complete commit (SQLite's fileformat2.html, chapter 4). [`super::journal`] reads the rollback
+//! journal.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -19,7 +20,7 @@ pub(super) struct Overlay {
     pub(super) pages: u32,
     /// Pages that would be there, but cannot be read.
     pub(super) lost: HashSet<u32>,
-    /// What is lost of it.
+    /// Damage of the log.
     pub(super) notes: Vec<String>,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn open(path: &Path) -> Option<File> {
     File::open(path).ok()
 }
 
-/// Fills `to`; says whether there was as much.
+/// Fills `to`. Returns `false` if there was less.
 fn fill(from: &mut impl Read, to: &mut [u8]) -> bool {
     from.read_exact(to).is_ok()
 }
@@ -79,12 +80,14 @@ struct Frame {
     size: u32,
 }
 
-/// What counts of a WAL. `Ok(None)`: nothing does, and nothing is lost. `Err`: nothing does, and something is lost.
+/// Returns the valid pages of a WAL. `Ok(None)`: there are none, and nothing is lost. `Err`: there
+/// are none, and something is lost.
 ///
-/// Each checksum is of all that is before it, too. So one that is right says that all frames up to there are whole,
-/// also those whose own checksum or salts are damaged, and nothing can be said of what follows the last right one.
-/// Frames with other salts are of an earlier round, and frames after the last commit of a transaction that was not
-/// ended; but one with the salts of this round that ends a commit was a commit.
+/// Each checksum covers everything before it. So a correct one proves that all frames up to it are
+/// complete, also those whose own checksum or salts are damaged. Nothing is known about what
+/// follows the last correct one. Frames with other salts belong to an earlier round. Frames after
+/// the last commit belong to a transaction that did not end; but a frame with the salts of this
+/// round that ends a commit was a commit.
 pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     let Some(file) = open(path) else { return Ok(None) };
     let mut from = BufReader::with_capacity(1 << 20, &file);
@@ -113,7 +116,7 @@ pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     let (mut unproven, mut pending) = (Vec::new(), Vec::new());
     let (mut count, mut proven, mut last_lost) = (0u64, 0u64, None);
     loop {
-        // What is there of a frame that is cut off counts as its head at most.
+        // Of a truncated frame, only the header can count.
         let there = fill_up(&mut from, &mut frame);
         let Some((head, content)) = frame.split_at_checked(FRAME_HEADER).filter(|_| there >= FRAME_HEADER)
         else {
@@ -159,7 +162,7 @@ pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     Ok(Some(Overlay { file, page_size, at, pages, lost: HashSet::new(), notes: note.into_iter().collect() }))
 }
 
-/// Fills as much of `to` as there is; says how much.
+/// Fills `to` as far as possible. Returns the number of bytes read.
 fn fill_up(from: &mut impl Read, to: &mut [u8]) -> usize {
     let mut filled = 0;
     while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -185,7 +188,7 @@ fn is_zero(from: &mut impl Read) -> bool {
     }
 }
 
-/// So many bytes of a file; `None` if they are not there, or cannot be read.
+/// Reads `length` bytes of a file; `None` if there are fewer, or if they cannot be read.
 pub(super) fn read_at(file: &File, at: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     db::read_exact_at(file, &mut bytes, at).ok()?;

@@ -1,8 +1,9 @@
-//! Which page belongs to whom: by the pointer map, the list of free pages, and who has claimed it so far (SQLite's
-//! fileformat2.html, chapters 1.5 and 1.8).
+//! Owner of each page: by the pointer map, the list of free pages, and the claims made so far
+//! (SQLite's fileformat2.html, chapters 1.5 and 1.8).
 //!
-//! A page that is free has old rows on it, and one that a damaged number points to has somebody else's; neither may
-//! be read as part of a tree. So each step from page to page is a claim that is checked here.
+//! A free page contains deleted rows, and a damaged page number may lead to a page of another tree.
+//! Neither may be read as a part of a tree. So each step from page to page is a claim that is
+//! checked here.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -26,7 +27,7 @@ pub(super) enum Link {
 const ROOT: u8 = 1;
 const FREE: u8 = 2;
 
-/// What became of a claim.
+/// Result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// The pointer map says the same.
@@ -40,7 +41,7 @@ pub(super) struct Map {
     has_map: bool,
     /// Pages on the list of free ones, with a 1; `None`: the list cannot be read to its end.
     free: Option<Numbers>,
-    /// Who has claimed each page; 0: nobody.
+    /// Claimant of each page; 0: none.
     owner: RefCell<Numbers>,
     /// Its own pages that are not to be believed.
     distrusted: RefCell<HashSet<u32>>,
@@ -89,7 +90,8 @@ impl Map {
         image.is_lock_page(page) || self.has_map && page > 1 && place(image, page).is_none()
     }
 
-    /// What the pointer map says of a page: its type and its parent. `None`: nothing that can be.
+    /// Returns the entry of the pointer map for a page: its type and its parent. `None`: no
+    /// possible entry.
     pub(super) fn entry(&self, image: &Image, page: u32) -> Option<(u8, u32)> {
         if !self.has_map || page > image.pages() {
             return None;
@@ -144,12 +146,12 @@ impl Map {
         self.free.is_some()
     }
 
-    /// Whether somebody has claimed the page.
+    /// Returns `true` if the page has been claimed.
     pub(super) fn is_claimed(&self, page: u32) -> bool {
         self.owner(page) != 0
     }
 
-    /// Who has claimed the page: its parent, or a root itself; 0: nobody.
+    /// Returns the claimant of the page: its parent, or a root itself; 0: none.
     pub(super) fn owner(&self, page: u32) -> u32 {
         self.owner.borrow().get(page)
     }
@@ -163,7 +165,7 @@ impl Map {
             return Claim::Refused("has something else on it");
         }
         let owner = self.owner.borrow().get(child);
-        // Roots are claimed by nobody: for them it is the page itself.
+        // A root has no claimant: it is its own.
         let claimant = if link == Link::Root { child } else { parent };
         if owner != 0 && owner != claimant {
             return Claim::Refused("is used twice");
@@ -177,7 +179,8 @@ impl Map {
             Some((kind, other)) if kind != FREE && links(image, kind, other, child) => {
                 Claim::Refused("belongs to something else")
             }
-            // Pages of trees have keys that must fit; of others nothing but the map tells whose they are.
+            // The keys of a tree page must fit its tree; for other pages only the map shows their
+            // owner.
             Some(_) if matches!(link, Link::Overflow | Link::Next) => {
                 Claim::Refused("belongs to something else")
             }

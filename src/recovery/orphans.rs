@@ -14,7 +14,7 @@ pub(super) struct Orphan {
     parent: u32,
 }
 
-/// What was found.
+/// Pages found.
 #[derive(Default)]
 pub(super) struct Orphans {
     /// By the root of their tree; or by the highest page that is known of it, which cannot be read.
@@ -26,8 +26,8 @@ pub(super) struct Orphans {
 }
 
 impl Forest<'_> {
-    /// Every page that nobody has claimed and that the pointer map gives to a page which cannot be read, or does not
-    /// lead to it any more.
+    /// Returns every unclaimed page that, by the pointer map, belongs to an unreadable page or to
+    /// one that no longer leads to it.
     pub(super) fn orphans(&self) -> Orphans {
         let mut orphans = Orphans::default();
         let mut roots = HashMap::new();
@@ -40,7 +40,7 @@ impl Forest<'_> {
             }
             match self.map.entry(self.image, page) {
                 Some((5, parent)) => {
-                    // A tree that nobody walks through, such as an index.
+                    // A tree that no walk visits, such as an index.
                     let is_elsewhere = self.survey.is_led_to(page)
                         && !self.is_faulty(parent)
                         && self.image.any_node(parent).is_some();
@@ -71,7 +71,7 @@ impl Forest<'_> {
                 0 => match self.map.entry(self.image, at) {
                     Some((5, above)) => above,
                     Some(_) => return None,
-                    // Nobody knows what is above; what is below this page belongs together.
+                    // The pages above are unknown; the pages below this one belong together.
                     None => return self.image.any_node(at).is_none().then_some(at),
                 },
                 owner if owner == at => return Some(at),
@@ -100,8 +100,9 @@ impl Forest<'_> {
         !matches!(claim, Claim::Refused(_))
     }
 
-    /// Those of the strays that can be of a tree of this kind, as orphans of a tree that misses some; without those
-    /// that are below others. `is_form` says of a page's records whether they can be.
+    /// Returns the stray pages that can belong to a tree of this kind, as orphans of a tree that
+    /// misses pages; without those below other strays. `is_form` returns whether the records of a
+    /// page have the right form.
     pub(super) fn strays_of(
         &self,
         strays: &[u32],

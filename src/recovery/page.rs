@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-/// What a tree's entries are sorted by.
+/// Sort order of the entries of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// By the first columns of the record: the tables WITHOUT ROWID.
@@ -90,7 +90,7 @@ impl Node {
         self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0)
     }
 
-    /// What of a cell's record is on the page.
+    /// Returns the part of a cell's record that is on the page.
     pub(super) fn local(&self, cell: &Cell) -> &[u8] {
         self.page.get(cell.start..cell.start + cell.local).unwrap_or_default()
     }
@@ -138,8 +138,8 @@ impl Cell {
     }
 }
 
-/// How much at the end of a page no cell reaches into, if that can be the part of it that is somebody else's: the first
-/// cell is put at the end of what is left.
+/// Returns the number of bytes at the end of a page that no cell reaches, if they can be reserved
+/// bytes: the first cell is put at the end of the usable part.
 pub(super) fn reserved(page: &[u8], number: u32) -> Option<usize> {
     const MOST: usize = 255;
     let base = if number == 1 { 100 } else { 0 };

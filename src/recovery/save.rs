@@ -21,7 +21,7 @@ use crate::store::Store;
 const ROWS: usize = 1000;
 const BYTES: usize = 4 << 20;
 
-/// A store in the making. Nobody reads it before it is whole and synced.
+/// Store under construction. No process reads it before it is complete and synced.
 pub(super) struct Saving {
     store: Store,
 }
@@ -52,7 +52,7 @@ impl Saving {
             family.set_write_tracking(true)?;
         }
         if settings.default_ttl_ms > 0 {
-            // What is more than a TTL can be is none.
+            // A value above the maximum default TTL is not a TTL.
             let ttl = Duration::from_millis(settings.default_ttl_ms.unsigned_abs());
             if expiry::default_ttl_ms(Some(ttl)).is_ok() {
                 family.set_default_ttl(Some(ttl))?;
@@ -135,7 +135,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Writes what is left; says how many rows were saved.
+    /// Writes the remaining rows. Returns the number of rows saved.
     pub(super) fn finish(self) -> Result<u64> {
         self.write()?;
         Ok(self.pending.into_inner().saved)

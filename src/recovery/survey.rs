@@ -1,8 +1,9 @@
-//! What all pages of the file say of each other, read once before any walk: which pages nothing leads to, and which
-//! pages are the same.
+//! References between all pages of the file, read once before any walk: pages to which nothing
+//! leads, and pages with equal content.
 //!
-//! A page that was overwritten with another one of the file is sound, and so is all below it. What gives it away is
-//! that its own pages still name it as their parent while nothing leads to them, or that the other one is there, too.
+//! A page that was overwritten with another page of the file is undamaged, and so is everything
+//! below it. It is detected because its own children still name it as their parent while nothing
+//! leads to them, or because the other page exists, too.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,7 @@ pub(super) struct Survey {
     marks: Numbers,
     /// How many pages name each page as their parent, and no page that is in use leads to them.
     missed: Numbers,
-    /// Pages of trees that have the same bytes as others, with their group.
+    /// Tree pages with the same bytes as other pages, with their group.
     twins: HashMap<u32, usize>,
     groups: Vec<Vec<u32>>,
 }
@@ -43,7 +44,7 @@ impl Survey {
                 }
                 continue;
             }
-            // What is on a free page leads nowhere any more.
+            // References on a free page are obsolete.
             let Some(node) = image.any_node(page).filter(|_| !map.is_free(image, page)) else { continue };
             survey.mark(page, NODE);
             let is_there = |page: &u32| *page <= image.pages();

@@ -10,10 +10,10 @@ use super::walk::Forest;
 /// As many steps up as there can be.
 pub(super) const HIGHEST: usize = 24;
 
-/// Thousands of families can have the same rows: so many pages of theirs are looked at for each.
+/// Maximum number of equal pages examined for each page. Thousands of families can have equal rows.
 const MOST_TWINS: usize = 64;
 
-/// What is to be thought of a page.
+/// Trustworthiness of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     /// Nothing speaks against it.
@@ -100,7 +100,8 @@ impl Forest<'_> {
         None
     }
 
-    /// Whether the two are among others that are the same as well: families can have many rows in common.
+    /// Returns `true` if the neighbours of the two pages are equal, too: families can have many
+    /// equal rows.
     fn have_twins_beside(&self, page: u32, twin: u32) -> bool {
         let above = |page: u32| {
             let Some((5, parent)) = self.map.entry(self.image, page) else { return None };

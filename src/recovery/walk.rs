@@ -16,7 +16,7 @@ use crate::memory;
 /// Deeper is no tree: SQLite itself goes no further down than 20 pages.
 const DEEPEST: usize = 24;
 
-/// What a walk tells of.
+/// Receiver of what a walk finds.
 pub(super) trait Visitor {
     /// An entry: of an index with its record, of a table without it.
     fn entry(&mut self, entry: Entry<'_>) -> Result<()>;
@@ -44,12 +44,12 @@ enum Key {
     Bytes(Vec<u8>),
 }
 
-/// What lies between two entries.
+/// Keys between which the keys of a page must be.
 #[derive(Debug, Clone, Default)]
 struct Bounds {
     after: Option<Key>,
     before: Option<Key>,
-    /// The same if the keys above are wrong that these are of.
+    /// Bounds to use if the keys above, from which these come, are wrong.
     wide: Option<Box<Bounds>>,
 }
 
@@ -289,7 +289,7 @@ impl Forest<'_> {
         const BROKEN: &str = "the pages with the rest of it do not hang together";
         let each = self.image.usable() - 4;
         let left = cell.size.saturating_sub(local.len() as u64);
-        // More than there is: nothing is to be read for that, and no memory to be had.
+        // More than the file contains: reading or allocating for it is pointless.
         if left.div_ceil(each as u64) > u64::from(self.image.pages_there()) {
             return Err(BROKEN);
         }
@@ -308,7 +308,7 @@ impl Forest<'_> {
             (link, from) = (Link::Next, next);
             next = number32(&bytes, 0).ok_or(BROKEN)?;
         }
-        // The last page says that it is the last.
+        // The last page must be marked as the last.
         if next == 0 { Ok(Cow::Owned(record)) } else { Err(BROKEN) }
     }
 }

@@ -1,5 +1,5 @@
-//! The two walks through all families: the first claims pages and sees which large values there are, the second saves.
-//! What must not enter: how pages and trees are read.
+//! The two walks through all families: the first one claims pages and finds the large values that
+//! exist, the second one saves. This module must not know how pages and trees are read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -121,10 +121,10 @@ impl<'f> Work<'f> {
         forest.walk(top, Kind::Index, &mut looking)
     }
 
-    /// What no walk has reached, where the file says whose it is.
+    /// Adds the pages that no walk has reached, if the file shows their owner.
     fn add_orphans(&self, contents: &Contents, families: &mut Vec<Family>) -> Result<()> {
         let forest = self.forest;
-        // Without the map, and with trees of others, nothing tells what is missed.
+        // Without the map, and with trees of other programs, nothing shows what is missing.
         let is_known = forest.map.has_entries() || forest.map.knows_free() && !contents.has_others;
         if forest.faulty.borrow().is_empty() && !is_known {
             return Ok(());
@@ -148,7 +148,7 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// Makes families of rows that belong together, and nobody knows to what else.
+    /// Creates families for rows that belong together but to no known family.
     fn add_nameless(
         &self,
         families: &mut Vec<Family>,
@@ -163,7 +163,7 @@ impl<'f> Work<'f> {
             let sound =
                 forest.strays_of(&pages, Kind::Index, top, |record| record::data_row(record).is_some());
             if sound.is_empty() || list_is_whole && forest.map.is_root(forest.image, top) {
-                continue; // an index, or somebody else's
+                continue; // an index, or a tree of another program
             }
             let names = (1..).map(|n| format!("recovered-{n}"));
             let name =
@@ -194,8 +194,9 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// Gives pages of which nothing says where they belong to the one tree that misses some, if there is one only,
-    /// and if they can be neither free nor somebody else's. The pages with rows that are left are answered.
+    /// Assigns stray pages to the one tree that misses pages, if there is only one, and if the
+    /// pages can be neither free nor of another program. Returns the remaining pages that have
+    /// rows.
     fn strays(&self, contents: &Contents, families: &mut [Family], strays: &[u32]) -> Result<Vec<u32>> {
         let forest = self.forest;
         let is_row = |record: &[u8]| record::data_row(record).is_some();
@@ -244,7 +245,7 @@ impl<'f> Work<'f> {
         Ok(self.pages_with_rows(strays))
     }
 
-    /// Those of the pages that have rows and that nobody has claimed.
+    /// Returns the unclaimed pages that have rows.
     fn pages_with_rows(&self, pages: &[u32]) -> Vec<u32> {
         let is_row = |record: &[u8]| record::data_row(record).is_some();
         let rows = self.forest.strays_of(pages, Kind::Index, 0, is_row);

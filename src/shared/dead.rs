@@ -1,5 +1,5 @@
-//! When the dead rows that reads have met are removed: many at a time, or with a write that commits anyway. (Which
-//! ones they are, the connection knows: `db/file/dead.rs`.)
+//! Times at which noted expired rows are removed: many together, or with a write that commits
+//! anyway. The connection holds the notes (`db/file/dead.rs`).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::Shared;
 use crate::db::{Db, Tables, TransactionState, View};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What failed of a transaction that removes dead rows and writes something else.
+/// Part of a transaction that failed, if it removes noted rows and does another write.
 #[derive(Clone, Copy)]
 enum Fails {
     Removal,
@@ -34,9 +34,9 @@ impl Fails {
 }
 
 impl Shared {
-    /// Sees to it that a dead row which a read has just met is removed: at once inside the caller's write
-    /// transaction, otherwise when there are enough of them, or with the next write. Where only reading was agreed,
-    /// not at all.
+    /// Arranges the removal of an expired row that a read has found: at once inside the write
+    /// transaction of the caller; otherwise when enough rows are noted, or with the next write.
+    /// Inside a read transaction and on a read-only handle it does nothing.
     #[cold]
     pub(crate) fn remove_in_time(&self, db: &mut Db, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
         if db.is_read_only() {
@@ -60,8 +60,8 @@ impl Shared {
         }
     }
 
-    /// Removes what has come together while nobody writes. While the WAL waits for a checkpoint, it must not grow by
-    /// that.
+    /// Removes the noted rows when there are enough and no other handle is writing. While the WAL
+    /// waits for a checkpoint, it must not grow by that.
     fn remove_enough(&self, db: &mut Db) {
         if db.checkpoint_is_due() {
             db.dead_are_stuck(false);
@@ -70,8 +70,8 @@ impl Shared {
         }
     }
 
-    /// Removes the dead rows that are noted, in a transaction of their own, which nobody has asked for: it waits for
-    /// nobody, leaves checkpoints to others, and leaves nothing behind if it fails.
+    /// Removes the noted rows in a transaction of their own. The caller has not asked for it: it
+    /// waits for no lock, runs no checkpoint, and leaves nothing behind if it fails.
     fn remove_dead(&self, db: &mut Db, now_ms: i64) {
         match db.in_own_transaction(false, |db| db.remove_dead(&self.clock, now_ms)) {
             Ok(()) => {
@@ -83,8 +83,9 @@ impl Shared {
         }
     }
 
-    /// Runs a write in a transaction of its own, which removes the dead rows that are noted, too. If that is what
-    /// fails, the write is done without them; not if its commit fails in such a way that it may have happened.
+    /// Runs a write in a transaction of its own, which also removes the noted rows. If their
+    /// removal fails, the write is done without them; but not if the commit fails in such a way
+    /// that it may have happened.
     #[inline]
     pub(super) fn write_and_remove_dead(
         &self,
@@ -117,7 +118,8 @@ impl Shared {
         }
     }
 
-    /// To be called before a write transaction of the caller's, in which nothing is to be removed that was met before.
+    /// Call this before a write transaction of the caller, in which no row that was noted before is
+    /// removed.
     pub(crate) fn remove_dead_before_begin(&self, db: &mut Db) {
         if db.has_dead_for_a_write() {
             self.remove_dead(db, self.clock.now_ms());

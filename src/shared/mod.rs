@@ -1,5 +1,5 @@
-//! What a handle on a store shares with its families, iterators and batches: the connection behind its
-//! lock, and how reads and writes are run on it.
+//! State that a store handle shares with its families, iterators and batches: the connection behind
+//! its lock, and how reads and writes run on it.
 
 mod dead;
 pub(crate) mod neighbours;
@@ -23,11 +23,12 @@ use stats::Counters;
 pub use stats::Stats;
 use worker::Running;
 
-/// How long a checkpoint waits for others before it asks them anew to give their snapshots up.
+/// How long a checkpoint waits for other handles before it asks them again to release their
+/// snapshots.
 const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
 
-/// Families whose tables are remembered, beside those in use: some hundred bytes each, or some kilobytes with
-/// the `sql` engine.
+/// Maximum number of cached descriptions of tables, in addition to those in use: some hundred bytes
+/// each, or some kilobytes with the `sql` engine.
 const MAX_TABLES: usize = 1024;
 
 /// The connection behind its lock: the part of a handle that other handles of the process reach. It does not
@@ -57,14 +58,14 @@ impl Seat {
         self.generation == fork::generation()
     }
 
-    /// Whether there is no connection any more. One that somebody uses is there.
+    /// Returns `true` if there is no connection. A connection in use counts as present.
     #[cfg(feature = "encryption")]
     fn is_closed(&self) -> bool {
         self.try_enter().is_some_and(|db| db.is_none())
     }
 
-    /// The connection, if nobody uses it. A panic of a callback does not spoil it: on its way out everything that
-    /// was begun is rolled back (see `or_undo`).
+    /// Returns the connection if it is not in use. A panic of a callback does not poison it:
+    /// everything that was begun is rolled back while the panic unwinds (see `or_undo`).
     #[inline]
     fn try_enter(&self) -> Option<MutexGuard<'_, Option<Db>>> {
         match self.db.try_lock() {
@@ -74,23 +75,23 @@ impl Seat {
         }
     }
 
-    /// The connection, when nobody uses it.
+    /// Waits until the connection is not in use, and returns it.
     fn enter(&self) -> MutexGuard<'_, Option<Db>> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a write does beside what it is for.
+/// How a write transaction is run.
 #[derive(Clone, Copy)]
 enum Way {
-    /// It removes dead rows, for which it may be run twice.
+    /// It also removes noted rows, so it may run twice.
     WithDead,
     Once,
     /// It leaves a checkpoint to the next one.
     InHaste,
 }
 
-/// What a handle, its families and its iterators share.
+/// State that a handle, its families and its iterators share.
 pub(crate) struct Shared {
     seat: Arc<Seat>,
     /// The thread that is inside, to tell a callback that calls back from a second thread.
@@ -106,7 +107,7 @@ pub(crate) struct Shared {
     tables: Mutex<KnownTables>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
-    /// What the handle was opened with. The file may be encrypted with something else by now: see `config_now`.
+    /// Configuration of the handle. The file may have another secret by now: see `config_now`.
     pub(crate) config: Config,
     /// Which file it is; `None` in memory.
     pub(crate) file: Option<FileIdentity>,
@@ -181,12 +182,13 @@ impl Shared {
         self.check_process()?;
         self.check_no_callback()?;
         if self.is_closed() {
-            // Before the lock: who closes waits for it, and must not be kept waiting by step after step.
+            // Before the lock: a thread that closes the store waits for it, and must not wait for
+            // step after step.
             return Err(closed());
         }
         // Dropped last, when the connection is free.
         let _last = LetGo(&self.seat);
-        // Counted only if there is someone to wait for.
+        // Counted only if the lock is taken.
         let mut guard = self.seat.try_enter().unwrap_or_else(|| {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let entered = self.seat.enter();
@@ -219,14 +221,17 @@ impl Shared {
         self.clock.now_ms()
     }
 
-    /// To be called before entries that were read ahead are judged by the clock: a server that has not told its time lately
-    /// is asked for it, and if it cannot be, the call fails.
+    /// Call this before entries that were read ahead are compared with the clock. Asks a server
+    /// that has not sent its time lately.
+    ///
+    /// # Errors
+    /// The call to the server failed.
     #[inline]
     pub(crate) fn freshen_clock(&self) -> Result<()> {
         if self.clock.is_stale() { self.with(|db| db.note_time()) } else { Ok(()) }
     }
 
-    /// What another connection to the file is to be opened with.
+    /// Returns the configuration for another connection.
     pub(crate) fn config_now(&self) -> Result<Config> {
         #[cfg(feature = "encryption")]
         return self.with_uncounted(|db| Ok(db.with_its_secret(&self.config)));
@@ -246,25 +251,28 @@ impl Shared {
         result
     }
 
-    /// Runs a write: in the caller's transaction, or in one of its own, which also removes the dead rows that reads
-    /// have met. May run `f` twice: the second time after all that the first one has done was rolled back.
+    /// Runs a write in the transaction of the caller, or in one of its own, which also removes the
+    /// noted expired rows. May run `f` twice: the second time after everything the first run has
+    /// done was rolled back.
     #[inline]
     pub(crate) fn write<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         self.write_as(Way::WithDead, f)
     }
 
-    /// The same for a write that can be run only once: it removes nothing else.
+    /// Like `write`, for a write that can run only once: no noted rows are removed.
     pub(crate) fn write_once<R>(&self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
         let f = Cell::new(Some(f));
         self.write_as(Way::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
-    /// The same for a write that has little time: it leaves a checkpoint that is due to the next write, once.
+    /// Like `write`, for a write with little time: leaves a checkpoint that is due to the next
+    /// write, once.
     pub(crate) fn write_in_haste<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         self.write_as(Way::InHaste, f)
     }
 
-    /// What a write gives is put aside: so all that is around it is in the library once, and not for each kind of write.
+    /// Runs a write and returns its result. The result is passed around `run_write`, which is
+    /// therefore compiled only once, and not for each type of result.
     #[inline]
     fn write_as<R>(&self, way: Way, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         let given = Cell::new(None);
@@ -339,7 +347,8 @@ impl Shared {
         }
     }
 
-    /// Checkpoints the WAL when it is long, without keeping writers out: the cleaner does that beside them.
+    /// Checkpoints the WAL if it is long, without blocking writers, because the cleaner does this
+    /// while other threads write.
     pub(crate) fn checkpoint_if_grown(&self, db: &mut Db) {
         if db.wal_is_long() {
             self.checkpoint_quietly(db, false);
@@ -354,7 +363,8 @@ impl Shared {
         }
     }
 
-    /// Cuts the file to what is in it, and the WAL to nothing, outside a transaction, and if nobody stands in the way.
+    /// Truncates the file to its content and the WAL to nothing, outside a transaction and if no
+    /// other connection blocks it.
     pub(crate) fn cut_files(&self) {
         // On a closed handle there is nothing to do.
         let _ = self.with_uncounted(|db| {
@@ -381,7 +391,7 @@ impl Shared {
             let started = Instant::now();
             let done = loop {
                 if self.is_closed() {
-                    return Err(closed()); // who closes waits for this call
+                    return Err(closed()); // the thread that closes the store waits for this call
                 }
                 neighbours::let_go(self);
                 // In slices, because neighbours that read in a loop keep taking new snapshots.
@@ -400,8 +410,8 @@ impl Shared {
         })
     }
 
-    /// Whether the handle is open, of this process, and used by nobody at this moment: then `check_open`
-    /// has nothing to say.
+    /// Returns `true` if the handle is open, belongs to this process and is not in use: then
+    /// `check_open` succeeds.
     #[inline(always)]
     pub(crate) fn is_plainly_open(&self) -> bool {
         self.generation == fork::generation()
@@ -457,7 +467,7 @@ impl Shared {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What is known of a family's tables, whether it exists or not.
+    /// Returns the description of a family's tables, whether the family exists or not.
     pub(crate) fn tables(&self, family: &str) -> Arc<Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).of(family)
     }
@@ -509,8 +519,9 @@ impl Shared {
         Err(Error::misuse(fork::INHERITED.to_string_lossy().into_owned()))
     }
 
-    /// Runs a turn of the cleaner, if no transaction is open on the handle: while nobody uses the handle if there is one writer
-    /// at a time; otherwise calls go on beside it, and only a [beginning](Shared::before_begin) transaction waits.
+    /// Runs a turn of the cleaner if no transaction is open on the handle. With one writer at a
+    /// time it runs while the handle is not in use. Otherwise other calls continue meanwhile, and
+    /// only a [beginning](Shared::before_begin) transaction waits.
     pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
         let mut f = Some(f);
         let mut run = || f.take().map(|f| f()).transpose();
@@ -526,8 +537,8 @@ impl Shared {
         if beside.is_some() { run() } else { Ok(done) }
     }
 
-    /// To be called before a transaction begins: waits for the turn of a cleaner that works beside the handle, which could make
-    /// the transaction impossible.
+    /// Call this before a transaction begins. Waits for the turn of a cleaner that works
+    /// concurrently, which could make the transaction fail.
     pub(crate) fn before_begin(&self, db: &Db) {
         if !db.has_one_writer() {
             drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
@@ -558,7 +569,7 @@ impl Shared {
             self.remove_dead_before_close(db);
         }
         if !self.clock.is_a_servers() {
-            self.clock.inject(None); // nobody is inside the caller's when this returns
+            self.clock.inject(None); // no thread is inside the injected clock when this returns
         }
         db.map_or_else(|| Err(closed()), Db::close)
     }
@@ -582,7 +593,7 @@ impl Drop for Shared {
     }
 }
 
-/// Says that the thread has left, also when it leaves by a panic.
+/// Marks the thread as outside, also when it leaves by a panic.
 struct Leave<'a>(&'a AtomicUsize);
 
 impl Drop for Leave<'_> {
@@ -591,8 +602,8 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Gives up the snapshot that somebody has asked for while the connection was in use. Looked at when it is free
-/// again, so that nobody is missed.
+/// Releases the snapshot if another handle asked for that while the connection was in use. Checked
+/// when the connection is free again, so that no request is missed.
 struct LetGo<'a>(&'a Seat);
 
 impl Drop for LetGo<'_> {
@@ -604,7 +615,7 @@ impl Drop for LetGo<'_> {
     }
 }
 
-/// What a write on a read-only handle answers.
+/// Error of a write on a read-only handle.
 pub(crate) fn read_only() -> Error {
     Error::read_only("the store was opened read-only: open it without that to write")
 }

@@ -1,6 +1,8 @@
-//! The open handles of this process by file, for one purpose: a checkpoint can only write and reset the WAL
-//! up to the oldest snapshot in use, and idle handles keep theirs (see `db/file/engine/btree/session.rs`). So a
-//! handle that is about to checkpoint tells the others on its file to give theirs up.
+//! Open handles of this process by file.
+//!
+//! A checkpoint can only write and reset the WAL up to the oldest snapshot in use, and idle handles
+//! keep theirs (see `db/file/engine/btree/session.rs`). So a handle that is about to checkpoint
+//! asks the other handles on its file to release theirs.
 
 use std::sync::{Arc, Mutex, Weak};
 

@@ -1,5 +1,5 @@
-//! The one thread the library may have beside the caller's: how it is started, told to stop and waited for.
-//! What it does is the cleaner's affair (`store/cleaner.rs`).
+//! The one thread that the library may start: how it is started, stopped and joined. Its work is in
+//! `store/cleaner.rs`.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One that works at intervals, and on so many keys each time.
+/// Running worker, with its interval and its number of keys per round.
 #[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "who starts it again asks how"))]
 pub(crate) struct Running {
     pub(crate) worker: Worker,
@@ -44,7 +44,7 @@ impl Stop {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `time` or until stopping is asked for; says whether it is.
+    /// Waits for `time` or until a stop is requested. Returns `true` if it is requested.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(asked, time, |asked| !*asked);
